@@ -94,6 +94,7 @@ def test_the_tree_as_it_stands_keeps_every_contract() -> None:
     ("module", "absent"),
     [
         ("penstock_engine.core.scheduler", ["torch", "numpy", "transformers"]),
+        ("penstock_engine.metric_specs", ["torch", "numpy", "prometheus_client"]),
         ("penstock_engine.wire", ["torch", "numpy", "prometheus_client"]),
         ("penstock_engine.preflight", ["torch", "transformers"]),
         ("penstock.core.scaling.by_kv", ["pydantic", "kubernetes", "kopf"]),

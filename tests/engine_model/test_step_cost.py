@@ -58,7 +58,10 @@ def test_bytes_are_those_of_weights_and_keys_and_values(
     table = config.vocab_size * config.hidden_size
     products = 3 * config.hidden_size * (4 * 64 + 3 * 160)
     work = StepCostModel(config, weights_bytes=4 * (products + 2 * table), kv_bytes_per_token=90)
-    prefill, decode = work.estimate([chunk(0, 50, is_sampled=False)]), work.estimate([chunk(50, 51)] * 2)
+    prefill, decode = (
+        work.estimate([chunk(0, 50, is_sampled=False)]),
+        work.estimate([chunk(50, 51)] * 2),
+    )
     assert (prefill.read_bytes, prefill.written_bytes) == (4 * products + 50 * 90, 50 * 90)
     assert decode.read_bytes == 4 * (products + table) + 2 * 51 * 90
     assert decode.written_bytes == 2 * 90

@@ -14,15 +14,15 @@ from prometheus_client import (
     generate_latest,
 )
 
-from penstock_engine import wire
+from penstock_engine import metric_specs
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
+from penstock_engine.metric_types import MetricSpec, token_buckets
 from penstock_engine.models.step_cost import StepCostModel
 from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.sizing import Sizing
-from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
 
@@ -31,25 +31,29 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Metric, its labels, and the field of SchedulerStats that it counts.
 COUNTERS: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
-    (wire.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
-    (wire.PREFIX_HITS, {}, "prefix_hits_tokens"),
-    (wire.PREEMPTED, {}, "preemptions"),
-    (wire.GENERATION_TOKENS, {}, "generation_tokens"),
-    (wire.PROMPT_TOKENS, {}, "prompt_tokens_cached"),
-    (wire.PROMPT_TOKENS, {}, "prompt_tokens_computed"),
-    (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
-    (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
-    (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
-    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_from_device"),
-    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "host"}, "prompt_tokens_from_host"),
-    (wire.KV_EXHAUSTED, {"action": "wait"}, "waits_for_blocks"),
-    (wire.KV_EXHAUSTED, {"action": "reject"}, "rejections"),
-    (wire.KV_EXHAUSTED, {"action": "recompute"}, "preemptions"),
-    (wire.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
-    (wire.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
-    (wire.BUSY_SECONDS, {}, "busy_s"),
-    (wire.SPEC_DRAFTS, {}, "drafts"),
-    (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
+    (metric_specs.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
+    (metric_specs.PREFIX_HITS, {}, "prefix_hits_tokens"),
+    (metric_specs.PREEMPTED, {}, "preemptions"),
+    (metric_specs.GENERATION_TOKENS, {}, "generation_tokens"),
+    (metric_specs.PROMPT_TOKENS, {}, "prompt_tokens_cached"),
+    (metric_specs.PROMPT_TOKENS, {}, "prompt_tokens_computed"),
+    (metric_specs.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
+    (metric_specs.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
+    (metric_specs.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
+    (
+        metric_specs.PROMPT_TOKENS_CACHED_BY_SOURCE,
+        {"source": "device"},
+        "prompt_tokens_from_device",
+    ),
+    (metric_specs.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "host"}, "prompt_tokens_from_host"),
+    (metric_specs.KV_EXHAUSTED, {"action": "wait"}, "waits_for_blocks"),
+    (metric_specs.KV_EXHAUSTED, {"action": "reject"}, "rejections"),
+    (metric_specs.KV_EXHAUSTED, {"action": "recompute"}, "preemptions"),
+    (metric_specs.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
+    (metric_specs.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
+    (metric_specs.BUSY_SECONDS, {}, "busy_s"),
+    (metric_specs.SPEC_DRAFTS, {}, "drafts"),
+    (metric_specs.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )
 
 # Label of the admission metric for sequences that the scheduler rejects; they have no latencies.
@@ -85,25 +89,25 @@ class RequestRecord:
 
 
 class EngineMetrics:
-    """A registry with all metrics of `wire` for this engine. All series exist from the start."""
+    """A registry with all metrics of `metric_specs` for this engine. All series exist from the start."""
 
     def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
-        specs, values = wire.METRICS, dict(wire.LABEL_VALUES)
+        specs, values = metric_specs.METRICS, dict(metric_specs.LABEL_VALUES)
         if (speculation := config.speculative_config) is not None:
-            specs += wire.SPECULATION_METRICS
+            specs += metric_specs.SPECULATION_METRICS
             positions = range(speculation.num_speculative_tokens)
-            values[wire.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
+            values[metric_specs.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
         self._max_adapters = config.max_loras if config.enable_lora else 0
         if config.enable_lora:
-            specs += wire.ADAPTER_METRICS
-            values |= {spec.name: () for spec in wire.ADAPTER_METRICS}
+            specs += metric_specs.ADAPTER_METRICS
+            values |= {spec.name: () for spec in metric_specs.ADAPTER_METRICS}
         if sizing.num_host_blocks:
-            specs += wire.OFFLOADING_METRICS
-            values |= {spec.name: () for spec in wire.OFFLOADING_METRICS}
+            specs += metric_specs.OFFLOADING_METRICS
+            values |= {spec.name: () for spec in metric_specs.OFFLOADING_METRICS}
         if sizing.device == "cpu":
-            specs += wire.CPU_METRICS
+            specs += metric_specs.CPU_METRICS
         self._metrics: dict[str, Any] = {
             spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
@@ -126,49 +130,51 @@ class EngineMetrics:
 
     def set_startup(self, phases_s: Mapping[str, float]) -> None:
         for phase, seconds in phases_s.items():
-            self._child(wire.STARTUP_SECONDS, phase=phase).set(seconds)
+            self._child(metric_specs.STARTUP_SECONDS, phase=phase).set(seconds)
 
     def set_cpu_threads(self, count: int) -> None:
         """Sets the number of CPU threads. Only for CPU engines. Thread-safe."""
-        self._child(wire.CPU_THREADS).set(count)
+        self._child(metric_specs.CPU_THREADS).set(count)
 
     def set_draining(self) -> None:
-        self._child(wire.DRAINING).set(1)
+        self._child(metric_specs.DRAINING).set(1)
 
     def set_sleep(self, level: Literal[1, 2] | None) -> None:
         """Sets the sleep level. level: 1 (weights stay in the page cache), 2 (discarded), None (awake)."""
         for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
-            self._child(wire.SLEEP_STATE, sleep_state=state).set(level == own)
+            self._child(metric_specs.SLEEP_STATE, sleep_state=state).set(level == own)
 
     def set_adapter(self, name: str, *, in_memory: bool) -> None:
         if in_memory:
-            self._child(wire.LORA_RESIDENT, adapter=name).set(1)
+            self._child(metric_specs.LORA_RESIDENT, adapter=name).set(1)
         else:
-            self._metrics[wire.LORA_RESIDENT.name].remove_by_labels(
+            self._metrics[metric_specs.LORA_RESIDENT.name].remove_by_labels(
                 self._labels | {"adapter": name}
             )
 
     def observe_timeout(self, record: RequestRecord, phase: Phase) -> None:
         record.timeout_phase = phase
-        self._child(wire.REQUEST_TIMEOUTS, phase=phase).inc()
+        self._child(metric_specs.REQUEST_TIMEOUTS, phase=phase).inc()
 
     def observe_rejection(self, reason: str) -> None:
-        self._child(wire.ADMISSION_REJECTIONS, reason=reason).inc()
+        self._child(metric_specs.ADMISSION_REJECTIONS, reason=reason).inc()
 
     def observe_step(self, report: StepReport) -> None:
         stats, before = report.stats, self._stats
-        self._child(wire.RUNNING).set(stats.running)
-        self._child(wire.WAITING).set(stats.waiting)
-        self._child(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting - stats.deferred)
-        self._child(wire.WAITING_BY_REASON, reason="deferred").set(stats.deferred)
-        self._child(wire.KV_USAGE).set(stats.kv_usage)
-        self._child(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
+        self._child(metric_specs.RUNNING).set(stats.running)
+        self._child(metric_specs.WAITING).set(stats.waiting)
+        self._child(metric_specs.WAITING_BY_REASON, reason="capacity").set(
+            stats.waiting - stats.deferred
+        )
+        self._child(metric_specs.WAITING_BY_REASON, reason="deferred").set(stats.deferred)
+        self._child(metric_specs.KV_USAGE).set(stats.kv_usage)
+        self._child(metric_specs.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
-            self._child(wire.ITERATION_TOKENS).observe(_iteration_tokens(stats, before))
+            self._child(metric_specs.ITERATION_TOKENS).observe(_iteration_tokens(stats, before))
             work = self._step_costs.estimate(report.sequences)
-            self._child(wire.FLOPS).inc(work.flops)
-            self._child(wire.READ_BYTES).inc(work.read_bytes)
-            self._child(wire.WRITTEN_BYTES).inc(work.written_bytes)
+            self._child(metric_specs.FLOPS).inc(work.flops)
+            self._child(metric_specs.READ_BYTES).inc(work.read_bytes)
+            self._child(metric_specs.WRITTEN_BYTES).inc(work.written_bytes)
         for spec, labels, field in COUNTERS:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
             if gained:
@@ -180,21 +186,21 @@ class EngineMetrics:
         )
         for position, (now_right, before_right) in enumerate(right):
             gained = now_right - before_right
-            self._child(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
-            self._child(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+            self._child(metric_specs.SPEC_ACCEPTED_TOKENS).inc(gained)
+            self._child(metric_specs.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
         chosen_before = dict(before.copy_choices) if before else {}
         for choice, count in stats.copy_choices:
             gained = count - chosen_before.get(choice, 0)
-            self._child(wire.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason).inc(
-                gained
-            )
+            self._child(
+                metric_specs.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason
+            ).inc(gained)
         if self._max_adapters:
             self._observe_adapters(stats)
         self._stats = stats
 
     def _observe_adapters(self, stats: SchedulerStats) -> None:
         """Sets vLLM's lora_requests_info: adapter names as labels, the current time as value."""
-        info = self._metrics[wire.LORA_INFO.name]
+        info = self._metrics[metric_specs.LORA_INFO.name]
         info.clear()
         info.labels(
             max_lora=str(self._max_adapters),
@@ -205,31 +211,35 @@ class EngineMetrics:
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
         if event.token_ids:
             if record.last_token_s is None:
-                self._child(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
+                self._child(metric_specs.TIME_TO_FIRST_TOKEN).observe(
+                    event.now_s - record.arrival_s
+                )
             else:
-                self._child(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
+                self._child(metric_specs.INTER_TOKEN_LATENCY).observe(
+                    event.now_s - record.last_token_s
+                )
             record.last_token_s = event.now_s
         if event.finish_reason == "abort" and record.is_past_deadline(event.now_s):
             self.observe_timeout(record, phase_of(event))
         if event.failure == "not_numbers":
-            self._child(wire.CORRUPTED).inc()
+            self._child(metric_specs.CORRUPTED).inc()
         if event.failure in REJECTED:
             self.observe_rejection(REJECTED[event.failure])
         elif event.finish_reason is not None:
             reason = "stop" if record.is_stopped else event.finish_reason
-            self._child(wire.REQUEST_SUCCESS, finished_reason=reason).inc()
+            self._child(metric_specs.REQUEST_SUCCESS, finished_reason=reason).inc()
             if record.adapter:
                 self._observe_adapter_finished(event, record.adapter, reason)
             if reason in ("stop", "length"):
                 self._observe_finished(event, record)
 
     def _observe_adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
-        self._child(wire.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
+        self._child(metric_specs.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
         for kind, count in (
             ("prompt", event.num_prompt_tokens),
             ("generation", event.num_output_tokens),
         ):
-            self._child(wire.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
+            self._child(metric_specs.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
 
     def _observe_finished(self, event: TokenEvent, record: RequestRecord) -> None:
         assert event.scheduled_s is not None, "a sequence that ended well was never scheduled"
@@ -237,22 +247,22 @@ class EngineMetrics:
         assert record.last_token_s is not None, "a sequence that ended well has no last token"
         decode_s = record.last_token_s - event.first_token_s
         for spec, value in (
-            (wire.E2E_LATENCY, record.last_token_s - record.arrival_s),
-            (wire.QUEUE_TIME, event.scheduled_s - event.queued_s),
-            (wire.INFERENCE_TIME, record.last_token_s - event.scheduled_s),
-            (wire.PREFILL_TIME, event.first_token_s - event.scheduled_s),
-            (wire.DECODE_TIME, decode_s),
-            (wire.REQUEST_PROMPT_TOKENS, event.num_prompt_tokens),
-            (wire.REQUEST_GENERATION_TOKENS, event.num_output_tokens),
-            (wire.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
-            (wire.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
-            (wire.REQUEST_PREEMPTIONS, event.preemptions),
-            (wire.REQUEST_PARAMS_N, record.num_choices),
-            (wire.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
+            (metric_specs.E2E_LATENCY, record.last_token_s - record.arrival_s),
+            (metric_specs.QUEUE_TIME, event.scheduled_s - event.queued_s),
+            (metric_specs.INFERENCE_TIME, record.last_token_s - event.scheduled_s),
+            (metric_specs.PREFILL_TIME, event.first_token_s - event.scheduled_s),
+            (metric_specs.DECODE_TIME, decode_s),
+            (metric_specs.REQUEST_PROMPT_TOKENS, event.num_prompt_tokens),
+            (metric_specs.REQUEST_GENERATION_TOKENS, event.num_output_tokens),
+            (metric_specs.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
+            (metric_specs.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
+            (metric_specs.REQUEST_PREEMPTIONS, event.preemptions),
+            (metric_specs.REQUEST_PARAMS_N, record.num_choices),
+            (metric_specs.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
             self._child(spec).observe(value)
         if event.num_output_tokens > 1:
-            self._child(wire.TIME_PER_OUTPUT_TOKEN).observe(
+            self._child(metric_specs.TIME_PER_OUTPUT_TOKEN).observe(
                 decode_s / (event.num_output_tokens - 1)
             )
 
@@ -262,7 +272,7 @@ class EngineMetrics:
 
     def _make(self, spec: MetricSpec, max_model_len: int, values: tuple[str, ...]) -> Any:
         if spec.kind == "histogram":
-            buckets = spec.buckets or wire.token_buckets(max_model_len)
+            buckets = spec.buckets or token_buckets(max_model_len)
             metric: Any = Histogram(
                 spec.name, spec.help, spec.labels, registry=self.registry, buckets=buckets
             )
@@ -271,7 +281,7 @@ class EngineMetrics:
             metric = Counter(name, spec.help, spec.labels, registry=self.registry)
         else:
             metric = Gauge(spec.name, spec.help, spec.labels, registry=self.registry)
-        if spec is not wire.CACHE_CONFIG:
+        if spec is not metric_specs.CACHE_CONFIG:
             own = {name: value for name, value in self._labels.items() if name in spec.labels}
             extra = [name for name in spec.labels if name not in own]
             for value in values:
@@ -300,8 +310,8 @@ class EngineMetrics:
             "prefix_caching_hash_algo": "sha256",
             "user_specified_block_size": True,
         }
-        labels = {name: str(known.get(name)) for name in wire.CACHE_CONFIG.labels}
-        self._metrics[wire.CACHE_CONFIG.name].labels(**labels).set(1)
+        labels = {name: str(known.get(name)) for name in metric_specs.CACHE_CONFIG.labels}
+        self._metrics[metric_specs.CACHE_CONFIG.name].labels(**labels).set(1)
 
 
 def _iteration_tokens(stats: SchedulerStats, before: SchedulerStats | None) -> int:

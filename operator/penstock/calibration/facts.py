@@ -6,7 +6,7 @@ import httpx
 
 from penstock.calibration.probe import ProbeFailed
 from penstock.clients.exposition import Samples, label
-from penstock_engine.wire import CACHE_CONFIG
+from penstock_engine.metric_specs import CACHE_CONFIG
 
 
 @dataclass(frozen=True, slots=True)

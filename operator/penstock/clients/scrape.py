@@ -10,25 +10,25 @@ from penstock.clients import feed as feeds
 from penstock.clients.exposition import Samples, label
 from penstock.core.observed.gateway_feed import Feed
 from penstock.core.scaling.signals import EngineReading, Histogram, Missing, Source
-from penstock_engine import wire
+from penstock_engine import metric_specs as specs
 
 # For all of it. A tick waits for the slowest engine.
 TIMEOUT_S = 1.5
 
-STEPS = f"{wire.ITERATION_TOKENS.name}_count"
-FINISHED = f"{wire.REQUEST_GENERATION_TOKENS.name}_count"
-FINISHED_TOKENS = f"{wire.REQUEST_GENERATION_TOKENS.name}_sum"
-HISTOGRAMS = (wire.TIME_TO_FIRST_TOKEN.name, wire.INTER_TOKEN_LATENCY.name)
+STEPS = f"{specs.ITERATION_TOKENS.name}_count"
+FINISHED = f"{specs.REQUEST_GENERATION_TOKENS.name}_count"
+FINISHED_TOKENS = f"{specs.REQUEST_GENERATION_TOKENS.name}_sum"
+HISTOGRAMS = (specs.TIME_TO_FIRST_TOKEN.name, specs.INTER_TOKEN_LATENCY.name)
 
 REQUIRED = (
-    wire.RUNNING.name, wire.WAITING.name, wire.KV_USAGE.name, wire.CACHE_CONFIG.name,
-    wire.PROMPT_TOKENS.name, wire.PROMPT_TOKENS_CACHED.name, wire.GENERATION_TOKENS.name,
-    wire.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
+    specs.RUNNING.name, specs.WAITING.name, specs.KV_USAGE.name, specs.CACHE_CONFIG.name,
+    specs.PROMPT_TOKENS.name, specs.PROMPT_TOKENS_CACHED.name, specs.GENERATION_TOKENS.name,
+    specs.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
     *(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum")),
 )  # fmt: skip
 # vLLM does not have the first two, and the third only where it is told to look.
 WANTED = (
-    *REQUIRED, wire.PREFILL_TOKENS_PENDING.name, wire.BUSY_SECONDS.name, wire.CORRUPTED.name,
+    *REQUIRED, specs.PREFILL_TOKENS_PENDING.name, specs.BUSY_SECONDS.name, specs.CORRUPTED.name,
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def believed(pod: str, samples: Samples, at_s: float, source: Source) -> EngineR
 
 def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
     _check(samples)
-    usage = [value for _, value in samples.series[wire.KV_USAGE.name]]
+    usage = [value for _, value in samples.series[specs.KV_USAGE.name]]
     ttft_s, itl_s = (_histogram(samples, name) for name in HISTOGRAMS)
 
     def count(name: str) -> int:
@@ -102,24 +102,24 @@ def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
 
     return EngineReading(
         at_s=at_s,
-        running=count(wire.RUNNING.name),
-        waiting=count(wire.WAITING.name),
+        running=count(specs.RUNNING.name),
+        waiting=count(specs.WAITING.name),
         kv_usage=sum(usage) / len(usage),
         kv_capacity_tokens=_capacity_tokens(samples),
-        prefill_tokens_pending=count(wire.PREFILL_TOKENS_PENDING.name),
-        prompt_tokens=count(wire.PROMPT_TOKENS.name),
-        cached_tokens=count(wire.PROMPT_TOKENS_CACHED.name),
-        output_tokens=count(wire.GENERATION_TOKENS.name),
+        prefill_tokens_pending=count(specs.PREFILL_TOKENS_PENDING.name),
+        prompt_tokens=count(specs.PROMPT_TOKENS.name),
+        cached_tokens=count(specs.PROMPT_TOKENS_CACHED.name),
+        output_tokens=count(specs.GENERATION_TOKENS.name),
         steps=count(STEPS),
         finished=count(FINISHED),
         output_tokens_finished=count(FINISHED_TOKENS),
-        preemptions=count(wire.PREEMPTED.name),
+        preemptions=count(specs.PREEMPTED.name),
         ttft_s=ttft_s,
         itl_s=itl_s,
-        busy_s=samples.sum(wire.BUSY_SECONDS.name)
-        if wire.BUSY_SECONDS.name in samples.series
+        busy_s=samples.sum(specs.BUSY_SECONDS.name)
+        if specs.BUSY_SECONDS.name in samples.series
         else None,
-        corrupted=count(wire.CORRUPTED.name),
+        corrupted=count(specs.CORRUPTED.name),
         source=source,
     )
 
@@ -129,7 +129,7 @@ def _check(samples: Samples) -> None:
         if name not in samples.series:
             raise Unbelievable(f"{name} is absent")
     for name, series in samples.series.items():
-        top = 1.0 if name == wire.KV_USAGE.name else math.inf
+        top = 1.0 if name == specs.KV_USAGE.name else math.inf
         for _, value in series:
             if not (math.isfinite(value) and 0 <= value <= top):
                 raise Unbelievable(f"{name} is {value}")
@@ -138,12 +138,12 @@ def _check(samples: Samples) -> None:
 def _capacity_tokens(samples: Samples) -> int:
     """vLLM states blocks as text, and None before it has any."""
     total = 0
-    for labels, _ in samples.series[wire.CACHE_CONFIG.name]:
+    for labels, _ in samples.series[specs.CACHE_CONFIG.name]:
         blocks, size = label(labels, "num_gpu_blocks"), label(labels, "block_size")
         if blocks.isdecimal() and size.isdecimal():
             total += int(blocks) * int(size)
     if not total:
-        raise Unbelievable(f"{wire.CACHE_CONFIG.name} states no capacity")
+        raise Unbelievable(f"{specs.CACHE_CONFIG.name} states no capacity")
     return total
 
 

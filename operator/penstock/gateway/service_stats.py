@@ -9,7 +9,7 @@ from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.scaling.histogram import Tally
 from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
-from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 
 class OpenRequest(Protocol):

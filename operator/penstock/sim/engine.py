@@ -26,7 +26,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
-from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 NO_TOKEN_IDS: frozenset[int] = frozenset()
 

@@ -1,0 +1,43 @@
+import pytest
+
+from penstock_engine import metric_specs
+
+
+@pytest.mark.parametrize(
+    ("max_model_len", "buckets"),
+    [
+        (1, (1,)),
+        (4, (1, 2)),
+        (5, (1, 2, 5)),
+        (99, (1, 2, 5, 10, 20, 50)),
+        (2048, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
+    ],
+)
+def test_token_buckets_end_with_the_context(max_model_len: int, buckets: tuple[int, ...]) -> None:
+    assert metric_specs.token_buckets(max_model_len) == buckets
+
+
+def test_each_metric_is_listed_once() -> None:
+    specs = [
+        value for value in vars(metric_specs).values() if isinstance(value, metric_specs.MetricSpec)
+    ]
+    assert sorted(spec.name for spec in specs) == sorted(
+        spec.name
+        for specs in (
+            metric_specs.METRICS,
+            metric_specs.SPECULATION_METRICS,
+            metric_specs.ADAPTER_METRICS,
+            metric_specs.OFFLOADING_METRICS,
+            metric_specs.CPU_METRICS,
+        )
+        for spec in specs
+    )
+    assert len({spec.name for spec in metric_specs.METRICS}) == len(metric_specs.METRICS)
+
+
+def test_labels_with_more_values_than_one_are_spelled_out() -> None:
+    for spec in metric_specs.METRICS:
+        has_more = (
+            set(spec.labels) - set(metric_specs.LABELS) and spec is not metric_specs.CACHE_CONFIG
+        )
+        assert bool(has_more) == (spec.name in metric_specs.LABEL_VALUES), spec.name
