@@ -14,7 +14,7 @@ from penstock_engine.sampling.kernel_sampling import _signed, make_penalties
 from penstock_engine.sampling.request_state import RequestState
 from penstock_engine.sampling.row import Row, rows_of
 
-RACE_TESTS = Path(__file__).parents[1] / "engine_model" / "kernels" / "test_race.py"
+RACE_TESTS = Path(__file__).parents[1] / "engine_model" / "kernels" / "test_kernel_sampling.py"
 
 
 @pytest.mark.timeout(300)
