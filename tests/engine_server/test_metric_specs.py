@@ -1,6 +1,6 @@
 import pytest
 
-from penstock_engine import metric_specs
+from penstock_engine import metric_specs, metric_types
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,12 @@ from penstock_engine import metric_specs
     ],
 )
 def test_token_buckets_end_with_the_context(max_model_len: int, buckets: tuple[int, ...]) -> None:
-    assert metric_specs.token_buckets(max_model_len) == buckets
+    assert metric_types.token_buckets(max_model_len) == buckets
 
 
 def test_each_metric_is_listed_once() -> None:
     specs = [
-        value for value in vars(metric_specs).values() if isinstance(value, metric_specs.MetricSpec)
+        value for value in vars(metric_specs).values() if isinstance(value, metric_types.MetricSpec)
     ]
     assert sorted(spec.name for spec in specs) == sorted(
         spec.name
@@ -38,6 +38,6 @@ def test_each_metric_is_listed_once() -> None:
 def test_labels_with_more_values_than_one_are_spelled_out() -> None:
     for spec in metric_specs.METRICS:
         has_more = (
-            set(spec.labels) - set(metric_specs.LABELS) and spec is not metric_specs.CACHE_CONFIG
+            set(spec.labels) - set(metric_types.LABELS) and spec is not metric_specs.CACHE_CONFIG
         )
         assert bool(has_more) == (spec.name in metric_specs.LABEL_VALUES), spec.name
