@@ -17,6 +17,9 @@ CHECKED := tests/api tests/architecture tests/calibration tests/controller tests
   tests/gateway tests/sim_baselines
 NOT_CHECKED := cluster or slow
 
+# Of `make test` on two cores: a third worker computes while tests of the others wait.
+WORKERS := 3
+
 .PHONY: demo check quick test unit lint generate verify figures install requirements clean
 .DEFAULT_GOAL := test
 
@@ -35,7 +38,7 @@ test: install           ## everything CI runs without a GPU; what waits leaves r
 
 unit: install
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
-	$(BIN)/pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder --durations 15
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 15
 
 lint: install
 	$(BIN)/ruff check .

@@ -20,8 +20,8 @@ from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
-# Two workers share the machine, and threads that wait for each other's cores spin: a model trained
-# by two of them took four times the processor's time. Before torch and numpy are imported.
+# Workers share the machine, and threads that wait for each other's cores spin: a model trained by
+# two of them took four times the processor's time. Before torch and numpy are imported.
 os.environ |= {
     "OMP_NUM_THREADS": "1",
     "PENSTOCK_CPU_LIMIT": "1",
@@ -34,41 +34,44 @@ settings.register_profile(
 settings.load_profile("any machine")
 # What is imported stays: to look for cycles in it takes a third of the time.
 gc.disable()
-# Begun first, so that no worker ends a minute after the other: what waits and what computes in turns.
+# Started first, the longest before others, so that no worker ends a minute after the rest. Groups that
+# mostly wait take turns with groups that mostly compute.
 LONGEST = (
-    "e2e/objectives",
+    "e2e",
     "tests/engine_model",
-    "e2e/scale_under_load",
-    "tests/controller",
-    "tests/prometheus",
     "e2e/documentation",
-    "e2e/revision_change",
     "tests/engine_server",
-    "e2e/quickstart",
-    "tests/engine_structured",
-    "e2e/rollout_canary",
+    "tests/controller",
     "tests/local",
+    "tests/engine_structured",
+    "tests/prometheus",
+    "tests/gateway",
+    "tests/sim",
+    "tests/engine_clients",
+    "tests/core_sizing",
 )
+# They share the cluster that Penstock runs in.
+SCENARIOS = "e2e"
 
 
-class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
-    """A room is run by one worker: what its tests share, engines or a cluster, is started once."""
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+    """One worker runs a group of tests, so what they share, engines or a cluster, is started once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return room(nodeid)
+        return group(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByRoom | None:
-    """One folder per worker, as --dist loadscope; other modes stay as xdist has them (None)."""
-    return ByRoom(config, log) if config.getoption("dist") == "loadscope" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
+    """Groups replace the scopes of --dist loadscope; other modes stay as xdist has them (None)."""
+    return ByGroup(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rooms: dict[str, list[pytest.Item]] = {name: [] for name in LONGEST}
+    groups: dict[str, list[pytest.Item]] = {name: [] for name in LONGEST}
     for item in items:
-        rooms.setdefault(room(item.nodeid), []).append(item)
-    items[:] = [item for tests in rooms.values() for item in tests]
+        groups.setdefault(group(item.nodeid), []).append(item)
+    items[:] = [item for tests in groups.values() for item in tests]
 
 
 def pytest_collection_finish() -> None:
@@ -76,9 +79,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def room(nodeid: str) -> str:
-    """tests/gateway, e2e/quickstart: the first two folders."""
-    return "/".join(nodeid.split("::")[0].split("/")[:2])
+def group(nodeid: str) -> str:
+    """The first two folders of a test, such as tests/gateway; "e2e" for scenarios on one cluster."""
+    folder = "/".join(nodeid.split("::")[0].split("/")[:2])
+    is_scenario = folder.startswith(f"{SCENARIOS}/") and folder != "e2e/documentation"
+    return SCENARIOS if is_scenario else folder
 
 
 @pytest.fixture(scope="session")
