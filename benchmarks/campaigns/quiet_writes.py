@@ -4,9 +4,9 @@ import asyncio
 
 from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.stage import Stage
-from penstock.local.audit import AuditEntry, AuditLog, account, writes_by
+from penstock.local.audit import AuditEntry, AuditLog, service_account_user, writes_by
 
-ACCOUNTS = (account(OPERATOR), account(GATEWAY))
+ACCOUNTS = (service_account_user(OPERATOR), service_account_user(GATEWAY))
 
 
 async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:

@@ -15,7 +15,14 @@ from penstock.core.manifests import system
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
-from penstock.local.audit import AuditEntry, AuditLog, Right, account, denied, rights_used
+from penstock.local.audit import (
+    AuditEntry,
+    AuditLog,
+    Right,
+    denied,
+    rights_used,
+    service_account_user,
+)
 from penstock.local.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -241,7 +248,7 @@ ADMISSION_ASKS = {("serving.penstock.dev", "inferenceservices/finalizers", "upda
     ],
 )
 def test_rights_granted_are_rights_used(life: Life, name: str, rules: list[Object]) -> None:
-    user = account(name)
+    user = service_account_user(name)
     # In e2e/restricted, which shares the cluster, pods are denied by admission, as they should be.
     refused = [e for e in denied(user, life.audit) if not e.namespace.startswith("restricted-")]
     assert refused == []

@@ -21,7 +21,7 @@ from penstock.clients.resources import (
 )
 from penstock.demo.stage import eventually
 from penstock.errors import NotFound
-from penstock.local.audit import AuditLog, account, writes_by
+from penstock.local.audit import AuditLog, service_account_user, writes_by
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 
@@ -35,7 +35,7 @@ class Replica:
 
     def __init__(self, name: str, namespace: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
-        self.user = account(name, namespace)
+        self.user = service_account_user(name, namespace)
         self.process = process
 
 

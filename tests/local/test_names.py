@@ -100,7 +100,7 @@ def test_what_up_has_not_made_is_left_alone(
     *words, option = COMMANDS[command]
     outcome = CliRunner().invoke(build(words[0]), [*words, f"{option}=mine"])
     assert outcome.exit_code == 1
-    assert "was not made by" in outcome.output
+    assert "was not created by" in outcome.output
     assert tree(tmp_path) == before
     assert os.path.lexists(taken)
 

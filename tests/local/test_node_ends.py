@@ -139,7 +139,7 @@ async def test_options_of_logs_that_are_not_offered_are_refused(
     await reached(kube, namespace, "once", phase("Succeeded"))
     assert kubectl("logs", "-n", namespace, "once", "--tail=1") == "said\n"
     for option in ("--since=5m", "--timestamps", "--limit-bytes=2"):
-        with pytest.raises(KubectlError, match="does not offer"):
+        with pytest.raises(KubectlError, match="does not support"):
             kubectl("logs", "-n", namespace, "once", option)
 
 

@@ -13,7 +13,7 @@ from penstock.local.node.environment import (
     resource,
     rewrite_paths,
 )
-from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
+from penstock.local.node.podstatus import ContainerRecord, PodRecord, Terminated, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
 from penstock.local.node.unsupported import unsupported
 
@@ -27,10 +27,10 @@ POD: dict[str, Any] = {
 def test_back_off_follows_kubernetes() -> None:
     pauses, backoff = [], Backoff()
     for _ in range(8):
-        pause_s, backoff = backoff.after(1.0)
+        pause_s, backoff = backoff.next_pause(1.0)
         pauses.append(pause_s)
     assert pauses == [0, 10, 20, 40, 80, 160, 300, 300]
-    assert backoff.after(700.0)[0] == 0
+    assert backoff.next_pause(700.0)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_only_stated_values_are_expanded_as_the_kubelet_does() -> None:
 
 def test_a_nul_byte_is_refused_by_name() -> None:
     container = {"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}
-    with pytest.raises(ConfigError, match="K holds a NUL byte"):
+    with pytest.raises(ConfigError, match="K contains a NUL byte"):
         environment(container, POD, {}, {}, {"s": {"k": "a\0b"}})
 
 
@@ -192,7 +192,7 @@ def test_a_resource_in_units_of_its_divisor_is_exact() -> None:
         assert amounts == [str(thousandths), str(-(-thousandths // 1000))]
 
 
-ENDED = Ended(1, "Error", "why", "t1", "t2")
+ENDED = Terminated(1, "Error", "why", "t1", "t2")
 RECORD = ContainerRecord("c", "i")
 
 
@@ -201,13 +201,13 @@ RECORD = ContainerRecord("c", "i")
     [
         ("Always", (RECORD,), "Pending"),
         ("Always", (RECORD.running("t"),), "Running"),
-        ("Always", (RECORD.over(ENDED),), "Running"),
-        ("Never", (RECORD.over(ENDED),), "Failed"),
-        ("OnFailure", (RECORD.over(ENDED),), "Running"),
-        ("Never", (RECORD.over(Ended(0, "Completed", "", "a", "b")),), "Succeeded"),
+        ("Always", (RECORD.terminated(ENDED),), "Running"),
+        ("Never", (RECORD.terminated(ENDED),), "Failed"),
+        ("OnFailure", (RECORD.terminated(ENDED),), "Running"),
+        ("Never", (RECORD.terminated(Terminated(0, "Completed", "", "a", "b")),), "Succeeded"),
         (
             "Never",
-            (RECORD.over(Ended(0, "Completed", "", "a", "b")), RECORD.running("t")),
+            (RECORD.terminated(Terminated(0, "Completed", "", "a", "b")), RECORD.running("t")),
             "Running",
         ),
     ],
@@ -219,7 +219,7 @@ def test_the_phase_follows_from_the_containers(
 
 
 def test_a_restart_is_counted_and_the_last_end_kept() -> None:
-    record = RECORD.running("t0").over(ENDED).waiting("CrashLoopBackOff").running("t3")
+    record = RECORD.running("t0").terminated(ENDED).waiting("CrashLoopBackOff").running("t3")
     status = record.as_status()
     assert status["restartCount"] == 1
     assert status["lastState"]["terminated"]["message"] == "why"

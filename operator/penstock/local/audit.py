@@ -1,4 +1,4 @@
-"""The API server's audit log, read as facts: who asked for what, and whether it was granted."""
+"""Reads the API server's audit log: user, verb, object and status code of each request."""
 
 import json
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ Right = tuple[str, str, str]  # API group, resource with its subresource, verb
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One answered request. at: RFC 3339 with microseconds, so that text sorts by time."""
+    """One answered request. at: RFC 3339 with microseconds, so that strings sort by time."""
 
     at: str
     user: str
@@ -28,16 +28,17 @@ class AuditEntry:
 
     @classmethod
     def of(cls, event: dict[str, Any]) -> "AuditEntry":
-        about = event.get("objectRef", {})
-        parts = (about.get("resource", ""), about.get("subresource", ""))
+        """Parse one event of the log."""
+        reference = event.get("objectRef", {})
+        parts = (reference.get("resource", ""), reference.get("subresource", ""))
         return cls(
             at=event["requestReceivedTimestamp"],
             user=event["user"]["username"],
             verb=event["verb"],
-            group=about.get("apiGroup", ""),
+            group=reference.get("apiGroup", ""),
             resource="/".join(filter(None, parts)),
-            namespace=about.get("namespace", ""),
-            name=about.get("name", ""),
+            namespace=reference.get("namespace", ""),
+            name=reference.get("name", ""),
             code=event.get("responseStatus", {}).get("code", 0),
         )
 
@@ -51,36 +52,39 @@ class AuditEntry:
 
 
 class AuditLog:
-    """What a cluster's API server was asked since the cluster began."""
+    """The audit log of a cluster's API server, from the cluster's start."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._path = cluster.logs / "audit.jsonl"
 
     def position(self) -> int:
-        """Where the log ends now, in bytes."""
+        """Return the current length of the log in bytes."""
         return self._path.stat().st_size
 
-    def entries(self, since: int = 0) -> list[AuditEntry]:
-        """Every request from `since` on. A line that is still being written is left for later."""
+    def entries(self, offset: int = 0) -> list[AuditEntry]:
+        """Read all requests from a byte offset on, without a last line that is incomplete."""
         with self._path.open("rb") as log:
-            log.seek(since)
+            log.seek(offset)
             *lines, _ = log.read().split(b"\n")
         return [AuditEntry.of(json.loads(line)) for line in lines]
 
 
-def account(name: str, namespace: str = "penstock-system") -> str:
-    """The user that a ServiceAccount is to the API server."""
+def service_account_user(name: str, namespace: str = "penstock-system") -> str:
+    """Return the user name of a ServiceAccount at the API server."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def writes_by(users: Iterable[str], entries: Iterable[AuditEntry]) -> list[AuditEntry]:
-    """Writes of these users, but for the Leases that a leader renews."""
+    """Select the writes of these users, except of Leases, which a leader renews."""
     wanted = set(users)
     return [e for e in entries if e.user in wanted and e.is_write and e.resource != "leases"]
 
 
 def rights_used(user: str, entries: Iterable[AuditEntry]) -> set[Right]:
-    """What a user's granted requests needed. An apply that creates needs `create` too."""
+    """Return the RBAC rights that a user's granted requests needed.
+
+    An apply that creates an object needs `create` and `patch`.
+    """
     used = set()
     for entry in entries:
         if entry.user != user or not entry.resource or entry.code == FORBIDDEN:
@@ -92,4 +96,5 @@ def rights_used(user: str, entries: Iterable[AuditEntry]) -> set[Right]:
 
 
 def denied(user: str, entries: Iterable[AuditEntry]) -> list[AuditEntry]:
+    """Select a user's requests that were answered with 403."""
     return [e for e in entries if e.user == user and e.code == FORBIDDEN]

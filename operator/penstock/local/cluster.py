@@ -1,7 +1,7 @@
-"""A local cluster: up, down, and what is known of it.
+"""Starts and ends local clusters.
 
-Each cluster has a loopback network of its own, 127.N.0.0/16. Its components and its node listen on
-127.N.0.1 at their usual ports and its pods on 127.N.x.y, so clusters never meet.
+Each cluster has its own loopback network, 127.N.0.0/16. Its components and its node listen on 127.N.0.1
+at their usual ports and its pods on 127.N.x.y, so clusters cannot collide.
 """
 
 import fcntl
@@ -46,17 +46,17 @@ PORTS = (
 def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
     """Start a cluster without Penstock, or the missing components of an existing one.
 
-    allocatable: extended resources that the node reports, such as nvidia.com/gpu. A new cluster that
-    does not start (a failed component, Ctrl-C) is removed; an existing one keeps its objects. Raises
-    ClusterError.
+    say: called with a line of text before each slow step. allocatable: extended resources that the
+    node reports, such as nvidia.com/gpu. A new cluster that does not start (a failed component,
+    Ctrl-C) is removed; an existing one keeps its objects. Raises ClusterError.
     """
     if not sys.platform.startswith("linux"):
         raise ClusterError("Local clusters need Linux: pods get addresses of 127.0.0.0/8.")
     existing = find(name)
     if existing and allocatable and dict(existing.allocatable) != dict(allocatable):
         raise ClusterError(
-            f"Cluster {name!r} is there with other resources, {dict(existing.allocatable)}: "
-            f"end it first (penstock local down --name {name}), or take another name."
+            f"Cluster {name!r} exists with other resources, {dict(existing.allocatable)}: "
+            f"remove it first (penstock local down --name {name}), or use another name."
         )
     binaries = ensure_binaries(say)
     cluster = existing or _create(name, allocatable)
@@ -79,18 +79,21 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
 
 @contextmanager
 def temporary(prefix: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Iterator[Cluster]:
-    """As `up`, of a name that begins with `prefix` and that no other cluster has, until it ends."""
-    made = up(f"{prefix}-{secrets.token_hex(3)}", say=say, allocatable=allocatable)
+    """Run a cluster with a unique name that starts with `prefix`; remove it when the block ends.
+
+    Arguments and errors are those of `up`.
+    """
+    cluster = up(f"{prefix}-{secrets.token_hex(3)}", say=say, allocatable=allocatable)
     try:
-        yield made
+        yield cluster
     finally:
-        down(made.name)
+        down(cluster.name)
 
 
 def down(name: str) -> bool:
-    """End every process of a cluster and remove its folder. Returns False if there is none.
+    """End all processes of a cluster and remove its folder. Returns False if there is no such cluster.
 
-    Raises ClusterError for a folder that `up` did not make.
+    Raises ClusterError for a folder that `up` did not create.
     """
     cluster = find(name)
     if cluster is None:
@@ -101,15 +104,16 @@ def down(name: str) -> bool:
 
 
 def dead_components(cluster: Cluster) -> list[str]:
-    """Names of the cluster's components that do not run."""
+    """Return the names of the cluster's components that are not running."""
     return [each for each in COMPONENTS if not processes.find(cluster.cluster_id, each)]
 
 
 @contextmanager
 def _locked(cluster: Cluster) -> Iterator[None]:
-    """Hold the file lock for starting and ending the cluster; the kernel frees it with its process.
+    """Hold the file lock for starting or ending the cluster. Raises ClusterError.
 
-    The folder itself is locked, so that no lock file is left behind. Raises ClusterError.
+    The folder itself is locked, so no lock file is left behind. The kernel releases the lock when the
+    process ends.
     """
     try:
         folder = os.open(cluster.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -121,7 +125,7 @@ def _locked(cluster: Cluster) -> Iterator[None]:
         except BlockingIOError as error:
             raise ClusterError(
                 f"Another process is starting or ending cluster {cluster.name!r}: wait for it, "
-                "or take another name."
+                "or use another name."
             ) from error
         if find(cluster.name) != cluster:
             raise ClusterError(f"Another process has removed cluster {cluster.name!r}.")
@@ -131,30 +135,30 @@ def _locked(cluster: Cluster) -> Iterator[None]:
 
 
 def _end(cluster: Cluster) -> None:
-    # The node agent gets time to end its pods. The others need none: their state is deleted.
+    # The node agent gets time to end its pods. The others do not need it: their state is deleted.
     processes.end(processes.find(cluster.cluster_id, "node-agent"), grace_s=POD_GRACE_S)
     processes.end_all(lambda: processes.find(cluster.cluster_id), grace_s=COMPONENT_GRACE_S)
     record.remove(cluster)
 
 
 def _create(name: str, allocatable: Mapping[str, str]) -> Cluster:
-    """Choose a free network and write the cluster's record, before anything is started."""
+    """Choose a free network and write the cluster's record. Starts nothing. Raises ClusterError."""
     root = clusters_root()
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with FileLock(root / ".lock"):
         taken = {cluster.network for cluster in list_clusters()}
-        held: set[int] = set()
+        in_use: set[int] = set()
         for network in _networks():
             if network in taken:
                 continue
-            ports = _held_ports(network)
+            ports = _ports_in_use(network)
             if not ports:
                 return record.create(name, network, allocatable)
-            held |= ports
+            in_use |= ports
     raise ClusterError(
-        f"No loopback network is free: each has a cluster, or port {sorted(held)} taken. End a "
-        "cluster (penstock local down), or what listens on that port of all addresses, such as a "
-        "kubelet."
+        f"No loopback network is free: each has a cluster, or a process that listens on one of the ports "
+        f"{sorted(in_use)}. Remove a cluster (penstock local down), or end the process that listens on "
+        "such a port on all addresses, such as a kubelet."
     )
 
 
@@ -169,14 +173,14 @@ def _networks() -> list[int]:
     return networks[first:] + networks[:first]
 
 
-def _held_ports(network: int) -> set[int]:
-    """Ports of 127.network.0.1 that any user's process listens on."""
-    held = set()
+def _ports_in_use(network: int) -> set[int]:
+    """Return the component ports of 127.network.0.1 that any user's process listens on."""
+    in_use = set()
     for port in PORTS:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((f"127.{network}.0.1", port))
             except OSError:
-                held.add(port)
-    return held
+                in_use.add(port)
+    return in_use

@@ -1,4 +1,4 @@
-"""The command line of each control-plane component."""
+"""Command lines and configuration files of the control-plane components."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ AUDIT_POLICY = {
 
 
 def etcd(binary: Path, folder: Path, address: str) -> list[str]:
-    """etcd's command. Both ports require client certificates: write access to etcd is root access."""
+    """Build etcd's command. Both ports require client certificates: etcd access is root access."""
     pki = folder / "pki" / "etcd"
     client, peer = f"https://{address}:{ETCD_PORT}", f"https://{address}:{ETCD_PEER_PORT}"
     return [
@@ -33,6 +33,7 @@ def etcd(binary: Path, folder: Path, address: str) -> list[str]:
 
 
 def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
+    """Build kube-apiserver's command."""
     pki = folder / "pki"
     return [
         str(binary), f"--etcd-servers=https://{address}:{ETCD_PORT}",
@@ -46,7 +47,7 @@ def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
         f"--service-account-signing-key-file={pki}/sa.key",
         f"--service-cluster-ip-range={CLUSTER_IP_RANGE}",
         "--authorization-mode=RBAC", "--anonymous-auth=false",
-        # On in several distributions: a child that blocks its owner's deletion needs a right on it.
+        # Several distributions enable it: setting blockOwnerDeletion needs a right on the owner.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         "--allow-privileged=false", "--endpoint-reconciler-type=none",
         f"--kubelet-certificate-authority={pki}/ca.crt",
@@ -59,6 +60,7 @@ def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
 
 
 def controller_manager(binary: Path, folder: Path) -> list[str]:
+    """Build kube-controller-manager's command."""
     return [
         str(binary), f"--kubeconfig={folder}/kubeconfig",
         "--secure-port=0",  # its health and metrics are not used
@@ -69,6 +71,7 @@ def controller_manager(binary: Path, folder: Path) -> list[str]:
 
 
 def scheduler(binary: Path, folder: Path) -> list[str]:
+    """Build kube-scheduler's command."""
     return [
         str(binary), f"--kubeconfig={folder}/kubeconfig", "--secure-port=0",
         "--leader-elect=false",
@@ -76,7 +79,7 @@ def scheduler(binary: Path, folder: Path) -> list[str]:
 
 
 def kubeconfig(server: str, certificate_authority: Path, token: str) -> str:
-    """An administrator's kubeconfig. JSON is YAML."""
+    """Write an administrator's kubeconfig as JSON, which is valid YAML."""
     name = "penstock-local"
     return json.dumps(
         {
@@ -100,8 +103,10 @@ def kubeconfig(server: str, certificate_authority: Path, token: str) -> str:
 
 
 def tokens_csv(token: str) -> str:
+    """Write the API server's token file, with one administrator."""
     return f'{token},admin,admin,"system:masters"\n'
 
 
 def audit_policy() -> str:
+    """Write the API server's audit policy."""
     return json.dumps(AUDIT_POLICY)

@@ -1,4 +1,4 @@
-"""Faults that tests and the demo put into a running cluster."""
+"""Injects faults into a running cluster, for tests and the demo."""
 
 import signal
 
@@ -9,13 +9,13 @@ from penstock.local.record import Cluster
 
 
 class NoSuchContainer(Exception):
-    """No process of that container is running."""
+    """The container has no running process."""
 
 
 def container_process(
     cluster: Cluster, pod: str, container: str, *, namespace: str = "default"
 ) -> psutil.Process:
-    """The main process of a running container. Raises NoSuchContainer."""
+    """Return the main process of a running container. Raises NoSuchContainer."""
     wanted = f"{namespace}/{pod}/{container}"
     found = [
         process
@@ -28,25 +28,27 @@ def container_process(
 
 
 def kill(cluster: Cluster, pod: str, container: str, *, namespace: str = "default") -> None:
-    """SIGKILL: the process is gone without a word."""
+    """Kill a container with SIGKILL, so that it cannot shut down."""
     container_process(cluster, pod, container, namespace=namespace).send_signal(signal.SIGKILL)
 
 
 def freeze(cluster: Cluster, pod: str, container: str, *, namespace: str = "default") -> None:
-    """SIGSTOP: connections stay open and nothing answers."""
+    """Suspend a container with SIGSTOP: its connections stay open, but it does not answer."""
     container_process(cluster, pod, container, namespace=namespace).suspend()
 
 
 def thaw(cluster: Cluster, pod: str, container: str, *, namespace: str = "default") -> None:
+    """Continue a suspended container."""
     container_process(cluster, pod, container, namespace=namespace).resume()
 
 
 def set_start_delay_s(cluster: Cluster, seconds: float) -> None:
-    """Every container started from now on takes so much longer; 0 ends it."""
+    """Delay each container that starts from now on; 0 ends the delay."""
     (cluster.folder / "start-delay-s").write_text(str(seconds))
 
 
 def start_delay_s(cluster: Cluster) -> float:
+    """Return the current start delay in seconds."""
     try:
         return float((cluster.folder / "start-delay-s").read_text())
     except FileNotFoundError:
@@ -54,13 +56,14 @@ def start_delay_s(cluster: Cluster) -> float:
 
 
 def set_heartbeat(cluster: Cluster, *, beating: bool) -> None:
-    """Stop or resume the node's heartbeat."""
-    silence = cluster.folder / "no-heartbeat"
+    """Suppress or resume the node's heartbeat."""
+    marker = cluster.folder / "no-heartbeat"
     if beating:
-        silence.unlink(missing_ok=True)
+        marker.unlink(missing_ok=True)
     else:
-        silence.touch()
+        marker.touch()
 
 
-def heart_beats(cluster: Cluster) -> bool:
+def is_heartbeat_enabled(cluster: Cluster) -> bool:
+    """Whether the node's heartbeat is not suppressed."""
     return not (cluster.folder / "no-heartbeat").exists()

@@ -1,4 +1,4 @@
-"""Penstock itself, put into a local cluster."""
+"""Installs Penstock into a local cluster."""
 
 import asyncio
 from pathlib import Path
@@ -38,7 +38,7 @@ async def install(cluster: Cluster, *, say: Say) -> None:
 
 
 async def install_models(cluster: Cluster, folder: Path, *, say: Say) -> None:
-    """Apply the claim `models` on `folder`, in the namespace default."""
+    """Apply the claim `models` with `folder` as its volume, in namespace default."""
     say(f"mounting {folder} as the claim models")
     folder.mkdir(parents=True, exist_ok=True)
     async with await connect(cluster.kubeconfig) as kube:
@@ -47,26 +47,26 @@ async def install_models(cluster: Cluster, folder: Path, *, say: Say) -> None:
 
 
 async def install_crds(kube: Kube) -> None:
-    """Apply the CRDs alone, and wait until their kinds are served for good.
+    """Apply only the CRDs, and wait until their kinds are served reliably.
 
-    The API server serves a kind a moment after it takes it, and opens its storage anew when the
-    last of its conditions is written.
+    Five list calls in a row must succeed: the API server serves a new kind with a delay, and reopens
+    its storage when the last condition of the CRD is written.
     """
     for crd in crds():
         await _apply(kube, crd)
-    answers = 0
-    while answers < 5:
+    successes = 0
+    while successes < 5:
         try:
             await kube.list(INFERENCE_SERVICES)
             await kube.list(MODEL_ROUTES)
-            answers += 1
+            successes += 1
         except (NotFound, Transient):
-            answers = 0
+            successes = 0
         await asyncio.sleep(0.2)
 
 
 async def _apply(kube: Kube, manifest: dict[str, object]) -> None:
-    """Apply one object; a namespace or a kind may take a moment to be known."""
+    """Apply one object, with retries for 10 s: its namespace or kind may be too new to be known."""
     for attempt in range(40):
         try:
             await kube.apply(manifest, manager=MANAGER)

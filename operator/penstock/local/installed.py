@@ -17,9 +17,9 @@ _VERSION = re.compile(r"(?:version|Version:|Kubernetes) v?(\d+)\.(\d+)\S*")
 
 
 def find_installed(name: str, say: Callable[[str], None]) -> Path | None:
-    """The first binary of this name in KUBEBUILDER_ASSETS, on PATH and in SYSTEM_FOLDERS.
+    """Return the first usable binary of this name in KUBEBUILDER_ASSETS, PATH and SYSTEM_FOLDERS.
 
-    One that is older than OLDEST, or does not tell its version, is passed over, and `say` is told.
+    Binaries that are older than OLDEST or do not print a version are skipped, with a line to `say`.
     """
     folders = [os.environ.get("KUBEBUILDER_ASSETS"), os.environ.get("PATH"), *SYSTEM_FOLDERS]
     found = [shutil.which(name, path=folder) for folder in folders if folder]

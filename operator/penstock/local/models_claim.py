@@ -1,4 +1,4 @@
-"""The claim `models`: a folder of this machine as a volume that pods read models from."""
+"""The claim `models`: a folder of this machine as a read-only volume with models."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ CLAIM = "models"
 
 
 def models_claim(folder: Path, namespace: str = "default") -> list[dict[str, Any]]:
-    """A PersistentVolume on the folder and the PersistentVolumeClaim `models` bound to it."""
+    """Build a PersistentVolume on the folder, and the PersistentVolumeClaim `models` bound to it."""
     name = f"{CLAIM}-{namespace}"
     size = {"storage": "10Gi"}
     volume = {

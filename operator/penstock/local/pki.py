@@ -1,4 +1,4 @@
-"""The cluster's own certificate authority, and the certificates and keys it gives out."""
+"""Certificate authority of a local cluster, and the certificates and keys that it issues."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ LIFETIME = timedelta(days=365)
 
 
 class Authority:
-    """A CA that lives as long as its cluster."""
+    """A certificate authority whose certificate is written to `folder`/ca.crt. Its key is not stored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class Authority:
         organisation: str = "",
         addresses: tuple[str, ...] = (),
     ) -> None:
-        """Write `file`.crt and `file`.key, for a server (with addresses) and a client alike."""
+        """Write `file`.crt and `file`.key, usable by a client and, with addresses, by a server."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         builder = (
@@ -82,7 +82,7 @@ class Authority:
 
 
 def write_signing_key(path: Path) -> None:
-    """The key that signs ServiceAccount tokens."""
+    """Write a new key for signing ServiceAccount tokens."""
     write_private(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
 
 

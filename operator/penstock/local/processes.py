@@ -1,7 +1,7 @@
-"""Starting processes that outlive a command, and ending all that belong to a cluster.
+"""Starts processes that outlive a command, and ends all processes of a cluster.
 
-Every process of a cluster carries the cluster's id in its environment, and so do its children. What
-carries the id belongs to the cluster, whatever crashed before: no pid file can be stale.
+Every process of a cluster has the cluster's id in its environment, and its children inherit it. Processes
+are found by that id, not by pid files, which would be stale after a crash.
 """
 
 import os
@@ -17,8 +17,7 @@ COMPONENT = "PENSTOCK_LOCAL_COMPONENT"
 CONTAINER = "PENSTOCK_LOCAL_CONTAINER"  # namespace/pod/container
 POD_UID = "PENSTOCK_LOCAL_POD_UID"
 
-# Bound on the attempts to kill processes that keep starting new ones.
-MAX_KILL_ROUNDS, KILL_PAUSE_S = 100, 0.05
+MAX_KILL_ROUNDS, KILL_PAUSE_S = 100, 0.05  # 5 s for processes that keep starting others
 
 POD = "pod"  # the component that every container belongs to
 
@@ -26,7 +25,7 @@ POD = "pod"  # the component that every container belongs to
 def spawn(
     command: list[str], *, cluster_id: str, component: str, log: Path, env: Mapping[str, str] = {}
 ) -> psutil.Process:
-    """Start a component in a session of its own, its output appended to `log`."""
+    """Start a component in its own session, with its output appended to `log`."""
     environment = os.environ | env | {CLUSTER_ID: cluster_id, COMPONENT: component}
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     pid = os.posix_spawn(
@@ -44,7 +43,7 @@ def spawn(
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs; a child that has ended and was not waited for does not."""
+    """Whether a process is running. A zombie, a child that nobody has waited for, is not."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -52,20 +51,21 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def find(cluster_id: str, component: str | None = None) -> list[psutil.Process]:
-    """Running processes of a cluster, or of one component."""
+    """List the running processes of a cluster, or of one component."""
     wanted = {CLUSTER_ID: cluster_id} | ({COMPONENT: component} if component else {})
-    return _marked(wanted)
+    return _with_environment(wanted)
 
 
 def find_in_pod(pod_uid: str, container: str | None = None) -> list[psutil.Process]:
-    """Running processes of a pod, or of one container (namespace/pod/container) of it.
+    """List the running processes of a pod, or of one of its containers (namespace/pod/container).
 
-    Includes those that left their session, as long as they keep their environment.
+    Includes processes in other sessions, unless they have changed their environment.
     """
-    return _marked({POD_UID: pod_uid} | ({CONTAINER: container} if container else {}))
+    return _with_environment({POD_UID: pod_uid} | ({CONTAINER: container} if container else {}))
 
 
-def _marked(wanted: Mapping[str, str]) -> list[psutil.Process]:
+def _with_environment(wanted: Mapping[str, str]) -> list[psutil.Process]:
+    """List this user's running processes with these environment variables."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -74,13 +74,13 @@ def _marked(wanted: Mapping[str, str]) -> list[psutil.Process]:
                 continue
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except psutil.Error:  # gone, or not ours to look into
+        except psutil.Error:  # it has ended, or belongs to another user
             continue
     return found
 
 
 def variable(process: psutil.Process, name: str) -> str | None:
-    """A variable of a process's environment; None also when the process is gone."""
+    """Read a variable of a process's environment; None if it is not set or the process has ended."""
     try:
         value: str | None = process.environ().get(name)
         return value
@@ -89,31 +89,31 @@ def variable(process: psutil.Process, name: str) -> str | None:
 
 
 def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
-    """SIGTERM, then SIGKILL for what is left after `grace_s`. Returns when all are gone."""
-    waiting = list(processes)
-    for process in waiting:
+    """Send SIGTERM, then SIGKILL to those still running after `grace_s`. Waits until all have ended."""
+    pending = list(processes)
+    for process in pending:
         _signal(process, kill=False)
-    _, left = psutil.wait_procs(waiting, timeout=grace_s)
-    for process in left:
+    _, remaining = psutil.wait_procs(pending, timeout=grace_s)
+    for process in remaining:
         _signal(process, kill=True)
-    psutil.wait_procs(left, timeout=10)
+    psutil.wait_procs(remaining, timeout=10)
 
 
-def end_all(found: Callable[[], list[psutil.Process]], *, grace_s: float) -> None:
-    """As `end`, of what `found` finds, and then of what these processes started meanwhile."""
-    end(found(), grace_s=grace_s)
-    kill(found)
+def end_all(list_running: Callable[[], list[psutil.Process]], *, grace_s: float) -> None:
+    """End all processes that `list_running` returns, and those that they start meanwhile."""
+    end(list_running(), grace_s=grace_s)
+    kill(list_running)
 
 
-def kill(found: Callable[[], list[psutil.Process]]) -> None:
-    """Kill what `found` returns until it returns nothing, as processes may start others meanwhile."""
+def kill(list_running: Callable[[], list[psutil.Process]]) -> None:
+    """Kill processes until `list_running` returns none, as they may start others meanwhile."""
     for _ in range(MAX_KILL_ROUNDS):
-        left = found()
-        if not left:
+        running = list_running()
+        if not running:
             return
-        for process in left:
+        for process in running:
             _signal(process, kill=True)
-        sleep(KILL_PAUSE_S)  # no wait for them: the event loop reaps its own children
+        sleep(KILL_PAUSE_S)  # not wait_procs: the event loop reaps its own children
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:
@@ -121,7 +121,7 @@ def _signal(process: psutil.Process, *, kill: bool) -> None:
         if kill:
             process.kill()
         else:
-            process.resume()  # a frozen process would not hear SIGTERM
+            process.resume()  # a suspended process does not handle SIGTERM
             process.terminate()
     except psutil.NoSuchProcess:
         pass

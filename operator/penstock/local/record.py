@@ -1,7 +1,7 @@
-"""A cluster's record: its name, its folder, and the id by which its processes are found.
+"""Stores the record of each local cluster: its name, network and the id of its processes.
 
-The folder appears under the cluster's name together with the record. The record marks the folder as
-made by `up`: no other folder under the clusters' root is ever removed.
+A cluster's folder and record are created in one step. The record marks the folder as created by `up`:
+no other folder below the clusters' root is ever removed.
 """
 
 import os
@@ -19,17 +19,21 @@ from penstock.clients.caches import cache_root
 
 RECORD = "cluster.json"
 GATEWAY_PORT = 8080
-# Like a DNS label, but it may end with a dash.
+# A DNS label, except that it may end with a dash.
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 
 
 class ClusterError(Exception):
-    """The cluster cannot do what was asked; the text says why and what helps."""
+    """An operation on a cluster failed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A local cluster: its name, its id, and the loopback network 127.network.0.0/16."""
+    """A local cluster.
+
+    cluster_id: marks its processes. network: N of its loopback network 127.N.0.0/16. allocatable:
+    extended resources of its node.
+    """
 
     name: str
     cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -69,20 +73,20 @@ def clusters_root() -> Path:
 
 
 def folder_of(name: str) -> Path:
-    """The folder of the cluster `name`. Raises ClusterError for an invalid name.
+    """Return the folder of the cluster `name`. Raises ClusterError for an invalid name.
 
-    All paths are built from names here, so that no name can lead elsewhere.
+    All paths are built here from checked names, so that no name can lead to another folder.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise ClusterError(
-            f"{name!r} is no cluster name: use up to 63 lower-case letters, digits and dashes, "
-            "with a letter or a digit first"
+            f"{name!r} is not a valid cluster name: use up to 63 lower-case letters, digits and dashes, "
+            "starting with a letter or a digit"
         )
     return clusters_root() / name
 
 
 def find(name: str) -> Cluster | None:
-    """The cluster of that name; None if there is no folder of the name.
+    """Return the cluster of that name; None if it does not exist.
 
     Raises ClusterError for a folder that is not a cluster's and for a damaged record.
     """
@@ -91,14 +95,14 @@ def find(name: str) -> Cluster | None:
         return None
     if folder.is_symlink() or not (folder / RECORD).is_file():
         raise ClusterError(
-            f"{folder} was not made by `penstock local up`: it is no folder with a {RECORD}. "
-            "Take another name, or remove it yourself."
+            f"{folder} was not created by `penstock local up`: it is not a folder with a {RECORD}. "
+            "Use another name, or remove it yourself."
         )
     return _read(folder / RECORD)
 
 
 def get(name: str) -> Cluster:
-    """The cluster of that name. Raises ClusterError if there is none."""
+    """Return the cluster of that name. Raises ClusterError if it does not exist."""
     cluster = find(name)
     if cluster is None:
         raise ClusterError(
@@ -108,12 +112,12 @@ def get(name: str) -> Cluster:
 
 
 def list_clusters() -> list[Cluster]:
-    """All clusters from the start of `up` to the end of `down`, without damaged ones."""
+    """List all clusters, from the start of `up` to the end of `down`, without damaged ones."""
     return _list()[0]
 
 
 def damaged_records() -> list[ClusterError]:
-    """Errors of the damaged clusters that `list_clusters` leaves out."""
+    """Return the errors of the damaged clusters that `list_clusters` leaves out."""
     return _list()[1]
 
 
@@ -121,7 +125,7 @@ def create(name: str, network: int, allocatable: Mapping[str, str]) -> Cluster:
     """Create the folder and the record of a new cluster in one step. Raises ClusterError."""
     cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable))
     if os.path.lexists(cluster.folder):
-        raise ClusterError(f"The name {name!r} was taken meanwhile: take another.")
+        raise ClusterError(f"The name {name!r} was taken meanwhile: use another one.")
     making = clusters_root() / f".new-{cluster.cluster_id}"
     making.mkdir(mode=0o700)
     try:
@@ -133,7 +137,7 @@ def create(name: str, network: int, allocatable: Mapping[str, str]) -> Cluster:
 
 
 def remove(cluster: Cluster) -> None:
-    """Remove the cluster's folder. Raises ClusterError if something of it stays.
+    """Remove the cluster's folder. Raises ClusterError if it cannot be removed completely.
 
     The folder is renamed first: a removal that is interrupted must not leave a folder without a
     record under the cluster's name, as `down` would refuse to remove that.
@@ -146,7 +150,7 @@ def remove(cluster: Cluster) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file atomically that only its owner may read."""
+    """Write a file atomically, readable only by its owner."""
     making = path.with_name(f".{path.name}.new")
     making.unlink(missing_ok=True)
     making.touch(mode=0o600)
@@ -170,9 +174,9 @@ def _read(path: Path) -> Cluster:
         cluster = _RECORDS.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ClusterError(
-            f"The record {path} is damaged: {error}\nEnd its processes, those with "
-            f"{path.parent} in their command line, and remove {path.parent}."
+            f"The record {path} is damaged: {error}\nEnd the processes with {path.parent} in their "
+            f"command line, and remove {path.parent}."
         ) from error
     if cluster.name != path.parent.name:
-        raise ClusterError(f"The record {path} is that of another cluster, {cluster.name!r}.")
+        raise ClusterError(f"The record {path} belongs to another cluster, {cluster.name!r}.")
     return cluster

@@ -1,4 +1,4 @@
-"""Starts the components of a cluster, and waits until they are ready."""
+"""Writes the files of a cluster, starts its components and waits until they are ready."""
 
 import json
 import secrets
@@ -16,15 +16,15 @@ from penstock.local import components, processes
 from penstock.local.pki import Authority, write_signing_key
 from penstock.local.record import Cluster, ClusterError, write_private
 
-Say = Callable[[str], None]
+Say = Callable[[str], None]  # called with a line of text before each slow step
 
 READY_TIMEOUT_S = 60.0
 
 
 def write_files(cluster: Cluster) -> None:
-    """Write keys, certificates and configuration, unless an earlier call did.
+    """Write keys, certificates and configuration, unless an earlier call has written them.
 
-    The kubeconfig is written last, so it shows that all files are there.
+    The kubeconfig is written last: its presence shows that the other files are complete.
     """
     if cluster.kubeconfig.is_file():
         return
@@ -35,7 +35,7 @@ def write_files(cluster: Cluster) -> None:
     names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
     authority.issue("apiserver", "kube-apiserver", addresses=(cluster.address, *names))
     authority.issue("node", "penstock-node", addresses=(cluster.address,))
-    # etcd has an authority of its own: no other certificate of the cluster gives access to it.
+    # etcd has its own authority, so that no other certificate of the cluster gives access to it.
     storage = Authority(pki / "etcd")
     storage.issue("server", "etcd", addresses=(cluster.address,))
     storage.issue("client", "kube-apiserver")
@@ -50,7 +50,7 @@ def write_files(cluster: Cluster) -> None:
 def start(
     cluster: Cluster, wanted: Collection[str], binaries: Mapping[str, Path], say: Say
 ) -> None:
-    """Start the components `wanted`, and wait until pods can be created. Raises ClusterError."""
+    """Start the components in `wanted`, and wait until pods can be created. Raises ClusterError."""
     folder, address = cluster.folder, cluster.address
     commands = {
         "etcd": components.etcd(binaries["etcd"], folder, address),
@@ -61,11 +61,11 @@ def start(
         "scheduler": components.scheduler(binaries["kube-scheduler"], folder),
         "node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name],
     }
-    # etcd must be ready before the API server starts, which may exit at once without it.
+    # etcd must be ready before the API server starts, which may exit otherwise.
     ready = {
         "etcd": lambda: _listens(address, components.ETCD_PORT),
-        "apiserver": lambda: _answer(cluster, "/readyz") is not None,
-        "controller-manager": lambda: _makes_accounts(cluster),
+        "apiserver": lambda: _get(cluster, "/readyz") is not None,
+        "controller-manager": lambda: _has_default_account(cluster),
         "node-agent": lambda: _node_is_ready(cluster),
     }
     started: dict[str, psutil.Process] = {}
@@ -90,6 +90,7 @@ def start(
 def _wait(
     cluster: Cluster, process: psutil.Process, component: str, done: Callable[[], bool]
 ) -> None:
+    """Wait until `done` returns true. Raises ClusterError with the end of the component's log."""
     deadline = monotonic() + READY_TIMEOUT_S
     while not done():
         if not processes.is_alive(process) or monotonic() > deadline:
@@ -108,19 +109,19 @@ def _listens(address: str, port: int) -> bool:
     return True
 
 
-def _makes_accounts(cluster: Cluster) -> bool:
-    """Whether the default ServiceAccount exists; pods are refused without it."""
-    return _answer(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
+def _has_default_account(cluster: Cluster) -> bool:
+    """Whether the default ServiceAccount exists; without it the API server refuses pods."""
+    return _get(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
 
 
 def _node_is_ready(cluster: Cluster) -> bool:
-    node = _answer(cluster, "/api/v1/nodes/penstock-node")
+    node = _get(cluster, "/api/v1/nodes/penstock-node")
     conditions = json.loads(node)["status"].get("conditions", []) if node else []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _answer(cluster: Cluster, path: str) -> bytes | None:
-    """The body of a 200 answer to an administrator's GET, or None."""
+def _get(cluster: Cluster, path: str) -> bytes | None:
+    """Send a GET as the administrator. Returns the body of a 200 answer, else None."""
     try:
         token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
         request = urllib.request.Request(  # noqa: S310 - always https to the cluster's own address

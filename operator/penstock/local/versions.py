@@ -1,4 +1,4 @@
-"""The versions of the local binaries: those that are fetched, and the oldest accepted when installed."""
+"""Versions of the local binaries: those that are downloaded, and the oldest installed ones accepted."""
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.5"

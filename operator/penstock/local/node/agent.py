@@ -1,4 +1,4 @@
-"""The node: registered, kept alive, and its pods handed to workers."""
+"""Node agent: registers the node, sends heartbeats, and starts a worker for each pod."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
 from penstock.local.components import KUBELET_PORT
-from penstock.local.faults import heart_beats
+from penstock.local.faults import is_heartbeat_enabled
 from penstock.local.node.kubelet_api import serve_logs
 from penstock.local.node.node import MANAGER, Node
 from penstock.local.node.worker import PodWorker
@@ -29,24 +29,26 @@ logger = logging.getLogger(__name__)
 
 NODE_NAME = "penstock-node"
 HEARTBEAT_S = 10.0
-# After a longer pause between heartbeats the node writes its status again: the node controller sets
-# it to Unknown after 40 s of silence, and only the node resets that.
+# After a longer gap between heartbeats the node writes its status again: the node controller sets it
+# to Unknown after 40 s without a heartbeat, and only the node can reset that.
 STATUS_AFTER_S = 20.0
 LEASE_NAMESPACE = "kube-node-lease"
 STOP_GRACE_S = 8.0
 MAX_LOG_BYTES = 16 * 2**20
-# Processes share the machine, nothing is set aside for them: the node offers room for many small
-# pods rather than the two cores that a laptop may have.
+# CPU is not reserved for processes, so the node offers enough for many small pods even on a laptop
+# with two cores.
 MIN_ALLOCATABLE_CPU = 64
 
 
 class NodeAgent:
+    """Runs the pods of one node as processes."""
+
     def __init__(self, kube: Kube, cluster: Cluster) -> None:
         self._kube = kube
         self._cluster = cluster
         self._node = Node(NODE_NAME, cluster, kube, EventRecorder(kube, MANAGER, NODE_NAME))
         self._workers: dict[str, PodWorker] = {}
-        self._endings: set[asyncio.Task[None]] = set()
+        self._stopping_pods: set[asyncio.Task[None]] = set()
         self._last_address = 0
         self._last_beat_s = -math.inf
         self._pods = Mirror(
@@ -54,14 +56,14 @@ class NodeAgent:
         )
 
     async def run(self) -> None:
-        """Until SIGTERM; then end the pods' processes, and leave the pods to the next agent."""
+        """Run until SIGTERM, then end the pods' processes. The pods stay, for the next agent to restart."""
         stopping = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-        # Processes of an earlier agent are not this one's children and cannot be waited for: they are
-        # ended and started again.
-        await asyncio.to_thread(processes.end_all, self._find_left, grace_s=1.0)
+        # Processes of an earlier agent are not this one's children, so it cannot wait for them: they
+        # are ended and started again.
+        await asyncio.to_thread(processes.end_all, self._find_leftovers, grace_s=1.0)
         async with asyncio.TaskGroup() as group:
-            logs = await serve_logs(self._cluster, self._pods, self._is_over)
+            logs = await serve_logs(self._cluster, self._pods, self._has_ended)
             tasks = [
                 group.create_task(self._register_and_beat()),
                 group.create_task(self._pods.run()),
@@ -73,7 +75,7 @@ class NodeAgent:
             await asyncio.gather(*(w.stop(STOP_GRACE_S) for w in self._workers.values()))
             await logs.cleanup()
 
-    def _find_left(self) -> list[psutil.Process]:
+    def _find_leftovers(self) -> list[psutil.Process]:
         return processes.find(self._cluster.cluster_id, processes.POD)
 
     def _pod_changed(self, key: Key) -> None:
@@ -95,12 +97,12 @@ class NodeAgent:
             worker.start()
 
     def _end(self, worker: PodWorker, grace_s: float) -> None:
-        if any(task.get_name() == worker.uid for task in self._endings):
+        if any(task.get_name() == worker.uid for task in self._stopping_pods):
             worker.shorten(grace_s)
             return
         task = asyncio.create_task(self._stop_and_remove(worker, grace_s), name=worker.uid)
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
+        self._stopping_pods.add(task)
+        task.add_done_callback(self._stopping_pods.discard)
 
     async def _stop_and_remove(self, worker: PodWorker, grace_s: float) -> None:
         await worker.stop(grace_s)
@@ -114,12 +116,12 @@ class NodeAgent:
         shutil.rmtree(worker.folder, ignore_errors=True)
         self._workers.pop(worker.uid, None)
 
-    def _is_over(self, uid: str, container: str) -> bool:
+    def _has_ended(self, uid: str, container: str) -> bool:
         worker = self._workers.get(uid)
-        return worker is None or worker.is_over(container)
+        return worker is None or worker.has_ended(container)
 
     def _address(self, pod: Object) -> str:
-        """A pod address 127.N.x.y; all are used once before any is used again."""
+        """Choose an address 127.N.x.y for a pod. Each is used once before any is used again."""
         if pod["spec"].get("hostNetwork"):
             return self._cluster.address
         taken = {worker.pod_ip for worker in self._workers.values()}
@@ -133,7 +135,7 @@ class NodeAgent:
     async def _register_and_beat(self) -> None:
         while True:
             try:
-                if heart_beats(self._cluster):
+                if is_heartbeat_enabled(self._cluster):
                     await self._beat()
             except KubeError as error:
                 logger.warning("heartbeat: %s", error)
@@ -153,8 +155,8 @@ class NodeAgent:
     async def _register(self) -> None:
         cpus = max(MIN_ALLOCATABLE_CPU, os.cpu_count() or 1)
         memory_kib = psutil.virtual_memory().total // 1024
-        offered = {"cpu": str(cpus), "memory": f"{memory_kib}Ki", "pods": "500"}
-        offered |= self._cluster.allocatable
+        resources = {"cpu": str(cpus), "memory": f"{memory_kib}Ki", "pods": "500"}
+        resources |= self._cluster.allocatable
         body: Object = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -175,8 +177,8 @@ class NodeAgent:
             "lastTransitionTime": now,
         }
         status = {
-            "capacity": offered,
-            "allocatable": offered,
+            "capacity": resources,
+            "allocatable": resources,
             "conditions": [ready],
             "addresses": [
                 {"type": "InternalIP", "address": self._cluster.address},
@@ -209,7 +211,7 @@ class NodeAgent:
         await self._kube.create(LEASES, LEASE_NAMESPACE, body)
 
     async def _cap_logs(self) -> None:
-        """Cut logs that have grown too large to their last quarter; writers append, so they go on."""
+        """Truncate logs above MAX_LOG_BYTES to their last quarter. Writers append, so they continue."""
         while True:
             await asyncio.sleep(20)
             for log in (self._cluster.folder / "pods").glob("*/containers/*/log"):

@@ -1,4 +1,4 @@
-"""One container's process: start, probe, hook, signal, wait."""
+"""Runs a container as a process: start, probes, hooks, signals and exit code."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,15 @@ Object = dict[str, Any]
 TERMINATION_LOG = "/dev/termination-log"
 MAX_MESSAGE_BYTES = 4096  # the kubelet's cap on a termination message
 MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the message
-MAX_ERROR_BYTES = 200  # of what a failing command writes, for the event about it
+MAX_ERROR_BYTES = 200  # of a failed command's standard error, for the Event
 
 
 class Container:
-    """One run of a container as a process group of its own, with its output in `log`.
+    """A single run of a container, as its own process group, with its output in `log`.
 
     env: variables set by the pod. machine: defaults that the pod may override. marks: variables that
-    it cannot override, by which its processes are found. mounts: the container's paths -> paths here.
+    it cannot override, which identify its processes. mounts: path in the container -> path on this
+    machine.
     """
 
     def __init__(
@@ -37,18 +38,18 @@ class Container:
     ) -> None:  # fmt: skip
         self.spec = spec
         self.name: str = spec["name"]
-        self.is_over = False  # set when its process has ended, or could not be started
+        self.has_ended = False  # also True if its process could not be started
         self._folder = folder
         self._pod_ip = pod_ip
         path = spec.get("terminationMessagePath", TERMINATION_LOG)
         self._termination_log = folder / "termination-log"
         self._mounts = {**mounts, path: str(self._termination_log)}
-        self._stated = env
+        self._pod_env = env
         self._marks = marks
-        # Only values set by the pod hold container paths; the machine's defaults hold real ones.
-        stated = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
-        self._env = {**machine, **stated, **marks}
-        if "/tmp" in mounts:  # noqa: S108 - the container's, which is a folder of the pod
+        # Paths are rewritten only in values set by the pod: the defaults hold paths of this machine.
+        pod_env = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
+        self._env = {**machine, **pod_env, **marks}
+        if "/tmp" in mounts:  # noqa: S108 - the container's path, a folder of the pod
             self._env.setdefault("TMPDIR", mounts["/tmp"])  # noqa: S108
         self._process: asyncio.subprocess.Process | None = None
 
@@ -57,7 +58,7 @@ class Container:
         return self._folder / "log"
 
     def command(self) -> list[str]:
-        """command + args with variables and paths put in. Images, and so entrypoints, do not exist."""
+        """Return command and args with variables and paths replaced. There are no image entrypoints."""
         words = [*self.spec.get("command", []), *self.spec.get("args", [])]
         return [self._word(word) for word in words]
 
@@ -82,29 +83,32 @@ class Container:
             )
 
     async def wait(self) -> int:
-        """Wait for the end of the process and of all that it started. Returns the exit code, 128 + n
-        after signal n."""
+        """Wait until the process ends, and kill all that it started.
+
+        Returns the exit code; 128 + n after signal n.
+        """
         assert self._process is not None
         try:
             code = await self._process.wait()
         finally:
             self.signal(signal.SIGKILL)
-            await asyncio.to_thread(self._kill_left)
-            self.is_over = True
+            await asyncio.to_thread(self._kill_remaining)
+            self.has_ended = True
         return 128 - code if code < 0 else code
 
-    def _kill_left(self) -> None:
+    def _kill_remaining(self) -> None:
         """Kill the container's remaining processes, including those in sessions of their own."""
         uid, name = self._marks[processes.POD_UID], self._marks[processes.CONTAINER]
         processes.kill(lambda: processes.find_in_pod(uid, name))
 
     def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process group, if it is running."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
     def message(self, exit_code: int) -> str:
-        """What the container left to say about its end."""
+        """Return the termination message, as terminationMessagePolicy defines it."""
         text = head_bytes(self._termination_log, MAX_MESSAGE_BYTES)
         fallback = self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         if not text and fallback and exit_code != 0:
@@ -112,7 +116,7 @@ class Container:
         return text.decode(errors="replace").strip()
 
     async def act(self, action: Object, timeout_s: float) -> str | None:
-        """Do an httpGet, tcpSocket, exec or sleep action. None when it went well, else why not."""
+        """Run an httpGet, tcpSocket, exec or sleep action. Returns why it failed, or None."""
         try:
             async with asyncio.timeout(timeout_s):
                 if "httpGet" in action:
@@ -133,10 +137,10 @@ class Container:
             return f"{type(error).__name__}: {error}"
 
     async def probe(self, spec: ProbeSpec) -> str | None:
-        """Run a probe. Returns why it failed, or None. Unlike a hook's, its command is expanded."""
+        """Run a probe. Returns why it failed, or None. Expands variables in its command, unlike `act`."""
         action = spec.action
         if "exec" in action:
-            words = [expand(word, self._stated) for word in action["exec"]["command"]]
+            words = [expand(word, self._pod_env) for word in action["exec"]["command"]]
             action = {"exec": {"command": words}}
         return await self.act(action, spec.timeout_s)
 
@@ -169,7 +173,7 @@ class Container:
             await process.wait()
         except asyncio.CancelledError:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+                os.killpg(process.pid, signal.SIGKILL)  # and its children
             await process.wait()
             raise
         if process.returncode == 0:
@@ -185,7 +189,7 @@ class Container:
         return int(named[port])
 
     def _word(self, text: str) -> str:
-        return rewrite_paths(expand(text, self._stated), self._mounts)
+        return rewrite_paths(expand(text, self._pod_env), self._mounts)
 
     def _working_folder(self) -> str:
         chosen = self.spec.get("workingDir")
@@ -194,7 +198,7 @@ class Container:
 
 
 async def first_bytes(stream: asyncio.StreamReader, count: int) -> bytes:
-    """Reads a stream to its end, and keeps its first bytes."""
+    """Read a stream to its end, and return its first bytes."""
     kept = b""
     while chunk := await stream.read(1 << 16):
         kept += chunk[: count - len(kept)]
@@ -202,7 +206,7 @@ async def first_bytes(stream: asyncio.StreamReader, count: int) -> bytes:
 
 
 def make_empty(path: Path) -> None:
-    """Make an empty file, whatever a container has put in its place."""
+    """Create an empty file, replacing any file, link or folder that the container made there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -210,7 +214,7 @@ def make_empty(path: Path) -> None:
 
 
 def head_bytes(path: Path, count: int) -> bytes:
-    """The first bytes of a file; none where there is no file, as containers may remove theirs."""
+    """Read the first bytes of a file; empty if there is none, as a container may remove it."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -218,7 +222,7 @@ def head_bytes(path: Path, count: int) -> bytes:
 
 
 def tail_bytes(path: Path, count: int) -> bytes:
-    """As head_bytes, of the last bytes."""
+    """Read the last bytes of a file; empty if there is none."""
     if not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -228,5 +232,5 @@ def tail_bytes(path: Path, count: int) -> bytes:
 
 
 def search_path() -> str:
-    """PATH with this interpreter's commands first, so that `penstock-engine` is this one's."""
+    """Return PATH with the folder of this interpreter first, where `penstock-engine` is."""
     return f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"

@@ -1,4 +1,4 @@
-"""A container's environment, command and paths, as its process will see them. No I/O."""
+"""Computes a container's environment variables, command and paths. No I/O."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class ConfigError(Exception):
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Kubernetes' $(NAME): unknown names stay as they are, $$ is a dollar sign."""
+    """Expand $(NAME) as Kubernetes does: unknown names stay unchanged, $$ becomes $."""
 
     def value(match: re.Match[str]) -> str:
         if match.group() == "$$":
@@ -28,21 +28,21 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 
 def rewrite_paths(text: str, mounts: Mapping[str, str]) -> str:
-    """Put the folder of this machine where `text` names a path below a mount.
+    """Replace container paths below a mount by paths of this machine.
 
-    A process has no mount table of its own, so what a container would see at /models is named by
-    the folder that holds it.
+    Processes share this machine's mount table, so a container's /models must be named by its real
+    folder. mounts: path in the container -> path on this machine.
     """
     if not mounts:
         return text
-    # One pass: what a mount was replaced by is not looked at again.
+    # A single pass, so that a replacement is not replaced again.
     paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
     pattern = rf"(?<![\w./-])({paths})(?=$|[/:,;\s\"'])"
     return re.sub(pattern, lambda match: mounts[match.group(1)], text)
 
 
 def field(pod: Object, path: str) -> str:
-    """A downward-API field. Raises ConfigError for one that is not offered."""
+    """Return the value of a downward-API field. Raises ConfigError if it is not supported."""
     labelled = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
     if labelled:
         return str(pod["metadata"].get(labelled[1], {}).get(labelled[2], ""))
@@ -61,7 +61,7 @@ def field(pod: Object, path: str) -> str:
 
 
 def quantity(text: str) -> Decimal:
-    """A Kubernetes quantity as an exact number. Raises ConfigError."""
+    """Parse a Kubernetes quantity exactly. Raises ConfigError."""
     try:
         value = parse_quantity(text)
     except ValueError as error:
@@ -70,7 +70,7 @@ def quantity(text: str) -> Decimal:
 
 
 def resource(container: Object, reference: Object) -> str:
-    """A resourceFieldRef: the amount in units of its divisor, rounded up."""
+    """Evaluate a resourceFieldRef: the amount in units of its divisor, rounded up."""
     bound, name = reference["resource"].split(".", 1)
     amount = container.get("resources", {}).get(bound, {}).get(name)
     if amount is None:
@@ -86,7 +86,7 @@ def environment(
     config_maps: Mapping[str, Mapping[str, str]],
     secrets: Mapping[str, Mapping[str, str]],
 ) -> dict[str, str]:
-    """Variables that a pod sets for one container. service: variables of Services, set before them.
+    """Compute the variables that a pod sets for one container. service: variables of Services, set first.
 
     Like the kubelet, this expands only `value`, and only with these variables: values from Secrets
     are taken literally, and the machine's own variables are not available. Raises ConfigError.
@@ -108,7 +108,7 @@ def environment(
     for name, value in env.items():
         if "\0" in value:
             raise ConfigError(
-                f"the variable {name} holds a NUL byte, which no process can be given"
+                f"the variable {name} contains a NUL byte, which cannot be passed to a process"
             )
     return env
 
@@ -133,7 +133,7 @@ def _value(
             if source[kind].get("optional"):
                 return None
             raise ConfigError(f"{source[kind]['name']} has no key {source[kind]['key']}")
-    raise ConfigError(f"the value of {entry['name']} comes from nowhere known")
+    raise ConfigError(f"the value of {entry['name']} has an unknown source")
 
 
 def _lookup(
@@ -146,7 +146,7 @@ def _lookup(
 
 
 def references(pod: Object) -> tuple[set[str], set[str]]:
-    """Names of the ConfigMaps and Secrets that any container's environment needs."""
+    """Return the names of the ConfigMaps and Secrets that the containers' environments need."""
     config_maps: set[str] = set()
     secrets: set[str] = set()
     spec = pod["spec"]

@@ -1,4 +1,4 @@
-"""The node that pods run on."""
+"""The node, as its pods' workers see it."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,12 @@ from penstock.clients.events import EventRecorder
 from penstock.clients.kube import Kube
 from penstock.local.record import Cluster
 
-# The field manager and the source of events of what the node writes.
-MANAGER = "penstock-node"
+MANAGER = "penstock-node"  # field manager of the node's writes, and source of its Events
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the worker of a pod needs to know of its node."""
+    """Name and clients of the node that a pod's worker uses."""
 
     name: str
     cluster: Cluster

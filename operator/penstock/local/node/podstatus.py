@@ -1,4 +1,4 @@
-"""What a pod's status says, from what its containers do. No I/O."""
+"""Computes a pod's status from the states of its containers. No I/O."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -7,8 +7,8 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A container's run that is over. Times are Kubernetes timestamps."""
+class Terminated:
+    """A terminated run of a container. Times are Kubernetes timestamps."""
 
     exit_code: int
     reason: str
@@ -17,6 +17,7 @@ class Ended:
     finished_at: str
 
     def as_state(self) -> Object:
+        """Return it in the format of a container state."""
         state: Object = {
             "exitCode": self.exit_code,
             "reason": self.reason,
@@ -28,20 +29,21 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class ContainerRecord:
-    """One container now: waiting (a reason), running (a start), or ended."""
+    """The state of a container: waiting for a reason, running since a time, or terminated."""
 
     name: str
     image: str
     waiting_reason: str = "ContainerCreating"
     waiting_message: str = ""
     running_since: str | None = None
-    ended: Ended | None = None
-    last: Ended | None = None
+    ended: Terminated | None = None
+    last: Terminated | None = None
     restarts: int = 0
     is_started: bool = False  # its start-up probe has passed
     is_ready: bool = False
 
     def waiting(self, reason: str, message: str = "") -> "ContainerRecord":
+        """Return the record with the container waiting for this reason."""
         return replace(
             self,
             waiting_reason=reason,
@@ -54,18 +56,20 @@ class ContainerRecord:
         )
 
     def running(self, since: str) -> "ContainerRecord":
-        again = self.ended is not None or self.last is not None
+        """Return the record with the container running; a second run counts as a restart."""
+        is_restart = self.ended is not None or self.last is not None
         return replace(
             self,
             running_since=since,
             ended=None,
             last=self.ended or self.last,
-            restarts=self.restarts + again,
+            restarts=self.restarts + is_restart,
             is_started=False,
             is_ready=False,
         )
 
-    def over(self, ended: Ended) -> "ContainerRecord":
+    def terminated(self, ended: Terminated) -> "ContainerRecord":
+        """Return the record with the container terminated."""
         return replace(self, running_since=None, ended=ended, is_started=False, is_ready=False)
 
     def as_status(self) -> Object:
@@ -90,7 +94,7 @@ class ContainerRecord:
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """A pod as its agent knows it."""
+    """The containers' states and the other facts that a pod's status is computed from."""
 
     restart_policy: str
     pod_ip: str
@@ -103,6 +107,7 @@ class PodRecord:
 
     @property
     def phase(self) -> str:
+        """The pod's phase, by Kubernetes' rules for its restart policy."""
         if self.failure:
             return "Failed"
         if any(c.ended and c.ended.exit_code and self.restart_policy == "Never" for c in self.init):
@@ -123,7 +128,7 @@ class PodRecord:
         return all(c.ended is not None and c.ended.exit_code == 0 for c in self.init)
 
     def as_status(self, previous: Object, now: str) -> Object:
-        """The status, keeping transition times of `previous` where nothing changed."""
+        """Return the status. Unchanged conditions keep the transition times of `previous`."""
         phase = self.phase
         over = phase in ("Succeeded", "Failed")
         ready = all(c.is_ready for c in self.containers) and self._init_done and not over
@@ -137,7 +142,7 @@ class PodRecord:
         for name, truth in truths.items():
             condition: Object = {"type": name, "status": "True" if truth else "False"}
             if not truth:
-                condition |= self._why(name, over)
+                condition |= self._reason(name, over)
             old = known.get(name, {})
             same = old.get("status") == condition["status"]
             since = old.get("lastTransitionTime", now) if same else now
@@ -161,7 +166,7 @@ class PodRecord:
             status |= {"reason": self.failure[0], "message": self.failure[1]}
         return status
 
-    def _why(self, condition: str, over: bool) -> Object:
+    def _reason(self, condition: str, over: bool) -> Object:
         if over:
             return {"reason": "PodCompleted"}
         if condition == "Initialized":
@@ -174,4 +179,5 @@ class PodRecord:
 
 
 def should_restart(policy: str, exit_code: int) -> bool:
+    """Whether a container with this exit code is restarted under the restart policy."""
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)

@@ -1,4 +1,4 @@
-"""When a probe's answers mean that a container is well or not. No I/O."""
+"""Probe settings, and the verdict after consecutive results. No I/O."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -8,7 +8,7 @@ Verdict = Literal["unknown", "passing", "failing"]
 
 @dataclass(frozen=True, slots=True)
 class ProbeSpec:
-    """A probe as the pod states it, with Kubernetes' defaults filled in."""
+    """A probe's settings from the pod, with Kubernetes' defaults."""
 
     action: dict[str, Any]  # httpGet, tcpSocket or exec
     initial_delay_s: float
@@ -35,13 +35,14 @@ class ProbeSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProbeState:
-    """The run of equal answers so far, and what it has come to mean."""
+    """Counts of consecutive successes or failures, and the current verdict."""
 
     successes: int = 0
     failures: int = 0
     verdict: Verdict = "unknown"
 
     def observe(self, spec: ProbeSpec, passed: bool) -> "ProbeState":
+        """Return the state after one more result. The verdict changes at a threshold."""
         if passed:
             state = replace(self, successes=self.successes + 1, failures=0)
             met = state.successes >= spec.success_threshold

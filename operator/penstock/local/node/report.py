@@ -1,4 +1,4 @@
-"""What a pod's worker tells the API server: the pod's status, and events about it."""
+"""Writes a pod's status and its Events to the API server."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from penstock.clients.resources import PODS
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
 from penstock.local.node.node import MANAGER, Node
-from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord
+from penstock.local.node.podstatus import ContainerRecord, PodRecord, Terminated
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ RETRY_S = 2.0
 
 
 class PodReport:
-    """Keeps the record of one pod, and writes its status when it has changed."""
+    """Holds the record of a pod, and writes its status when it has changed."""
 
     def __init__(self, node: Node, pod: Object, pod_ip: str) -> None:
         self._node = node
@@ -48,7 +48,7 @@ class PodReport:
         return self._record.restart_policy
 
     def find(self, name: str) -> ContainerRecord:
-        """The record of a container."""
+        """Return the record of a container."""
         return next(r for r in (*self._record.init, *self._record.containers) if r.name == name)
 
     def update(self, name: str, change: Callable[[ContainerRecord], ContainerRecord]) -> None:
@@ -70,13 +70,15 @@ class PodReport:
         self.update(name, lambda record: replace(record, is_ready=is_ready))
 
     async def fail(self, reason: str, message: str) -> None:
-        """Report that the pod has failed for good."""
+        """Set the pod's phase to Failed."""
         self._record = replace(self._record, failure=(reason, message))
         await self.send()
 
     async def refuse(self, reason: str, message: str) -> None:
-        """Fail the pod. With restartPolicy Always it waits instead, as its controller would replace a
-        failed pod at once."""
+        """Fail the pod, or with restartPolicy Always let it wait.
+
+        A controller would replace a failed pod at once, again and again.
+        """
         await self.warn(reason, message)
         if self.restart_policy != "Always":
             await self.fail(reason, message)
@@ -86,7 +88,7 @@ class PodReport:
         await self.send()
 
     async def send(self) -> None:
-        """Write the status if it differs from what was written last."""
+        """Write the status if it differs from the last one written. Retries until it succeeds."""
         namespace, name = self._metadata["namespace"], self._metadata["name"]
         async with self._sending:
             status = self._record.as_status(self._sent, timestamp(wall()))
@@ -116,11 +118,11 @@ class PodReport:
 
 
 def _record_of(spec: Object, before: Object | None) -> ContainerRecord:
-    """A container's initial record, with the restart count that an earlier agent reported."""
+    """Create a container's record, with the restart count that an earlier agent reported."""
     record = ContainerRecord(spec["name"], spec["image"])
     if before is None or not (before.get("restartCount") or "running" in before.get("state", {})):
         return record
-    lost = Ended(137, "ContainerStatusUnknown", "the node agent was restarted", "", "")
+    lost = Terminated(137, "ContainerStatusUnknown", "the node agent was restarted", "", "")
     now = timestamp(wall())
     lost = replace(lost, started_at=now, finished_at=now)
     return replace(record, restarts=before.get("restartCount", 0), last=lost)

@@ -19,7 +19,7 @@ CONTAINER_FIELDS = ("restartPolicy", "restartPolicyRules", "stdin", "tty", "volu
 
 
 def unsupported(pod: Object) -> list[str]:
-    """Paths of the unsupported fields that a pod sets; empty for a pod that can run."""
+    """Return the paths of unsupported fields that a pod sets; empty if the pod can run."""
     return list(_fields(pod["spec"]))
 
 

@@ -1,4 +1,4 @@
-"""What the environment of a pod's containers is made of: this machine, the cluster, and its own words."""
+"""Collects the environment variables of a pod's containers from this machine, the cluster and the pod."""
 
 import base64
 import os
@@ -15,12 +15,12 @@ from penstock.local.record import Cluster
 
 Object = dict[str, Any]
 
-# Variables of this process that are passed on, as programs do not run without them.
+# Variables of this process that are passed on, as programs need them.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PENSTOCK_CACHE_DIR", "TZ", "USER")
 
 
 class Variables:
-    """Of one pod."""
+    """Environment variables of one pod's containers."""
 
     def __init__(self, kube: Kube, cluster: Cluster, pod: Object, pod_ip: str) -> None:
         self._kube = kube
@@ -43,8 +43,8 @@ class Variables:
             processes.POD_UID: metadata["uid"],
         }
 
-    async def stated(self, spec: Object) -> dict[str, str]:
-        """Variables that the pod sets. Raises ConfigError for a missing key, KubeError."""
+    async def from_spec(self, spec: Object) -> dict[str, str]:
+        """Variables that the pod sets for a container. Raises ConfigError for a missing key, KubeError."""
         config_maps, secrets = references(self._pod)
         maps = {name: await self._data(CONFIG_MAPS, name) for name in config_maps}
         secret = {name: await self._data(SECRETS, name) for name in secrets}
@@ -71,7 +71,7 @@ class Variables:
             return None
         data: dict[str, str] = found.get("data", {})
         if resource is SECRETS:
-            # surrogateescape passes bytes that are not UTF-8 on to the process unchanged.
+            # surrogateescape passes bytes that are not UTF-8 to the process unchanged.
             data = {
                 k: base64.b64decode(v).decode(errors="surrogateescape") for k, v in data.items()
             }

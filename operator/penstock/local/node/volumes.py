@@ -26,12 +26,12 @@ Object = dict[str, Any]
 Files = dict[str, tuple[bytes, int]]
 
 DEFAULT_MODE = 0o644
-# A token is replaced when this part of its life is left, as the kubelet does.
+# A token is replaced when this fraction of its lifetime is left, as the kubelet does.
 REFRESH_AT_FRACTION_LEFT = 0.2
 
 
 class MountError(Exception):
-    """A volume cannot be mounted at present; the text says why. Worth retrying."""
+    """A volume cannot be mounted now; the text says why. The caller retries."""
 
 
 class Volumes:
@@ -56,14 +56,14 @@ class Volumes:
                 ) from error
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> dict[str, str]:
-        """mountPath -> folder or file of this machine, for one container. env: for subPathExpr."""
+        """Map each mountPath of a container to a path of this machine. env: for subPathExpr."""
         return {
             mount["mountPath"].rstrip("/"): str(self._mounted(mount, env))
             for mount in container.get("volumeMounts", [])
         }
 
     def _mounted(self, mount: Object, env: Mapping[str, str]) -> Path:
-        """Path of a mount, created if absent. Raises MountError if its subPath leaves the volume."""
+        """Return the path of a mount, created if absent. Raises MountError if subPath leaves the volume."""
         whole = self._paths[mount["name"]]
         part = mount.get("subPath") or expand(mount.get("subPathExpr", ""), env)
         path = whole / part
@@ -74,7 +74,7 @@ class Volumes:
         return path
 
     def unmount(self) -> None:
-        """Remove the volumes' folders; paths of the host stay."""
+        """Remove the volumes' folders, but not hostPath volumes."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _make(self, volume: Object) -> Path:
@@ -103,11 +103,11 @@ class Volumes:
             found = await self._data(CONFIG_MAPS, source["name"], source)
             content = {k: v.encode() for k, v in found.get("data", {}).items()}
             content |= {k: base64.b64decode(v) for k, v in found.get("binaryData", {}).items()}
-            return _chosen(content, source, mode)
+            return _select(content, source, mode)
         if kind == "secret":
             found = await self._data(SECRETS, source.get("secretName") or source["name"], source)
             content = {k: base64.b64decode(v) for k, v in found.get("data", {}).items()}
-            return _chosen(content, source, mode)
+            return _select(content, source, mode)
         if kind == "downwardAPI":
             return {
                 item["path"]: (self._field(item).encode(), item.get("mode", mode))
@@ -132,7 +132,7 @@ class Volumes:
         return resource(named, reference)
 
     async def _token(self, source: Object) -> bytes:
-        """A token of the pod's service account, cached until it must be replaced."""
+        """Return a token of the pod's service account, cached until it must be replaced."""
         token, refresh_at_s = self._tokens.get(source["path"], (b"", 0.0))
         if wall() < refresh_at_s:
             return token
@@ -169,13 +169,13 @@ class Volumes:
         volume = await self._kube.get(VOLUMES, None, claim["spec"]["volumeName"])
         if "hostPath" not in volume["spec"]:
             raise MountError(
-                f"the volume of claim {name!r} is not a hostPath, the one kind offered here"
+                f"the volume of claim {name!r} is not a hostPath, the only kind supported"
             )
         return host_path(volume["spec"]["hostPath"])
 
 
 def host_path(source: Object) -> Path:
-    """A path of this machine, checked as its type asks. Raises MountError."""
+    """Return the path of a hostPath volume, after the checks of its type. Raises MountError."""
     path, kind = Path(source["path"]), source.get("type", "")
     if kind == "DirectoryOrCreate":
         path.mkdir(parents=True, exist_ok=True)
@@ -188,8 +188,8 @@ def host_path(source: Object) -> Path:
     return path
 
 
-def _chosen(content: Mapping[str, bytes], source: Object, mode: int) -> Files:
-    """Files for all keys, or for those in `items`. Raises MountError for a missing key."""
+def _select(content: Mapping[str, bytes], source: Object, mode: int) -> Files:
+    """Return files for all keys, or for those in `items`. Raises MountError for a missing key."""
     if "items" not in source:
         return {key: (value, mode) for key, value in content.items()}
     files: Files = {}
@@ -212,7 +212,7 @@ def _write(folder: Path, files: Files) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         making = target.with_name(f".{target.name}.new")
         making.unlink(missing_ok=True)
-        # Only the owner's part of the mode: the pod runs as the owner, and no one else may read.
+        # Group and other bits of the mode are dropped: the pod runs as the owner.
         making.touch(mode=0o600)
         making.write_bytes(content)
         making.chmod(mode & 0o700)

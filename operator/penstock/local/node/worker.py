@@ -1,4 +1,4 @@
-"""Runs one pod on this node, from its volumes to its last status."""
+"""Runs one pod on this node: volumes, containers, probes, restarts and status."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container
 from penstock.local.node.environment import ConfigError
 from penstock.local.node.node import Node
-from penstock.local.node.podstatus import Ended, should_restart
+from penstock.local.node.podstatus import Terminated, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
 from penstock.local.node.report import PodReport
 from penstock.local.node.unsupported import REASON, unsupported
@@ -32,8 +32,7 @@ Object = dict[str, Any]
 
 RETRY_S = 2.0
 POLL_S = 0.05
-# How often volumes are updated; about the kubelet's period.
-REFRESH_S = 60.0
+REFRESH_S = 60.0  # interval of volume updates, about the kubelet's
 
 
 class PodWorker:
@@ -55,11 +54,14 @@ class PodWorker:
         self._stop_deadline_s = math.inf
 
     def start(self) -> None:
+        """Start running the pod in a task."""
         self._task = asyncio.create_task(self._run(), name=f"pod {self.pod['metadata']['name']}")
 
     async def stop(self, grace_s: float) -> None:
-        """Stop the pod: preStop, SIGTERM, SIGKILL after `grace_s` seconds. Returns when all processes
-        have ended."""
+        """Stop the pod: preStop, SIGTERM, and SIGKILL after `grace_s` seconds.
+
+        Waits until all processes have ended.
+        """
         self._stopping = True
         self.shorten(grace_s)
         if self._running:
@@ -73,9 +75,9 @@ class PodWorker:
         """Shorten the grace period to end in at most `grace_s` seconds from now."""
         self._stop_deadline_s = min(self._stop_deadline_s, monotonic() + grace_s)
 
-    def is_over(self, name: str) -> bool:
+    def has_ended(self, name: str) -> bool:
         """Whether the last run of a container has ended."""
-        return name not in self._current or self._current[name].is_over
+        return name not in self._current or self._current[name].has_ended
 
     async def remove(self) -> None:
         """Delete the pod from the API server, and remove its folder."""
@@ -89,7 +91,7 @@ class PodWorker:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "name").write_text(self.pod["metadata"]["name"])  # for `penstock local logs`
         if lost := unsupported(self.pod):
-            await self._report.refuse(REASON, f"the node agent does not offer {', '.join(lost)}")
+            await self._report.refuse(REASON, f"the node agent does not support {', '.join(lost)}")
             return
         deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
         try:
@@ -100,7 +102,7 @@ class PodWorker:
                 if await self._run_init():
                     async with asyncio.TaskGroup() as containers:
                         for spec in self.pod["spec"]["containers"]:
-                            containers.create_task(self._keep(spec))
+                            containers.create_task(self._run_with_restarts(spec))
                 refreshing.cancel()
         except TimeoutError:
             message = "Pod was active on the node longer than the specified deadline"
@@ -130,16 +132,16 @@ class PodWorker:
                 await self._report.warn("FailedMount", f"{error}; the volume stays as it was")
 
     async def _run_init(self) -> bool:
-        """Run the init containers in turn; False when one has failed for good."""
+        """Run the init containers one after the other. Returns False if one has failed permanently."""
         for spec in self.pod["spec"].get("initContainers", []):
-            await self._keep(spec, is_init=True)
+            await self._run_with_restarts(spec, is_init=True)
             ended = self._report.find(spec["name"]).ended
             if ended is None or ended.exit_code != 0:
                 return False
         return True
 
-    async def _keep(self, spec: Object, *, is_init: bool = False) -> None:
-        """Run a container, again and again where its pod's policy says so."""
+    async def _run_with_restarts(self, spec: Object, *, is_init: bool = False) -> None:
+        """Run a container, and restart it with back-off as the pod's restart policy says."""
         policy = self._report.restart_policy
         if is_init and policy == "Always":
             policy = "OnFailure"
@@ -150,7 +152,7 @@ class PodWorker:
             await self._report.send()
             if self._stopping or not should_restart(policy, exit_code):
                 return
-            pause_s, backoff = backoff.after(monotonic() - started_s)
+            pause_s, backoff = backoff.next_pause(monotonic() - started_s)
             if pause_s:
                 message = f"back-off {pause_s:.0f}s restarting failed container={spec['name']}"
                 await self._report.warn("BackOff", message)
@@ -159,7 +161,7 @@ class PodWorker:
                 await asyncio.sleep(pause_s)
 
     async def _run_once(self, spec: Object) -> int:
-        """One run to its end. The exit code; 128 for one that could not be started."""
+        """Run a container once. Returns its exit code; 128 if it could not be started."""
         name = spec["name"]
         container = await self._prepare(spec)
         started_at = timestamp(wall())
@@ -167,11 +169,11 @@ class PodWorker:
             await asyncio.sleep(start_delay_s(self._node.cluster))
             await container.start()
         except (OSError, ValueError) as error:
-            container.is_over = True
+            container.has_ended = True
             await self._report.warn("Failed", f"Error: {error}")
-            ended = Ended(128, "StartError", str(error), started_at, timestamp(wall()))
+            ended = Terminated(128, "StartError", str(error), started_at, timestamp(wall()))
             self._report.update(
-                name, lambda r: replace(r.over(ended), restarts=r.restarts + bool(r.last))
+                name, lambda r: replace(r.terminated(ended), restarts=r.restarts + bool(r.last))
             )
             return 128
         self._running[name] = container
@@ -186,15 +188,15 @@ class PodWorker:
         await asyncio.gather(watching, return_exceptions=True)
         reason = "Completed" if exit_code == 0 else "Error"
         message = container.message(exit_code)
-        ended = Ended(exit_code, reason, message, started_at, timestamp(wall()))
-        self._report.update(name, lambda r: r.over(ended))
+        ended = Terminated(exit_code, reason, message, started_at, timestamp(wall()))
+        self._report.update(name, lambda r: r.terminated(ended))
         return exit_code
 
     async def _prepare(self, spec: Object) -> Container:
-        """Build the container; waits until its environment and mounts are available."""
+        """Build the container. Waits until its environment and mounts are available."""
         while True:
             try:
-                env = await self._variables.stated(spec)
+                env = await self._variables.from_spec(spec)
                 mounts = self._volumes.mounts(spec, env)
                 break
             except (ConfigError, MountError, KubeError, OSError) as error:
@@ -264,9 +266,9 @@ class PodWorker:
             await asyncio.sleep(spec.period_s)
 
     async def _end(self, container: Container, deadline_s: float = math.inf) -> None:
-        """Stop a container: preStop, SIGTERM, SIGKILL at the deadline. Returns when its run has ended.
+        """Stop a container: preStop, SIGTERM, and SIGKILL at the deadline. Waits until it has ended.
 
-        If the pod is stopped meanwhile, its deadline applies if it is earlier.
+        If the pod is stopped meanwhile, the earlier deadline counts.
         """
 
         def left_s() -> float:
