@@ -1,4 +1,4 @@
-"""From samples to the model they were made with."""
+"""The fit recovers the model that made the samples; a sweep stays within the engine's limits."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.calibration.fit import NUM_TERMS, Sample, fit
 from penstock.calibration.probe import Answer
-from penstock.calibration.sweep import MOST_CLIENTS, Limits, batches, num_tokens, prompts, visits
+from penstock.calibration.sweep import MAX_CLIENTS, Limits, batches, num_tokens, prompts, visits
 from penstock.calibration.work import decoding, waiting
 from penstock.sim import scenario
 from penstock.sim.profile import IterationTimes, Profile, profile, write
@@ -20,7 +20,7 @@ seconds = st.floats(min_value=1e-7, max_value=1e-2)
 
 
 def samples_of(times: IterationTimes, request_s: float, noise: float, seed: int) -> list[Sample]:
-    """Prompts alone, batches, and both together, as a sweep has them."""
+    """Samples of single prompts, batches and both together, as in a sweep."""
     random = Random(seed)
     made = []
     for length in (16, 64, 256, 1024, 4000):
@@ -45,7 +45,7 @@ def samples_of(times: IterationTimes, request_s: float, noise: float, seed: int)
 
 
 @given(fixed_s=seconds, prompt_token_s=seconds, sequence_s=seconds, request_s=seconds)
-def test_the_model_that_made_the_samples_is_found(
+def test_the_fit_recovers_the_model(
     fixed_s: float, prompt_token_s: float, sequence_s: float, request_s: float
 ) -> None:
     times = IterationTimes(
@@ -58,7 +58,7 @@ def test_the_model_that_made_the_samples_is_found(
         assert found.times.iteration_s(*work) == pytest.approx(times.iteration_s(*work), rel=0.02)
 
 
-def test_noise_is_told_and_leads_astray_by_little_and_to_neither_side() -> None:
+def test_noise_is_estimated_and_causes_little_bias() -> None:
     times = IterationTimes(
         fixed_s=5e-3, prompt_token_s=4e-5, pair_s=2e-9, sequence_s=3e-4, kv_token_s=2e-7
     )  # fmt: skip
@@ -71,19 +71,19 @@ def test_noise_is_told_and_leads_astray_by_little_and_to_neither_side() -> None:
             for work in ((0, 0, 8, 4000), (512, 512 * 256, 8, 4000))
         ]
     assert all(0.6 < share < 1.6 for share in shares)
-    # With errors relative to what was measured it is 0.87: noise of a quarter, squared, twice.
+    # Errors relative to measured times would give 0.87: a bias of twice the square of the noise (1/4).
     assert mean(shares) == pytest.approx(1, abs=0.04)
 
 
-def test_samples_that_do_not_tell_are_refused() -> None:
+def test_samples_that_determine_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="too few"):
         fit([Sample(iterations=1, time_s=1.0)] * (NUM_TERMS - 1))
     with pytest.raises(ValueError, match="prompt token"):
         fit([Sample(iterations=n, time_s=n * 0.01) for n in range(1, 10)])
 
 
-def test_a_stretch_counts_what_all_of_them_did() -> None:
-    """Two sequences, tokens 10 ms apart; the second begins 20 ms later."""
+def test_an_interval_counts_the_work_of_all_answers() -> None:
+    """Two sequences with tokens every 10 ms; the second starts 20 ms later."""
     first = Answer(100, 0.0, tuple(0.01 * i for i in range(1, 21)))
     second = Answer(50, 0.0, tuple(0.02 + 0.01 * i for i in range(1, 21)))
     sample = decoding(first, [first, second], begin_s=second.token_s[1])
@@ -94,7 +94,7 @@ def test_a_stretch_counts_what_all_of_them_did() -> None:
     assert sample.prompt_tokens == 0
 
 
-def test_who_comes_meanwhile_holds_up_who_decodes_and_waits_for_an_iteration_and_a_half() -> None:
+def test_a_new_request_delays_decoding_and_waits_for_one_and_a_half_iterations() -> None:
     told = Answer(100, 0.0, tuple(0.01 * i for i in range(1, 21)))
     come = Answer(600, 0.055, (0.11, 0.12))  # among the iterations that end at 60 to 110 ms
     stretch = decoding(told, [told, come], begin_s=told.token_s[0])
@@ -109,7 +109,7 @@ def test_who_comes_meanwhile_holds_up_who_decodes_and_waits_for_an_iteration_and
     assert wait.time_s == pytest.approx(0.055)
 
 
-def test_a_prompt_on_an_idle_engine_is_its_chunks() -> None:
+def test_a_prompt_on_an_idle_engine_takes_one_iteration_per_chunk() -> None:
     gone = Answer(30, 0.0, (0.1, 0.2))
     alone = Answer(1000, 1.0, (1.3,))
     sample = waiting(alone, [gone, alone], max_num_batched_tokens=512)
@@ -126,7 +126,7 @@ def test_a_prompt_on_an_idle_engine_is_its_chunks() -> None:
         kv_tokens=st.integers(256, 2_000_000),
     )
 )
-def test_a_sweep_asks_for_nothing_that_does_not_fit(limits: Limits) -> None:
+def test_a_sweep_stays_within_the_engines_limits(limits: Limits) -> None:
     lengths = list(prompts(limits))
     assert lengths == sorted(set(lengths))
     assert lengths[-1] < limits.max_model_len
@@ -135,7 +135,7 @@ def test_a_sweep_asks_for_nothing_that_does_not_fit(limits: Limits) -> None:
         assert tokens <= limits.max_model_len
         assert sequences * tokens <= limits.kv_tokens
         assert sequences <= limits.max_num_seqs
-    for clients in (1, MOST_CLIENTS):
+    for clients in (1, MAX_CLIENTS):
         for pause_s, prompt, answer in visits(clients, limits, Random(1)):
             assert pause_s >= 0
             assert prompt >= 1
@@ -144,7 +144,7 @@ def test_a_sweep_asks_for_nothing_that_does_not_fit(limits: Limits) -> None:
             assert clients * (prompt + answer) <= limits.kv_tokens
 
 
-def test_a_measured_profile_is_one_to_simulate_with(tmp_path: Path) -> None:
+def test_a_measured_profile_can_be_simulated(tmp_path: Path) -> None:
     times = IterationTimes(
         fixed_s=5e-3, prompt_token_s=4e-5, pair_s=2e-9, sequence_s=3e-4, kv_token_s=2e-7
     )
@@ -166,7 +166,7 @@ def test_a_measured_profile_is_one_to_simulate_with(tmp_path: Path) -> None:
 
 
 def test_samples_without_a_duration_are_left_out() -> None:
-    """A client that stood still reads the first and the last token at the same moment."""
+    """A client that was paused reads the first and the last token at the same moment."""
     times = IterationTimes(
         fixed_s=1e-3, prompt_token_s=1e-5, pair_s=1e-9, sequence_s=1e-4, kv_token_s=1e-7
     )

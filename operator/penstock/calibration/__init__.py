@@ -1,1 +1,1 @@
-"""How long a running engine's iterations take: a short sweep, and the model that fits it."""
+"""Measures a running engine with a short sweep, and fits a model of its iteration times."""

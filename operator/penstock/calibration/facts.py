@@ -1,4 +1,4 @@
-"""What an engine says of itself: its model's name and length, and its KV cache."""
+"""Reads an engine's model name, maximum length and KV cache size from its API."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,8 @@ from penstock_engine.metric_specs import CACHE_CONFIG
 
 @dataclass(frozen=True, slots=True)
 class Facts:
+    """An engine's model and KV cache. block_size, kv_tokens: in tokens."""
+
     model: str
     max_model_len: int
     block_size: int
@@ -18,7 +20,7 @@ class Facts:
 
 
 async def facts(client: httpx.AsyncClient) -> Facts:
-    """From /v1/models and /metrics. Raises ProbeFailed."""
+    """Read the facts from /v1/models and /metrics. Raises ProbeFailed."""
     try:
         models = (await client.get("/v1/models")).raise_for_status().json()["data"]
         text = (await client.get("/metrics")).raise_for_status().text
@@ -34,6 +36,6 @@ async def facts(client: httpx.AsyncClient) -> Facts:
         raise ProbeFailed(f"the engine cannot be reached: {error!r}") from error
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise ProbeFailed(
-            f"{client.base_url} does not answer as an engine does ({error!r}); give the URL of an "
-            "engine's own pod, not a gateway's"
+            f"{client.base_url} does not answer like an engine ({error!r}); give the URL of an "
+            "engine's pod, not of a gateway"
         ) from error

@@ -1,4 +1,4 @@
-"""From pieces of work and the time each took to the model of an iteration."""
+"""Fits the model of iteration times to samples of work and duration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +11,18 @@ from penstock.sim.profile import IterationTimes
 MAX_NOISE = 0.3
 NUM_TERMS = 6
 ROUNDS = 5
-# What took five times as long as is foretold, or more, was held up by something else and counts for less.
-LEAST_SHARE = 0.2
+# Lower bound of predicted / measured time: a sample that took over 5 times as long as predicted was
+# delayed by something else, and gets less weight.
+MIN_PREDICTED_FRACTION = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Work that was done in time_s: so many iterations, with so much in all of them together.
+    """The work that an engine did in time_s, summed over its iterations.
 
-    pairs: of a prompt's token and one before it. sequences, kv_tokens: that decoded, and that they
-    attended to, summed over the iterations. requests: whose way in and out is in time_s.
+    pairs: attention pairs of a prompt token and an earlier one. sequences: decoding sequences.
+    kv_tokens: tokens that they attended to. requests: requests whose overhead outside of iterations
+    is part of time_s.
     """
 
     iterations: float
@@ -33,6 +35,7 @@ class Sample:
 
     @property
     def features(self) -> tuple[float, ...]:
+        """The terms of the linear model, in the order of the fit's weights."""
         return (
             self.iterations,
             self.prompt_tokens,
@@ -45,7 +48,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """request_s: what a request takes beside its iterations. error: mean relative residual."""
+    """A fitted model. request_s: overhead of a request outside of iterations. error: mean
+    relative residual."""
 
     times: IterationTimes
     request_s: float
@@ -53,32 +57,32 @@ class Fit:
 
 
 def fit(samples: Sequence[Sample]) -> Fit:
-    """Least squares of the relative error, no term below zero (Lawson and Hanson's NNLS).
+    """Fit non-negative weights by least squares of the relative error (Lawson and Hanson's NNLS).
 
-    Relative to what is foretold, in rounds: relative to what was measured, what happened to be short
-    counts for more, and means are missed by twice the square of the relative noise.
-    A sample without a duration is skipped: its tokens reached a busy client all at once.
-    Raises ValueError when the samples do not tell an iteration's time.
+    Errors are relative to the predicted time, reweighted in ROUNDS rounds. Relative to the measured
+    time, samples that happened to be short would count more, and means would be underestimated by
+    twice the square of the relative noise. Samples without a duration are skipped: a busy client read
+    all their tokens at once. Raises ValueError if the samples do not determine an iteration's time.
     """
     samples = [sample for sample in samples if sample.time_s > 0]
     if len(samples) < NUM_TERMS:
         raise ValueError(f"{len(samples)} samples are too few to fit {NUM_TERMS} terms")
-    took_s = np.array([sample.time_s for sample in samples])
+    measured_s = np.array([sample.time_s for sample in samples])
     work = np.array([sample.features for sample in samples])
-    said_s = took_s
+    predicted_s = measured_s
     for _ in range(ROUNDS):
-        rows = work / said_s[:, None]
-        scale = np.maximum(rows.max(axis=0), 1e-30)  # alike in size, so that no term drowns
-        weights, _ = nnls(rows / scale, took_s / said_s)
+        rows = work / predicted_s[:, None]
+        scale = np.maximum(rows.max(axis=0), 1e-30)  # similar magnitudes for numerical stability
+        weights, _ = nnls(rows / scale, measured_s / predicted_s)
         terms = weights / scale
-        said_s = np.maximum(work @ terms, LEAST_SHARE * took_s)
+        predicted_s = np.maximum(work @ terms, MIN_PREDICTED_FRACTION * measured_s)
     fixed_s, prompt_token_s, pair_s, sequence_s, kv_token_s, request_s = map(float, terms)
     if not (fixed_s and prompt_token_s):
         raise ValueError(
-            "the samples do not tell what an iteration and what a prompt token takes; the engine "
-            "was busy with something else, or its prompts came from the prefix cache"
+            "the samples do not determine the time of an iteration and of a prompt token; the engine "
+            "was busy with something else, or its prompts were in the prefix cache"
         )
-    residuals = took_s / said_s - 1
+    residuals = measured_s / predicted_s - 1
     times = IterationTimes(
         fixed_s=fixed_s,
         prompt_token_s=prompt_token_s,

@@ -1,8 +1,9 @@
-"""The sweep: prompts alone, sequences that decode together, and clients that come and go.
+"""The calibration sweep: single prompts, batches that decode together, and mixed traffic.
 
-prompts of 16 to all tokens       how long a prompt takes
-1 to max_num_seqs at once         how long an iteration of so many sequences takes
-1 to 8 clients, with pauses       that both are true together, and of an engine as traffic finds it
+requests                                 measures
+prompts of 16 tokens to the maximum      the time of prefill
+1 to max_num_seqs sequences at once      the time of an iteration, by its number of sequences
+1 to 8 clients, with pauses              both together, with caches as cold as real traffic leaves them
 """
 
 import asyncio
@@ -16,20 +17,20 @@ from penstock.calibration.probe import Answer, Prober
 from penstock.calibration.work import decoding, waiting
 
 SHORT_TOKENS = 16
-# Iterations in which all sequences of a sample decode: enough for a mean, few enough for a sweep.
+# Iterations in which all sequences of a sample decode: enough for a mean, few enough for a short sweep.
 DECODE_ITERATIONS = 32
 REPEATS = 3
-# Traffic finds an engine that was idle for a while, and its host's caches with what others left there:
-# 16 tokens behind each other took 11 ms, after pauses of 0.1 and of 0.5 s 16 and 21 ms.
+# Real traffic reaches an engine that was idle for a while, with cold caches: a prompt of 16 tokens took
+# 11 ms back to back, 16 ms after a pause of 0.1 s, and 21 ms after one of 0.5 s.
 PAUSE_S = 0.5
-MOST_CLIENTS = 8
-VISITS = 24  # of all clients together
-MOST_ANSWER_TOKENS = 128
+MAX_CLIENTS = 8
+NUM_TRAFFIC_REQUESTS = 24  # of all clients together
+MAX_ANSWER_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the engine was started with."""
+    """The engine's limits, as it was started. kv_tokens: size of its KV cache in tokens."""
 
     max_model_len: int
     max_num_seqs: int
@@ -38,7 +39,7 @@ class Limits:
 
 
 def prompts(limits: Limits) -> Iterator[int]:
-    """Lengths to try: from short ones, each four times the one before, to the longest."""
+    """Yield prompt lengths to measure: from SHORT_TOKENS, multiplied by 4, to the longest possible."""
     length = SHORT_TOKENS
     longest = limits.max_model_len - DECODE_ITERATIONS
     while length < longest:
@@ -48,62 +49,76 @@ def prompts(limits: Limits) -> Iterator[int]:
 
 
 def batches(limits: Limits) -> Iterator[tuple[int, int]]:
-    """(sequences, prompt tokens of each): doubling, short and long, as far as the cache goes."""
+    """Yield batches to measure as (sequences, prompt tokens of each), as far as the KV cache suffices.
+
+    The number of sequences doubles, each time with short and with long prompts.
+    """
     sequences = 1
     while sequences <= limits.max_num_seqs:
-        room = min(limits.max_model_len, limits.kv_tokens // sequences)
-        long = max(SHORT_TOKENS, room // 2)
+        max_tokens = min(limits.max_model_len, limits.kv_tokens // sequences)
+        long = max(SHORT_TOKENS, max_tokens // 2)
         for length in sorted({SHORT_TOKENS, long}):
-            if length + num_tokens(sequences, length, limits) <= room:
+            if length + num_tokens(sequences, length, limits) <= max_tokens:
                 yield sequences, length
         sequences *= 2
 
 
 def num_tokens(sequences: int, length: int, limits: Limits) -> int:
-    """So many that the first sequence still decodes when the last has its first token, and after."""
-    filling = ceil(sequences * length / max(1, limits.max_num_batched_tokens - sequences))
-    return filling + DECODE_ITERATIONS
+    """Tokens to generate per sequence, so that all decode together for DECODE_ITERATIONS iterations.
+
+    The first sequence must still decode when the prefill of the last one ends.
+    """
+    prefill_iterations = ceil(
+        sequences * length / max(1, limits.max_num_batched_tokens - sequences)
+    )
+    return prefill_iterations + DECODE_ITERATIONS
 
 
 def visits(clients: int, limits: Limits, random: Random) -> Iterator[tuple[float, int, int]]:
-    """(pause in seconds, prompt tokens, tokens of the answer) of one of so many clients.
+    """Yield (pause in seconds, prompt tokens, answer tokens) of one client's requests.
 
-    A length is as likely as twice of it, from a 64th to all of a quarter of the room.
+    Prompt lengths are log-uniform, from 1/64 to all of a quarter of a client's share of the cache.
     """
     quarter = min(limits.max_model_len, limits.kv_tokens // clients) // 4
-    for _ in range(VISITS // clients):
+    for _ in range(NUM_TRAFFIC_REQUESTS // clients):
         prompt = quarter * 64 ** -random.random()
-        answer = min(quarter, MOST_ANSWER_TOKENS) * 16 ** -random.random()
+        answer = min(quarter, MAX_ANSWER_TOKENS) * 16 ** -random.random()
         yield random.expovariate(1 / PAUSE_S), max(1, round(prompt)), max(2, round(answer))
 
 
 async def sweep(prober: Prober, limits: Limits, say: Callable[[str], None]) -> list[Sample]:
-    """Raises ProbeFailed. Lasts for some minutes at most on any engine worth serving with."""
-    await prober.ask(SHORT_TOKENS, DECODE_ITERATIONS)  # the first one warms up
+    """Run the sweep, which takes a few minutes at most, and return its samples. Raises ProbeFailed.
+
+    say: called with a text before each measurement.
+    """
+    await prober.ask(SHORT_TOKENS, DECODE_ITERATIONS)  # warm-up
     samples = []
     for length in prompts(limits):
         say(f"a prompt of {length} tokens")
         samples += [await alone(prober, length, limits) for _ in range(REPEATS)]
     for sequences, length in batches(limits):
-        say(f"{sequences} sequences of {length} tokens and more")
+        say(f"{sequences} sequences with prompts of {length} tokens")
         samples.append(await together(prober, sequences, length, limits))
     clients = 1
-    while clients <= min(MOST_CLIENTS, limits.max_num_seqs):
-        say(f"{clients} clients that come and go")
+    while clients <= min(MAX_CLIENTS, limits.max_num_seqs):
+        say(f"{clients} clients with pauses")
         samples += await traffic(prober, clients, limits)
         clients *= 2
     return samples
 
 
 async def alone(prober: Prober, length: int, limits: Limits) -> Sample:
-    """A prompt on an idle engine."""
+    """Measure a prompt on an idle engine."""
     await asyncio.sleep(PAUSE_S)
     answer = await prober.ask(length, 1)
     return waiting(answer, [answer], limits.max_num_batched_tokens)
 
 
 async def together(prober: Prober, sequences: int, length: int, limits: Limits) -> Sample:
-    """From the second token of the last to begin to the end of the first to end: all of them decode."""
+    """Measure the interval in which all sequences decode.
+
+    It starts at the second token of the last sequence to start, and ends with the first to end.
+    """
     tokens = num_tokens(sequences, length, limits)
     answers = await asyncio.gather(*(prober.ask(length, tokens) for _ in range(sequences)))
     first = min(answers, key=lambda answer: answer.token_s[-1])
@@ -111,7 +126,7 @@ async def together(prober: Prober, sequences: int, length: int, limits: Limits) 
 
 
 async def traffic(prober: Prober, clients: int, limits: Limits) -> list[Sample]:
-    """Of each answer the wait for its first token, and the rest."""
+    """Measure mixed traffic: for each answer the wait for its first token, and its decoding."""
 
     async def client(random: Random) -> list[Answer]:
         answers = []
@@ -121,8 +136,8 @@ async def traffic(prober: Prober, clients: int, limits: Limits) -> list[Sample]:
         return answers
 
     draws = Random(clients)  # noqa: S311 - lengths, not secrets
-    of_each = await asyncio.gather(*(client(Random(draws.random())) for _ in range(clients)))  # noqa: S311
-    answers = [answer for those in of_each for answer in those]
+    by_client = await asyncio.gather(*(client(Random(draws.random())) for _ in range(clients)))  # noqa: S311
+    answers = [answer for those in by_client for answer in those]
     waits = [waiting(answer, answers, limits.max_num_batched_tokens) for answer in answers]
-    rests = [decoding(answer, answers, answer.token_s[0]) for answer in answers]
-    return waits + [rest for rest in rests if rest.time_s > 0]  # all in one event tells nothing
+    decodes = [decoding(answer, answers, answer.token_s[0]) for answer in answers]
+    return waits + [each for each in decodes if each.time_s > 0]  # 0: all tokens in one event

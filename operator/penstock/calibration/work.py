@@ -1,4 +1,4 @@
-"""From answers, as they came token by token, to what the engine computed meanwhile."""
+"""Computes the work of an engine within an interval from the token times of its answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,12 @@ from penstock.calibration.probe import Answer
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of one answer, in a stretch of time: tokens that were decoded, the first one apart, and what each
-    attended to on average. prompt_tokens: of a prompt whose first token came then, 0 otherwise."""
+    """The work on one answer within an interval.
+
+    tokens: decoded, without the first one, which is prefill's. context: tokens that each of them
+    attended to, on average. prompt_tokens: the prompt's, if its first token arrived in the interval;
+    else 0.
+    """
 
     tokens: int
     context: float
@@ -19,10 +23,12 @@ class Part:
 
     @property
     def pairs(self) -> float:
+        """Attention pairs of a prompt token and an earlier one."""
         return self.prompt_tokens * self.prompt_tokens / 2
 
 
 def part(answer: Answer, begin_s: float, end_s: float) -> Part:
+    """Compute the work on one answer between two times."""
     before, until = answer.tokens_until(begin_s), answer.tokens_until(end_s)
     first = max(1, before)
     has_begun = before == 0 and until > 0
@@ -34,8 +40,10 @@ def part(answer: Answer, begin_s: float, end_s: float) -> Part:
 
 
 def decoding(answer: Answer, answers: Sequence[Answer], begin_s: float) -> Sample:
-    """From begin_s, when it decodes, to its end: each of its tokens is an iteration, and so is told what the
-    others did. answers: all there were, this one too."""
+    """Sample of an answer's decoding from begin_s, when it decodes already, to its end.
+
+    Each of its tokens is one iteration. answers: all answers, for the work of the others meanwhile.
+    """
     end_s = answer.token_s[-1]
     parts = [part(other, begin_s, end_s) for other in answers]
     return Sample(
@@ -49,13 +57,16 @@ def decoding(answer: Answer, answers: Sequence[Answer], begin_s: float) -> Sampl
 
 
 def waiting(answer: Answer, answers: Sequence[Answer], max_num_batched_tokens: int) -> Sample:
-    """Until its first token, beside others that decode or begin as well. answers: as above."""
+    """Sample of an answer's wait for its first token, with the work of the others meanwhile.
+
+    answers: all answers, this one included.
+    """
     end_s = answer.token_s[0]
     parts = [part(other, answer.sent_s, end_s) for other in answers]
-    most = max(p.tokens for p in parts)
-    # It comes while an iteration of the others runs, and waits for half of it on average.
-    iterations = max(ceil(answer.prompt_tokens / max_num_batched_tokens), most - 0.5)
-    share = iterations / most if most else 0.0
+    max_tokens = max(p.tokens for p in parts)
+    # The request arrives during an iteration of the others, and waits for half of it on average.
+    iterations = max(ceil(answer.prompt_tokens / max_num_batched_tokens), max_tokens - 0.5)
+    share = iterations / max_tokens if max_tokens else 0.0
     return Sample(
         iterations=iterations,
         prompt_tokens=sum(p.prompt_tokens for p in parts),
