@@ -1,17 +1,17 @@
-"""What an outside system can answer instead of doing what was asked.
+"""Errors of requests to the Kubernetes API server.
 
 KubeError(Exception)
   Rejected      the request is wrong and stays wrong until its content changes
-  NotFound      there is no such object
+  NotFound      the object does not exist
   Conflict      the object has changed since it was read, or a quota changed at the same time
-    AlreadyExists   there is an object of that name
-  Transient     try again later; `delay_s` is the server's wish, if it has one
-    Forbidden   rights, a quota or the namespace's pod security say no, as long as they stay so
+    AlreadyExists   an object of that name exists
+  Transient     try again later; after `delay_s`, if the server says so
+    Forbidden   denied by RBAC, a quota or pod security; allowed only after one of them changes
 """
 
 
 class KubeError(Exception):
-    """The API server did not do what was asked."""
+    """A request to the API server failed."""
 
 
 class Rejected(KubeError):
@@ -19,19 +19,19 @@ class Rejected(KubeError):
 
 
 class NotFound(KubeError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class Conflict(KubeError):
-    """The object, or a quota that counts it, changed meanwhile."""
+    """The object, or a quota that counts it, changed at the same time."""
 
 
 class AlreadyExists(Conflict):
-    """An object of that name exists already."""
+    """An object of that name already exists."""
 
 
 class Transient(KubeError):
-    """Try again later."""
+    """The request may succeed later. delay_s: pause that the server asks for, if any."""
 
     def __init__(self, message: str, delay_s: float | None = None) -> None:
         super().__init__(message)
@@ -39,4 +39,4 @@ class Transient(KubeError):
 
 
 class Forbidden(Transient):
-    """Rights, a quota or the namespace's pod security say no, as long as they stay so."""
+    """RBAC, a quota or pod security denies the request, until one of them changes."""

@@ -1,4 +1,4 @@
-"""The user's own tool, run as a user would."""
+"""Runs kubectl as a user would."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class KubectlError(Exception):
-    """kubectl refused; the text is what it printed."""
+    """kubectl failed; the text is what it printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Kubectl:
     kubeconfig: Path
 
     def __call__(self, *args: str, stdin: str | None = None, timeout_s: float = 60) -> str:
-        """Run and return standard output. Raises KubectlError with what kubectl said."""
+        """Run kubectl and return its standard output. Raises KubectlError with its error text."""
         environment = os.environ | {
             "KUBECONFIG": str(self.kubeconfig),
             "KUBECACHEDIR": str(self.kubeconfig.parent / "kubectl-cache"),

@@ -19,14 +19,14 @@ class End(StrEnum):
     """How a request ended, as its client saw it."""
 
     DONE = "done"  # streamed to `data: [DONE]` with no error event
-    CUT = "cut"  # an error event closed a stream that had begun
+    CUT = "cut"  # an error event ended a stream that had started
     REFUSED = "refused"  # a non-2xx answer
-    BROKEN = "broken"  # no answer, or a stream that stopped without a word
+    BROKEN = "broken"  # no answer, or a stream that ended without [DONE] or an error event
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One request. Times are seconds; `started_s` on the monotonic clock."""
+    """Outcome of one request. Times in seconds; `started_s` is on the monotonic clock."""
 
     started_s: float
     first_byte_s: float | None
@@ -42,10 +42,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What each client asks, again and again.
+    """The requests of each client.
 
-    A prompt is a random stretch of `corpus`, so that requests share no prefix and each one
-    holds KV blocks of its own. A client waits `think_s` before it asks again.
+    A prompt is a random excerpt of `corpus`, so that requests share no prefix and each has its own KV
+    blocks. A client waits `think_s` between an answer and its next request.
     """
 
     model: str
@@ -68,7 +68,7 @@ class Workload:
 
 
 class Load:
-    """Keeps `clients` requests in flight against one gateway until told otherwise."""
+    """Closed-loop load on one gateway: each client sends its next request after an answer."""
 
     def __init__(self, base_url: str, workload: Workload) -> None:
         self._url = f"{base_url}/v1/chat/completions"
@@ -101,23 +101,23 @@ class Load:
         await self._session.close()
 
     def set_clients(self, count: int) -> None:
-        """Grow at once; shrink as clients finish the request they have in flight."""
+        """Set the number of clients. Surplus clients stop after their current request."""
         self._wanted = count
         self._tasks = [task for task in self._tasks if not task.done()]
         for number in range(len(self._tasks), count):
             self._tasks.append(asyncio.create_task(self._client(number)))
 
     def limit(self, requests: int) -> None:
-        """Send at most `requests` more, whatever the number of clients."""
+        """Limit the number of further requests of all clients together."""
         self._remaining = requests
 
     async def finish(self) -> None:
-        """Let every request in flight end, and start no more."""
+        """Start no more requests, and wait for those in flight."""
         self._wanted = 0
         await self.wait()
 
     async def wait(self) -> None:
-        """Until every client has stopped (the limit reached, or shrunk to none)."""
+        """Wait until all clients have stopped, because of `limit` or `set_clients`."""
         await asyncio.gather(*self._tasks)
 
     async def _client(self, number: int) -> None:
@@ -170,6 +170,6 @@ class Load:
 
 
 def corpus(root: Path) -> list[str]:
-    """The words of the documentation, as prompts are cut from them."""
+    """Return the words of the documentation, which prompts are excerpts of."""
     texts = sorted((root / "docs").rglob("*.md"))
     return re.findall(r"\S+", "\n".join(text.read_text() for text in texts))

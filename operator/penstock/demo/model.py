@@ -1,4 +1,4 @@
-"""The small model that the demo serves: made once, kept in the cache."""
+"""Trains the small model that the demo serves, once, and caches it."""
 
 import hashlib
 import shutil
@@ -11,16 +11,16 @@ from filelock import FileLock
 from penstock.clients.caches import cache_root
 
 MODEL_NAME = "penstock-tiny"
-# The model carries load in the demo and in tests, for which any text will do.
+# Its answers do not matter: the model only carries load.
 TRAIN_S = 15.0
 
 
 def ensure_model(docs: Path, *, seconds: float = TRAIN_S, console: int | None = None) -> Path:
-    """A folder that holds `penstock-tiny`, trained for about `seconds` on the texts in `docs`.
+    """Return a folder with `penstock-tiny`, trained for about `seconds` on the texts in `docs`.
 
-    The folder's name carries a hash of the texts and the length, so an edit makes a new model.
-    Who comes while another makes it waits. Raises CalledProcessError when training fails; nothing
-    half-made is left under that name.
+    The folder's name has a hash of the texts and the duration, so edited texts give a new model. A
+    concurrent call waits for the first one. Raises CalledProcessError if training fails; no partial
+    model is left under that name.
     """
     digest = hashlib.sha256(f"{seconds}".encode())
     texts = sorted(docs.rglob("*.md"))
@@ -32,7 +32,7 @@ def ensure_model(docs: Path, *, seconds: float = TRAIN_S, console: int | None = 
     home.mkdir(parents=True, exist_ok=True)
     making = home / f".{MODEL_NAME}"
     with FileLock(home / ".lock"):
-        if not (home / MODEL_NAME).is_dir():  # nobody else has made it meanwhile
+        if not (home / MODEL_NAME).is_dir():  # no other process has trained it meanwhile
             shutil.rmtree(making, ignore_errors=True)
             try:
                 _make(making, docs, seconds, console)

@@ -1,4 +1,4 @@
-"""How the story looks in a terminal: chapters, commands, facts, waits."""
+"""Prints the demo to a terminal: chapters, commands, facts and progress."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from rich.table import Table
 
 
 class Narrator:
-    """Prints one line per thing that happened; spinners only where there is a terminal."""
+    """Prints a line for each event of the demo; spinners only on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -52,7 +52,7 @@ class Narrator:
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """A spinner with the seconds gone, while something takes its time."""
+        """Show a spinner with the elapsed seconds during the block."""
         columns = (SpinnerColumn(), TextColumn("  {task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=self.console, transient=True) as progress:
             progress.add_task(escape(text), total=None)

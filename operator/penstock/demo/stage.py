@@ -1,4 +1,4 @@
-"""What the demo, the end-to-end tests and the campaigns stand on: a cluster, a model, a service."""
+"""Access to a running cluster for the demo, the end-to-end tests and the campaigns."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ class View:
 
 
 class Stage:
-    """A running cluster with Penstock in it, seen through its API."""
+    """A running cluster with Penstock, and its API clients."""
 
     def __init__(self, cluster: Cluster, kube: Kube) -> None:
         self.cluster = cluster
@@ -77,8 +77,10 @@ class Stage:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     async def rollout(self, *arguments: str) -> tuple[int, str]:
-        """`kubectl penstock rollout`: its exit code, and what it said. Raises TimeoutError after three
-        minutes."""
+        """Run `kubectl penstock rollout`. Returns its exit code and output.
+
+        Raises TimeoutError after three minutes.
+        """
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("kubectl-penstock"), "rollout", *arguments,
             env=os.environ | {"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "200"},
@@ -88,7 +90,7 @@ class Stage:
         return process.returncode or 0, out.decode()
 
     async def view(self, name: str, namespace: str = "default") -> View:
-        """Raises NotFound when the service is gone."""
+        """Read the state of a service. Raises NotFound if it does not exist."""
         service = await self.kube.get(INFERENCE_SERVICES, namespace, name)
         selector = f"{SERVICE_LABEL}={name},{ROLE_LABEL}={SERVE}"
         pods, _ = await self.kube.list(PODS, namespace, labelSelector=selector)
@@ -108,7 +110,7 @@ class Stage:
         done: Callable[[View], bool], name: str,
         *, within_s: float, what: str, namespace: str = "default",
     ) -> float:  # fmt: skip
-        """Seconds until `done`. Raises TimeoutError that says what was waited for."""
+        """Wait until `done` returns true, and return the seconds. Raises TimeoutError that names `what`."""
         started_s = monotonic()
         while not done(view := await self.view(name, namespace)):
             if monotonic() - started_s > within_s:
@@ -121,7 +123,7 @@ class Stage:
         return monotonic() - started_s
 
     async def remains(self, name: str, namespace: str = "default") -> list[str]:
-        """What is left of a service: itself, its children, its finalizers."""
+        """List what exists of a service: the object, its finalizers and its children."""
         left = []
         try:
             service = await self.kube.get(INFERENCE_SERVICES, namespace, name)
@@ -136,7 +138,7 @@ class Stage:
         return left
 
     async def gone(self, name: str, *, within_s: float) -> float:
-        """Seconds until nothing of a service remains. Raises TimeoutError that lists what does."""
+        """Wait until nothing of a service remains, and return the seconds. Raises TimeoutError."""
         return await eventually(lambda: self._is_gone(name), within_s=within_s, what=f"{name} gone")
 
     async def _is_gone(self, name: str) -> bool:
@@ -144,7 +146,7 @@ class Stage:
 
 
 async def eventually(check: Callable[[], Awaitable[bool]], *, within_s: float, what: str) -> float:
-    """Seconds until `check` holds. Raises TimeoutError."""
+    """Wait until `check` returns true, and return the seconds. Raises TimeoutError that names `what`."""
     started_s = monotonic()
     while not await check():
         if monotonic() - started_s > within_s:

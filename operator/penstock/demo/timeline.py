@@ -1,4 +1,4 @@
-"""What the cluster did over time: samples, marks, and the picture made of them."""
+"""Samples and marks of the demo over time, and their plot."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +19,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Timeline:
+    """Samples and labelled times of a demo."""
+
     samples: list[Sample] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def plot(self, path: Path) -> None:
-        """Load, KV use and replicas, one above the other on one time axis, as an image."""
+        """Plot load, KV use and replicas on one time axis to an image file."""
         plt = pyplot()
 
         at = [s.at_s for s in self.samples]
