@@ -1,4 +1,4 @@
-"""A checkpoint's files, checked by their headers alone. Imports no torch."""
+"""Checks a model's files by their headers. Imports no torch."""
 
 import json
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ def check_model(
     dtype: str = "float32",
     tokenizer_dir: Path | None = None,
 ) -> tuple[ModelConfig, dict[str, int]]:
-    """The model and the bytes of its tensors, held in dtype or as quantization says.
+    """Check a model. Returns its configuration, and the bytes of its tensors in memory, by name.
 
-    tokenizer_dir: folder or GGUF file of the tokenizer; None: model_dir.
-
-    Raises ModelError when a file is missing, cut or of another model.
+    quantization: of weights while loading; None: as in the checkpoint. dtype: of the model.
+    tokenizer_dir: directory or GGUF file of the tokenizer; None: model_dir. Raises ModelError if a file
+    is missing, truncated, or belongs to another model.
     """
     model = ModelConfig.load(model_dir)
     gguf = find_gguf(model_dir)

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def with_flags(*kinds: type) -> Callable[[Command], Command]:
-    """Gives a command one option for each field of the dataclasses that has a default."""
+    """Decorator that adds an option to a command for each field of the dataclasses with a default."""
 
     def decorate(command: Command) -> Command:
         signature = inspect.signature(command)

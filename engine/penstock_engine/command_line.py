@@ -1,4 +1,4 @@
-"""The words of a command line written for vLLM, in the form in which the flags are declared here."""
+"""Translates a command line written for vLLM to the flags that are declared here."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -66,7 +66,7 @@ def _switch(name: str, value: str) -> str:
 
 
 def _with_file(words: Sequence[str]) -> Iterator[str]:
-    """What a `--config` names goes before the flags that are written out, which win over it."""
+    """Insert the flags of a `--config` file before the explicit flags, which override them."""
     kept = list(words)
     named = [index for index, word in enumerate(kept) if word.partition("=")[0] == "--config"]
     for index in reversed(named):
@@ -78,7 +78,8 @@ def _with_file(words: Sequence[str]) -> Iterator[str]:
         flags = _flags(Path(path))
         model = flags.pop("model", None)
         given = [text for name, value in flags.items() for text in _words(name, value)]
-        # After the command and its model: a word behind a flag with several values is one of them.
+        # Inserted after the command and its model, because a word after a flag with several values
+        # would be taken as one of them.
         at = 2 if len(kept) > 1 and not kept[1].startswith("-") else 1
         kept[at:at] = [*([] if model is None else [str(model)]), *given]
     return iter(kept)

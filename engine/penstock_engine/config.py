@@ -1,7 +1,7 @@
-"""Flags that shape the engine. Each field is a flag of the command line, by vLLM's name where it has one.
+"""Command-line flags of the engine, with vLLM's names if vLLM has them.
 
-A flag is declared here or in serve_options.py, and nowhere else: its name, its type, its default, its
-bounds, its help.
+Each field of EngineConfig is a flag, with its type, default, bounds and help text. Flags of the HTTP
+server are in serve_options.py.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MEMORY_UTILIZATION = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The flags that shape the engine. None: worked out from the model and the memory there is."""
+    """Configuration of the engine. None: the value is derived from the model and available memory."""
 
     model_dir: Path
     tokenizer: Annotated[
@@ -159,7 +159,7 @@ class EngineConfig:
 
     @property
     def max_host_loras(self) -> int:
-        """Adapters in memory: those that run are among them."""
+        """Number of adapters in host memory, running ones included."""
         return max(self.max_loras, self.max_cpu_loras or 0)
 
     @property

@@ -38,7 +38,7 @@ class CpuCounters:
 
 
 def read_counters(root: Path = Path("/")) -> CpuCounters | None:
-    """Reads the counters from /proc and the cgroup; None where the kernel does not have them."""
+    """Read the counters from /proc and the cgroup; None if the kernel does not have them."""
     idle_s = _idle_s(root)
     waited_ns = [_waited_ns(path) for path in (root / "proc/self/task").glob("*/schedstat")]
     if idle_s is None or not waited_ns:
@@ -66,9 +66,10 @@ def _idle_s(root: Path) -> float | None:
 
 @functools.cache
 def allowed_threads() -> int:
-    """The smaller of torch's default, which OMP_NUM_THREADS sets, and the cores this process may use.
+    """Maximum number of threads: the smaller of torch's default, which OMP_NUM_THREADS sets, and the
+    cores this process may use.
 
-    Cached at the first call, as torch later returns the number that was set last.
+    Cached at the first call, because torch later returns the number that was set last.
     """
     return min(torch.get_num_threads(), num_threads())
 
@@ -103,8 +104,10 @@ class CpuThreads:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Measures a step. Enter it on the thread that computes: OpenMP's number of threads belongs to
-        the thread that sets it."""
+        """Context manager that measures a step.
+
+        Enter it on the thread that computes, because OpenMP's number of threads is set per thread.
+        """
         if self._computing is not threading.current_thread():
             self._computing = threading.current_thread()
             torch.set_num_threads(self.count)

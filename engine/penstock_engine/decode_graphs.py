@@ -1,13 +1,12 @@
-"""Steps of single tokens as replays of CUDA graphs, in which a small model spends most of its time
-on launches.
+"""Replays decode steps as CUDA graphs, because a small model spends most of a decode step on launches.
 
-A step is padded to the next of a few sizes. Padding is a row of token 0 that writes nowhere, sees
-nothing and is read by nobody. A size is recorded when a step first needs it: most never are, and
-each would cost time at the start. The step that needs it computes the same keys and values twice,
-which changes nothing.
+A step is padded to the next of a few batch sizes. A padding row has token 0, writes no keys and values,
+attends to nothing, and its output is ignored. A size is recorded when a step first needs it: most sizes
+never are, and recording all would delay the start. The recording step computes the same keys and values
+twice, which is harmless.
 
-The capture itself (kernels/cuda_graph.py) runs only on CUDA; sizes, buffers and padding are the same
-with any recorder, and are tested with one that runs everything again.
+The capture itself (kernels/cuda_graph.py) runs only on CUDA. Sizes, buffers and padding do not depend
+on the recorder, and are tested with one that repeats the computation.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +29,9 @@ Forward = Callable[[torch.Tensor, torch.Tensor, StepAttention], torch.Tensor]
 
 
 class DecodeBuffers:
-    """The inputs of a step, at fixed addresses for each size.
+    """Input tensors of decode steps, at fixed addresses for each size.
 
-    numbers: int64 [3 * size]: token ids, positions and slots. lengths: int32 [size]. tables: int32
+    numbers: int64 [3 * size], token ids, positions and slots. lengths: int32 [size]. tables: int32
     [size, blocks of the longest sequence].
     """
 
@@ -47,9 +46,10 @@ class DecodeBuffers:
     def fill(
         self, sequences: Sequence[ScheduledSequence], size: int, drawn: torch.Tensor | None = None
     ) -> None:
-        """sequences: of one token each, at most size. Rows behind them become padding.
+        """Copy the inputs of a step to the buffers; the remaining rows up to `size` become padding.
 
-        drawn: what awaited ones among the tokens are.
+        sequences: with one token each, at most `size` of them. drawn: int64 [rows], sampled tokens that
+        replace placeholders among the tokens.
         """
         numbers = np.zeros((3, size), dtype=np.int64)
         numbers[2] = NOWHERE
@@ -69,18 +69,20 @@ class DecodeBuffers:
             fill_pending(self._numbers[:size], drawn)
 
     def compute(self, forward: Forward, size: int) -> torch.Tensor:
+        """Run the forward pass of the buffered step."""
         token_ids, positions, slots = self._numbers[: 3 * size].view(3, size)
         batch = PagedBatch(self._tables[:size], None, self._lengths[:size], 1, self._max_length)
         return forward(token_ids, positions, PagedAttention(batch, slots))
 
 
 class DecodeGraphs:
-    """One recorded forward pass for each size that was needed."""
+    """Recorded forward passes of decode steps, by batch size."""
 
     def __init__(
         self, forward: Forward, buffers: DecodeBuffers, max_rows: int, recorder: Recorder
     ) -> None:
-        """forward: token ids, positions, attention -> hidden states. max_rows: of buffers."""
+        """forward: maps token ids, positions and attention to hidden states. max_rows: size of the
+        buffers."""
         self._forward = forward
         self._buffers = buffers
         self._max_rows = max_rows
@@ -90,9 +92,10 @@ class DecodeGraphs:
     def run(
         self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
     ) -> torch.Tensor | None:
-        """Hidden states [sequences, hidden_size], which the next run overwrites. drawn: as of fill.
+        """Compute a decode step. Returns hidden states [sequences, hidden_size], valid until the next.
 
-        None where the step is not of single tokens of the model itself, or of too many.
+        Returns None for a step with chunks or adapters, or with more than max_rows sequences. drawn:
+        sampled tokens that replace placeholders.
         """
         size = padded_size(len(sequences))
         if size is None or size > self._max_rows or not all(map(_is_plain, sequences)):
@@ -104,5 +107,5 @@ class DecodeGraphs:
 
 
 def _is_plain(sequence: ScheduledSequence) -> bool:
-    """Where an adapter's tokens are depends on the step, and whether there are any on the launches."""
+    """Whether a sequence has a single token and no adapter, so that its launches are always the same."""
     return sequence.num_tokens == 1 and not sequence.adapter

@@ -1,6 +1,6 @@
-"""What the machine offers: device, number type, threads, memory, and the KV blocks that fit.
+"""Device, dtype, CPU threads and memory of the machine, and estimates of the memory that is needed.
 
-torch is imported only where a CUDA device is asked about, so a preflight can size without it.
+torch is imported only to query CUDA devices, so that a preflight runs without it.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from penstock_engine.core.errors import ModelError
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}
 
-# By vLLM's names; e4m3 is the float8 that has a hardware of its own.
+# KV cache dtypes by vLLM's names. fp8 is e4m3, the float8 with hardware support.
 KV_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
 # The float32 scale of each token and head in a quantized KV cache.
 KV_SCALE_BYTES = 4
@@ -27,16 +27,16 @@ LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
 # result of top-k. On a CPU also the Python objects that they become.
 TOLD_LOGPROB_BYTES = {"cpu": 24 + 136, "cuda": 24}
 
-# Peak memory of the sampler for each of these logits; measured by benchmarks/drawing_cost.py.
+# Peak memory of the sampler for each logit that is sampled at once, measured by benchmarks/drawing_cost.py.
 BYTES_OF_DRAWN_LOGIT = 44
 
-# Keys and values of decoding sequences that a CPU gathers at once, unless a single one has more.
+# Bytes of keys and values of decoding sequences that a CPU gathers at once, unless a single one has more.
 GATHERED_AT_ONCE_BYTES = 32 * 2**20
 # Entries of the attention mask of the chunk rows that are computed at once; each takes a bool and a
 # float32.
 MASK_NUMBERS = 1 << 21
 
-# Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
+# CPU flags of native bfloat16 products. A CPU with none of them is faster in float32.
 NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 # Upper bounds on the KV cache in memory that other programs use too, unless the user sets a size.
@@ -45,7 +45,10 @@ SHARED_KV_FRACTION = 0.25  # of memory_limit_bytes
 
 
 def choose_device(name: str) -> str:
-    """`auto` is cuda where there is one. Raises ModelError when cuda is asked for in vain."""
+    """Resolve `auto` to cuda if there is a CUDA device, otherwise to cpu.
+
+    Raises ModelError if name is cuda and there is no CUDA device.
+    """
     if name == "cpu":
         return name
     import torch
@@ -57,7 +60,7 @@ def choose_device(name: str) -> str:
 
 
 def choose_dtype(name: str, device: str) -> str:
-    """`auto` is bfloat16 where the hardware multiplies it, else float32 (cuda: float16)."""
+    """Resolve `auto` to bfloat16 if the hardware supports it, otherwise to float32 (cuda: float16)."""
     if name != "auto":
         return name
     if device == "cpu":
@@ -81,7 +84,7 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def release_memory(device: str) -> None:
-    """Gives the system what this process has freed and kept for itself."""
+    """Return memory that this process has freed to the operating system and the device."""
     gc.collect()
     if device == "cuda":
         import torch
@@ -92,8 +95,10 @@ def release_memory(device: str) -> None:
 
 
 def num_threads(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
-    """Whole cores this process may use, at least 1: the smallest of the pod's CPU limit, the quotas of
-    its cgroups and the cores it may run on."""
+    """Number of whole cores that this process may use, at least 1.
+
+    It is the smallest of the pod's CPU limit, the quotas of its cgroups and its CPU affinity.
+    """
     limits: list[float] = [len(os.sched_getaffinity(0)), *cgroup.cpu_quotas(root)]
     if pod_limit := env.get("PENSTOCK_CPU_LIMIT"):
         limits.append(float(pod_limit))
@@ -101,7 +106,7 @@ def num_threads(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> 
 
 
 def memory_limit_bytes(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
-    """The smallest of the pod's limit, this process's cgroup limits and physical memory."""
+    """Memory limit in bytes: the smallest of the pod's limit, the cgroups' limits and physical memory."""
     pod_limit = env.get("PENSTOCK_MEMORY_LIMIT_BYTES")
     pod_limits = [int(pod_limit)] if pod_limit else []
     return min(
@@ -110,7 +115,7 @@ def memory_limit_bytes(env: Mapping[str, str] = os.environ, root: Path = Path("/
 
 
 def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
-    """Memory this process holds now."""
+    """Resident memory of this process, in bytes."""
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -172,11 +177,11 @@ def kv_memory_bytes(
     base_bytes: int,
     num_devices: int = 1,
 ) -> int:
-    """What is left for the KV cache; not positive when there is nothing left.
+    """Memory for the KV cache in bytes; zero or negative if there is none left.
 
-    base_bytes: everything but weights and KV cache. On cuda the device's own memory counts, less
-    what others hold already, and memory_limit_bytes does not; of the first num_devices, the one
-    with least. Raises ModelError when there are not so many.
+    On cuda it is the device's memory minus that of other programs, and memory_limit_bytes is ignored;
+    with several devices, that of the one with least. base_bytes: everything but weights and KV cache.
+    Raises ModelError if there are fewer than num_devices devices.
     """
     if device == "cuda":
         import torch
@@ -201,7 +206,7 @@ def shared_kv_bytes(memory_limit_bytes: int) -> int:
 def num_kv_blocks(
     *, kv_bytes: int, kv_bytes_per_token: int, block_size: int, max_model_len: int
 ) -> int:
-    """Blocks that fit in kv_bytes. Raises ModelError unless one longest sequence does."""
+    """Number of blocks that fit in kv_bytes. Raises ModelError if a sequence of max_model_len does not."""
     num_blocks = max(0, kv_bytes) // (kv_bytes_per_token * block_size)
     if num_blocks * block_size < max_model_len:
         needed_mib = -(-kv_bytes_per_token * max_model_len // 2**20)

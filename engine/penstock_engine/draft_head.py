@@ -1,12 +1,12 @@
-"""Guesses by a small head that reads the large model's hidden states (models/draft_head.py).
+"""Drafts tokens with an EAGLE head that reads the target model's hidden states (models/draft_head.py).
 
-The head reads a position when the large model has computed its hidden state and drawn the token
-behind it; so after each step it reads what the step computed, into the same blocks of a cache of its
-own. The guess at the last position is the first draft; each further one takes one pass over one token
-of each sequence. Tokens and states stay on the device until all guesses are made.
+The head can read a position once the target model has computed its hidden state and sampled the next
+token. So after each step it reads the positions of that step, into the same blocks of its own KV cache.
+Its prediction at the last position is the first draft; each further draft takes one forward pass over
+one token of each sequence. Tokens and hidden states stay on the device until all drafts are made.
 
-Of blocks that are found in the prefix cache, the last position was read with another token behind it.
-That may cost a right guess, and never changes a token.
+In blocks from the prefix cache, the last position may have been read with another next token. That can
+cost an accepted draft, but never changes the output.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ from penstock_engine.paged_model import PagedModel
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.weights import Checkpoint
 
-# Where a token of a sequence stands among drawn ones, by its id and position.
+# Maps (request id, position) of a sampled token to its row in the tensor of sampled tokens.
 Rows = Mapping[tuple[str, int], int]
 
 
 class DraftHead:
-    """One thread at a time, that of the runner."""
+    """Proposes drafts with an EAGLE head. Not thread-safe; used on the runner's thread."""
 
     def __init__(self, model: PagedModel, target: PagedModel) -> None:
-        """model: the head and its cache. target: the large model."""
+        """model: the head with its KV cache. target: the model that verifies the drafts."""
         self.model = model
         self._target = target
         self._read: torch.Tensor | None = None
@@ -42,7 +42,7 @@ class DraftHead:
 
     @classmethod
     def load(cls, config: RunnerConfig, target: PagedModel) -> "DraftHead":
-        """config: with the head's folder. Raises ModelError."""
+        """Load a head. config: with the head's directory as model_dir. Raises ModelError."""
         own = ModelConfig.load(config.model_dir)
         dtype: torch.dtype = getattr(torch, config.dtype)
         if not isinstance(target.decoder, DecoderForCausalLM):
@@ -60,9 +60,10 @@ class DraftHead:
         self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor,
         drawn: torch.Tensor | None, rows: Rows,
     ) -> None:  # fmt: skip
-        """A step that was computed and drawn.
+        """Read a step that is computed and sampled into the head's KV cache.
 
-        sequences, hidden: as of its forward pass. drawn, rows: its tokens.
+        sequences, hidden: input and output of the target's forward pass. drawn: the sampled tokens,
+        int64 [rows]; rows: their places in it.
         """
         behind = [_shifted(sequence, rows) for sequence in sequences]
         received = self._target.normed(hidden)
@@ -77,7 +78,10 @@ class DraftHead:
     def guess(
         self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None
     ) -> list[ScheduledSequence]:
-        """Fills the open drafts of sequences whose last step was the one read last."""
+        """Propose drafts for the sequences whose last step was the one read last.
+
+        Returns all sequences, with up to num_runner_drafts drafts added.
+        """
         asked = [
             s
             for s in sequences
@@ -108,7 +112,7 @@ class DraftHead:
 
 
 def _shifted(sequence: ScheduledSequence, rows: Rows) -> ScheduledSequence:
-    """With the tokens behind its own."""
+    """The same positions with the tokens that follow them, as the head reads them."""
     num_rows = sequence.num_rows
     end_known = sequence.end - num_rows
     known = sequence.history[sequence.start + 1 : end_known + 1]
@@ -118,9 +122,9 @@ def _shifted(sequence: ScheduledSequence, rows: Rows) -> ScheduledSequence:
 
 
 def _next(sequence: ScheduledSequence, row: int) -> ScheduledSequence:
-    """The position behind its last guess, which stands at `row` of those made last.
+    """The input for the next draft: the last draft, which is at `row` of the tensor of last drafts.
 
-    A sequence has its last known token before the first guess, and one guess from then on.
+    Before the first draft, a sequence holds its last known token; afterwards, one draft.
     """
     is_first = sequence.num_drafts == 0
     return sequence._replace(

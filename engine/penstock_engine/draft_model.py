@@ -1,8 +1,8 @@
-"""A small model that guesses what a large one will say.
+"""Drafts tokens with a small draft model.
 
-It reads every token that the large one reads, in the same step and into the same blocks of a cache
-of its own. So whatever the large model finds in its prefix cache, the small one finds in its own,
-and preemption and sharing need no second set of books.
+It computes every token that the target model computes, in the same step and into the same blocks of
+its own KV cache. So a prefix that is cached for the target is cached for the draft model, too, and
+preemption and sharing need no separate block tables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,18 @@ from penstock_engine.paged_model import PagedModel, row_order
 
 
 class DraftModel:
+    """Proposes the draft model's most probable tokens. Not thread-safe."""
+
     def __init__(self, model: PagedModel) -> None:
         self.model = model
 
     def guess(
         self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None
     ) -> list[ScheduledSequence]:
-        """Fills the open drafts of sequences that are in row order, with its best tokens.
+        """Compute a step, and propose drafts greedily for sequences that may have some.
 
-        drawn: what awaited ones among their tokens are. A guess is certain of itself:
-        whether it is right, the large model's draw decides.
+        sequences: in row order. drawn: sampled tokens that replace placeholders among their tokens.
+        Returns all sequences, with up to num_runner_drafts drafts added.
         """
         hidden = self.model.forward(sequences, drawn)
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
@@ -41,7 +43,7 @@ class DraftModel:
         }
         growing = [sequence for sequence, _ in asked]
         while growing:
-            # The last guess is read too: where it is right, its keys and values are needed.
+            # The last draft is computed, too: if it is accepted, its keys and values are needed.
             growing = sorted((_next(s, drafts[s.request_id]) for s in growing), key=row_order)
             hidden = self.model.forward(growing)
             rows = [row for row, s in enumerate(growing) if s.num_runner_drafts]
@@ -55,7 +57,7 @@ class DraftModel:
         self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor,
         drawn: torch.Tensor | None, rows: Mapping[tuple[str, int], int],
     ) -> None:  # fmt: skip
-        """Nothing to do: it has read the step's tokens itself."""
+        """Do nothing: unlike a draft head, the model has computed the step's tokens in `guess`."""
 
     def _best(self, hidden: torch.Tensor) -> list[int]:
         tokens: list[int] = self.model.logits(hidden).argmax(-1).tolist()
@@ -63,7 +65,7 @@ class DraftModel:
 
 
 def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequence:
-    """The one guess that was not read yet."""
+    """The input for the next draft: the last draft, which is not computed yet."""
     return sequence._replace(
         start=sequence.end,
         token_ids=(drafts[-1],),

@@ -8,7 +8,7 @@ from typer import BadParameter
 
 from penstock_engine.core.speculation import SpeculationConfig
 
-# A context length that is worked out: the longest for which the KV cache has room.
+# Value for the longest context length for which the KV cache has room.
 FIT = -1
 
 SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}

@@ -1,4 +1,4 @@
-"""From a checkpoint's tensors to a model's parameters: cut, stacked, rounded, or as they lie."""
+"""Loads a model's parameters from a checkpoint: sharded, stacked, quantized, or as views of the file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from penstock_engine.weights import open_checkpoints, parts_of, renamed
 
 
 class Holding(Protocol):
-    """What a model has of its checkpoint."""
+    """The part of a checkpoint that a model has on this rank."""
 
     @property
     def experts(self) -> ShardRange: ...
 
     def tensor_shard(self, name: str) -> TensorShard | None:
-        """Of the matrix of a parameter, by its name. None: all of it."""
+        """The rank's part of a parameter, by its name. None: all of it."""
         ...
 
 
@@ -43,16 +43,16 @@ def load_weights(
     device: str,
     scheme: Scheme | None = None,
 ) -> None:
-    """Gives every parameter of a model built on the meta device its values. Raises ModelError.
+    """Load all parameters of a model that was built on the meta device. Raises ModelError.
 
-    names: parts of parameter names that the checkpoint spells otherwise than the model does.
-    What scheme reads takes the place of its parameter: a LinearWeight, or a list of one for each
-    expert. It is read whole and then cut; of other tensors, nothing is read that the model's shard
-    leaves to other ranks.
-    A tensor that is a parameter as it stands, or some rows of it, remains a view of its mapped
-    file, unless it has to be converted. What is copied is read through mappings of their own,
-    which end here: their pages would else stay resident beside the copy for as long as any view
-    of the file lives.
+    names: parts of parameter names that differ in the checkpoint. scheme: of quantized weights; None:
+    no weight is quantized. A quantized weight replaces its parameter: a LinearWeight, or a list with
+    one for each expert. It is read completely and then sharded; of other tensors only the rank's part
+    is read.
+
+    A tensor that needs no conversion, or some rows of it, remains a view of its mapped file. Tensors
+    that are copied are read through separate mappings, which end with this call: otherwise their
+    pages would stay resident in addition to the copy while any view of the file exists.
     """
     with open_checkpoints(model_dir) as (lasting, passing):
         loader = _Loader(passing, lasting, names, dtype, device, scheme, model.shard)
@@ -76,7 +76,8 @@ class _Loader:
         scheme: Scheme | None,
         shard: Holding,
     ) -> None:
-        """lasting: open for as long as a view of its files lives; passing: until all is loaded."""
+        """lasting: checkpoint whose mappings live as long as a view of them. passing: checkpoint whose
+        mappings end when everything is loaded."""
         self._passing = passing
         self._lasting = lasting
         self._names = names
@@ -86,7 +87,7 @@ class _Loader:
         self._shard = shard
 
     def value(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
-        """name, shape: of a parameter of the model."""
+        """Load one parameter of the model. name, shape: of the parameter."""
         is_here = renamed(name, self._names) in self._passing
         if len(shape) == 3 and not is_here:
             return self._stack(name, shape)
@@ -113,7 +114,7 @@ class _Loader:
         return None if is_read_once and view.untyped_storage().nbytes() > view.nbytes else view
 
     def _stack(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
-        """Of experts that the checkpoint keeps apart."""
+        """Load a stack of experts that are separate tensors in the checkpoint."""
         module, _, leaf = name.rpartition(".")
         experts = [
             self._kept(self._passing, f"{module}.{expert}.{leaf}.weight", shape[1:])
@@ -133,7 +134,7 @@ class _Loader:
         return torch.cat(tensors, dim=max(0, target.dim() - 2), out=target)
 
     def _kept(self, file: Tensors, name: str, shape: Sequence[int]) -> list[Matrix]:
-        """What is kept of the matrices that, row after row, are a parameter of this shape."""
+        """The rank's slices of the matrices whose concatenated rows are a parameter of this shape."""
         shard = self._shard.tensor_shard(name)
         whole = renamed(name, self._names)
         matrix = self._find(file, whole)
@@ -157,7 +158,7 @@ class _Loader:
         return slices
 
     def _find(self, file: Tensors, name: str) -> Matrix | None:
-        """As it is to be held, before it is cut."""
+        """Read a tensor before it is sharded, quantized if the scheme says so; None if it is missing."""
         module, _, leaf = name.rpartition(".")
         quantized = None
         if self._scheme is not None and leaf == "weight":

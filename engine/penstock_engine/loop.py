@@ -1,7 +1,7 @@
-"""The engine's one thread: inbox -> schedule -> launch -> wait -> complete -> on_step.
+"""The engine's thread: inbox -> schedule -> launch -> wait -> complete -> on_step.
 
-Where the runner allows it, a step is launched before the one before it is waited for: while the
-device computes, this thread completes, reports and schedules.
+If the runner allows it, a step is launched before the previous one has finished, so that this thread
+completes, reports and schedules while the device computes.
 
     schedule 1, launch 1, schedule 2, launch 2, wait for 1, complete 1, schedule 3, launch 3, ...
 """
@@ -28,31 +28,35 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-# A single bad request is isolated within its step; steps in which nothing works, three in a row,
-# mean that the device or the model is gone.
+# A single bad request is isolated within its step. If all sequences fail in this many consecutive steps,
+# the device or the model is assumed to be broken.
 MAX_CONSECUTIVE_FAILURES = 3
 
 
 class Launched(Protocol):
+    """A step that has been launched on the runner."""
+
     def wait(self) -> dict[str, SequenceOutput]:
-        """What each sequence of the step draws, or is told of its prompt. Raises RunnerDiedError."""
+        """Wait for the outputs of the step, by request id. Raises RunnerDiedError."""
         ...
 
 
 class StepRunner(Protocol):
+    """Computes steps, in the order of launching."""
+
     @property
     def depth(self) -> int:
-        """Steps that may be launched before the first of them is waited for: 1 or 2."""
+        """Number of steps that may be launched before the first of them has finished: 1 or 2."""
         ...
 
     def launch(self, step: Step) -> Launched:
-        """Begins to compute a step, behind those launched before. Raises RunnerDiedError."""
+        """Start computing a step after those launched before. Raises RunnerDiedError."""
         ...
 
 
 @dataclass(slots=True)
-class _UnderWay:
-    """results: to wait for; None: it has failed, or the step before it."""
+class _InFlight:
+    """A step in flight. results: to wait for; None if it or the step before it has failed."""
 
     step: Step
     results: Launched | None
@@ -61,9 +65,10 @@ class _UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What changed since the last report. num_scheduled_tokens 0: no forward pass was run.
+    """Events and statistics since the last report.
 
-    sequences: what one was run of.
+    num_scheduled_tokens: tokens of the completed step; 0: no step was completed. duration_s: of the
+    step. now: reading of the loop's clock. sequences: the parts of sequences in the step.
     """
 
     events: list[TokenEvent]
@@ -99,9 +104,9 @@ Message = Sequence | _Abort | _Call | _Lost | _Stop
 
 
 class EngineLoop:
-    """Owns the scheduler and the runner: no other thread may touch them once started.
+    """Runs the scheduler and the runner on its own thread; no other thread may use them once started.
 
-    on_step is called on the loop's thread and must not block.
+    on_step: called on the loop's thread after each step and event; must not block.
     """
 
     def __init__(
@@ -122,8 +127,8 @@ class EngineLoop:
         self._is_lost = False
         self._has_ended = False
         self._num_failures = 0
-        self._under_way: deque[_UnderWay] = deque()
-        self._landed_s = 0.0
+        self._in_flight: deque[_InFlight] = deque()
+        self._completed_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
 
     @property
@@ -134,34 +139,37 @@ class EngineLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends what still runs with reason "error" and joins the thread."""
+        """End all open requests with reason "error", and join the thread."""
         self._inbox.put(_Stop())
         self._thread.join()
 
     def lose(self) -> None:
-        """Thread-safe, does not wait: the runner is lost. Everything ends with reason "error"."""
+        """Report that the runner has died: all requests end with reason "error".
+
+        Thread-safe, does not wait.
+        """
         self._is_lost = True
         self._inbox.put(_Lost())
 
     def submit(self, sequence: Sequence) -> None:
-        """Thread-safe, does not wait. A refusal arrives as an event with reason "error".
+        """Submit a request. If it is refused, an event with reason "error" follows.
 
-        The caller keeps request ids unique among the requests that have not ended.
+        Request ids must be unique among the requests that have not ended. Thread-safe, does not wait.
         """
         self._inbox.put(sequence)
 
     def abort(self, request_id: str) -> None:
-        """Thread-safe, does not wait. Unknown and ended requests are ignored."""
+        """Abort a request; unknown and ended ones are ignored. Thread-safe, does not wait."""
         self._inbox.put(_Abort(request_id))
 
     def reset_prefix_cache(self) -> Future[None]:
-        """Thread-safe, does not wait; takes effect between two steps."""
+        """Empty the prefix cache between two steps. Thread-safe, does not wait."""
         return self._call(self._scheduler.reset_prefix_cache)
 
     def suspend(self) -> Future[None]:
-        """Lets go of the runner and all its memory, as soon as nothing runs any more.
+        """Release the runner and its memory. No request may be open or submitted until `resume`.
 
-        Thread-safe, does not wait. The caller submits nothing until the loop is resumed.
+        Thread-safe, does not wait.
         """
 
         def let_go() -> None:
@@ -172,7 +180,10 @@ class EngineLoop:
         return self._call(let_go)
 
     def resume(self, load: Callable[[], StepRunner]) -> Future[None]:
-        """Thread-safe, does not wait. What `load` raises is the future's."""
+        """Load a runner and continue. An exception of `load` is set on the future.
+
+        Thread-safe, does not wait.
+        """
 
         def take_up() -> None:
             self._runner = load()
@@ -180,11 +191,11 @@ class EngineLoop:
         return self._call(take_up)
 
     def ask(self, function: Callable[[Any], T]) -> Future[T]:
-        """What `function` makes of the runner, between two steps. Thread-safe, does not wait."""
+        """Call `function` with the runner between two steps. Thread-safe, does not wait."""
         return self._call(lambda: function(self._runner))
 
     def stats(self) -> SchedulerStats:
-        """As of the last report."""
+        """Scheduler statistics of the last report."""
         return self._stats
 
     def _serve(self) -> None:
@@ -202,10 +213,10 @@ class EngineLoop:
             self._report(self._scheduler.fail_all("engine_stopped", now), 0, now)
 
     def _take_inbox(self) -> None:
-        """Everything that has arrived; waits for something when there is nothing to compute."""
+        """Process all messages in the inbox; wait for one if there is nothing to compute."""
         events: list[TokenEvent] = []
         if not self._scheduler.has_work:
-            self._land_all()
+            self._complete_all()
             self._scheduler.check()
             self._take(self._inbox.get(), events)
         while not self._inbox.empty():
@@ -228,7 +239,7 @@ class EngineLoop:
             case _Abort(request_id):
                 event = self._scheduler.abort(request_id, self._clock())
             case _Call(function, done):
-                self._land_all()
+                self._complete_all()
                 _fulfil(done, function)
             case _Lost():
                 raise RunnerDiedError("the runner was lost between two steps")
@@ -238,57 +249,58 @@ class EngineLoop:
             events.append(event)
 
     def _step(self) -> None:
-        """Launches a step, if one can be scheduled, and completes one, if there are enough."""
+        """Launch a step if one can be scheduled, and complete the oldest if `depth` are in flight."""
         step = self._scheduler.schedule(self._clock())
         if step is None:
-            self._land()
+            self._complete_oldest()
             return
         runner = self._runner
         assert runner is not None, "a sequence was submitted to a suspended loop"
         launched = self._launch(runner, step)
-        self._under_way.append(launched)
+        self._in_flight.append(launched)
         if launched.results is None:
-            self._land_all()
-        elif len(self._under_way) >= runner.depth:
-            self._land()
+            self._complete_all()
+        elif len(self._in_flight) >= runner.depth:
+            self._complete_oldest()
 
-    def _launch(self, runner: StepRunner, step: Step) -> _UnderWay:
+    def _launch(self, runner: StepRunner, step: Step) -> _InFlight:
         started_s = self._clock()
         try:
-            return _UnderWay(step, runner.launch(step), started_s)
+            return _InFlight(step, runner.launch(step), started_s)
         except RunnerDiedError:
             raise
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
-            return _UnderWay(step, None, started_s)
+            return _InFlight(step, None, started_s)
 
-    def _land_all(self) -> None:
-        while self._under_way:
-            self._land()
+    def _complete_all(self) -> None:
+        while self._in_flight:
+            self._complete_oldest()
 
-    def _land(self) -> None:
-        """Completes the step that was launched first, if there is one."""
-        if not self._under_way:
+    def _complete_oldest(self) -> None:
+        """Complete the oldest step in flight, if there is one."""
+        if not self._in_flight:
             return
-        first = self._under_way.popleft()
+        first = self._in_flight.popleft()
         sampled, failed = self._results(first)
         now = self._clock()
         events = self._scheduler.fail(failed, "step_failed", now)
         events += self._scheduler.complete(first.step, sampled, now)
         if failed:
             self._scheduler.check()
-        started_s = max(first.started_s, self._landed_s)
+        started_s = max(first.started_s, self._completed_s)
         self._report(events, first.step.num_tokens, started_s, first.step.sequences)
-        self._landed_s = now
+        self._completed_s = now
         if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
             raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
-        if self._under_way and self._under_way[0].results is None:
-            self._land()
+        if self._in_flight and self._in_flight[0].results is None:
+            self._complete_oldest()
 
-    def _results(self, first: _UnderWay) -> tuple[dict[str, SequenceOutput], list[str]]:
-        """Results and the requests that failed. A failed step is run again one by one.
+    def _results(self, first: _InFlight) -> tuple[dict[str, SequenceOutput], list[str]]:
+        """Wait for a step. Returns its outputs, and the ids of requests that failed.
 
-        So is the one behind it, which took what that one drew.
+        A failed step is run again, one sequence at a time. So is the step launched after it, because
+        it used the tokens that the failed one should have sampled.
         """
         if first.results is not None:
             try:
@@ -300,12 +312,15 @@ class EngineLoop:
             else:
                 self._num_failures = 0
                 return sampled, []
-            for behind in self._under_way:
+            for behind in self._in_flight:
                 behind.results = None
         return self._one_by_one(first.step)
 
     def _one_by_one(self, step: Step) -> tuple[dict[str, SequenceOutput], list[str]]:
-        """As of _results. What has ended meanwhile is not run: its blocks may be others' by now."""
+        """Run a step again, one sequence at a time; returns the same as `_results`.
+
+        Sequences that have ended meanwhile are skipped, as their blocks may belong to others.
+        """
         assert self._runner is not None
         sampled: dict[str, SequenceOutput] = {}
         failed: list[str] = []
@@ -336,7 +351,7 @@ class EngineLoop:
         )
 
     def _drain_inbox(self) -> None:
-        """Sequences submitted to a loop that ends are failed with the rest."""
+        """Accept sequences and refuse calls that arrived too late; `_serve` then fails all sequences."""
         while True:
             try:
                 message = self._inbox.get_nowait()

@@ -1,4 +1,4 @@
-"""A decoder, its KV cache, and the tensors of one forward pass over it."""
+"""A decoder with its paged KV cache, and the input tensors of a forward pass."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,22 +29,22 @@ from penstock_engine.runner_config import RunnerConfig
 
 
 class Stages(Protocol):
-    """The stages of a pipeline as a ring: what the last one sends, the first one receives."""
+    """Communication between pipeline stages, in a ring: the last stage sends to the first."""
 
     @property
     def is_first(self) -> bool: ...
 
     def send(self, x: torch.Tensor) -> None:
-        """To the next stage."""
+        """Send hidden states to the next stage."""
         ...
 
     def receive(self, x: torch.Tensor) -> torch.Tensor:
-        """x, filled with what the stage before has sent."""
+        """Receive the previous stage's hidden states into x, and return it."""
         ...
 
 
 class PagedModel:
-    """Weights and keys and values of num_blocks blocks. One thread at a time.
+    """A model's weights and its KV cache of num_blocks blocks. Not thread-safe.
 
     It may be one rank's part of a model; then all ranks call the same methods in the same order.
     """
@@ -55,7 +55,7 @@ class PagedModel:
         config: RunnerConfig,
         stages: Stages | None = None,
     ) -> None:
-        """stages: None where the model has all its layers here."""
+        """stages: connection to the other pipeline stages; None if there is only one."""
         self.device = device = config.device
         self.config = model.shard.config
         self.decoder = model
@@ -81,7 +81,7 @@ class PagedModel:
         max_adapters = config.max_adapters
         self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
         self._graphs = self._make_graphs(config)
-        # Rows: token ids, positions, slots. One buffer, one copy to the device.
+        # Token ids, positions and slots share a buffer, so that one copy to the device is enough.
         self._staging = np.zeros((3, config.max_num_batched_tokens), dtype=np.int64)
 
     @classmethod
@@ -93,7 +93,7 @@ class PagedModel:
         group: ParallelGroup = SINGLE_RANK,
         stages: Stages | None = None,
     ) -> "PagedModel":
-        """The model of config.model_dir. shard: what of it is here; None: all of it.
+        """Load the model of config.model_dir. shard: the rank's part; None: all of it.
 
         Raises ModelError.
         """
@@ -124,7 +124,7 @@ class PagedModel:
         return DecodeGraphs(forward, buffers, max_rows, recorder())
 
     def copy_blocks(self, copies: BlockCopies) -> None:
-        """Copy whole blocks, in the order of `moves`; to be called before a step's `forward`."""
+        """Copy whole blocks, in the order of the fields of `copies`, before a step's `forward`."""
         if self._host_blocks is not None:
             for block, slot in copies.saves:
                 self._host_blocks.save(block, slot)
@@ -140,12 +140,13 @@ class PagedModel:
         sampled: torch.Tensor | None = None,
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """sequences: in `row_order`. Writes their keys and values. sampled: int64 [rows], what
-        awaited ones among their tokens are. received: of a head that drafts, what it reads beside
-        tokens.
+        """Run the forward pass, and write keys and values to the cache.
 
-        Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
-        in the first stage. They last until the next call.
+        sequences: in `row_order`. sampled: int64 [rows], tokens of the previous step that replace
+        placeholders. received: hidden states that a draft head reads in addition to tokens.
+
+        Returns the hidden states of the last layer for all tokens, [tokens, hidden_size], valid until
+        the next call; with pipeline stages, only on those of the first stage.
         """
         if self.adapters is not None:
             self.adapters.select(sequences)
@@ -186,24 +187,24 @@ class PagedModel:
         return self.config.vocab_size
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
+        """Logits [rows, vocabulary]. hidden: [rows, hidden_size], of the rows that are needed."""
         return self.decoder.logits(hidden)
 
     def empty_rows(self, num_rows: int) -> torch.Tensor:
-        """Of hidden states: [num_rows, hidden_size], with anything in them."""
+        """Uninitialized tensor of hidden states, [num_rows, hidden_size]."""
         size = (num_rows, self.config.hidden_size)
         return torch.empty(size, dtype=self._dtype, device=self.device)
 
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size], of the last layer. Returns the same shape."""
+        """Apply the final norm. hidden: [rows, hidden_size], output of the last layer."""
         return self.decoder.normed(hidden)
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns float32 of the same shape, after the final norm."""
+        """Hidden states after the final norm, in float32. hidden: [rows, hidden_size]."""
         return self.decoder.embeddings(hidden)
 
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
-        """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
+        """Copy token ids, positions and slots of the packed batch to the device: int64 [3, tokens]."""
         row = 0
         for sequence in sequences:
             staged = self._staging[:, row : row + sequence.num_tokens]
@@ -223,5 +224,5 @@ class PagedModel:
 
 
 def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:
-    """Single tokens by rising length, then chunks: the order that GatheredAttention expects."""
+    """Sort key for the order of GatheredAttention: single tokens by ascending length, then chunks."""
     return sequence.num_tokens > 1, sequence.end

@@ -1,8 +1,8 @@
-"""A step whose forward pass is launched: its rows are drawn last, its results fetched.
+"""A step whose forward pass is launched: it is sampled later, and then its results are fetched.
 
-What a row draws may depend on the token before it, by penalties, bad words or a grammar. The host
-knows that token when the step before is completed: so a step is drawn as late as the next one is
-launched, or it is waited for. By then, the device has hardly more to do than this pass.
+The sampled token of a row may depend on the token before it, by penalties, bad words or a grammar. The
+host knows that token only when the previous step is completed. So a step is sampled when the next one
+is launched, or when it is waited for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class ExtraOutputs:
 
 
 class Pending:
-    """One thread, as of its runner."""
+    """Handle of a launched step. Not thread-safe; used on the runner's thread."""
 
     def __init__(
         self,
@@ -36,8 +36,9 @@ class Pending:
         states: RequestStates,
         device: torch.device | str,
     ) -> None:
-        """sequences: those that sample tokens. logits: [rows, vocabulary], in their order; None
-        without any. extra: fetched already. states: kept from earlier steps."""
+        """sequences: those that sample tokens. logits: [rows, vocabulary], in their order; None if no
+        sequence samples. extra: its copies to the host have started. states: of the requests, kept
+        between steps."""
         self._sequences = sequences
         self._logits = logits
         self._extra = extra
@@ -68,12 +69,12 @@ class Pending:
 
     @property
     def tokens(self) -> torch.Tensor | None:
-        """SequenceOutput tokens on the device, int64 [rows]."""
+        """Sampled tokens on the device, int64 [rows]; None if no sequence samples."""
         return None if self._draws is None else self._draws.tokens
 
     @property
     def rows(self) -> dict[tuple[str, int], int]:
-        """Where the token of a sequence at a position is among the drawn ones."""
+        """Maps (request id, position) of a sampled token to its first row in `tokens`."""
         rows, first = {}, 0
         for sequence in self._sequences:
             rows[sequence.request_id, sequence.end] = first
@@ -81,7 +82,7 @@ class Pending:
         return rows
 
     def wait(self) -> dict[str, SequenceOutput]:
-        """What each sequence draws, or is told of its prompt, as soon as the device is done."""
+        """Wait for the device. Returns the outputs of the step by request id."""
         self.draw()
         assert self._event is not None
         self._event.wait()

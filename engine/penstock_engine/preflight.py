@@ -1,6 +1,6 @@
-"""Whether a model can be served, and how it fits, from its headers alone. Imports no torch.
+"""Checks whether a model can be served, from its configuration and tensor headers. Imports no torch.
 
-`serve` starts with the same checks and the same arithmetic, so that what passes here starts there.
+`serve` starts with the same checks and calculations, so that a model that passes here can be served.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.sizing import size
 
-# What the user of an InferenceService changes, where the message does not say it.
+# Advice for users of an InferenceService by reason, if the message does not contain it.
 HINTS = {
     "ModelNotFound": "set spec.model.uri to a folder that exists",
     "NotAModel": "set spec.model.uri to the folder that holds config.json",
@@ -27,10 +27,10 @@ HINTS = {
 
 
 def preflight(config: EngineConfig, *, memory_limit_bytes: int | None = None) -> dict[str, Any]:
-    """The verdict as it is printed: {"ok": true, …} or {"ok": false, "reason", "message"}.
+    """Check a model. Returns {"ok": true, …} or {"ok": false, "reason", "message"}.
 
-    memory_limit_bytes: the engine's; None is the limit of this process. An accelerator's memory is
-    seen only by the engine beside it: for device cuda only what does not depend on it is judged.
+    memory_limit_bytes: of the engine; None: the limit of this process. For device cuda, only checks
+    that do not depend on the device's memory are made, because only the engine can query it.
     """
     try:
         if config.device == "cuda":

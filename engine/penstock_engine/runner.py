@@ -1,4 +1,4 @@
-"""Step -> drafts -> forward pass -> drawn tokens, on their way to the host."""
+"""Computes steps: block copies, drafts, forward pass, sampling."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,10 +36,10 @@ WARM_UP_TOKENS = 16
 
 
 class Runner:
-    """Owns the model, and what drafts for it, if anything does. One thread at a time.
+    """Computes steps with a model and an optional draft model or head. Not thread-safe.
 
-    depth: steps that may be launched before the first of them is waited for. On the CPU, a launch
-    computes; and the ranks of a spread model are told tokens, which only the host could do.
+    depth: number of steps that may be launched before the first has finished. It is 1 on the CPU,
+    where a launch is synchronous, and with several ranks, which get token ids from the host.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Runner:
         is_ahead: bool = True,
         threads: CpuThreads | None = None,
     ) -> None:
-        """is_ahead: whether steps may be launched ahead, where that is possible. threads: adapts the
-        number of threads to the CPU's load; None: the number is fixed."""
+        """is_ahead: whether to launch steps ahead if the device allows it. threads: adapts the number
+        of threads to the CPU's load; None: the number is fixed."""
         self._model = model
         self._draft = draft
         self._threads = threads
@@ -70,17 +70,16 @@ class Runner:
         on_lost: Callable[[], None] = lambda: None,
         on_threads: Callable[[int], None] = lambda count: None,
     ) -> "Runner":
-        """Where config.layout has several ranks, the others' processes are started, and end with
-        this runner. Raises ModelError.
+        """Load the model, start the processes of other ranks, and warm up. Raises ModelError.
 
-        on_weights: called, on another thread, when all is read and the warm-up begins.
-        on_lost: called at most once, on another thread, when a rank ends by itself.
-        on_threads: called on the CPU with the number of threads that compute this rank's steps, first
-        at the start and then after changes, on any thread.
+        on_weights: called on another thread when the weights are loaded and the warm-up begins.
+        on_lost: called at most once, on another thread, when a rank exits unexpectedly.
+        on_threads: on the CPU, called on any thread with the number of threads that compute this
+        rank's steps, at the start and after changes.
 
-        Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
-        as they existed, those of the thread that calls `run` would sleep instead of spin between
-        products: with two cores, a small model would take twice as long for a step.
+        Loading runs on a temporary thread, so that its OpenMP workers end with it. While they exist,
+        the workers of the thread that calls `run` would sleep instead of spin between products: with
+        two cores, a step of a small model would take twice as long.
         """
 
         def load_all() -> "Runner":
@@ -111,10 +110,10 @@ class Runner:
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Pending:
-        """Gives a device all that a step takes but its draws, and does not wait for it.
+        """Start computing a step, all but its sampling, without waiting for it.
 
-        The step before is drawn first: it need not have been waited for, but the one before that
-        has to be completed. Raises RunnerDiedError.
+        First the previous step is sampled. It may still be running, but the step before it must be
+        completed. Raises RunnerDiedError.
         """
         with nullcontext() if self._threads is None else self._threads.step():
             return self._launch(step)
@@ -143,28 +142,25 @@ class Runner:
             raise RunnerDiedError("blocks of keys and values could not be copied") from error
 
     def run(self, step: Step) -> dict[str, SequenceOutput]:
-        """Computes a step. Returns what each sequence draws or is told of its prompt.
-
-        Raises RunnerDiedError.
-        """
+        """Compute a step. Returns its outputs by request id. Raises RunnerDiedError."""
         return self.launch(step).wait()
 
     def close(self) -> None:
-        """Ends the other ranks, if there are any; else, that happens with the last reference."""
+        """End the processes of other ranks. Without it, they end with the last reference."""
         if isinstance(self._model, ParallelModel):
             self._model.close()
 
     @property
     def adapters(self) -> Adapters | ParallelAdapters:
-        """Only where the runner was loaded with max_adapters."""
+        """The LoRA adapters. The runner must have been loaded with max_adapters."""
         adapters = self._model.adapters
         assert adapters is not None, "the runner was loaded without adapters"
         return adapters
 
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
-        """Reads the weights in and prepares kernels, so that the first request need not.
+        """Run two steps that read the weights and compile kernels, so that the first request is fast.
 
-        Writes to block 0 only, which nobody has published.
+        They write only to block 0, which is not in the prefix cache yet.
         """
         greedy = SamplingParams(max_tokens=1, temperature=0.0)
 
@@ -215,7 +211,7 @@ class Runner:
             self._draft.read(sequences, hidden, last.tokens, last.rows)
 
     def _pending(self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor) -> Pending:
-        """hidden: [tokens of all sequences, hidden_size]."""
+        """Start the logits and other outputs of a step. hidden: [tokens, hidden_size]."""
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
         drawing = [(s, end) for s, end in zip(sequences, ends, strict=True) if s.is_sampled]
         logits = None
@@ -260,7 +256,7 @@ class Runner:
 def _load_draft(
     config: RunnerConfig, model: PagedModel | ParallelModel
 ) -> DraftModel | DraftHead | None:
-    """Raises ModelError."""
+    """Load the draft model or draft head; None if none is configured. Raises ModelError."""
     if config.draft_model_dir is None:
         return None
     own = replace(config, model_dir=config.draft_model_dir, quantization=None, max_adapters=0)

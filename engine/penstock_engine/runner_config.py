@@ -1,4 +1,4 @@
-"""What a runner loads, and how much room it has."""
+"""Configuration of the runner."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,15 @@ from penstock_engine.quantization.rounding import Quantization
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
-    """device: cpu or cuda. dtype: float32, bfloat16 or float16.
+    """The model to load, and the limits of its steps and caches.
 
-    num_blocks, num_host_blocks: of block_size tokens, on the device and beside it. max_num_seqs,
-    max_num_batched_tokens, max_adapters: of one step. max_model_len: tokens of a sequence.
-    quantization: None: weights are held as they are. kv_dtype: int8, float8_e4m3fn, or None for
-    dtype. draft_model_dir: of a model that drafts, or of a head, as draft_method says; it is held
-    as it is, by rank 0 alone. async_scheduling: where the device allows it, steps are launched
-    before the one before them is waited for. enforce_eager: no step is recorded as a graph.
+    device: cpu or cuda. dtype: float32, bfloat16 or float16. num_blocks, num_host_blocks: number of KV
+    blocks of block_size tokens on the device and in host memory. max_num_seqs, max_num_batched_tokens,
+    max_adapters: limits of one step. max_model_len: limit of a sequence's length. quantization: of
+    weights while loading; None: as in the checkpoint. kv_dtype: int8 or float8_e4m3fn; None: dtype.
+    draft_model_dir: directory of a draft model or draft head, according to draft_method; only rank 0
+    loads it. async_scheduling: launch steps ahead if the device allows it. enforce_eager: do not record
+    CUDA graphs.
     """
 
     model_dir: Path

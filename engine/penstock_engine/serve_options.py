@@ -1,4 +1,4 @@
-"""Flags of `serve` that shape its HTTP side. Each field is a flag, by vLLM's name where it has one."""
+"""Command-line flags of the HTTP server. Each field is a flag, with vLLM's name if vLLM has it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ ContentFormat = Literal["auto", "string", "openai"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The flags that shape the HTTP side."""
+    """Configuration of the HTTP server."""
 
     host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Option(min=0, max=65535, help="The port to listen on.")] = 8000

@@ -1,4 +1,4 @@
-"""How a model fits: weights, working memory and KV cache within a limit. Imports no torch."""
+"""Plans memory: weights, working memory and KV cache within a limit. Imports no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,11 @@ from penstock_engine.weights import read_headers, shapes_and_bytes
 
 MIB = 2**20
 
-# Interpreter, torch and server, beside weights, KV cache and activations: 590 MiB were measured at
-# the start and 620 MiB under load with the CUDA build of torch, 255 MiB of them mapped files.
+# Memory of interpreter, torch and server: 590 MiB were measured at the start and 620 MiB under load with
+# the CUDA build of torch, 255 MiB of them mapped files.
 PROGRAM_BYTES = 640 * MIB
 
-# What one more rank needs beside it: 286 MiB were measured at the start, and 243 MiB of mapped files
+# Memory of each additional rank: 286 MiB were measured at the start, in addition to 243 MiB of mapped files
 # that it shares with rank 0.
 WORKER_BYTES = 320 * MIB
 
@@ -30,13 +30,12 @@ MIN_KV_BYTES = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a model fits, with its draft model. weights_bytes: as held in memory.
+    """Memory plan of a model and its draft model.
 
-    dtype, kv_dtype: of what is computed and of the KV cache, by torch's names.
-    num_host_blocks: room in host memory for blocks evicted from the others.
-    window_tokens: how far back a token sees in any layer of both; None: some layer sees all.
-    weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
-    memory, on the CPU, and those of the rank that has most where each has a device of its own.
+    dtype, kv_dtype: of computation and of the KV cache, by torch's names. num_host_blocks: capacity of
+    host memory for evicted blocks. window_tokens: the largest sliding window of both models' layers;
+    None: some layer has full attention. weights_bytes, kv_bytes_per_token: in memory; on the CPU the
+    sum of all ranks, which share one memory, and on cuda those of the rank with most.
     """
 
     model: ModelConfig
@@ -57,10 +56,10 @@ class Sizing:
 
 
 def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> Sizing:
-    """Files checked, weights + working memory + KV cache within the limit.
+    """Check the model's files and plan its memory within the limit.
 
-    Raises ModelError, which says what to change. device_name: cpu or cuda; on cuda the device's
-    own memory counts, and memory_limit_bytes does not.
+    device_name: cpu or cuda; on cuda the limit is the device's memory, and memory_limit_bytes is
+    ignored. Raises ModelError, whose message says what to change.
     """
     dtype = device.choose_dtype(config.dtype, device_name)
     model, tensor_bytes = check_model(
@@ -156,7 +155,7 @@ def _adapter_bytes(
 def _draft(
     config: EngineConfig, draft_dir: Path, dtype: str, model: ModelConfig, max_model_len: int
 ) -> tuple[ModelConfig, int]:
-    """The config of what drafts and the bytes of its weights. Raises ModelError."""
+    """Configuration of the draft model or head, and the bytes of its weights. Raises ModelError."""
     if config.has_draft_head:
         return _draft_head(config, draft_dir, dtype, model)
     draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
@@ -178,7 +177,10 @@ def _draft(
 def _draft_head(
     config: EngineConfig, head_dir: Path, dtype: str, model: ModelConfig
 ) -> tuple[ModelConfig, int]:
-    """As _draft, of a head, which has neither embedding nor logits of its own."""
+    """Configuration of a draft head and the bytes of its weights. Raises ModelError.
+
+    A head has neither an embedding nor an output projection.
+    """
     head = ModelConfig.load(head_dir)
     headers: dict[str, Header] = {}
     for path in safetensors_files(head_dir):
@@ -210,7 +212,7 @@ def _num_blocks(
     num_blocks = (wanted_bytes or free_bytes) // (kv_bytes_per_token * config.block_size)
     longest_blocks = -(-max_model_len // config.block_size)
     if wanted_bytes is None:
-        # More than every request at its longest can use is memory for nothing.
+        # More blocks than max_num_seqs requests of maximum length need would never be used.
         num_blocks = min(num_blocks, longest_blocks * config.max_num_seqs)
     if num_blocks >= longest_blocks:
         return num_blocks
@@ -238,7 +240,7 @@ def _free_bytes(
     max_model_len: int,
     item_bytes: int,
 ) -> int:
-    """What is left for the KV cache. Raises ModelError when that is less than is wanted."""
+    """Bytes that are left for the KV cache. Raises ModelError if they are fewer than wanted_bytes."""
     base_bytes = device.activation_bytes(
         num_tokens=config.max_num_batched_tokens,
         hidden_size=model.hidden_size,
@@ -288,7 +290,7 @@ def _free_bytes(
 def _graph_bytes(
     config: EngineConfig, model: ModelConfig, max_model_len: int, item_bytes: int
 ) -> int:
-    """Of recorded steps, which only a model that is on one rank has."""
+    """Memory of recorded decode steps, in bytes. Only a model on one rank has them."""
     activation_bytes = device.activation_bytes(
         num_tokens=most_rows(config.max_num_seqs),
         hidden_size=model.hidden_size,

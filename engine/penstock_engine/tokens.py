@@ -1,4 +1,4 @@
-"""Text <-> tokens: the model's tokenizer and chat template, and decoding as tokens arrive."""
+"""Tokenizer and chat template of a model, and incremental detokenization."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -27,7 +27,7 @@ MAX_SILENT_TOKENS = 16
 NO_VARIABLES: Mapping[str, Any] = {}
 MODELS_OWN = TemplateOptions()
 
-# What rendering raises: a template is a program, and its input comes from a client.
+# Exceptions of rendering a chat template, which is a program with input from a client.
 RENDER_ERRORS = (
     TemplateError,
     ArithmeticError,
@@ -44,10 +44,13 @@ class TemplateRefused(ValueError):
 
 
 class Tokenizer:
-    """The tokenizer of one model folder. Methods are pure CPU work; call them off the event loop."""
+    """Tokenizer and chat template of one model.
+
+    Methods only use the CPU, and may take long, so call them outside of an event loop.
+    """
 
     def __init__(self, model_dir: Path, template: TemplateOptions = MODELS_OWN) -> None:
-        """Raises ModelError when files cannot be read."""
+        """Load the tokenizer of a directory or GGUF file. Raises ModelError if it cannot be read."""
         self._tokenizer = _load(model_dir)
         self.template = template
         if template.text is not None:
@@ -91,7 +94,7 @@ class Tokenizer:
 
     @cached_property
     def special_tokens(self) -> dict[str, int]:
-        """Ids of the tokens that text is never taken for, by their names."""
+        """Ids of the special tokens, by their texts."""
         added = self._tokenizer.added_tokens_decoder.items()
         return {token.content: token_id for token_id, token in added if token.special}
 
@@ -101,7 +104,7 @@ class Tokenizer:
         return size
 
     def to_json(self) -> str:
-        """As tokenizer.json has it, with all added tokens."""
+        """The tokenizer in the format of tokenizer.json, with all added tokens."""
         text: str = self._backend.to_str()
         return text
 
@@ -110,7 +113,7 @@ class Tokenizer:
         return ids
 
     def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """The tokens of messages and of the beginning of an answer. Raises TemplateRefused."""
+        """Tokens of messages and of the generation prompt. Raises TemplateRefused."""
         return self.encode(self.render_chat(messages), add_special_tokens=False)
 
     def render_chat(
@@ -122,10 +125,10 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
     ) -> str:
-        """The prompt as text. variables: further ones that the template may read. Raises
-        TemplateRefused, with what the template itself says where it refuses the messages.
+        """Render messages to a prompt with the chat template, which runs in a sandbox.
 
-        The template is the model's own and runs in a sandbox.
+        variables: additional variables of the template. Raises TemplateRefused, with the template's own
+        message if it has one.
         """
         try:
             text = self._tokenizer.apply_chat_template(
@@ -144,7 +147,7 @@ class Tokenizer:
         return str(text)
 
     def words(self, ids: Sequence[int]) -> list[str]:
-        """As the vocabulary spells them, which is not always as text."""
+        """Entries of the vocabulary for token ids; they may differ from the decoded text."""
         return [self._backend.id_to_token(token) or "" for token in ids]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -174,10 +177,10 @@ def _load(model_dir: Path) -> PreTrainedTokenizerFast:
 
 
 class TextStream:
-    """Text as tokens arrive: whole characters only, and nothing that may be part of a stop string.
+    """Incremental detokenizer that returns whole characters, and holds back possible stop strings.
 
-    Only the tail that is not text yet is decoded again, so the cost of a token does not grow with
-    the length of the answer.
+    Only tokens at the end that are not returned as text yet are decoded again, so that the cost of a
+    token does not grow with the length of the answer.
     """
 
     def __init__(
@@ -190,8 +193,8 @@ class TextStream:
         skip_special_tokens: bool = True,
         after: Sequence[int] = (),
     ) -> None:
-        """min_tokens: stop strings are ignored in the text of the first so many tokens. after: tokens
-        that the text continues; without any, SentencePiece drops the first space."""
+        """min_tokens: number of first tokens in whose text stop strings are ignored. after: tokens
+        before the text; without any, SentencePiece drops the first space."""
         self._tokenizer = tokenizer
         self._stop_strings = stop
         self._min_tokens = min_tokens

@@ -1,6 +1,6 @@
-"""Flags that only `vllm serve` has.
+"""Flags of `vllm serve` that this engine does not have.
 
-They are accepted if they ask for what this engine does anyway, else refused with what to do instead.
+They are accepted if they request what the engine does anyway. Otherwise they are refused with advice.
 """
 
 import json
@@ -31,7 +31,7 @@ ALIASES: dict[str, dict[str, str]] = {
 class Valued:
     """A flag with a value.
 
-    accepts: whether a value asks for what the engine does anyway. otherwise: what to do instead.
+    accepts: whether a value requests what the engine does anyway. otherwise: advice in the error message.
     """
 
     accepts: Callable[[str], bool]
@@ -152,7 +152,7 @@ SWITCHES: dict[str, str | None] = {
 
 
 def check_value(name: str, said: str | None) -> None:
-    """Raises ValueError unless a flag in VALUED asks for what the engine does anyway."""
+    """Raise ValueError unless the value of a flag in VALUED requests what the engine does anyway."""
     flag = VALUED[name]
     if said is None:
         raise ValueError(f"{name} needs a value")
@@ -161,7 +161,7 @@ def check_value(name: str, said: str | None) -> None:
 
 
 def check_switch(name: str) -> None:
-    """Raises ValueError unless a switch in SWITCHES asks for what the engine does anyway."""
+    """Raise ValueError unless a switch in SWITCHES requests what the engine does anyway."""
     reason = SWITCHES[name]
     if reason is not None:
         raise ValueError(f"{name}: {reason}")

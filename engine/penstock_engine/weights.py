@@ -1,7 +1,7 @@
-"""Checkpoints: safetensors files, one or many with an index, mapped into memory and never unpickled;
-or one GGUF file (gguf_file/).
+"""Opens checkpoints: safetensors files, with an index if there are several, or a GGUF file.
 
-torch is imported only when tensors are read, so that a preflight can look at files without it.
+Files are mapped into memory, and never unpickled. torch is imported only when tensors are read, so that
+a preflight can check files without it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     import torch
 
 
-# What safetensors itself accepts as the largest header.
+# Largest header that the safetensors library accepts.
 MAX_HEADER_BYTES = 100_000_000
 
-# Products that read the same input are one in the model; most checkpoints keep them apart.
+# Projections with the same input, which are packed into one in the model, but not in most checkpoints.
 PACKED: Mapping[str, tuple[str, ...]] = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
 
-# The decoder's products, which are most of its numbers. Embedding, norms, head and routers are not
-# among them: they are small, or more is lost by rounding them.
+# Projections that are quantized while loading; they have most of the parameters. Embedding, norms, head
+# and routers are not quantized: they are small, or lose more accuracy.
 PRODUCTS = (
     "o_proj", "up_proj", "down_proj", *PACKED, *(part for parts in PACKED.values() for part in parts)
 )  # fmt: skip
 
-# Of the number types of safetensors; only floating ones can be weights as they stand.
+# Sizes of safetensors dtypes. Only floating-point tensors can be used as weights without a scheme.
 FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 ITEM_BYTES = FLOAT_BYTES | {
     "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
@@ -50,10 +50,10 @@ SINGLE_NAME = "model.safetensors"
 
 
 class Checkpoint:
-    """The tensors of a model directory by name; a context manager that holds its files open.
+    """The tensors of a model's safetensors files, by name; a context manager that holds them open.
 
-    Tensors are views of the mapped files: they cost memory only as they are read, and the pages
-    are shared by all processes that map the same file.
+    Tensors are views of the mapped files: they use memory only once they are read, and processes that
+    map the same file share its pages.
     """
 
     def __init__(self, model_dir: Path) -> None:
@@ -85,11 +85,11 @@ class Checkpoint:
 
 @contextmanager
 def open_checkpoints(model_dir: Path) -> Iterator[tuple[Tensors, Tensors]]:
-    """Opens a model's weights twice. Raises ModelError.
+    """Context manager that opens a model's weights twice. Raises ModelError.
 
-    Yields (lasting, passing): the first stays mapped while a view of its tensors lives, the second
-    until everything is loaded. A GGUF file is the same checkpoint twice, as it maps each tensor by
-    itself.
+    Yields (lasting, passing): the first stays mapped while a view of its tensors exists, the second
+    until everything is loaded. For a GGUF file both are the same object, because each of its tensors
+    has its own mapping.
     """
     if (path := find_gguf(model_dir)) is not None:
         checkpoint = GgufCheckpoint(path)
@@ -126,7 +126,10 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
 
 
 def read_headers(path: Path) -> dict[str, Header]:
-    """The tensors of a file by name, unread. Raises ModelError unless they fill it to the byte."""
+    """Headers of a safetensors file's tensors, by name.
+
+    Raises ModelError if the file is damaged or its size does not match the headers.
+    """
     try:
         num_file_bytes = path.stat().st_size
         with path.open("rb") as file:
@@ -149,7 +152,7 @@ def read_headers(path: Path) -> dict[str, Header]:
 
 
 def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
-    """(tensors, where the last of them ends). Raises ModelError for unknown number types."""
+    """Parse headers, and find the end of the last tensor in bytes. Raises ModelError."""
     headers: dict[str, Header] = {}
     end = 0
     for name, entry in entries.items():
@@ -168,9 +171,9 @@ def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
 def shapes_and_bytes(
     headers: Headers, scheme: Scheme | None, item_bytes: int
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Shapes of the weights, and the bytes that load_weights holds of them, by name.
+    """Shapes of the weights and their bytes in memory after loading, by name.
 
-    item_bytes: of the model's number type. Raises ModelError for what cannot be a weight.
+    item_bytes: size of the model's dtype. Raises ModelError for a tensor that cannot be a weight.
     """
     stored = {} if scheme is None else scheme.describe(headers)
     shapes: dict[str, tuple[int, ...]]
@@ -188,7 +191,7 @@ def shapes_and_bytes(
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
-    """The tensors of a checkpoint whose rows, one after another, are a parameter of the model."""
+    """Names of the checkpoint's tensors whose concatenated rows are a parameter of the model."""
     for packed, parts in PACKED.items():
         if f".{packed}." in name:
             return [renamed(name.replace(packed, part), names) for part in parts]
