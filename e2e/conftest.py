@@ -1,4 +1,4 @@
-"""The whole product on a real cluster, once for all scenarios."""
+"""Fixtures: Penstock on a real cluster, shared by all scenarios."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="session")
 def models() -> Path:
-    """The demo's model, from the cache when it is there."""
+    """The demo's model, from the cache if it is there."""
     return ensure_model(ROOT / "docs")
 
 

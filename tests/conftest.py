@@ -1,4 +1,4 @@
-"""A real cluster for every test that asks for one: one for the whole run, a namespace for each test."""
+"""Fixtures: a real cluster, shared by a worker's tests, with a namespace for each test; test order."""
 
 import asyncio
 import gc
@@ -20,22 +20,22 @@ from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
-# Workers share the machine, and threads that wait for each other's cores spin: a model trained by
-# two of them took four times the processor's time. Before torch and numpy are imported.
+# One thread per worker: spinning threads of two workers made training take four times the CPU time.
+# Must be set before torch and numpy are imported.
 os.environ |= {
     "OMP_NUM_THREADS": "1",
     "PENSTOCK_CPU_LIMIT": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
-# Other work on the machine makes any example slow.
+# No deadline: other work on the machine can slow any example down.
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
-# What is imported stays: to look for cycles in it takes a third of the time.
+# Imported objects stay alive: collecting takes a third of the start-up time.
 gc.disable()
-# Started first, the longest before others, so that no worker ends a minute after the rest. Groups that
-# mostly wait take turns with groups that mostly compute.
+# Groups of tests to start first, longest first, so that no worker ends long after the others. Groups
+# that mostly wait alternate with groups that mostly compute.
 LONGEST = (
     "e2e",
     "tests/engine_model",
@@ -50,19 +50,18 @@ LONGEST = (
     "tests/engine_clients",
     "tests/core_sizing",
 )
-# They share the cluster that Penstock runs in.
-SCENARIOS = "e2e"
+SCENARIOS = "e2e"  # these tests share one cluster with Penstock
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
-    """One worker runs a group of tests, so what they share, engines or a cluster, is started once."""
+    """Scheduler that gives a group of tests to one worker, so that shared engines or clusters start once."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
-    """Groups replace the scopes of --dist loadscope; other modes stay as xdist has them (None)."""
+    """Replace the scheduler of --dist loadscope; None keeps xdist's for other modes."""
     return ByGroup(config, log) if config.getoption("dist") == "loadscope" else None
 
 
@@ -108,7 +107,7 @@ async def kube(cluster: Cluster) -> AsyncIterator[Kube]:
 
 @pytest.fixture
 async def namespace(kube: Kube) -> AsyncIterator[str]:
-    """A namespace of the test's own, in which pods can be made at once."""
+    """A new namespace for the test, in which pods can be created at once."""
     name = f"t-{secrets.token_hex(4)}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     await kube.create(NAMESPACES, None, body)

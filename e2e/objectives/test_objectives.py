@@ -1,4 +1,4 @@
-"""A service with objectives: sized under load, explained, recorded, replayed; a restart forgets nothing."""
+"""A service with objectives: sized under load, explained, recorded, replayed, across a restart."""
 
 import asyncio
 import json
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.e2e
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a command answered."""
+class CommandResult:
+    """Exit code and output of a command."""
 
     code: int
     text: str
 
 
-async def penstock(stage: Stage, *args: str) -> Said:
+async def penstock(stage: Stage, *args: str) -> CommandResult:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "penstock", *args,
         env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
@@ -46,11 +46,11 @@ async def penstock(stage: Stage, *args: str) -> Said:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return Said(process.returncode, out.decode())
+    return CommandResult(process.returncode, out.decode())
 
 
-async def kept(stage: Stage) -> dict[str, Any]:
-    """What is written down of the service; empty while nothing is."""
+async def learned_state(stage: Stage) -> dict[str, Any]:
+    """Read the service's stored learned state; empty if there is none."""
     try:
         body = await stage.kube.get(CONFIG_MAPS, "default", SIZING.name(SERVICE))
     except NotFound:
@@ -87,7 +87,7 @@ async def test_sized_explained_recorded_replayed_and_remembered(
         load.set_clients(4)  # enough to learn from, and the processor is free for the second engine
         await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
         await eventually(
-            lambda: is_learned(stage), within_s=120, what="what the load taught is kept"
+            lambda: is_learned(stage), within_s=120, what="the learned state of the load"
         )
         seen = await recording
         await crowd.finish()
@@ -103,7 +103,7 @@ async def test_sized_explained_recorded_replayed_and_remembered(
 
 
 async def test_an_idle_service_is_not_written_to(stage: Stage) -> None:
-    """Also when the operator is another one, which reads what the first wrote down."""
+    """An idle service causes no writes, before and after a restart of the operator."""
     stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
     await eventually(lambda: is_begun(stage), within_s=120, what="the first record")
     await stage.until(
@@ -115,11 +115,11 @@ async def test_an_idle_service_is_not_written_to(stage: Stage) -> None:
 
 
 async def is_begun(stage: Stage) -> bool:
-    return bool(await kept(stage))
+    return bool(await learned_state(stage))
 
 
 async def is_learned(stage: Stage) -> bool:
-    record = await kept(stage)
+    record = await learned_state(stage)
     return bool(record and record["watch"]["fit"]["windows"] and record["output"]["weight"])
 
 
@@ -137,7 +137,7 @@ async def check_replay(stage: Stage, file: Path) -> None:
 
 
 def spoil(file: Path) -> Path:
-    """The same with one number of a decision changed."""
+    """Return the recording with one number of a decision changed."""
     spoilt = file.with_suffix(".spoilt")
     spoilt.write_text(file.read_text().replace('"desired":1', '"desired":2', 1))
     return spoilt
@@ -156,8 +156,8 @@ async def check_explanation(stage: Stage) -> None:
 
 
 async def check_restart(stage: Stage, file: Path) -> None:
-    """The operator dies, and the next one begins with what was written down."""
-    before = await kept(stage)
+    """Kill the operator: the next one starts with the stored learned state."""
+    before = await learned_state(stage)
     selector = ("-n", NAMESPACE, "-l", f"app.kubernetes.io/name={OPERATOR}")
     stage.kubectl("delete", "pod", *selector, "--grace-period=0", "--force")
     recordings: list[Recording] = []

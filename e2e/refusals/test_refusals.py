@@ -1,4 +1,4 @@
-"""What only the operator can see is wrong becomes a condition with a sentence, not a crash loop."""
+"""Specs that only the operator can recognise as wrong get a condition with a message, not a crash loop."""
 
 import json
 import shutil

@@ -60,7 +60,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
     assert "hostPath" in message
     assert "pvc://CLAIM/PATH" in message
 
-    # What the user is told to do helps at once, whatever the operator was waiting for.
+    # The change that the message recommends takes effect at once, without waiting for a retry.
     patch: dict[str, Any] = {"spec": {"model": {"uri": "pvc://models/penstock-tiny"}}}
     stage.kubectl(
         "patch", "isvc", "folder", "-n", namespace, "--type=merge", "-p", json.dumps(patch)
@@ -72,7 +72,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
 
 
 async def test_a_quota_that_allows_no_engine_is_a_condition(stage: Stage, namespace: str) -> None:
-    """The preflight is small enough; the Deployment's own pod is not."""
+    """The preflight pod fits into the quota; an engine pod does not."""
     hard = {"limits.memory": "512Mi"}
     quota = {
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"},

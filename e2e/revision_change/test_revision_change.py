@@ -1,4 +1,4 @@
-"""One life: applied, changed to a new revision under load, scaled, tried in vain, deleted."""
+"""The life of a service: applied, changed under load, scaled, a canary rejected and promoted, deleted."""
 
 import asyncio
 import json
@@ -34,10 +34,13 @@ pytestmark = pytest.mark.e2e
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """held: the traffic while the switch waited for a person. asked_s, switched_s: when it was told to
-    go on, and when the new revision was seen to have the traffic. left: revisions with children then
-    on. failed, passed: the rollouts of a canary whose evaluation did. by_tenant: what was said of the
-    last one."""
+    """The results of all steps.
+
+    held: the traffic split while the switch waited for `promote`. asked_s, switched_s: times of that
+    command, and when the new revision had the traffic. left: revisions with children after it.
+    failed, passed: the rollout status of canaries whose evaluation failed or passed. by_tenant:
+    output of `rollout status --by tenant` for the last one.
+    """
 
     outcomes: list[Outcome]
     held: list[Object]
@@ -59,9 +62,9 @@ def life(penstock_cluster: Cluster, models: Path) -> Life:
 async def live(cluster: Cluster, models: Path) -> Life:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
-    # What sizing learns is kept in a ConfigMap: those rights are used too.
+    # With objectives the operator stores the learned state in a ConfigMap: tests those rights.
     service["spec"]["objectives"] = {"ttft": "5s", "tpot": "200ms"}
-    # And the old revision is forgotten: that right, too.
+    # Without history the old revision's record is deleted: tests that right.
     service["spec"]["rollout"] = {
         "revisionHistoryLimit": 0, "strategy": "BlueGreen",
         "blueGreen": {"autoPromote": False, "previousKept": "1s"},
@@ -84,7 +87,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
             _, by_tenant = await stage.rollout("status", NAME, "--by", "tenant")
             patch(stage, {"scaling": {"minReplicas": 2}})
             await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
-            # With one engine the operator deletes the disruption budget: that right is checked too.
+            # With one engine the operator deletes the disruption budget: tests that right.
             patch(stage, {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1})
             await stage.until(lambda view: view.ready == 1, NAME, within_s=60, what="one engine")
         finally:
@@ -98,8 +101,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
 
 
 async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, tuple[str, str]]:
-    """Change the spec while clients stream, and say when to switch; until the old revision's pods
-    are gone."""
+    """Change the spec while clients stream, promote it, and wait until the old pods are gone."""
     before = (await stage.view(NAME)).status["stableRevision"]
     load.set_clients(4)
     await asyncio.sleep(3)
@@ -124,7 +126,7 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, 
     return held, asked_s, switched_s, (before, after)
 
 
-# It asks the canary for its models, and finds as much right in them each time.
+# A stub evaluation: it asks the canary for its model, and always reports 7 of 40 answers as right.
 TRIAL = """
 import json, os, sys, urllib.request
 url = os.environ["PENSTOCK_CANARY_URL"] + "/v1/models"
@@ -136,7 +138,7 @@ sys.exit(7 < needed)
 
 
 def evaluated(needed: int) -> Object:
-    """A canary that is promoted after ten seconds with requests, if its evaluation passes."""
+    """Rollout settings of a canary that is promoted after ten seconds if its evaluation passes."""
     evaluation = {
         "image": "penstock", "command": ["python", "-c", TRIAL],
         "env": [{"name": "NEEDED", "value": str(needed)}], "timeout": "60s",
@@ -149,8 +151,10 @@ def evaluated(needed: int) -> Object:
 
 
 async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
-    """A canary whose evaluation fails, and does not when it is tried again: the rollout's status at
-    the end of both."""
+    """Run a canary whose evaluation fails, then retry it with one that passes.
+
+    Returns the rollout status at the end of each.
+    """
     patch(stage, {"rollout": evaluated(needed=8), "engine": {"seed": 5}})
     failed = await until_it_is(stage, "Rejected")
     patch(stage, {"rollout": evaluated(needed=7)})
@@ -203,13 +207,13 @@ def test_no_request_is_refused_or_broken(life: Life) -> None:
     assert later
 
 
-def test_a_switch_by_hand_waits_for_the_hand(life: Life) -> None:
+def test_a_manual_switch_waits_for_promote(life: Life) -> None:
     before, _ = life.revisions
     assert {share["revision"] for share in life.held} == {before}
 
 
-def test_what_each_tenant_met_is_told(life: Life) -> None:
-    """Clients are told apart by their user agent, and this load has one."""
+def test_latencies_by_tenant_are_shown(life: Life) -> None:
+    """Tenants are identified by user agent; this load has a single one."""
     (row,) = [line for line in life.by_tenant.splitlines() if "aiohttp" in line]
     assert " ms " in row
 
@@ -220,24 +224,24 @@ def test_only_the_new_revision_has_children(life: Life) -> None:
     assert life.left == {after}
 
 
-def test_an_evaluation_that_fails_takes_the_canary_back(life: Life) -> None:
+def test_a_failed_evaluation_rolls_the_canary_back(life: Life) -> None:
     told = f"{NAME}: 7 of 40 right, 8 needed"
     assert life.failed["rejected"]["reason"] == f"the evaluation failed: {told}"
     (gate,) = life.failed["gates"]
     assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Failed", told)
 
 
-def test_one_that_passes_promotes_it_with_its_own_report(life: Life) -> None:
-    """Nothing of the first try is left in the second."""
+def test_a_passed_evaluation_promotes_the_canary(life: Life) -> None:
+    """The status of the retry shows nothing of the first attempt."""
     assert life.passed.get("rejected") is None
     (gate,) = life.passed["gates"]
     told = f"{NAME}: 7 of 40 right, 7 needed"
     assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Passing", told)
 
 
-# Asked for by admission (OwnerReferencesPermissionEnforcement) on behalf of another request, so
-# that no request of its own is in the log; without it creating a child would be denied.
-ADMISSION_ASKS = {("serving.penstock.dev", "inferenceservices/finalizers", "update")}
+# Checked by admission (OwnerReferencesPermissionEnforcement) within other requests, so it is not in the
+# audit log as a request. Without this right, creating a child is denied.
+ADMISSION_RIGHTS = {("serving.penstock.dev", "inferenceservices/finalizers", "update")}
 
 
 @pytest.mark.parametrize(
@@ -249,10 +253,10 @@ ADMISSION_ASKS = {("serving.penstock.dev", "inferenceservices/finalizers", "upda
 )
 def test_rights_granted_are_rights_used(life: Life, name: str, rules: list[Object]) -> None:
     user = service_account_user(name)
-    # In e2e/restricted, which shares the cluster, pods are denied by admission, as they should be.
+    # Pods of e2e/restricted, on the same cluster, are denied on purpose.
     refused = [e for e in denied(user, life.audit) if not e.namespace.startswith("restricted-")]
     assert refused == []
-    unused = granted(rules) - rights_used(user, life.audit) - ADMISSION_ASKS
+    unused = granted(rules) - rights_used(user, life.audit) - ADMISSION_RIGHTS
     assert unused == set()
 
 

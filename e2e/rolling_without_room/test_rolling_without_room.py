@@ -1,4 +1,4 @@
-"""A rolling update on a node whose every GPU is taken: it frees a GPU itself, or says that there is none."""
+"""A rolling update on a node without a free GPU: it frees one if maxUnavailable allows, else rolls back."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 
 def service(rolling: Object) -> Object:
-    """One GPU an engine. This node's GPUs are a number alone, so the engines run on its CPU."""
+    """Return a service with one GPU per engine. The node's GPUs are fake, so engines run on its CPU."""
     command = 'exec penstock-engine "${@/--device=cuda/--device=cpu}"'
     container = {"name": "engine", "command": ["bash", "-c", command, "engine"]}
     rollout = {"strategy": "Rolling", "rolling": rolling, "progressDeadline": "15s"}
@@ -33,10 +33,10 @@ def patch(stage: Stage, spec: Object) -> None:
     stage.kubectl("patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
-async def test_it_makes_room_where_it_may_and_goes_back_where_it_may_not(stage: Stage) -> None:
+async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
     body = service({"maxSurge": 1, "maxUnavailable": 0})
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    # The status follows the pods: only a stable rollout has its stable revision there.
+    # The status lags behind the pods, and stableRevision is set only in phase Stable.
     await stage.until(
         lambda view: (
             view.ready == GPUS and view.status.get("rollout", {}).get("phase") == "Stable"

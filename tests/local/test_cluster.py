@@ -1,4 +1,4 @@
-"""Clusters come and go: side by side, after crashes, without a trace."""
+"""Clusters start and end: several at once, after crashes, and without leftovers."""
 
 import secrets
 import signal
@@ -21,7 +21,7 @@ def name() -> str:
 
 
 def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
-    """Also one whose components were killed."""
+    """Clusters of which one lost its components end without leftovers."""
     first, second = name(), name()
     try:
         one = clusters.up(first, say=lambda _: None)
@@ -48,7 +48,7 @@ def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
         assert not each.folder.exists()
 
 
-def test_an_interrupt_during_up_takes_everything_back() -> None:
+def test_an_interrupted_up_removes_everything() -> None:
     wanted = name()
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", "local", "up", "--bare", "--name", wanted],
@@ -87,6 +87,6 @@ def test_a_cluster_that_another_process_starts_is_left_alone() -> None:
     assert not (clusters.clusters_root() / wanted).exists()
 
 
-def test_a_name_that_is_no_folder_name_is_refused() -> None:
+def test_an_invalid_name_is_refused() -> None:
     with pytest.raises(clusters.ClusterError, match="no cluster name"):
         clusters.up("../escape", say=lambda _: None)

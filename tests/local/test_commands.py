@@ -1,4 +1,4 @@
-"""Commands against an API server: which one they ask, for which namespace, and what outages do."""
+"""Commands against an API server: choice of server and namespace, errors and outages."""
 
 import json
 import re
@@ -34,7 +34,7 @@ Answer = tuple[int, dict[str, Any]]
 
 
 class ApiServer:
-    """Answers with `answers` in turn, and with the last of them from then on."""
+    """HTTP server that sends `answers` in turn, and repeats the last one."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = [(200, STABLE)]
@@ -112,7 +112,7 @@ def penstock(*words: str) -> Result:
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The credentials that a pod has of its own cluster."""
+    """The service account folder of a pod, with the variables of its cluster."""
     folder = tmp_path / "account"
     folder.mkdir()
     (folder / "token").write_text("pod")
@@ -125,14 +125,14 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("account")
-def test_in_a_pod_a_given_kubeconfig_says_which_cluster(api: ApiServer) -> None:
+def test_in_a_pod_a_given_kubeconfig_is_used(api: ApiServer) -> None:
     outcome = penstock("rollout", "status", "chat")
     assert outcome.exit_code == 0, outcome.output
     assert [path.split("/namespaces/")[1] for path in api.paths] == ["team/inferenceservices/chat"]
 
 
 @pytest.mark.usefixtures("account")
-async def test_in_a_pod_without_one_server_and_namespace_are_the_pods(
+async def test_in_a_pod_without_a_kubeconfig_the_service_account_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for value in (None, ""):
@@ -196,7 +196,7 @@ def test_explain_of_a_service_that_penstock_does_not_scale(api: ApiServer) -> No
     assert outcome.output.startswith("spec.replicas sets the number")
 
 
-def test_an_unknown_revision_is_refused_with_those_that_are_known(api: ApiServer) -> None:
+def test_an_unknown_revision_is_refused_with_a_list_of_the_known_ones(api: ApiServer) -> None:
     entry = {
         "metadata": {
             "name": "chat-aaa", "labels": {REVISION_LABEL: "aaa"},
@@ -241,7 +241,7 @@ def test_an_api_server_that_cannot_be_reached_is_named(api: ApiServer, tmp_path:
 UNAVAILABLE: Answer = (503, {"message": "etcd is away"})
 
 
-def test_a_watch_outlasts_what_passes(api: ApiServer) -> None:
+def test_a_watch_outlasts_short_outages(api: ApiServer) -> None:
     api.answers = [
         UNAVAILABLE,
         (200, STABLE),
@@ -256,8 +256,10 @@ def test_a_watch_outlasts_what_passes(api: ApiServer) -> None:
     assert "all [/good] and [well]" in outcome.stdout
 
 
-def test_an_outage_is_no_failed_rollout(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CI tells the two apart by the exit code."""
+def test_an_outage_has_another_exit_code_than_a_failed_rollout(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CI distinguishes them by the exit code."""
     monkeypatch.setattr(rollout_status, "RETRY_FOR_S", 0.05)
     api.answers = [(200, STABLE), UNAVAILABLE]
     assert penstock("rollout", "status", "chat", "--watch").exit_code == 2
@@ -268,7 +270,7 @@ def test_an_outage_is_no_failed_rollout(api: ApiServer, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(403, 1), (404, 1), (503, 2)])
-def test_without_watch_nothing_is_asked_twice(code: int, exit_code: int, api: ApiServer) -> None:
+def test_without_watch_nothing_is_retried(code: int, exit_code: int, api: ApiServer) -> None:
     api.answers = [(code, {"message": "no"})]
     assert penstock("rollout", "status", "chat").exit_code == exit_code
     assert len(api.paths) == 1
@@ -280,7 +282,7 @@ def test_a_watch_that_is_not_allowed_ends_at_once(api: ApiServer) -> None:
     assert len(api.paths) == 1
 
 
-def test_an_earlier_recording_outlives_one_that_does_not_begin(
+def test_a_failed_recording_does_not_overwrite_an_earlier_file(
     api: ApiServer, tmp_path: Path
 ) -> None:
     earlier = tmp_path / "recording.jsonl"
@@ -301,7 +303,7 @@ def test_an_earlier_recording_outlives_one_that_does_not_begin(
         ["simulate-rollout", "--rate=1", "--runs=1", "--hours=0.02", "--json"],
     ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+def test_an_unwritable_output_file_is_refused_before_the_work(
     words: list[str], api: ApiServer, tmp_path: Path
 ) -> None:
     for path, said in ((tmp_path / "missing" / "out", "missing"), (tmp_path, "folder")):
@@ -312,7 +314,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(
 
 
 @pytest.mark.parametrize("text", ["TIMESTAMP,ContextTokens,GeneratedTokens\n"])
-def test_an_empty_trace_is_no_success(text: str, tmp_path: Path) -> None:
+def test_an_empty_trace_fails(text: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(text)
     outcome = penstock("simulate", "--trace", str(trace), "--duration-s", "10", "--interpreted")

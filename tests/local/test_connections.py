@@ -1,4 +1,4 @@
-"""A client that closes leaves no connection, whatever its server does."""
+"""A closed client leaves no open connection, whatever its server does."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ CLIENTS = 4
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """Of a server that begins an answer, and neither ends it nor says goodbye to who leaves."""
+    """URL of a server that starts an answer, never ends it, and does not close connections."""
     Authority(tmp_path).issue("server", "server", addresses=("127.0.0.1",))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
@@ -55,7 +55,7 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, kept: list[socket.s
         kept.append(made)
 
 
-async def test_what_is_cut_in_the_middle_is_closed(
+async def test_an_interrupted_request_is_closed(
     kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = asyncio.Semaphore(0)

@@ -33,7 +33,7 @@ def container(tmp_path: Path) -> MakeContainer:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """Of a server at the pod's address that is well at /health alone."""
+    """Port of a server at the pod's address that answers 200 only at /health."""
 
     async def health(_: web.Request) -> web.Response:
         return web.Response()
@@ -62,7 +62,7 @@ async def message(container: Container) -> str:
 async def test_a_container_may_put_anything_in_the_place_of_its_message(
     instead: str, policy: str, container: MakeContainer
 ) -> None:
-    """It has none then; and its next run has one again."""
+    """The message is empty then; the next run has a message again."""
     script = f"rm -f /dev/termination-log; {instead}; exit 1"
     assert await message(container(script, terminationMessagePolicy=policy)) == ""
     assert await message(container("echo why > /dev/termination-log; exit 1")) == "why"
@@ -97,7 +97,7 @@ async def test_a_connection_is_made_to_the_host_that_is_stated(
     assert await here.act({"tcpSocket": {"port": port, "host": ADDRESS}}, 5) is None
 
 
-async def test_of_a_probe_that_writes_without_end_only_the_beginning_is_kept(
+async def test_only_the_first_bytes_of_a_probes_output_are_kept(
     container: MakeContainer,
 ) -> None:
     main = container()

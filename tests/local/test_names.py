@@ -1,4 +1,4 @@
-"""Commands that take a cluster's name touch that cluster's own folder, and nothing else."""
+"""Commands that take a cluster's name touch only that cluster's folder."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from penstock.cli.main import build
 from penstock.local import cluster as clusters
 from penstock.local import record
 
-# Should the check be lost, what they name is still below the test's own folder.
+# Even without the check these would name paths below the test's own folder.
 NO_NAMES = [
     "", " ", ".", "..", "...", "{tmp}/home", "/{tmp}/home", "./x", "x/", "../x", "../../x", "../../../etc",
     "a/../b", "a/..", "..\\x", "{tmp}", "~", "~root", "$HOME", "*", "?", "[a]", "-", "-x", "--all", "-rf",
@@ -29,7 +29,7 @@ COMMANDS = {
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the clusters, in a tree of files that no command may touch."""
+    """The clusters' folder, inside a tree of files that no command may touch."""
     monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path / "a" / "cache"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -46,7 +46,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", NO_NAMES)
-def test_what_is_no_name_is_refused(command: str, name: str, root: Path, tmp_path: Path) -> None:
+def test_an_invalid_name_is_refused(command: str, name: str, root: Path, tmp_path: Path) -> None:
     before = tree(tmp_path)
     *words, option = COMMANDS[command]
     given = name.replace("{tmp}", str(tmp_path))
@@ -57,7 +57,7 @@ def test_what_is_no_name_is_refused(command: str, name: str, root: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
-def test_no_name_is_no_path(name: str, root: Path, tmp_path: Path) -> None:
+def test_a_name_cannot_be_a_path(name: str, root: Path, tmp_path: Path) -> None:
     before = tree(tmp_path)
     for function in (record.folder_of, record.find, record.get, clusters.down):
         with pytest.raises(clusters.ClusterError, match="no cluster name"):
@@ -67,7 +67,7 @@ def test_no_name_is_no_path(name: str, root: Path, tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_variable_that_is_not_set_is_no_name(root: Path, tmp_path: Path) -> None:
+def test_an_empty_name_is_refused(root: Path, tmp_path: Path) -> None:
     before = tree(tmp_path)
     command = f'{sys.executable} -m penstock local down --name "$NOT_SET"'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
@@ -77,7 +77,7 @@ def test_a_variable_that_is_not_set_is_no_name(root: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "link", "dangling", "linked record"])
-def test_what_up_has_not_made_is_left_alone(
+def test_a_folder_that_up_did_not_create_is_left_alone(
     command: str, kind: str, root: Path, tmp_path: Path
 ) -> None:
     """A folder with a valid cluster name that `up` did not make is not touched."""
@@ -106,7 +106,7 @@ def test_what_up_has_not_made_is_left_alone(
 
 
 @pytest.mark.usefixtures("root")
-def test_the_demo_leaves_a_cluster_that_was_there(tmp_path: Path) -> None:
+def test_the_demo_leaves_an_existing_cluster_alone(tmp_path: Path) -> None:
     record.create("mine", 99, {})
     before = tree(tmp_path)
     outcome = CliRunner().invoke(build("demo"), ["demo", "--name=mine"])

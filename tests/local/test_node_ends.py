@@ -1,4 +1,4 @@
-"""Pods that end, are made to end, or cannot run here, under the real control plane."""
+"""Pods that end, are stopped, or are not supported, under the real control plane."""
 
 import asyncio
 import base64
@@ -33,7 +33,7 @@ def kubectl(cluster: Cluster) -> Kubectl:
 
 
 async def reached(kube: Kube, namespace: str, name: str, check: Callable[[Object], bool]) -> Object:
-    """The pod as soon as `check` holds of its status."""
+    """Wait until `check` holds for the pod's status, and return the pod."""
     found: Object = {}
 
     async def holds() -> bool:
@@ -54,7 +54,7 @@ async def messages(kube: Kube, namespace: str, reason: str) -> list[str]:
 
 
 async def ended(kube: Kube, namespace: str, name: str) -> str:
-    """Its termination message."""
+    """Return the termination message of the pod's container."""
     found = await reached(kube, namespace, name, phase("Succeeded"))
     terminated = found["status"]["containerStatuses"][0]["state"]["terminated"]
     return str(terminated.get("message", ""))
@@ -97,7 +97,7 @@ async def test_a_shorter_grace_period_replaces_a_longer_one(
     await eventually(is_gone, within_s=20, what="no process")
 
 
-async def test_what_a_container_started_ends_with_it(kube: Kube, namespace: str) -> None:
+async def test_a_containers_child_processes_end_with_it(kube: Kube, namespace: str) -> None:
     """Children in sessions of their own and orphaned ones are killed too."""
     child = "setsid sh -c 'setsid sleep 900 & sleep 900 &' & sleep 0.5; exit 3"
     body = pod("parent", ["sh", "-c", child], restartPolicy="Never")
@@ -144,7 +144,7 @@ async def test_options_of_logs_that_are_not_offered_are_refused(
 
 
 @pytest.mark.parametrize("policy", ["Never", "Always"])
-async def test_a_pod_that_cannot_run_here_says_so(policy: str, kube: Kube, namespace: str) -> None:
+async def test_an_unsupported_pod_reports_why(policy: str, kube: Kube, namespace: str) -> None:
     """With restartPolicy Always the pod waits, as its controller would replace a failed one at once."""
     probe = {"readinessProbe": {"grpc": {"port": 80}}}
     body = pod("asks", ["sleep", "900"], main=probe, restartPolicy=policy)

@@ -1,4 +1,4 @@
-"""What the node agent decides, without any process: probes, back-off, environment, status."""
+"""Rules of the node agent without any process: probes, back-off, environment, status."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_an_environment_from_every_source() -> None:
 
 
 def test_only_stated_values_are_expanded_as_the_kubelet_does() -> None:
-    """A password is no template, and what the machine has set is not known."""
+    """Values from Secrets are not expanded, and the machine's variables are not available."""
     odd = "pa$$word-$(HOME)-$(A)"
     container = {
         "envFrom": [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "cm"}}],
@@ -155,11 +155,11 @@ def test_a_nul_byte_is_refused_by_name() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_node_does_not_offer_is_named(spec: dict[str, Any], lost: list[str]) -> None:
+def test_unsupported_fields_are_named(spec: dict[str, Any], lost: list[str]) -> None:
     assert unsupported({"spec": {"containers": []} | spec}) == lost
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_references_are_named() -> None:
     container = {"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}
     with pytest.raises(ConfigError, match="secretKeyRef 's' not found"):
         environment(container, POD, {}, {}, {})
@@ -182,7 +182,7 @@ def test_quantities(text: str, value: float) -> None:
 
 
 def test_a_resource_in_units_of_its_divisor_is_exact() -> None:
-    """9 thousandths are 9 of a thousandth each, though no binary fraction is either."""
+    """9m / 1m is exactly 9, although neither is a binary fraction."""
     for thousandths in range(1, 2000):
         container = {"resources": {"limits": {"cpu": f"{thousandths}m"}}}
         amounts = [

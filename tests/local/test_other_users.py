@@ -21,7 +21,7 @@ from penstock.local.binaries import ensure_binaries
 from penstock.local.cluster import Cluster
 
 NOBODY = 65534
-# The system's Python: that of the tests may be in a folder that only their user can read.
+# The system's Python: the tests' own may be in a folder that other users cannot read.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")
 
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(PYTHON is None, reason="no python3 that another user may run"),
 ]
 
-# Run as another user. Prints a list of what it got, which should be empty.
+# Run as another user. Prints a list of what it could access, which should be empty.
 INTRUDER = r"""
 import json, os, socket, ssl, sys, urllib.error, urllib.request
 address, folder, pids, own = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
@@ -89,7 +89,7 @@ print(json.dumps(got))
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster in a cache that others can look into, so that its own modes count."""
+    """A cluster in a cache folder that others can read, so that only its own modes protect it."""
     binaries = ensure_binaries(lambda _: None)
     with tempfile.TemporaryDirectory(prefix="penstock-cache-", dir="/tmp") as cache:
         os.chmod(cache, 0o755)
@@ -115,15 +115,15 @@ async def test_nothing_is_open_to_another_user(own: Cluster, tmp_path: Path) -> 
     got = _as_nobody(own, files, pids)
     assert got == []
     token = (own.folder / "tokens.csv").read_text().split(",")[0]
-    for process in running:  # command lines are everybody's to read
+    for process in running:  # command lines are readable by all users
         assert token not in " ".join(process.cmdline())
     for path in own.folder.rglob("*"):
         if path.suffix in (".key", ".csv") or path.name == "kubeconfig":
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_the_intruder_finds_what_is_open(own: Cluster) -> None:
-    """Its empty list says something: of a folder and a server that are open it reports."""
+def test_the_intruder_detects_open_access(own: Cluster) -> None:
+    """The intruder reports an open folder and an open server, so its empty list means something."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)
         for process in processes.find(own.cluster_id, "scheduler"):

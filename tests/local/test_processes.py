@@ -1,4 +1,4 @@
-"""Ending a cluster whose processes start others meanwhile, without a control plane."""
+"""Ends processes that start others meanwhile, without a control plane."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from penstock.clients.clock import sleep
 from penstock.local import cluster as clusters
 from penstock.local import processes, record
 
-# Its child dies of SIGTERM, and it starts another one at once.
+# Its child ends on SIGTERM, and it starts another one at once.
 RESTARTS_ITS_CHILD = "trap : TERM; echo up; while :; do sleep 900; done"
 
 
-def test_what_is_started_while_a_cluster_ends_ends_too(
+def test_processes_started_while_a_cluster_ends_are_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where no node agent is left to end its pods."""
+    """Holds without a node agent that would end its pods."""
     monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path))
     record.clusters_root().mkdir(parents=True)
     cluster = record.create("stubborn", 200, {})

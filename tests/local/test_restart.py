@@ -18,13 +18,15 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def own() -> Iterator[Cluster]:
-    """A cluster of the test's own, which it may damage."""
+    """A cluster for this module only, whose processes tests may kill."""
     with clusters.temporary("restart", say=lambda _: None) as made:
         yield made
 
 
 @pytest.mark.parametrize("lost", [["node-agent"], ["etcd"], [*clusters.COMPONENTS]])
-async def test_what_died_is_started_and_objects_stay(own: Cluster, lost: list[str]) -> None:
+async def test_dead_components_are_restarted_and_objects_stay(
+    own: Cluster, lost: list[str]
+) -> None:
     name = f"kept-{secrets.token_hex(3)}"
     async with await connect(own.kubeconfig) as kube:
         await kube.create(CONFIG_MAPS, "default", {"metadata": {"name": name}})
@@ -49,13 +51,13 @@ async def test_what_died_is_started_and_objects_stay(own: Cluster, lost: list[st
         assert (await kube.get(CONFIG_MAPS, "default", name))["metadata"]["name"] == name
 
 
-def test_other_resources_of_a_cluster_that_is_there_are_refused(own: Cluster) -> None:
+def test_other_resources_for_an_existing_cluster_are_refused(own: Cluster) -> None:
     with pytest.raises(clusters.ClusterError, match="other resources"):
         clusters.up(own.name, say=lambda _: None, allocatable={"nvidia.com/gpu": "1"})
     assert clusters.dead_components(own) == []
 
 
-def test_an_up_that_was_cut_off_before_it_wrote_its_files_goes_on(own: Cluster) -> None:
+def test_an_up_interrupted_before_it_wrote_its_files_continues(own: Cluster) -> None:
     clusters.down(own.name)
     record = create(own.name, own.network, {})
     again = clusters.up(own.name, say=lambda _: None)
