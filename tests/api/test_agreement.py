@@ -1,4 +1,4 @@
-"""pydantic and the real API server say the same of every spec: both take it or both refuse it."""
+"""pydantic and a real API server accept and refuse the same specs (property test)."""
 
 import asyncio
 import copy
@@ -42,7 +42,7 @@ MAPS = st.dictionaries(KEYS, st.text(max_size=6), max_size=2)
 
 
 def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
-    """Values of a schema's node: mostly right, at times just beside it."""
+    """Values for a schema node: mostly valid, sometimes just outside its bounds."""
     if "enum" in node:
         return st.sampled_from(node["enum"])
     match node["type"]:
@@ -73,7 +73,7 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
 
 
 def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
-    """Texts that a rule of the node matches, at times a little longer than allowed."""
+    """Texts that match a rule of the node, sometimes slightly too long."""
     rules = [rule["rule"] for rule in node.get("x-kubernetes-validations", [])]
     if not rules:
         return st.text(min_size=node.get("minLength", 0), max_size=12)
@@ -86,7 +86,7 @@ def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
 
 @st.composite
 def spoiled(draw: st.DrawFn, spec: Json) -> Json:
-    """The spec with one place changed: another value there, or a field that nobody knows."""
+    """The spec with one change: another value, or an unknown field."""
     spec = copy.deepcopy(spec)
     places = list(inner_places(spec))
     if not places:
@@ -129,7 +129,7 @@ def inner_places(node: Json) -> Any:
 
 
 def coherent(spec: Json) -> Json:
-    """The spec with what its fields say of each other put right."""
+    """The spec with rules between its fields repaired."""
     scaling, engine = spec.get("scaling", {}), spec.get("engine", {})
     low, high = sorted((scaling.get("minReplicas", 1), scaling.get("maxReplicas", 1)))
     seqs, budget = sorted((engine.get("maxNumSeqs", 64), engine.get("maxNumBatchedTokens", 512)))
@@ -158,7 +158,7 @@ def coherent_variant(variant: Json, number: int) -> Json:
 
 
 def roomy(resources: Json) -> Json:
-    """The resources, with more memory where an engine has no room."""
+    """The resources, with the minimum memory of an engine."""
     memory = resources.get("memory", "2Gi")
     if parse_quantity(memory) < parse_quantity(MIN_MEMORY):
         return resources | {"memory": MIN_MEMORY}
@@ -166,7 +166,7 @@ def roomy(resources: Json) -> Json:
 
 
 def coherent_canary(canary: Json) -> Json:
-    """Each metric with a name and a bound of its own, each variable with a value."""
+    """Metrics with unique names and a bound, and variables with a value."""
     low, high = sorted((canary.get("minWeight", 0.05), canary.get("maxWeight", 0.5)))
     made = canary | {"minWeight": low, "maxWeight": high}
     if metrics := canary.get("metrics"):
@@ -184,7 +184,7 @@ SPECS = st.one_of(ANY, GOOD, GOOD.flatmap(spoiled), GOOD.flatmap(spoiled).flatma
 
 
 def pydantic_says(spec: Json) -> str | None:
-    """Why it is refused; None when it is taken."""
+    """The reason for a refusal; None if the spec is accepted."""
     try:
         InferenceServiceSpec.model_validate(spec)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""ModelRoutes that are taken and refused: by pydantic and by the real API server alike."""
+"""ModelRoutes that pydantic and a real API server accept or refuse."""
 
 from typing import Any
 
@@ -57,19 +57,19 @@ def pydantic_says(wanted: object) -> str | None:
 
 
 @pytest.mark.parametrize("wanted", GOOD)
-def test_good_ones_are_taken(wanted: object) -> None:
+def test_valid_routes_are_accepted(wanted: object) -> None:
     assert pydantic_says(wanted) is None
 
 
 @pytest.mark.parametrize(("wanted", "sentence"), BAD)
-def test_bad_ones_are_refused_with_a_sentence(wanted: object, sentence: str) -> None:
+def test_invalid_routes_are_refused_with_a_sentence(wanted: object, sentence: str) -> None:
     refusal = pydantic_says(wanted)
     assert refusal is not None
     assert sentence in refusal
 
 
 @pytest.mark.cluster
-async def test_the_api_server_says_the_same(kube: Kube) -> None:
+async def test_api_server_agrees(kube: Kube) -> None:
     async def says(wanted: object) -> str | None:
         body = {
             "apiVersion": API_VERSION,

@@ -1,4 +1,4 @@
-"""The schema as the real API server sees it: bad manifests refused with a sentence, good ones kept."""
+"""The CRD on a real API server: invalid manifests are refused with a sentence, defaults are set."""
 
 import asyncio
 import copy
@@ -167,7 +167,7 @@ BAD = [
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("spec", "sentence"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
-async def test_a_bad_manifest_is_refused_with_a_sentence(
+async def test_invalid_manifest_is_refused_with_a_sentence(
     kube: Kube, spec: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(Rejected) as refused:
@@ -179,13 +179,13 @@ async def test_a_bad_manifest_is_refused_with_a_sentence(
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", ["a" * 41, "has.dots"])
-async def test_a_name_that_pods_cannot_carry_is_refused(kube: Kube, name: str) -> None:
+async def test_name_too_long_for_pods_is_refused(kube: Kube, name: str) -> None:
     with pytest.raises(Rejected, match="at most 40 characters and no dots"):
         await kube.create(INFERENCE_SERVICES, "default", manifest(GOOD, name))
 
 
 @pytest.mark.cluster
-async def test_the_server_fills_in_the_defaults_of_the_models(kube: Kube) -> None:
+async def test_api_server_sets_the_defaults(kube: Kube) -> None:
     made = await kube.create(INFERENCE_SERVICES, "default", manifest(GOOD, "defaults"))
     try:
         wanted = InferenceServiceSpec.model_validate(GOOD).model_dump(
@@ -208,7 +208,7 @@ async def test_scale_and_status_are_subresources(kube: Kube, namespace: str) -> 
 
 
 @pytest.mark.cluster
-async def test_a_stale_uid_deletes_nothing(kube: Kube, namespace: str) -> None:
+async def test_delete_with_an_old_uid_deletes_nothing(kube: Kube, namespace: str) -> None:
     await kube.create(INFERENCE_SERVICES, namespace, manifest(GOOD, "keep", namespace))
     await kube.delete(INFERENCE_SERVICES, namespace, "keep", uid="another")
     assert await kube.get(INFERENCE_SERVICES, namespace, "keep")
@@ -229,7 +229,7 @@ def test_every_field_has_a_description() -> None:
     walk(version["schema"]["openAPIV3Schema"], "")
 
 
-def test_a_construct_that_a_crd_cannot_carry_raises() -> None:
+def test_unsupported_schema_construct_raises() -> None:
     class Union(BaseModel):
         """A model."""
 

@@ -61,7 +61,7 @@ async def test_the_api_server(kube: Kube, namespace: str) -> None:
 
 
 @pytest.mark.cluster
-async def test_labels_of_the_users_own_are_taken(kube: Kube, namespace: str) -> None:
+async def test_users_labels_are_accepted(kube: Kube, namespace: str) -> None:
     template = {"metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}}
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "x"}}
     made = await kube.create(
@@ -93,5 +93,5 @@ def test_a_template_keeps_the_engine_in_its_pod(containers: Any) -> None:
         to_core({"metadata": metadata, "spec": spec})
 
 
-def test_the_least_memory_is_what_the_engine_counts_for_its_program() -> None:
+def test_minimum_memory_is_the_engines_own_use() -> None:
     assert parse_quantity(MIN_MEMORY) == PROGRAM_BYTES

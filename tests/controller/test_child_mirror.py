@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.clients import watch
+from penstock.clients import informer
 from penstock.clients.resources import PODS
 from penstock.controller.child_mirror import ChildMirror
 from penstock.core.spec.service import MANAGED_LABEL, SERVICE_LABEL
@@ -75,7 +75,7 @@ async def test_a_deleted_child_is_reported_for_its_service_and_unlabelled_ones_n
 
 
 async def test_malformed_answers_do_not_end_the_mirror(monkeypatch):
-    monkeypatch.setattr(watch, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
     lists = [[{"kind": "Pod"}], [child("a", "1")], [child("a", "1")]]
     _, (_, pods) = await follow(Kube(lists, [[("ADDED", {"kind": "Status"})]]))
     assert [pod["metadata"]["name"] for pod in pods] == ["a"]

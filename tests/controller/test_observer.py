@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from penstock.clients import feed as feeds
+from penstock.clients import stats_report
 from penstock.clients.clock import steady
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
@@ -18,7 +18,7 @@ KEY = ("default", "chat")
 @asynccontextmanager
 async def gateway(name, obeys, *, ready="True"):
     """Serve this feed and yield the gateway's pod; with `obeys` None the answer is not a feed."""
-    body = b"down" if obeys is None else feeds.write(Feed(VERSION, 1.0, {}, obeys=obeys))
+    body = b"down" if obeys is None else stats_report.encode(Feed(VERSION, 1.0, {}, obeys=obeys))
 
     async def connected(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from penstock.clients import feed as feeds
+from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.kv_scaler import KvScaler
@@ -114,7 +114,7 @@ class Gateway:
     started_s = 1.0
 
     def feed(self, path):
-        assert path == feeds.PATH
+        assert path == stats_report.PATH
         if self.arrivals is None:
             return "down"
         reading = GatewayReading(
@@ -122,7 +122,9 @@ class Gateway:
             oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
             output_tokens=0, attended_tokens=0, shed=0, failed=0, late=0, ttft_s=EMPTY, tpot_s=EMPTY,
         )  # fmt: skip
-        return feeds.write(Feed(VERSION, self.started_s, {"default/chat": reading})).decode()
+        return stats_report.encode(
+            Feed(VERSION, self.started_s, {"default/chat": reading})
+        ).decode()
 
 
 def gateway_pod(port, name):

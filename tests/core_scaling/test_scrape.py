@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients import feed as feeds
+from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper, parse
 from penstock.core.observed.gateway_feed import VERSION, Feed
 from penstock.core.scaling.signals import EngineReading, Histogram, Missing
@@ -192,7 +192,7 @@ async def test_an_engine_that_hangs_or_is_gone(scraper):
 
 
 FEED = Feed(VERSION, 5.0, {})
-FEED_TEXT = feeds.write(FEED).decode()
+FEED_TEXT = stats_report.encode(FEED).decode()
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ FEED_TEXT = feeds.write(FEED).decode()
 async def test_a_gateways_feed_over_a_socket(scraper, answer, expected):
     server, address = await serve(answer)
     async with server:
-        assert await scraper.feed("g", address) == expected
+        assert await scraper.stats_report("g", address) == expected

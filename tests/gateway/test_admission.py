@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from penstock.clients.feed import PATH, parse
+from penstock.clients.stats_report import PATH, parse
 from penstock.core.spec.objectives import Objectives
 
 # Two prompts of 0.2 s fit with a margin of a tenth. A third would be late.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients.feed import PATH, parse
+from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from penstock.clients.feed import PATH, parse
+from penstock.clients.stats_report import PATH, parse
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.clients.feed import PATH, parse
+from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.clients.clock import wall
-from penstock.clients.feed import PATH, parse
+from penstock.clients.stats_report import PATH, parse
 from penstock.core.observed.gateway_feed import Feed
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.response_usage import ResponseUsage

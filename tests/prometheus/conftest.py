@@ -25,7 +25,7 @@ Start = Callable[..., "Prometheus"]
 
 
 class Prometheus:
-    """host: HOST:PORT. Each target has the labels that a PodMonitor gives it."""
+    """A running Prometheus. host: HOST:PORT. Targets have the labels that a PodMonitor sets."""
 
     def __init__(
         self, binary: Path, folder: Path, pods: Mapping[str, str], namespace: str, port: int
@@ -53,7 +53,7 @@ class Prometheus:
             )  # fmt: skip
 
     async def until(self, query: str) -> None:
-        """The query gives something: an alert's condition."""
+        """Wait until the query returns a result."""
 
         async def holds() -> bool:
             async with httpx.AsyncClient(base_url=self.url) as client:
@@ -78,7 +78,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @pytest.fixture
 def port() -> int:
-    """Where nobody listens yet."""
+    """A port without a listener."""
     return unused_port()
 
 
@@ -104,7 +104,7 @@ def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start
 
 @pytest.fixture(scope="session")
 def prometheus(start_prometheus: Start, engine: str) -> Prometheus:
-    """It scrapes the engine as the pod default/chat-b-1."""
+    """A Prometheus that scrapes the engine as the pod default/chat-b-1."""
     return start_prometheus({"chat-b-1": engine})
 
 
@@ -131,7 +131,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def waiting(engine: str) -> AsyncIterator[int]:
-    """So many requests wait at the engine behind one that runs, as long as a test takes."""
+    """Number of requests that wait at the engine behind a running one during the test."""
     body = {"model": "tiny", "prompt": "a", "max_tokens": 2000, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=f"http://{engine}", timeout=120) as client:
 

@@ -1,4 +1,4 @@
-"""Numbers asked of a real Prometheus; and of servers that only look like one."""
+"""Queries to a real Prometheus, and to servers with invalid responses."""
 
 import asyncio
 import json
@@ -10,10 +10,10 @@ import pytest
 from penstock.clients import prometheus as gates
 from penstock.clients.clock import monotonic
 from penstock.clients.prometheus import Prometheus
-from penstock.clients.promql import Caps
+from penstock.clients.promql import QueryLimits
 from penstock.core.canary.metric_gate import QueryFailure
 
-HASTE = Caps(timeout_s=0.5, max_bytes=gates.CAPS.max_bytes)
+HASTE = QueryLimits(timeout_s=0.5, max_bytes=gates.LIMITS.max_bytes)
 
 
 async def ask(host, query, path=""):
@@ -34,7 +34,7 @@ async def test_numbers(prometheus, query, answer):
     assert await ask(prometheus.host, query, "/") == answer
 
 
-async def test_what_an_engine_says_of_itself(prometheus, waiting):
+async def test_metrics_of_an_engine(prometheus, waiting):
     await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
     query = 'max(max_over_time(vllm:num_requests_waiting{namespace="default"}[30s]))'
     assert await ask(prometheus.host, query) == waiting
@@ -42,44 +42,44 @@ async def test_what_an_engine_says_of_itself(prometheus, waiting):
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "reason"),
     [
         ("sum(", "refuses the query: invalid parameter"),
         ("up or vector(1)", "gives 2 series: put sum"),
         ("vector(1)[5m:1m]", "gives a range"),
     ],
 )
-async def test_what_is_no_number_says_what_to_change(prometheus, monkeypatch, query, told):
-    monkeypatch.setattr(gates, "CAPS", HASTE)
+async def test_result_that_is_no_number_says_what_to_change(prometheus, monkeypatch, query, reason):
+    monkeypatch.setattr(gates, "LIMITS", HASTE)
     await prometheus.until("up == 1")
     answer = await ask(prometheus.host, query)
     assert isinstance(answer, QueryFailure)
-    assert told in answer.reason
+    assert reason in answer.reason
 
 
-async def test_an_answer_that_is_too_large(prometheus, monkeypatch):
-    monkeypatch.setattr(gates, "CAPS", Caps(timeout_s=5, max_bytes=1000))
+async def test_too_large_response(prometheus, monkeypatch):
+    monkeypatch.setattr(gates, "LIMITS", QueryLimits(timeout_s=5, max_bytes=1000))
     await prometheus.until("up == 1")
     answer = await ask(prometheus.host, '{__name__=~"vllm:.+"}')
     assert isinstance(answer, QueryFailure)
-    assert "cannot be asked" in answer.reason
+    assert "cannot be queried" in answer.reason
 
 
-async def test_a_path_that_is_not_prometheus(prometheus):
+async def test_path_that_is_not_prometheus(prometheus):
     answer = await ask(prometheus.host, "2", "/elsewhere")
     assert isinstance(answer, QueryFailure)
     assert "HTTP Status Code 404" in answer.reason
 
 
-async def test_only_hosts_that_the_operator_was_given_are_asked(prometheus):
+async def test_only_allowed_hosts_are_queried(prometheus):
     for url in (prometheus.url, "http://169.254.169.254/latest"):
         answer = await Prometheus(["other:9090"]).ask(url, "2")
         assert isinstance(answer, QueryFailure)
         assert "--metrics-host=" in answer.reason
 
 
-async def test_a_server_that_hangs_or_is_gone(start_prometheus, monkeypatch):
-    monkeypatch.setattr(gates, "CAPS", HASTE)
+async def test_server_that_hangs_or_is_unreachable(start_prometheus, monkeypatch):
+    monkeypatch.setattr(gates, "LIMITS", HASTE)
     server = start_prometheus({})
     assert await ask(server.host, "2") == 2.0
     server.process.send_signal(signal.SIGSTOP)
@@ -87,7 +87,7 @@ async def test_a_server_that_hangs_or_is_gone(start_prometheus, monkeypatch):
         began_s = monotonic()
         answer = await ask(server.host, "2")
         assert isinstance(answer, QueryFailure)
-        assert "cannot be asked" in answer.reason
+        assert "cannot be queried" in answer.reason
         assert monotonic() - began_s < 10 * HASTE.timeout_s
         server.process.kill()
         server.process.wait()
@@ -101,7 +101,7 @@ SAID = {
 
 
 class Impostor:
-    """Answers as no Prometheus does."""
+    """A server whose responses are not those of Prometheus."""
 
     def __init__(self):
         self.queries, self.tasks = [], set()
@@ -127,16 +127,16 @@ class Impostor:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "reason"),
     [
         ("moved", "HTTP Status Code 302"),
         ("slow", "refuses the query: query timed out"),
         ("odd", "does not answer as Prometheus does"),
-        ("drip", "cannot be asked"),
+        ("drip", "cannot be queried"),
     ],
 )
-async def test_an_impostor_is_asked_once(monkeypatch, query, told):
-    monkeypatch.setattr(gates, "CAPS", HASTE)
+async def test_invalid_response_is_not_retried(monkeypatch, query, reason):
+    monkeypatch.setattr(gates, "LIMITS", HASTE)
     impostor = Impostor()
     listening = await asyncio.start_server(impostor.serve, "127.0.0.1", 0)
     host = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
@@ -144,5 +144,5 @@ async def test_an_impostor_is_asked_once(monkeypatch, query, told):
     listening.close()
     await asyncio.wait(impostor.tasks)
     assert isinstance(answer, QueryFailure)
-    assert told in answer.reason
+    assert reason in answer.reason
     assert impostor.queries == [("/api/v1/query", query)]

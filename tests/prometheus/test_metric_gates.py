@@ -1,4 +1,4 @@
-"""A canary's metrics measured with a real Prometheus: what each answer makes of the gate."""
+"""Metric gates of a canary with a real Prometheus: the state for each kind of result."""
 
 import pytest
 
@@ -25,7 +25,7 @@ async def measured(server, gate, times=1):
     return states["queue"]
 
 
-async def test_a_number_of_the_canarys_own_pods(prometheus, waiting):
+async def test_metric_of_the_canarys_pods(prometheus, waiting):
     await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
     found = await measured(prometheus, gate(prometheus, WAITING), times=2)
     assert (found.state, found.measurements, found.failed) == ("Passing", 2, 0)
@@ -46,13 +46,13 @@ async def test_no_data(prometheus, no_data, state):
     assert "no data" in found.said
 
 
-async def test_what_cannot_be_read_counts_for_nothing(prometheus, start_prometheus):
+async def test_query_errors_do_not_count(prometheus, start_prometheus):
     away = start_prometheus({})
     away.process.kill()
     away.process.wait()
     for server, query, told in [
         (prometheus, "sum(", "unclosed left parenthesis"),
-        (away, WAITING, "cannot be asked: ConnectionError"),
+        (away, WAITING, "cannot be queried: ConnectionError"),
     ]:
         found = await measured(server, gate(server, query, no_data="Fail"), times=3)
         assert (found.state, found.measurements, found.failed) == ("Unreadable", 0, 0)

@@ -1,4 +1,4 @@
-"""A service grows by Prometheus' numbers alone, on a real API server: nobody reaches its engine."""
+"""Scaling with metrics from Prometheus alone, on a real API server: the engine is unreachable."""
 
 import asyncio
 import os
@@ -65,7 +65,7 @@ async def make_ready(kube, namespace, pod):
     await kube.merge(PODS, namespace, pod, {"status": status}, manager="test", sub="status")
 
 
-async def test_it_grows_for_a_queue_that_prometheus_knows(
+async def test_service_scales_up_for_a_queue_read_from_prometheus(
     cluster, kube, namespace, start_prometheus, port, engine, waiting
 ):
     async def engines():
@@ -82,7 +82,7 @@ async def test_it_grows_for_a_queue_that_prometheus_knows(
         return len(await engines()) == 1
 
     async def is_blind():
-        return "cannot be asked" in (await scaling())["reason"]
+        return "cannot be queried" in (await scaling())["reason"]
 
     async def has_grown():
         return (await scaling())["desired"] > 1 and len(await engines()) > 1

@@ -1,4 +1,4 @@
-"""Engines' numbers by way of a real Prometheus: the same that the engine says, of the time it did."""
+"""Engine metrics read from a real Prometheus equal those read from the engine at the same time."""
 
 import signal
 from dataclasses import replace
@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 from penstock.api.convert import to_core
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.clients.clock import steady
+from penstock.clients.prometheus_scraper import PODS_PER_QUERY, PrometheusScraper, readings
 from penstock.clients.promql import Server
 from penstock.clients.scrape import Scraper
-from penstock.clients.scraped import PODS_PER_QUERY, Scraped, readings
 from penstock.controller.failures import Failures
 from penstock.controller.observer import Observer
 from penstock.controller.scale_targets import ScaleTarget
@@ -30,10 +30,12 @@ async def scraper():
 
 
 def scraped(prometheus):
-    return Scraped(Server(prometheus.url), steady)
+    return PrometheusScraper(Server(prometheus.url), steady)
 
 
-async def test_the_same_numbers_with_their_age(prometheus, engine, scraper, waiting):
+async def test_readings_equal_those_of_the_engine_with_their_age(
+    prometheus, engine, scraper, waiting
+):
     await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
     told = (await scraped(prometheus).read("default", [POD]))[POD]
     direct = await scraper.read(POD, engine)
@@ -47,7 +49,7 @@ async def test_the_same_numbers_with_their_age(prometheus, engine, scraper, wait
     assert -1 <= direct.at_s - told.at_s <= STALE_S
 
 
-async def test_an_engine_at_rest_says_the_same_both_ways(prometheus, engine, scraper):
+async def test_readings_of_an_idle_engine_are_equal(prometheus, engine, scraper):
     async def is_at_rest():
         return not (await scraper.read(POD, engine)).running
 
@@ -59,7 +61,7 @@ async def test_an_engine_at_rest_says_the_same_both_ways(prometheus, engine, scr
     assert replace(told, at_s=0.0) == replace(direct, at_s=0.0, source="Prometheus")
 
 
-async def test_what_it_does_not_know(prometheus):
+async def test_unknown_pods_are_missing(prometheus):
     await prometheus.until("vllm:num_requests_running")  # it has scraped the engine once
     pods = [f"p-{number}" for number in range(PODS_PER_QUERY)]
     found = await scraped(prometheus).read("default", [*pods, POD])
@@ -71,9 +73,9 @@ async def test_what_it_does_not_know(prometheus):
     assert isinstance(there, Missing)
 
 
-async def test_a_server_that_is_away():
-    found = await Scraped(Server(f"http://{NOBODY}"), steady).read("default", [POD])
-    assert found == {POD: Missing(POD, f"{NOBODY} cannot be asked: ConnectionError")}
+async def test_unreachable_server():
+    found = await PrometheusScraper(Server(f"http://{NOBODY}"), steady).read("default", [POD])
+    assert found == {POD: Missing(POD, f"{NOBODY} cannot be queried: ConnectionError")}
 
 
 SERIES = {"__name__": "vllm:num_requests_running", "pod": POD}
@@ -90,13 +92,13 @@ SERIES = {"__name__": "vllm:num_requests_running", "pod": POD}
         7,
     ],
 )
-def test_what_is_no_matrix(result):
+def test_result_that_is_no_matrix(result):
     with pytest.raises((ValueError, KeyError, TypeError, AttributeError, IndexError)):
         readings([POD], result, 1.0, 1.0)
 
 
 def matrix(text, at_s, **labels):
-    """Lines of name, label and value, as one scrape."""
+    """Series of one scrape, from lines of name, label and value."""
     result = []
     for line in text.split("\n"):
         name, label, value = line.split(" ")
@@ -127,8 +129,8 @@ vllm:inter_token_latency_seconds_sum - 0.9"""
 SIZE = {"num_gpu_blocks": "128", "block_size": "16"}
 
 
-def test_one_scrape_counts_and_the_newest():
-    """Two jobs that scrape one pod, and what was there before it began anew, are not added up."""
+def test_only_the_newest_scrape_counts():
+    """Series of a second scrape job, or from before a restart, are not added."""
     older = matrix(SCRAPE, 1000.0, job="other", **SIZE)
     newer = matrix(SCRAPE, 1007.0, job="one", model_name='a",le="9', **SIZE)
     found = readings([POD], older + newer, 1010.0, 5010.0)[POD]
@@ -144,7 +146,7 @@ def test_one_scrape_counts_and_the_newest():
         ("usage_perc - 0.25", "usage_perc - NaN", "vllm:kv_cache_usage_perc is nan"),
     ],
 )
-def test_numbers_that_cannot_be_believed(old, new, reason):
+def test_impossible_values_are_missing(old, new, reason):
     result = matrix(SCRAPE.replace(old, new), 1000.0, **SIZE)
     assert readings([POD], result, 1000.0, 1000.0) == {POD: Missing(POD, reason)}
 
@@ -160,8 +162,8 @@ def target(address):
     return ScaleTarget(service, 1, ((view, address),), None)
 
 
-async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
-    """Prometheus only while it cannot be read, and never with numbers older than its own."""
+async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper):
+    """Prometheus is used only while the engine is unreachable, and never for older readings."""
     observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
 
     async def look(address):
@@ -187,7 +189,7 @@ async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
     await eventually(is_known, within_s=20, what="a scrape that is newer than the engine's word")
 
 
-async def test_when_both_are_silent(prometheus, scraper):
+async def test_engine_and_prometheus_are_unreachable(prometheus, scraper):
     observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
     prometheus.process.send_signal(signal.SIGSTOP)
     try:
@@ -196,4 +198,4 @@ async def test_when_both_are_silent(prometheus, scraper):
         prometheus.process.send_signal(signal.SIGCONT)
     (missing,) = seen.missing
     assert missing.reason.startswith("ConnectError; ")
-    assert "cannot be asked" in missing.reason
+    assert "cannot be queried" in missing.reason

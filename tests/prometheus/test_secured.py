@@ -1,4 +1,4 @@
-"""A Prometheus behind a door: whose certificate, whose token, and where the token never goes."""
+"""Prometheus behind an HTTPS proxy that requires a bearer token."""
 
 import ssl
 
@@ -10,8 +10,8 @@ from aiohttp import web
 from penstock.cli.prometheus_options import arguments
 from penstock.cli.prometheus_options import prometheus as server_of
 from penstock.clients.clock import steady
+from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.promql import Server
-from penstock.clients.scraped import Scraped
 from penstock.core.scaling.signals import EngineReading
 from penstock.local.pki import Authority
 
@@ -19,8 +19,8 @@ POD, TOKEN = "chat-b-1", "s3cret"
 
 
 @pytest.fixture
-async def door(prometheus, port, tmp_path):
-    """An https proxy before the Prometheus that requires the token; and the CA file."""
+async def proxy(prometheus, port, tmp_path):
+    """Start an HTTPS proxy for Prometheus that requires the token. Returns it and the CA file."""
 
     async def forward(request):
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
@@ -41,29 +41,29 @@ async def door(prometheus, port, tmp_path):
     await runner.cleanup()
 
 
-async def test_the_token_and_the_certificate(prometheus, door, tmp_path):
-    url, ca_file = door
+async def test_token_and_certificate(prometheus, proxy, tmp_path):
+    url, ca_file = proxy
     token_file = tmp_path / "token"
     await prometheus.until("up == 1")
 
     async def read(server):
-        return (await Scraped(server, steady).read("default", [POD]))[POD]
+        return (await PrometheusScraper(server, steady).read("default", [POD]))[POD]
 
     token_file.write_text("old\n")
-    scraped = Scraped(Server(url, token_file, ca_file), steady)
+    scraped = PrometheusScraper(Server(url, token_file, ca_file), steady)
     refused = (await scraped.read("default", [POD]))[POD]
     assert "HTTP Status Code 401" in refused.reason
     token_file.write_text(f"{TOKEN}\n")
     assert isinstance((await scraped.read("default", [POD]))[POD], EngineReading)
     stranger = await read(Server(url, token_file))
-    assert "cannot be asked: SSLError" in stranger.reason
+    assert "cannot be queried: SSLError" in stranger.reason
     token_file.unlink()
     nothing = await read(Server(url, token_file, ca_file))
-    assert "cannot be asked: FileNotFoundError" in nothing.reason
+    assert "cannot be queried: FileNotFoundError" in nothing.reason
 
 
 @pytest.mark.parametrize(
-    ("url", "token_file", "told"),
+    ("url", "token_file", "message"),
     [
         (None, "/token", "need --prometheus-url"),
         ("prometheus:9090", None, "must be http"),
@@ -72,12 +72,12 @@ async def test_the_token_and_the_certificate(prometheus, door, tmp_path):
         ("http://prometheus:9090", "/token", "with https"),
     ],
 )
-def test_what_cannot_work_or_gives_secrets_away(url, token_file, told):
-    with pytest.raises(typer.BadParameter, match=told):
+def test_invalid_or_insecure_options_are_refused(url, token_file, message):
+    with pytest.raises(typer.BadParameter, match=message):
         server_of(url, token_file, None)
 
 
-def test_the_installed_operator_is_told():
+def test_options_of_the_installed_operator():
     assert server_of(None, None, None) is None
     server = server_of("https://prometheus:9091/x", "/token", "/ca.crt")
     assert arguments(["a:9090"], server) == [

@@ -1,4 +1,4 @@
-"""InferenceService, as the API server has it, -> the flat record of core."""
+"""Converts an InferenceService from the API server to the flat record of core."""
 
 import math
 from typing import Any
@@ -21,11 +21,11 @@ SHAPING = ("model", "engine", "resources", "drain", "template")
 
 
 class InvalidService(Exception):
-    """The spec is not one that this operator understands; the text says which field and why."""
+    """The spec is invalid for this operator. The text says which field and why."""
 
 
 def to_core(body: dict[str, Any]) -> ServiceSpec:
-    """Raises InvalidService, which the schema should have prevented."""
+    """Convert an InferenceService. Raises InvalidService, which the schema should prevent."""
     metadata = body["metadata"]
     try:
         spec = InferenceServiceSpec.model_validate(body["spec"])
@@ -75,7 +75,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
 
 
 def _require_engine(overrides: dict[str, Any]) -> None:
-    """Raises InvalidService where the template takes the engine out of its pod."""
+    """Raise InvalidService if the pod template removes the engine from its pod."""
     made = merge({"containers": [{"name": ENGINE_CONTAINER, "image": "-"}]}, overrides)
     containers = made.get("containers")
     if is_keyed(containers, "name") and any(

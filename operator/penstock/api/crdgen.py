@@ -46,7 +46,7 @@ class Unsupported(Exception):
 
 
 def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
-    """One JSON schema node as the API server takes it. Raises Unsupported."""
+    """Convert a JSON schema node to a structural schema. Raises Unsupported."""
     node = dict(schema)
     if "$ref" in node:
         name = node.pop("$ref").rsplit("/", 1)[1]
@@ -122,7 +122,7 @@ def model_route_crd() -> Schema:
 
 
 def crds() -> list[Schema]:
-    """All of them, in the order to apply."""
+    """Return all CRDs, in the order to apply."""
     return [inference_service_crd(), model_route_crd()]
 
 

@@ -1,4 +1,4 @@
-"""The reference pages of the kinds, from the same schemas as the CRDs."""
+"""Generates the reference pages of the kinds, from the same schemas as the CRDs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Everything that a cluster needs before it can serve."""
+"""All manifests that install Penstock in a cluster."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ def install_manifests(
     replicas: int,
     operator_args: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """CRDs first, then Penstock itself, in the order to apply."""
+    """Return the manifests in the order to apply: CRDs, then operator and gateway."""
     system = system_manifests(
         image,
         gateway_port=gateway_port,

@@ -1,4 +1,4 @@
-"""Rules beyond types and bounds: in CEL for the API server, in Python for use without one.
+"""Validation rules beyond types and bounds: in CEL for the API server, and in Python without one.
 
 Both halves of a rule stand side by side, and a property test holds them against a real API server.
 """
@@ -23,7 +23,7 @@ from penstock.core.formats.quantity import DURATION_PATTERN
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, with the sentence that a user sees when it does not hold."""
+    """A validation rule, with the error message for users."""
 
     cel: str
     holds: Callable[[Any], bool]
@@ -31,18 +31,18 @@ class Rule:
 
 
 def matches(pattern: str, message: str) -> Rule:
-    """The whole text matches; `pattern` is anchored and means the same to RE2 and to Python."""
+    """Rule that the whole text matches. pattern: anchored, with the same meaning in RE2 and Python."""
     whole = re.compile(pattern, re.ASCII)
     return Rule(f"self.matches('{pattern}')", lambda text: bool(whole.fullmatch(text)), message)
 
 
 def _validations(rules: tuple[Rule, ...]) -> dict[str, Any]:
-    """What the schema of a field or an object carries for the API server."""
+    """Return the `x-kubernetes-validations` of rules, for a schema."""
     return {"x-kubernetes-validations": [{"rule": r.cel, "message": r.message} for r in rules]}
 
 
 def _check(rules: tuple[Rule, ...], value: Any) -> None:
-    """Raises PydanticCustomError with the sentence of the first rule that does not hold."""
+    """Raise PydanticCustomError with the message of the first rule that is violated."""
     for rule in rules:
         if not rule.holds(value):
             raise PydanticCustomError("rule", "{message}", {"message": rule.message})
@@ -71,7 +71,7 @@ class Obeys:
 
 
 def positive_duration(field: str, example: str) -> Obeys:
-    """Validation of a duration above zero. field: for the message."""
+    """Return the validation of a duration above zero. field: for the message."""
     return Obeys(
         matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"),
         Rule(
@@ -83,7 +83,7 @@ def positive_duration(field: str, example: str) -> Obeys:
 
 
 class Model(BaseModel):
-    """An object of the API, as strict as the API server. RULES: what must hold between its fields."""
+    """Base of all API objects, as strict as the API server. RULES: rules between fields."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
     RULES: ClassVar[tuple[Rule, ...]] = ()
@@ -91,7 +91,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
-        """The API server takes the null of a field that it knows for a field that is not there."""
+        """Drop nulls of known fields, as the API server does."""
         if isinstance(data, dict):
             known = {field.alias for field in cls.model_fields.values()}
             return {k: v for k, v in data.items() if v is not None or k not in known}

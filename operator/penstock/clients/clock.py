@@ -1,4 +1,4 @@
-"""The one place that reads a clock."""
+"""The clocks: no other module reads the time."""
 
 import time
 
@@ -17,7 +17,7 @@ _START_S = time.time() - time.monotonic()
 
 
 def steady() -> float:
-    """Seconds since the epoch, as far as this process knew at its start: never goes back."""
+    """Seconds since the epoch by the wall clock of the start of this process; never goes back."""
     return _START_S + time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes Events: written once, counted when they repeat."""
+"""Kubernetes Events: created once, and counted when they repeat."""
 
 import logging
 import secrets
@@ -12,7 +12,7 @@ from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
 
-# Beyond this many the oldest are forgotten, and would be written as new ones.
+# Bound on the Events that are remembered for counting. Beyond it the oldest is written anew if it repeats.
 MAX_REMEMBERED = 2000
 
 
@@ -25,7 +25,7 @@ class EventRecorder:
         self._known: dict[tuple[str, str, str], tuple[str, int]] = {}
 
     async def post(self, about: dict[str, Any], kind: str, reason: str, message: str) -> None:
-        """kind: Normal or Warning. An Event that cannot be written is only logged."""
+        """Post an Event. kind: Normal or Warning. An Event that cannot be written is only logged."""
         metadata = about["metadata"]
         namespace, now, message = metadata["namespace"], timestamp(wall()), message[:1000]
         key = (metadata["uid"], reason, message)

@@ -1,6 +1,6 @@
-"""Prometheus text, as far as a scrape needs it: the lines that are wanted, as numbers.
+"""Parser of Prometheus' text format, for the metric names that are wanted.
 
-The client library's parser reads every label of every line; a tick reads hundreds of engines.
+The client library's parser reads every label of every line, which is too slow for hundreds of engines.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$")
-# Quotes inside of a label's value are escaped, so that this begins at no other place.
+# Quotes inside a label's value are escaped, so that this matches only the label `le`.
 UPPER_BOUND = re.compile(r'(?:^|,)le="([^"]*)"')
 
 
@@ -16,15 +16,14 @@ Series = Mapping[str, list[tuple[str, float]]]
 
 
 class Samples:
-    """Of each name its series: (labels as text, value)."""
+    """Samples by metric name: a list of (labels as text, value) for each."""
 
     def __init__(self, series: Series) -> None:
         self._found = series
 
     @classmethod
     def read(cls, text: str, wanted: Iterable[str]) -> "Samples":
-        """Of the wanted names. Raises ValueError when a line of them is none that Prometheus would
-        read."""
+        """Parse the samples of the wanted names. Raises ValueError for a line that is not valid."""
         names = frozenset(wanted)
         prefixes = tuple(names)
         found: dict[str, list[tuple[str, float]]] = {}
@@ -43,7 +42,7 @@ class Samples:
         return self._found
 
     def sum(self, name: str) -> float:
-        """Over its series; 0 of none."""
+        """Sum over the series of a name; 0 without any."""
         return sum(value for _, value in self._found.get(name, ()))
 
     def buckets(self, name: str) -> tuple[tuple[float, float], ...]:
@@ -58,13 +57,13 @@ class Samples:
 
 
 def label(labels: str, name: str) -> str:
-    """The value of a label; empty when there is none."""
+    """Return the value of a label; empty if there is none."""
     found = re.search(rf'(?:^|,){name}="([^"]*)"', labels)
     return found[1] if found else ""
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """As they stand between the braces of a line."""
+    """Format labels as they stand between the braces of a sample."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
 

@@ -16,8 +16,8 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
-from penstock.clients.connections import Connections
 from penstock.clients.resources import KINDS, Resource
+from penstock.clients.rest_client import TrackingRestClient
 from penstock.errors import (
     AlreadyExists,
     Conflict,
@@ -62,7 +62,7 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
     """A client for the cluster that `load_configuration` finds. Close it after use."""
     configuration = await load_configuration(kubeconfig)
     api = client.ApiClient(configuration)
-    api.rest_client = Connections(configuration)
+    api.rest_client = TrackingRestClient(configuration)
     api.user_agent = user_agent
     return Kube(api)
 
@@ -118,9 +118,9 @@ class Kube:
     async def list(
         self, resource: Resource, namespace: str | None = None, **query: str
     ) -> tuple[list[Object], str]:
-        """The objects, each as `get` gives it, and the resource version to watch from."""
+        """Return the objects, each as `get` returns it, and the resource version to watch from."""
         answer = await self._json("GET", resource.path(namespace), query=query)
-        # Items of a list of a built-in kind come without saying what they are.
+        # Items of a list of a built-in kind have no apiVersion and no kind.
         named = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
         return [named | item for item in answer["items"]], answer["metadata"]["resourceVersion"]
 
@@ -151,7 +151,7 @@ class Kube:
         resource: Resource, namespace: str | None, name: str, body: Object,
         *, manager: str, sub: str = "",
     ) -> Object:  # fmt: skip
-        """A JSON merge patch, of the object or one of its subresources."""
+        """Send a JSON merge patch of the object or of one of its subresources."""
         return await self._json(
             "PATCH",
             resource.path(namespace, name, sub),
@@ -165,7 +165,7 @@ class Kube:
         resource: Resource, namespace: str | None, name: str, steps: Sequence[Object],
         *, manager: str,
     ) -> Object:  # fmt: skip
-        """A JSON patch: all of its steps or none."""
+        """Send a JSON patch. Either all of its steps are applied or none."""
         return await self._json(
             "PATCH",
             resource.path(namespace, name),
@@ -177,6 +177,7 @@ class Kube:
     async def scale(
         self, resource: Resource, namespace: str, name: str, replicas: int, *, manager: str
     ) -> None:
+        """Set the replicas through the scale subresource."""
         body = {"spec": {"replicas": replicas}}
         await self.merge(resource, namespace, name, body, manager=manager, sub="scale")
 
@@ -197,7 +198,7 @@ class Kube:
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, **query: str
     ) -> AsyncIterator[tuple[str, Object]]:
-        """(type, object) from `version` on, until the server ends the watch.
+        """Yield (type, object) of each event after `version`, until the server ends the watch.
 
         Bookmarks are included. Raises NotFound when `version` is too old to watch from.
         """
@@ -222,7 +223,7 @@ class Kube:
     async def stream(
         self, path: str, *, query: Mapping[str, str] = {}, timeout_s: float
     ) -> AsyncGenerator[bytes]:
-        """The lines of an answer as they come, until it ends or `timeout_s` is over."""
+        """Yield the lines of a response as they arrive, until it ends or `timeout_s` is over."""
         response = await self._send("GET", path, query=query, timeout_s=timeout_s)
         async with response:
             try:
@@ -293,7 +294,7 @@ class Kube:
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Whole lines of any length: objects may be larger than a stream's line limit."""
+    """Yield whole lines of any length, as objects may be larger than a stream's line limit."""
     rest = b""
     async for chunk in content.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -303,7 +304,7 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _field(text: str, name: str) -> str:
-    """One field of the API server's error Status; empty without it."""
+    """Return a field of the API server's error Status; empty if it is absent."""
     try:
         return str(json.loads(text)[name])
     except (ValueError, KeyError, TypeError):

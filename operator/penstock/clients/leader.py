@@ -1,4 +1,4 @@
-"""The operator that leads, as a command outside of the cluster reaches it."""
+"""Access to the leading operator for commands outside the cluster."""
 
 import ipaddress
 from collections.abc import AsyncGenerator
@@ -16,10 +16,11 @@ PORT_NAME = "http"
 async def recording(
     kube: Kube, operator_namespace: str, lease: str, service: str, *, timeout_s: float
 ) -> AsyncGenerator[bytes]:
-    """Lines of JSON of a service, "namespace/name", from its next decision on. Raises KubeError.
+    """Yield the recorded decisions of the service "namespace/name" as JSON lines, from the next one on.
 
-    The API server relays them, with the rights of the user who asks: `get` on `pods/proxy`. It relays to
-    no loopback address, which pods of a local cluster have: those are on this machine.
+    The API server proxies the request, for which the user needs `get` on `pods/proxy`. It does not proxy
+    to loopback addresses, which pods of a local cluster have; those are requested directly. Raises
+    KubeError.
     """
     pod, port = await _leader(kube, operator_namespace, lease)
     path = f"/recording/{service}"
@@ -45,7 +46,7 @@ async def recording(
 
 
 async def _leader(kube: Kube, namespace: str, lease: str) -> tuple[Object, int]:
-    """Its pod, and the port of its own endpoints. It holds the Lease as POD-PROCESS."""
+    """Return the leader's pod and the port of its own endpoints. It holds the Lease as POD-PROCESS."""
     try:
         holder = (await kube.get(LEASES, namespace, lease))["spec"].get("holderIdentity") or ""
         pod = await kube.get(PODS, namespace, holder.rpartition("-")[0])

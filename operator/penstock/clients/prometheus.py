@@ -1,23 +1,26 @@
-"""Numbers of a user's own, from Prometheus servers that the operator may ask."""
+"""Queries of users' metric gates, to the Prometheus servers that the operator is allowed to query."""
 
 from collections.abc import Collection
 from typing import Any
 
-from penstock.clients.promql import Caps, Server, Unanswered, ask
+from penstock.clients.promql import QueryError, QueryLimits, Server, ask
 from penstock.core.canary.metric_gate import Answer, QueryFailure
 
-CAPS = Caps(timeout_s=5.0, max_bytes=256 << 10)
+LIMITS = QueryLimits(timeout_s=5.0, max_bytes=256 << 10)
 
 
 class Prometheus:
-    """hosts: the only ones that are asked, as HOST or HOST:PORT. Otherwise a user
-    who may write a service could have the operator ask any server in its network."""
+    """Runs queries on the allowed servers.
+
+    hosts: those servers, as HOST or HOST:PORT. Without that limit, users who may write a service could
+    make the operator send requests to any server in its network.
+    """
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     async def ask(self, url: str, query: str) -> Answer:
-        """Does not raise: what goes wrong is the answer."""
+        """Run a query that gives one number. Does not raise: an error is returned as QueryFailure."""
         server = Server(url)
         if server.host not in self._hosts:
             return QueryFailure(
@@ -25,15 +28,15 @@ class Prometheus:
                 f"--metrics-host={server.host}, or change the metric's server"
             )
         try:
-            return _number((await ask(server, query, CAPS)).result)
-        except Unanswered as error:
+            return _number((await ask(server, query, LIMITS)).result)
+        except QueryError as error:
             return QueryFailure(str(error))
         except (ValueError, KeyError, TypeError, AttributeError):
             return QueryFailure(f"{server.host} does not answer as Prometheus does")
 
 
 def _number(result: Any) -> Answer:
-    """Of a scalar, or of a vector with one series."""
+    """Return the number of a scalar, or of a vector with one series."""
     if not result:
         return None
     if not isinstance(result[0], dict):

@@ -1,4 +1,4 @@
-"""One query to a Prometheus server, with caps on what the answer may take."""
+"""PromQL queries to a Prometheus server, with limits on the time and size of the response."""
 
 import asyncio
 import io
@@ -16,19 +16,22 @@ from urllib3.util.retry import Retry
 
 from penstock.clients.clock import monotonic, wall
 
-MAX_SAID_CHARS = 300
-# Of the time that an answer may take, what the server itself may: so that it can still say why not.
-SERVERS_SHARE = 0.8
+MAX_REASON_CHARS = 300
+# Fraction of the time limit that the server gets, so that its error message still arrives in time.
+SERVER_TIME_SHARE = 0.8
 
 
-class Unanswered(Exception):
-    """What went wrong, as a sentence that begins with the server's host."""
+class QueryError(Exception):
+    """A query failed. The text is a sentence that begins with the server's host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """url: of its API, as far as /api. token_file: a bearer token, read for each query, as tokens are
-    renewed. ca_file: the CA that signs its certificate; without one, the CAs that the machine trusts."""
+    """A Prometheus server.
+
+    url: of its API, without /api. token_file: a bearer token, read for each query, as tokens are renewed.
+    ca_file: the CA that signs its certificate; None: the CAs that the machine trusts.
+    """
 
     url: str
     token_file: Path | None = None
@@ -40,44 +43,44 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Caps:
-    """timeout_s: for all of one answer."""
+class QueryLimits:
+    """Limits of one response. timeout_s: for all of it."""
 
     timeout_s: float
     max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """result: as the API has it. at_s: by the server's clock, in whole seconds since the epoch."""
+class QueryResult:
+    """Result of a query, as in the API. at_s: the server's time, in whole seconds since the epoch."""
 
     result: Any
     at_s: float
 
 
-async def ask(server: Server, query: str, caps: Caps) -> Answered:
-    """The query as of now. Raises Unanswered."""
+async def ask(server: Server, query: str, caps: QueryLimits) -> QueryResult:
+    """Run a query at the current time. Raises QueryError."""
     host = server.host
     try:
         async with asyncio.timeout(2 * caps.timeout_s):
             return await asyncio.to_thread(_ask, server, query, caps)
-    except _Refused as refusal:
-        raise Unanswered(f"{host} refuses the query: {refusal}") from refusal
+    except _QueryRejected as refusal:
+        raise QueryError(f"{host} refuses the query: {refusal}") from refusal
     except PrometheusApiClientException as error:
-        raise Unanswered(
+        raise QueryError(
             f"{host} does not answer as Prometheus does: {error.args[0][:80]}"
         ) from error
     except (requests.RequestException, TimeoutError, OSError) as error:
-        raise Unanswered(f"{host} cannot be asked: {type(error).__name__}") from error
+        raise QueryError(f"{host} cannot be queried: {type(error).__name__}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Unanswered(f"{host} does not answer as Prometheus does") from error
+        raise QueryError(f"{host} does not answer as Prometheus does") from error
 
 
-class _Refused(Exception):
-    """The server's own words on why it does not answer."""
+class _QueryRejected(Exception):
+    """The server rejected the query. The text is the server's reason."""
 
 
-def _ask(server: Server, query: str, caps: Caps) -> Answered:
+def _ask(server: Server, query: str, caps: QueryLimits) -> QueryResult:
     headers = {}
     if server.token_file is not None:
         headers["Authorization"] = f"Bearer {server.token_file.read_text().strip()}"
@@ -91,16 +94,18 @@ def _ask(server: Server, query: str, caps: Caps) -> Answered:
             timeout=caps.timeout_s,
             retry=Retry(0, redirect=0),
         )
-        theirs_ms = SERVERS_SHARE * caps.timeout_s * 1000  # PromQL's durations have no fractions
-        result = client.custom_query(query, params={"timeout": f"{theirs_ms:.0f}ms"})
-        return Answered(result, session.answered_at_s)
+        server_ms = (
+            SERVER_TIME_SHARE * caps.timeout_s * 1000
+        )  # PromQL's durations have no fractions
+        result = client.custom_query(query, params={"timeout": f"{server_ms:.0f}ms"})
+        return QueryResult(result, session.answered_at_s)
 
 
 class _Session(requests.Session):
-    """Reads an answer in bounds of time and size, follows no redirect, takes nothing from the
-    environment."""
+    """HTTP session with limits on the time and size of a response, without redirects and without settings
+    from the environment."""
 
-    def __init__(self, caps: Caps) -> None:
+    def __init__(self, caps: QueryLimits) -> None:
         super().__init__()
         self.trust_env = False
         self.answered_at_s = wall()
@@ -114,18 +119,18 @@ class _Session(requests.Session):
         while chunk := response.raw.read1(1 << 16, decode_content=True):
             body += chunk
             if len(body) > self._caps.max_bytes or monotonic() > deadline_s:
-                raise requests.RequestException("the answer takes too long, or too much")
+                raise requests.RequestException("the response takes too long or is too large")
         response.close()
         if response.status_code in (400, 422, 503):
-            raise _Refused(_said(bytes(body)))
+            raise _QueryRejected(_reason(bytes(body)))
         if date := response.headers.get("Date"):
             self.answered_at_s = parsedate_to_datetime(date).timestamp()
         response.raw = io.BytesIO(bytes(body))
         return response
 
 
-def _said(body: bytes) -> str:
+def _reason(body: bytes) -> str:
     try:
-        return str(json.loads(body)["error"])[:MAX_SAID_CHARS]
+        return str(json.loads(body)["error"])[:MAX_REASON_CHARS]
     except (ValueError, KeyError, TypeError):
-        return "it does not say why"
+        return "no reason given"

@@ -1,4 +1,4 @@
-"""matplotlib without a screen, its list of fonts kept where the rest is kept."""
+"""matplotlib without a display, with its font list in the cache folder."""
 
 import os
 from types import ModuleType
@@ -7,7 +7,7 @@ from penstock.clients.caches import cache_root
 
 
 def pyplot() -> ModuleType:
-    """Imported when it is wanted: that takes most of a second."""
+    """Import pyplot. It takes most of a second, so it is imported only when needed."""
     os.environ.setdefault("MPLCONFIGDIR", str(cache_root() / "matplotlib"))
     import matplotlib
 

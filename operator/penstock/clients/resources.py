@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object: where the API server keeps it."""
+    """A kind of object, and its path in the API server."""
 
     api: str  # "v1" or "group/version"
     plural: str

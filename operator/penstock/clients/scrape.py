@@ -1,4 +1,4 @@
-"""What engines and gateways say of themselves over HTTP -> the numbers that decisions use."""
+"""Scrapes engines' metrics and gateways' stats reports over HTTP."""
 
 import asyncio
 import math
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import httpx
 
-from penstock.clients import feed as feeds
+from penstock.clients import stats_report
 from penstock.clients.exposition import Samples, label
 from penstock.core.observed.gateway_feed import Feed
 from penstock.core.scaling.signals import EngineReading, Histogram, Missing, Source
 from penstock_engine import metric_specs as specs
 
-# For all of it. A tick waits for the slowest engine.
+# Time limit of one scrape. The operator's tick waits for the slowest engine.
 TIMEOUT_S = 1.5
 
 STEPS = f"{specs.ITERATION_TOKENS.name}_count"
@@ -26,20 +26,20 @@ REQUIRED = (
     specs.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
     *(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum")),
 )  # fmt: skip
-# vLLM does not have the first two, and the third only where it is told to look.
+# vLLM has none of the first two, and the third only if it is configured to check for it.
 WANTED = (
     *REQUIRED, specs.PREFILL_TOKENS_PENDING.name, specs.BUSY_SECONDS.name, specs.CORRUPTED.name,
 )  # fmt: skip
 
 
-class Unbelievable(ValueError):
-    """A number that is absent or cannot be; the text names it."""
+class InvalidSample(ValueError):
+    """A metric is absent or has an impossible value. The text names it."""
 
 
 class Scraper:
-    """Reads over one pool of connections. now: the clock of the readings.
+    """Scrapes over one connection pool. now: the clock of the readings.
 
-    Addresses are host:port. It never raises for what the other side does.
+    Addresses are "host:port". Errors of the other side are returned as Missing, with the reason.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -51,12 +51,14 @@ class Scraper:
         await self._client.aclose()
 
     async def read(self, pod: str, address: str) -> EngineReading | Missing:
+        """Scrape the metrics of an engine."""
         text = await self._get(pod, f"http://{address}/metrics")
         return text if isinstance(text, Missing) else parse(pod, text, self.now())
 
-    async def feed(self, pod: str, address: str) -> Feed | Missing:
-        text = await self._get(pod, f"http://{address}{feeds.PATH}")
-        return text if isinstance(text, Missing) else feeds.parse(pod, text)
+    async def stats_report(self, pod: str, address: str) -> Feed | Missing:
+        """Scrape the stats report of a gateway."""
+        text = await self._get(pod, f"http://{address}{stats_report.PATH}")
+        return text if isinstance(text, Missing) else stats_report.parse(pod, text)
 
     async def _get(self, pod: str, url: str) -> str | Missing:
         try:
@@ -72,23 +74,23 @@ class Scraper:
 
 
 def parse(pod: str, text: str, at_s: float) -> EngineReading | Missing:
-    """Works on every engine with vLLM's metric names. An absurd number is Missing, with its name.
+    """Parse the metrics of an engine with vLLM's metric names. An impossible value gives Missing.
 
-    Several series of one name (data-parallel ranks) are one engine: summed, and their KV use
+    at_s: time of the scrape. Several series of one name (data-parallel ranks) are summed; the KV use is
     averaged.
     """
     try:
         samples = Samples.read(text, WANTED)
     except ValueError:
         return Missing(pod, "unreadable metrics")
-    return believed(pod, samples, at_s, "Engine")
+    return reading_of(pod, samples, at_s, "Engine")
 
 
-def believed(pod: str, samples: Samples, at_s: float, source: Source) -> EngineReading | Missing:
-    """What these series of one engine say, as `parse` has it."""
+def reading_of(pod: str, samples: Samples, at_s: float, source: Source) -> EngineReading | Missing:
+    """Convert the samples of one engine to a reading. An impossible value gives Missing, with its name."""
     try:
         return _reading(samples, at_s, source)
-    except Unbelievable as error:
+    except InvalidSample as error:
         return Missing(pod, str(error))
 
 
@@ -127,23 +129,23 @@ def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
 def _check(samples: Samples) -> None:
     for name in REQUIRED:
         if name not in samples.series:
-            raise Unbelievable(f"{name} is absent")
+            raise InvalidSample(f"{name} is absent")
     for name, series in samples.series.items():
         top = 1.0 if name == specs.KV_USAGE.name else math.inf
         for _, value in series:
             if not (math.isfinite(value) and 0 <= value <= top):
-                raise Unbelievable(f"{name} is {value}")
+                raise InvalidSample(f"{name} is {value}")
 
 
 def _capacity_tokens(samples: Samples) -> int:
-    """vLLM states blocks as text, and None before it has any."""
+    """KV cache capacity from the labels of the config metric. vLLM reports None before it has blocks."""
     total = 0
     for labels, _ in samples.series[specs.CACHE_CONFIG.name]:
         blocks, size = label(labels, "num_gpu_blocks"), label(labels, "block_size")
         if blocks.isdecimal() and size.isdecimal():
             total += int(blocks) * int(size)
     if not total:
-        raise Unbelievable(f"{specs.CACHE_CONFIG.name} states no capacity")
+        raise InvalidSample(f"{specs.CACHE_CONFIG.name} states no capacity")
     return total
 
 
@@ -151,14 +153,14 @@ def _histogram(samples: Samples, name: str) -> Histogram:
     try:
         buckets = samples.buckets(name)
     except ValueError as error:
-        raise Unbelievable(str(error)) from error
+        raise InvalidSample(str(error)) from error
     if buckets[-1][0] != math.inf:
-        raise Unbelievable(f"{name} has no last bucket")
+        raise InvalidSample(f"{name} has no last bucket")
     counts, below = [], 0
     for _, cumulative in buckets:
         counts.append(int(cumulative) - below)
         below = int(cumulative)
     if min(counts) < 0:
-        raise Unbelievable(f"{name} counts down")
+        raise InvalidSample(f"{name} counts down")
     bounds = tuple(bound for bound, _ in buckets[:-1])
     return Histogram(bounds, tuple(counts), samples.sum(f"{name}_sum"))

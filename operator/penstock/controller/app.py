@@ -13,13 +13,13 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
 from penstock.clients.clock import steady
+from penstock.clients.informer import Informer
 from penstock.clients.kube import Kube, Object, load_configuration
 from penstock.clients.prometheus import Prometheus
+from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.promql import Server
 from penstock.clients.resources import PODS, RESOURCE_QUOTAS
 from penstock.clients.scrape import Scraper
-from penstock.clients.scraped import Scraped
-from penstock.clients.watch import Mirror
 from penstock.controller.child_mirror import ChildMirror
 from penstock.controller.health import Health
 from penstock.controller.judge import CanaryCase, Judge, canary_cases
@@ -140,19 +140,19 @@ class Leader:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
         self._children = ChildMirror(kube, self._child_changed)
-        self._gateways = Mirror(
+        self._gateways = Informer(
             kube,
             PODS,
             namespace=settings.namespace,
             selector=f"app.kubernetes.io/name={GATEWAY}",
             changed=lambda _: None,
         )
-        self._quotas = Mirror(kube, RESOURCE_QUOTAS, changed=lambda _: None)
+        self._quotas = Informer(kube, RESOURCE_QUOTAS, changed=lambda _: None)
         observer = Observer(
             self._scraper,
             lambda: self._gateways if self._gateways.synced.is_set() else None,
             health.failures,
-            None if settings.prometheus is None else Scraped(settings.prometheus, steady),
+            None if settings.prometheus is None else PrometheusScraper(settings.prometheus, steady),
         )
         self._scaler = Scaler(
             observer,

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import DEPLOYMENTS, PODS, Resource
-from penstock.clients.watch import Key, Mirror
 from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 
@@ -33,7 +33,7 @@ class ChildMirror:
             return [], []
         return list(self._deployments), list(self._pods)
 
-    def _mirror(self, kube: Kube, resource: Resource) -> Mirror:
+    def _mirror(self, kube: Kube, resource: Resource) -> Informer:
         services: dict[Key, Key] = {}
 
         def changed(key: Key) -> None:
@@ -46,5 +46,5 @@ class ChildMirror:
             if service is not None and service[1]:
                 self._changed(service)
 
-        mirror = Mirror(kube, resource, selector=f"{MANAGED_LABEL}={MANAGED_BY}", changed=changed)
+        mirror = Informer(kube, resource, selector=f"{MANAGED_LABEL}={MANAGED_BY}", changed=changed)
         return mirror

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import chain
 
 from penstock.clients.kube import Object
+from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
-from penstock.clients.scraped import Scraped
 from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
@@ -36,7 +36,7 @@ class Observer:
         scraper: Scraper,
         gateways: Callable[[], Iterable[Object] | None],
         failures: Failures,
-        scraped: Scraped | None = None,
+        scraped: PrometheusScraper | None = None,
     ) -> None:
         self._scraper = scraper
         self._failures = failures
@@ -199,7 +199,7 @@ class Observer:
         return None
 
     async def _read_gateway(self, pod: GatewayPod) -> tuple[str, Feed | Missing]:
-        return pod.name, await self._scraper.feed(pod.name, pod.address)
+        return pod.name, await self._scraper.stats_report(pod.name, pod.address)
 
 
 def _direct_time_s(reading: EngineReading | Missing | None) -> float | None:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.clients import feed as feeds
+from penstock.clients import stats_report
 from penstock.clients.clock import monotonic
 from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
@@ -58,7 +58,7 @@ class Gateway:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics),
-                Route(feeds.PATH, self._stats_report),
+                Route(stats_report.PATH, self._stats_report),
                 Route("/v1/models", self._models),
                 *(Route(path, EngineRoute(self.state), methods=["POST"]) for path in ENGINE_ROUTES),
             ],
@@ -99,7 +99,7 @@ class Gateway:
         if PROXY_HEADERS & set(request.headers) or not _is_host_own_address(request):
             raise HTTPException(404, "Not Found")
         report = self.state.stats.report(self.state.snapshots.current.services)
-        return Response(feeds.write(report), media_type="application/json")
+        return Response(stats_report.encode(report), media_type="application/json")
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse(models(self.state.snapshots.current))

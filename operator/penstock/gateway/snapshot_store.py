@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
-from penstock.clients.watch import Key, Mirror
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_builder import SnapshotBuilder
@@ -64,9 +64,9 @@ class SnapshotStore:
                 self.publish(builder.build(services, pods, routes))
 
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
-        services = Mirror(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
-        pods = Mirror(kube, PODS, namespace=namespace, selector=selector, changed=changed)
-        routes = Mirror(kube, MODEL_ROUTES, namespace=namespace, changed=changed)
+        services = Informer(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
+        pods = Informer(kube, PODS, namespace=namespace, selector=selector, changed=changed)
+        routes = Informer(kube, MODEL_ROUTES, namespace=namespace, changed=changed)
         async with asyncio.TaskGroup() as group:
             for mirror in (services, pods, routes):
                 group.create_task(mirror.run())

@@ -12,9 +12,9 @@ import psutil
 
 from penstock.clients.clock import monotonic, wall
 from penstock.clients.events import EventRecorder
+from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LEASES, NODES, PODS
-from penstock.clients.watch import Key, Mirror
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
@@ -51,7 +51,7 @@ class NodeAgent:
         self._stopping_pods: set[asyncio.Task[None]] = set()
         self._last_address = 0
         self._last_beat_s = -math.inf
-        self._pods = Mirror(
+        self._pods = Informer(
             kube, PODS, field_selector=f"spec.nodeName={NODE_NAME}", changed=self._pod_changed
         )
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from aiohttp import web
 
-from penstock.clients.watch import Mirror
+from penstock.clients.informer import Informer
 from penstock.local.components import KUBELET_PORT
 from penstock.local.record import Cluster
 
@@ -21,7 +21,7 @@ UNSUPPORTED = ("sinceSeconds", "sinceTime", "timestamps", "limitBytes")
 HasEnded = Callable[[str, str], bool]  # (pod uid, container name) -> whether its last run has ended
 
 
-async def serve_logs(cluster: Cluster, pods: Mirror, has_ended: HasEnded) -> web.AppRunner:
+async def serve_logs(cluster: Cluster, pods: Informer, has_ended: HasEnded) -> web.AppRunner:
     """Start the HTTPS server on the node's address. The caller ends it with `cleanup`."""
     pki = cluster.folder / "pki"
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(pki / "ca.crt"))

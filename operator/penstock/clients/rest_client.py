@@ -1,4 +1,4 @@
-"""The API server's connections, none of which outlives its client."""
+"""REST client for the API server that closes all of its sockets with itself."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,16 @@ from weakref import WeakSet
 import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject
 
-# Of a moment each, for the event loop to see that they are shut.
-MOST_ROUNDS = 100
+# Bound on the waits of 10 ms for the event loop to close the sockets.
+MAX_WAITS = 100
 
 
-class Connections(RESTClientObject):
-    """Knows its sockets. aiohttp forgets a connection whose answer was not read to its end, which TLS
-    keeps half open until the server says goodbye, up to 30 s: the event loop may be gone by then."""
+class TrackingRestClient(RESTClientObject):
+    """REST client that tracks its sockets and shuts them down in `close`.
+
+    aiohttp forgets a connection whose response was not read to its end. TLS keeps it half open until the
+    server closes it, for up to 30 s, and the event loop may have ended by then.
+    """
 
     def __init__(self, configuration: Any) -> None:
         super().__init__(configuration)
@@ -38,7 +41,7 @@ class Connections(RESTClientObject):
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_WAITS):
             if all(each.fileno() < 0 for each in self._sockets):
                 break
             await asyncio.sleep(0.01)

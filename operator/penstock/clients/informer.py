@@ -1,4 +1,4 @@
-"""A store of objects that follows the API server: list, watch, begin again when it breaks."""
+"""Informer: a cache of Kubernetes objects kept current by list and watch."""
 
 import asyncio
 import logging
@@ -13,22 +13,23 @@ from penstock.errors import KubeError, NotFound, Transient
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 10.0
-# A watch that ends sooner than this without an event was not served. As client-go has it.
+# A watch that ends sooner than this without an event counts as failed, as in client-go.
 MIN_WATCH_S = 1.0
 
 Key = tuple[str, str]
 
 
 def key_of(item: Object) -> Key:
-    """(namespace, name)."""
+    """Return (namespace, name) of an object."""
     metadata = item["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
-class Mirror:
-    """The objects of one kind as the API server has them, a moment ago.
+class Informer:
+    """Cache of the objects of one kind, kept current by a watch.
 
-    `changed` is called with the key after each change, on the event loop.
+    namespace: None for all. selector, field_selector: of labels and fields; empty for all. changed: called
+    with the key after each change, on the event loop. synced: set once the objects were listed.
     """
 
     def __init__(
@@ -49,35 +50,36 @@ class Mirror:
             self._query["fieldSelector"] = field_selector
         self._changed = changed
         self._items: dict[Key, Object] = {}
-        # Whether the watches since the last list gave anything.
-        self._is_followed = False
+        # Whether a watch since the last list gave an event.
+        self._has_watched = False
         self.synced = asyncio.Event()
 
     def __iter__(self) -> Iterator[Object]:
         return iter(self._items.values())
 
     def get(self, key: Key) -> Object | None:
+        """Return the cached object; None if there is none."""
         return self._items.get(key)
 
     async def run(self) -> None:
-        """Until cancelled. Errors are retried with growing, jittered pauses."""
+        """List and watch until cancelled. Errors are retried with exponential back-off and jitter."""
         pause_s = FIRST_RETRY_S
         while True:
-            self._is_followed = False
+            self._has_watched = False
             try:
                 version = await self._relist()
                 self.synced.set()
                 await self._watch(version)
             except NotFound as error:
-                if self._is_followed:
+                if self._has_watched:
                     pause_s = FIRST_RETRY_S
                     continue  # the version is too old: list again at once
                 logger.warning("watching %s: %s", self._resource.plural, error)
             except KubeError as error:
                 logger.warning("watching %s: %s", self._resource.plural, error)
-            except Exception:  # a mirror that stopped would be stale for ever
+            except Exception:  # an informer that stopped would be stale forever
                 logger.exception("watching %s", self._resource.plural)
-            if self._is_followed:
+            if self._has_watched:
                 pause_s = FIRST_RETRY_S
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
             pause_s = min(pause_s * 2, LAST_RETRY_S)
@@ -85,7 +87,7 @@ class Mirror:
     async def _relist(self) -> str:
         try:
             items, version = await self._kube.list(self._resource, self._namespace, **self._query)
-        except NotFound as error:  # of a kind that is not installed there is nothing
+        except NotFound as error:  # a kind that is not installed has no objects
             self.synced.set()
             raise Transient(f"the kind is not installed: {error}") from error
         fresh = {key_of(item): item for item in items}
@@ -101,7 +103,7 @@ class Mirror:
             async for kind, item in self._kube.watch(
                 self._resource, self._namespace, version, **self._query
             ):
-                self._is_followed = has_events = True
+                self._has_watched = has_events = True
                 version = _version(item)
                 if kind == "BOOKMARK":
                     continue

@@ -1,4 +1,4 @@
-"""A gateway's feed as text, both ways."""
+"""A gateway's stats report as JSON: its encoding, and its parsing with checks."""
 
 import json
 from typing import Any
@@ -11,8 +11,9 @@ from penstock.core.scaling.signals import Missing
 PATH = "/penstock/feed"
 
 
-def write(feed: Feed) -> bytes:
-    # As `to_plain` would, at a third of its time: gateways answer clients meanwhile.
+def encode(feed: Feed) -> bytes:
+    """Encode a report as JSON."""
+    # The same as the serialiser of core, at a third of its time: gateways answer clients meanwhile.
     return json.dumps(feed, default=_fields, separators=(",", ":")).encode()
 
 
@@ -21,7 +22,7 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def parse(who: str, text: str) -> Feed | Missing:
-    """What is no such feed, or of another version, is Missing."""
+    """Parse a report. who: the pod, for the reason of Missing, which an invalid report or version gives."""
     try:
         feed = from_plain(Feed, json.loads(text))
     except Unreadable as error:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.clients.connections import Connections
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import PODS
+from penstock.clients.rest_client import TrackingRestClient
 from penstock.local.pki import Authority
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
@@ -60,9 +60,9 @@ async def test_an_interrupted_request_is_closed(
 ) -> None:
     begun = asyncio.Semaphore(0)
     made: list[socket.socket] = []
-    create = Connections._socket
+    create = TrackingRestClient._socket
 
-    def noted(self: Connections, address: object) -> socket.socket:
+    def noted(self: TrackingRestClient, address: object) -> socket.socket:
         made.append(create(self, address))
         return made[-1]
 
@@ -70,7 +70,7 @@ async def test_an_interrupted_request_is_closed(
         async for _ in kube.stream("/watched", timeout_s=60):
             begun.release()
 
-    monkeypatch.setattr(Connections, "_socket", noted)
+    monkeypatch.setattr(TrackingRestClient, "_socket", noted)
     async with await connect(kubeconfig) as kube:
         asked = [asyncio.create_task(kube.get(PODS, "a", "b")) for _ in range(CLIENTS)]
         asked += [asyncio.create_task(watch(kube)) for _ in range(CLIENTS)]

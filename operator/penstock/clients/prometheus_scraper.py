@@ -1,4 +1,4 @@
-"""Engines' numbers as a Prometheus server has scraped them, for pods that the operator cannot reach."""
+"""Reads engines' metrics from a Prometheus server, for pods that the operator cannot reach."""
 
 import asyncio
 from collections import defaultdict
@@ -6,29 +6,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.clients.exposition import Samples, labels_text
-from penstock.clients.promql import Caps, Server, Unanswered, ask
-from penstock.clients.scrape import WANTED, believed
+from penstock.clients.promql import QueryError, QueryLimits, Server, ask
+from penstock.clients.scrape import WANTED, reading_of
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing
 
-# A tick waits for it. Of each pod there are some seventy series.
-CAPS = Caps(timeout_s=1.5, max_bytes=16 << 20)
-# In a query, whose text a proxy on the way may bound.
+# The operator's tick waits for the response, which has about seventy series per pod.
+LIMITS = QueryLimits(timeout_s=1.5, max_bytes=16 << 20)
+# Bound on the length of a query, which proxies may limit.
 PODS_PER_QUERY = 50
-# What is older says nothing; a little more tells silence from slowness.
+# Readings older than STALE_S are unused. The extra 10 s tell a slow scrape from none.
 WINDOW_S = STALE_S + 10
 
 Read = Mapping[str, EngineReading | Missing]
 
 
-class Scraped:
-    """now: the clock of the readings. It never raises for what the server does."""
+class PrometheusScraper:
+    """Reads engines' metrics from one Prometheus server. now: the clock of the readings.
+
+    Errors of the server are returned as Missing, with the reason.
+    """
 
     def __init__(self, server: Server, now: Callable[[], float]) -> None:
         self._server = server
         self._now = now
 
     async def read(self, namespace: str, pods: Sequence[str]) -> Read:
-        """Of each pod the newest scrape, of the time when Prometheus made it."""
+        """Return the newest scrape of each pod, with the time at which Prometheus made it."""
         parts = [
             self._part(namespace, pods[first : first + PODS_PER_QUERY])
             for first in range(0, len(pods), PODS_PER_QUERY)
@@ -40,9 +43,9 @@ class Scraped:
 
     async def _part(self, namespace: str, pods: Sequence[str]) -> Read:
         try:
-            answered = await ask(self._server, query(namespace, pods), CAPS)
+            answered = await ask(self._server, query(namespace, pods), LIMITS)
             return readings(pods, answered.result, answered.at_s, self._now())
-        except Unanswered as error:
+        except QueryError as error:
             reason = str(error)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             reason = f"{self._server.host} does not answer as Prometheus does"
@@ -50,7 +53,7 @@ class Scraped:
 
 
 def query(namespace: str, pods: Iterable[str]) -> str:
-    """All that is read of engines, each with its time. Labels: those that a PodMonitor gives."""
+    """Return the PromQL query for all metrics of the pods, by the labels that a PodMonitor sets."""
     names, among = "|".join(WANTED), "|".join(pods).replace(".", "[.]")
     return (
         f'{{__name__=~"{names}",namespace="{namespace}",pod=~"{among}"}}[{WINDOW_S * 1000:.0f}ms]'
@@ -58,9 +61,9 @@ def query(namespace: str, pods: Iterable[str]) -> str:
 
 
 def readings(pods: Iterable[str], result: Any, server_s: float, now_s: float) -> Read:
-    """result: a matrix. server_s: when it was made, on the clock of its timestamps.
+    """Convert a result to readings by pod. server_s: time of the result, on the server's clock.
 
-    Raises ValueError, KeyError, TypeError, AttributeError or IndexError for what is no matrix.
+    Raises ValueError, KeyError, TypeError, AttributeError or IndexError if the result is no matrix.
     """
     series: dict[str, list[Any]] = defaultdict(list)
     for each in result:
@@ -70,7 +73,7 @@ def readings(pods: Iterable[str], result: Any, server_s: float, now_s: float) ->
 
 
 def _reading(pod: str, series: list[Any], server_s: float, now_s: float) -> EngineReading | Missing:
-    """All series of one scrape have its time: what another job scraped, or what is gone, has not."""
+    """Convert the series of a pod. Only series of its newest scrape count, not those of another job."""
     if not series:
         return Missing(pod, f"Prometheus has none of it in the last {WINDOW_S:.0f} s")
     scraped_s = max(each["values"][-1][0] for each in series)
@@ -81,4 +84,4 @@ def _reading(pod: str, series: list[Any], server_s: float, now_s: float) -> Engi
             labels = dict(each["metric"])
             newest[labels.pop("__name__")].append((labels_text(labels), float(value)))
     age_s = max(0.0, server_s - scraped_s)
-    return believed(pod, Samples(newest), now_s - age_s, "Prometheus")
+    return reading_of(pod, Samples(newest), now_s - age_s, "Prometheus")

@@ -1,13 +1,13 @@
-"""The store that follows the API server, through everything that a watch can do."""
+"""The informer: lists, watches, and all the ways in which a watch can end."""
 
 import asyncio
 import contextlib
 
 import pytest
 
-from penstock.clients import watch
+from penstock.clients import informer
+from penstock.clients.informer import Informer
 from penstock.clients.resources import PODS
-from penstock.clients.watch import Mirror
 from penstock.errors import NotFound, Transient
 
 
@@ -16,7 +16,7 @@ def pod(name, version, **more):
 
 
 class Kube:
-    """Answers each list and each watch by the next line of a script, then hangs."""
+    """Answer each list and each watch with the next step of a script, then hang."""
 
     def __init__(self, *script):
         self.script = list(script)
@@ -45,21 +45,21 @@ class Kube:
 
 
 async def follow(monkeypatch, *script):
-    """(names and versions in the store, keys that changed, calls made) after the script."""
-    monkeypatch.setattr(watch, "FIRST_RETRY_S", 0.001)
+    """Run a script. Returns (versions by name in the cache, changed keys, calls)."""
+    monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
     kube, changed = Kube(*script), []
-    mirror = Mirror(kube, PODS, selector="a=b", changed=lambda key: changed.append(key[1]))
-    task = asyncio.create_task(mirror.run())
+    cache = Informer(kube, PODS, selector="a=b", changed=lambda key: changed.append(key[1]))
+    task = asyncio.create_task(cache.run())
     async with asyncio.timeout(5):
         await kube.done.wait()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-    items = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in mirror}
+    items = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in cache}
     return items, changed, kube.calls
 
 
-async def test_events_are_followed_from_where_the_last_one_was(monkeypatch):
+async def test_watch_continues_from_the_last_version(monkeypatch):
     items, changed, calls = await follow(
         monkeypatch,
         ([pod("a", 1)], "5"),
@@ -73,7 +73,7 @@ async def test_events_are_followed_from_where_the_last_one_was(monkeypatch):
     ]  # fmt: skip
 
 
-async def test_a_version_that_is_too_old_means_a_new_list_and_only_differences(monkeypatch):
+async def test_too_old_version_relists_and_reports_only_differences(monkeypatch):
     items, changed, _ = await follow(
         monkeypatch,
         ([pod("a", 1), pod("b", 2), pod("c", 3)], "5"),
@@ -85,7 +85,7 @@ async def test_a_version_that_is_too_old_means_a_new_list_and_only_differences(m
 
 
 @pytest.mark.parametrize("where", ["list", "watch"])
-async def test_an_api_server_that_is_away_leaves_the_store_as_it_is(monkeypatch, where):
+async def test_unreachable_api_server_leaves_the_cache_unchanged(monkeypatch, where):
     away = [Transient("away")] * 3
     if where == "list":
         script = [*away, ([pod("a", 1)], "5")]
@@ -96,19 +96,19 @@ async def test_an_api_server_that_is_away_leaves_the_store_as_it_is(monkeypatch,
     assert changed == ["a"]
 
 
-async def test_a_kind_that_is_not_installed_has_no_objects_until_it_is(monkeypatch):
+async def test_kind_that_is_not_installed_has_no_objects(monkeypatch):
     items, changed, _ = await follow(monkeypatch, NotFound("no such kind"), ([pod("a", 1)], "5"))
     assert items == {"a": "1"}
     assert changed == ["a"]
 
 
 @pytest.mark.parametrize("nothing", [[NotFound("too old")], []], ids=["too old", "ends at once"])
-async def test_watches_that_give_nothing_are_paused_between(monkeypatch, nothing):
-    """Or an API server that answers each of them so gets as many lists as it can take."""
-    monkeypatch.setattr(watch, "FIRST_RETRY_S", 1000.0)
+async def test_watches_without_events_are_followed_by_a_pause(monkeypatch, nothing):
+    """The API server would otherwise get lists without end."""
+    monkeypatch.setattr(informer, "FIRST_RETRY_S", 1000.0)
     ended = [("ADDED", pod("a", 1)), NotFound("too old")]
     kube = Kube(*[([], "5"), ended, ([], "6"), nothing] * 9)
-    task = asyncio.create_task(Mirror(kube, PODS, changed=lambda _: None).run())
+    task = asyncio.create_task(Informer(kube, PODS, changed=lambda _: None).run())
     for _ in range(100):
         await asyncio.sleep(0)
     task.cancel()
