@@ -113,7 +113,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     is_above = False
     for num_drafts in sorted({0, args.drafts}):
-        counted = device.drawing_bytes(
+        counted = device.sampling_bytes(
             max_num_seqs=args.sequences, rows_per_sequence=1 + num_drafts, vocab_size=args.vocab,
             item_bytes=4, device="cpu",
         )  # fmt: skip

@@ -147,7 +147,7 @@ class EngineConfig:
             self.tensor_parallel_size, self.pipeline_parallel_size, self.enable_expert_parallel
         )
 
-    def max_told_tokens(self, vocab_size: int) -> int:
+    def max_reported_logprobs(self, vocab_size: int) -> int:
         """Maximum number of log-probabilities that a request may ask for at each position."""
         return vocab_size if self.max_logprobs < 0 else min(self.max_logprobs, vocab_size)
 

@@ -44,11 +44,11 @@ class DecodeBuffers:
         self._tables = torch.zeros(max_rows, width, dtype=torch.int32, device=device)
 
     def fill(
-        self, sequences: Sequence[ScheduledSequence], size: int, drawn: torch.Tensor | None = None
+        self, sequences: Sequence[ScheduledSequence], size: int, sampled: torch.Tensor | None = None
     ) -> None:
         """Copy the inputs of a step to the buffers; the remaining rows up to `size` become padding.
 
-        sequences: with one token each, at most `size` of them. drawn: int64 [rows], sampled tokens that
+        sequences: with one token each, at most `size` of them. sampled: int64 [rows], sampled tokens that
         replace placeholders among the tokens.
         """
         numbers = np.zeros((3, size), dtype=np.int64)
@@ -65,8 +65,8 @@ class DecodeBuffers:
         self._numbers[: 3 * size].copy_(send(torch.from_numpy(numbers).view(-1), device))
         self._lengths[:size].copy_(send(torch.from_numpy(lengths), device))
         self._tables[: len(tables), : tables.shape[1]].copy_(send(torch.from_numpy(tables), device))
-        if drawn is not None:
-            fill_pending(self._numbers[:size], drawn)
+        if sampled is not None:
+            fill_pending(self._numbers[:size], sampled)
 
     def compute(self, forward: Forward, size: int) -> torch.Tensor:
         """Run the forward pass of the buffered step."""
@@ -90,17 +90,17 @@ class DecodeGraphs:
         self._recorded: dict[int, Compute] = {}
 
     def run(
-        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
+        self, sequences: Sequence[ScheduledSequence], sampled: torch.Tensor | None = None
     ) -> torch.Tensor | None:
         """Compute a decode step. Returns hidden states [sequences, hidden_size], valid until the next.
 
-        Returns None for a step with chunks or adapters, or with more than max_rows sequences. drawn:
+        Returns None for a step with chunks or adapters, or with more than max_rows sequences. sampled:
         sampled tokens that replace placeholders.
         """
         size = padded_size(len(sequences))
         if size is None or size > self._max_rows or not all(map(_is_plain, sequences)):
             return None
-        self._buffers.fill(sequences, size, drawn)
+        self._buffers.fill(sequences, size, sampled)
         if size not in self._recorded:
             self._recorded[size] = self._record(lambda: self._buffers.compute(self._forward, size))
         return self._recorded[size]()[: len(sequences)]

@@ -25,10 +25,10 @@ KV_SCALE_BYTES = 4
 LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
 # Bytes of one reported log-probability, by device: value and token id in the step's buffer and in the
 # result of top-k. On a CPU also the Python objects that they become.
-TOLD_LOGPROB_BYTES = {"cpu": 24 + 136, "cuda": 24}
+REPORTED_LOGPROB_BYTES = {"cpu": 24 + 136, "cuda": 24}
 
 # Peak memory of the sampler for each logit that is sampled at once, measured by benchmarks/drawing_cost.py.
-BYTES_OF_DRAWN_LOGIT = 44
+SAMPLING_BYTES_PER_LOGIT = 44
 
 # Bytes of keys and values of decoding sequences that a CPU gathers at once, unless a single one has more.
 GATHERED_AT_ONCE_BYTES = 32 * 2**20
@@ -138,7 +138,7 @@ def gathered_bytes(*, max_num_seqs: int, num_visible_tokens: int, token_bytes: i
     return gathered + MASK_NUMBERS * (1 + 4)
 
 
-def drawing_bytes(
+def sampling_bytes(
     *,
     max_num_seqs: int,
     rows_per_sequence: int,
@@ -158,9 +158,11 @@ def drawing_bytes(
     num_rows = max_num_seqs * rows_per_sequence
     at_once = min(num_rows, rows_at_once(vocab_size, device))
     kept_bytes = max_num_seqs * vocab_size
-    told_bytes = (num_rows + max_num_batched_tokens) * max_logprobs * TOLD_LOGPROB_BYTES[device]
-    drawn_bytes = vocab_size * (num_rows * item_bytes + at_once * BYTES_OF_DRAWN_LOGIT)
-    return drawn_bytes + kept_bytes + told_bytes
+    reported_bytes = (
+        (num_rows + max_num_batched_tokens) * max_logprobs * REPORTED_LOGPROB_BYTES[device]
+    )
+    logit_bytes = vocab_size * (num_rows * item_bytes + at_once * SAMPLING_BYTES_PER_LOGIT)
+    return logit_bytes + kept_bytes + reported_bytes
 
 
 def rows_at_once(vocab_size: int, device: str) -> int:

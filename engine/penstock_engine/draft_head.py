@@ -58,16 +58,16 @@ class DraftHead:
 
     def read(
         self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor,
-        drawn: torch.Tensor | None, rows: Rows,
+        sampled: torch.Tensor | None, rows: Rows,
     ) -> None:  # fmt: skip
         """Read a step that is computed and sampled into the head's KV cache.
 
-        sequences, hidden: input and output of the target's forward pass. drawn: the sampled tokens,
+        sequences, hidden: input and output of the target's forward pass. sampled: the sampled tokens,
         int64 [rows]; rows: their places in it.
         """
         behind = [_shifted(sequence, rows) for sequence in sequences]
         received = self._target.normed(hidden)
-        self._read = self.model.forward(behind, drawn, received)
+        self._read = self.model.forward(behind, sampled, received)
         self._row_of = {}
         first = 0
         for sequence in sequences:
@@ -75,24 +75,24 @@ class DraftHead:
                 self._row_of[sequence.request_id, sequence.start + offset] = first + offset
             first += sequence.num_tokens
 
-    def guess(
-        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None
+    def propose(
+        self, sequences: Sequence[ScheduledSequence], sampled: torch.Tensor | None
     ) -> list[ScheduledSequence]:
         """Propose drafts for the sequences whose last step was the one read last.
 
         Returns all sequences, with up to num_runner_drafts drafts added.
         """
-        asked = [
+        requesting = [
             s
             for s in sequences
             if s.num_runner_drafts and (s.request_id, s.start - 1) in self._row_of
         ]
-        if self._read is None or not asked:
+        if self._read is None or not requesting:
             return [sequence.with_drafts(()) for sequence in sequences]
-        places = [self._row_of[s.request_id, s.start - 1] for s in asked]
+        places = [self._row_of[s.request_id, s.start - 1] for s in requesting]
         states = self._read[self._index(places)]
         made: list[tuple[list[ScheduledSequence], torch.Tensor]] = []
-        growing = asked
+        growing = requesting
         while True:
             tokens = self.model.logits(states).argmax(-1)
             made.append((growing, tokens))
@@ -117,8 +117,8 @@ def _shifted(sequence: ScheduledSequence, rows: Rows) -> ScheduledSequence:
     end_known = sequence.end - num_rows
     known = sequence.history[sequence.start + 1 : end_known + 1]
     first = rows[sequence.request_id, sequence.end] if num_rows else 0
-    drawn = (pending_token_id(first + row) for row in range(num_rows))
-    return sequence._replace(token_ids=(*known, *drawn), num_drafts=0, num_runner_drafts=0)
+    sampled = (pending_token_id(first + row) for row in range(num_rows))
+    return sequence._replace(token_ids=(*known, *sampled), num_drafts=0, num_runner_drafts=0)
 
 
 def _next(sequence: ScheduledSequence, row: int) -> ScheduledSequence:

@@ -20,28 +20,29 @@ class DraftModel:
     def __init__(self, model: PagedModel) -> None:
         self.model = model
 
-    def guess(
-        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None
+    def propose(
+        self, sequences: Sequence[ScheduledSequence], sampled: torch.Tensor | None
     ) -> list[ScheduledSequence]:
         """Compute a step, and propose drafts greedily for sequences that may have some.
 
-        sequences: in row order. drawn: sampled tokens that replace placeholders among their tokens.
+        sequences: in row order. sampled: sampled tokens that replace placeholders among their tokens.
         Returns all sequences, with up to num_runner_drafts drafts added.
         """
-        hidden = self.model.forward(sequences, drawn)
+        hidden = self.model.forward(sequences, sampled)
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
-        asked = [
+        requesting = [
             (sequence, int(end) - 1)
             for sequence, end in zip(sequences, ends, strict=True)
             if sequence.num_runner_drafts
         ]
-        if not asked:
+        if not requesting:
             return list(sequences)
-        tokens = self._best(hidden[[row for _, row in asked]])
+        tokens = self._best(hidden[[row for _, row in requesting]])
         drafts: dict[str, list[int]] = {
-            sequence.request_id: [token] for (sequence, _), token in zip(asked, tokens, strict=True)
+            sequence.request_id: [token]
+            for (sequence, _), token in zip(requesting, tokens, strict=True)
         }
-        growing = [sequence for sequence, _ in asked]
+        growing = [sequence for sequence, _ in requesting]
         while growing:
             # The last draft is computed, too: if it is accepted, its keys and values are needed.
             growing = sorted((_next(s, drafts[s.request_id]) for s in growing), key=row_order)
@@ -55,9 +56,9 @@ class DraftModel:
 
     def read(
         self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor,
-        drawn: torch.Tensor | None, rows: Mapping[tuple[str, int], int],
+        sampled: torch.Tensor | None, rows: Mapping[tuple[str, int], int],
     ) -> None:  # fmt: skip
-        """Do nothing: unlike a draft head, the model has computed the step's tokens in `guess`."""
+        """Do nothing: unlike a draft head, the model has computed the step's tokens in `propose`."""
 
     def _best(self, hidden: torch.Tensor) -> list[int]:
         tokens: list[int] = self.model.logits(hidden).argmax(-1).tolist()

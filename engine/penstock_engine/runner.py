@@ -120,11 +120,11 @@ class Runner:
 
     def _launch(self, step: Step) -> Pending:
         self._copy_blocks(step.block_copies)
-        drawn, sequences = self._fill_in(step.sequences)
+        sampled, sequences = self._fill_in(step.sequences)
         sequences.sort(key=row_order)
         if self._draft is not None:
-            sequences = sorted(self._draft.guess(sequences, drawn), key=row_order)
-        hidden = self._model.forward(sequences, drawn)
+            sequences = sorted(self._draft.propose(sequences, sampled), key=row_order)
+        hidden = self._model.forward(sequences, sampled)
         self._unread = sequences, hidden
         self._last = self._pending(sequences, hidden)
         return self._last

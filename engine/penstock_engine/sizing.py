@@ -246,13 +246,13 @@ def _free_bytes(
         hidden_size=model.hidden_size,
         intermediate_size=model.widest_intermediate_size,
     )
-    drawing_bytes = device.drawing_bytes(
+    sampling_bytes = device.sampling_bytes(
         max_num_seqs=config.max_num_seqs,
         rows_per_sequence=1 + config.num_drafts,
         vocab_size=model.vocab_size,
         item_bytes=item_bytes,
         device=device_name,
-        max_logprobs=config.max_told_tokens(model.vocab_size),
+        max_logprobs=config.max_reported_logprobs(model.vocab_size),
         max_num_batched_tokens=config.max_num_batched_tokens,
     )
     num_ranks = config.layout.num_ranks
@@ -265,7 +265,7 @@ def _free_bytes(
             num_visible_tokens=min(max_model_len, model.window_tokens or max_model_len),
             token_bytes=_gathered_token_bytes(model, item_bytes),
         )
-    base_bytes += drawing_bytes
+    base_bytes += sampling_bytes
     free_bytes = device.kv_memory_bytes(
         device_name,
         memory_limit_bytes=memory_limit_bytes,

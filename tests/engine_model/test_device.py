@@ -11,13 +11,13 @@ from penstock_engine.device import (
     choose_device,
     choose_dtype,
     cpu_flags,
-    drawing_bytes,
     gathered_bytes,
     kv_memory_bytes,
     memory_limit_bytes,
     num_kv_blocks,
     num_threads,
     resident_bytes,
+    sampling_bytes,
 )
 
 MIB = 2**20
@@ -156,9 +156,9 @@ def test_activations_grow_with_the_batch() -> None:
 
 def test_drawing_grows_with_vocabulary_and_drafts() -> None:
     sizes = {"max_num_seqs": 64, "item_bytes": 4, "device": "cpu"}
-    small = drawing_bytes(vocab_size=8192, rows_per_sequence=1, **sizes)
-    large = drawing_bytes(vocab_size=150_000, rows_per_sequence=1, **sizes)
-    drafted = drawing_bytes(vocab_size=150_000, rows_per_sequence=5, **sizes)
+    small = sampling_bytes(vocab_size=8192, rows_per_sequence=1, **sizes)
+    large = sampling_bytes(vocab_size=150_000, rows_per_sequence=1, **sizes)
+    drafted = sampling_bytes(vocab_size=150_000, rows_per_sequence=5, **sizes)
     assert large > small + 64 * 140_000 * 4
     assert drafted == large + 4 * 64 * 150_000 * 4
 
@@ -166,8 +166,8 @@ def test_drawing_grows_with_vocabulary_and_drafts() -> None:
 @pytest.mark.parametrize(("device", "num_bytes"), [("cpu", 160), ("cuda", 24)])
 def test_log_probabilities_that_are_told_are_counted(device: str, num_bytes: int) -> None:
     sizes = {"max_num_seqs": 64, "rows_per_sequence": 2, "vocab_size": 8192, "item_bytes": 4}
-    none = drawing_bytes(**sizes, device=device)
-    told = drawing_bytes(**sizes, device=device, max_logprobs=8192, max_num_batched_tokens=512)
+    none = sampling_bytes(**sizes, device=device)
+    told = sampling_bytes(**sizes, device=device, max_logprobs=8192, max_num_batched_tokens=512)
     assert told - none == (128 + 512) * 8192 * num_bytes
 
 
@@ -189,7 +189,7 @@ print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
 
 def test_drawing_takes_no_more_than_is_counted() -> None:
     """The estimate holds with all sampling parameters, 20 log-probabilities and 4 drafts."""
-    counted = drawing_bytes(
+    counted = sampling_bytes(
         max_num_seqs=12, rows_per_sequence=5, vocab_size=152_000, item_bytes=4, device="cpu"
     )
     assert counted / 3 < measured_bytes(DRAW) < counted
@@ -203,7 +203,7 @@ print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
 
 
 def test_telling_of_the_whole_vocabulary_takes_no_more_than_is_counted() -> None:
-    counted = drawing_bytes(
+    counted = sampling_bytes(
         max_num_seqs=12, rows_per_sequence=1, vocab_size=152_000, item_bytes=4, device="cpu",
         max_logprobs=152_000,
     )  # fmt: skip

@@ -105,7 +105,7 @@ def preprocess(
             sampling = sampling_params(
                 request, state.tokenizer,
                 max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
-                max_logprobs=state.config.max_told_tokens(vocab_size),
+                max_logprobs=state.config.max_reported_logprobs(vocab_size),
             )  # fmt: skip
             adapter = state.adapters.label(request.model)
             record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter, tpot_s)
