@@ -30,34 +30,37 @@ class HeaderMatch(Model):
 
 
 class RouteMatch(Model):
-    """What a request must have. Empty matches every request."""
+    """Match on headers and users. An empty one matches every request."""
 
     headers: list[HeaderMatch] = Field(
         default=[],
-        description="Headers that must all be there with these values, such as a tenant's.",
+        description="Headers that a request must have, all with these values, such as a tenant's.",
         max_length=8,
     )
     users: list[Annotated[str, Field(max_length=256)]] = Field(
         default=[],
-        description="The `user` of the request is one of these.",
+        description="The request's `user` must be one of these.",
         max_length=64,
         json_schema_extra={"items": {"type": "string", "description": "A user.", "maxLength": 256}},
     )
 
 
 class Backend(Model):
-    """A service and its share."""
+    """Service and its traffic share."""
 
     service: Annotated[str, _SERVICE] = Field(
         description="An InferenceService of the same namespace.", min_length=1, max_length=40
     )
     weight: int = Field(
-        default=100, description="Its share, among the weights of the rule.", ge=0, le=10_000
+        default=100,
+        description="Share of the requests, relative to the rule's other weights.",
+        ge=0,
+        le=10_000,
     )
 
 
 class Shadow(Model):
-    """A copy of the traffic, whose answers are dropped."""
+    """Mirroring of requests, whose responses are dropped."""
 
     service: Annotated[str, _SERVICE] = Field(
         description="An InferenceService of the same namespace.", min_length=1, max_length=40
@@ -72,12 +75,12 @@ class Shadow(Model):
         max_length=63,
     )
     percent: int = Field(
-        default=100, description="So many of a hundred requests are copied.", ge=1, le=100
+        default=100, description="Percentage of requests that is copied.", ge=1, le=100
     )
 
 
 class RouteRule(Model):
-    """Which services answer the requests that match."""
+    """Rule: services that answer the requests that match."""
 
     RULES = (
         Rule(
@@ -93,7 +96,7 @@ class RouteRule(Model):
     )
 
     match: RouteMatch = Field(
-        default=RouteMatch(), description="What a request must have. Empty matches every request."
+        default=RouteMatch(), description="Requests that the rule applies to. Empty: every request."
     )
     backends: list[Backend] = Field(
         description="The services that answer, by weight.", min_length=1, max_length=8
@@ -117,7 +120,7 @@ class RouteRule(Model):
 
 
 class ModelRouteSpec(Model):
-    """What is wanted."""
+    """Desired state of the route."""
 
     model_name: Annotated[
         str,

@@ -8,13 +8,14 @@ from penstock.api.rules import Model, Obeys, Rule, positive_duration
 
 
 class Objectives(Model):
-    """How soon answers must come. With it the number of engines is sized for these times."""
+    """Latency objectives. With them the number of replicas is sized to meet these times."""
 
     ttft: Annotated[str, positive_duration("spec.objectives.ttft", "2s or 500ms")] = Field(
-        description="How long a request may take to its first token, such as 2s.", max_length=20
+        description="Time to the first token (TTFT) that requests must meet, such as 2s.",
+        max_length=20,
     )
     tpot: Annotated[str, positive_duration("spec.objectives.tpot", "100ms")] = Field(
-        description="How long each further token may take on average, such as 100ms.",
+        description="Mean time per further token (TPOT) that requests must meet, such as 100ms.",
         max_length=20,
     )
     attainment: Annotated[
@@ -28,7 +29,7 @@ class Objectives(Model):
         ),
     ] = Field(
         default=0.99,
-        description="The share of requests that must meet both times. More asks for more replicas.",
+        description="Fraction of requests that must meet both times. A higher one needs more replicas.",
         ge=0.5,
         le=0.9999,
     )

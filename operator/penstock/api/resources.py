@@ -1,4 +1,4 @@
-"""spec.resources, and those of a variant: what an engine pod asks for."""
+"""spec.resources, and those of a variant: the resources of an engine pod."""
 
 from typing import Annotated
 
@@ -35,7 +35,7 @@ class Accelerator(Model):
 
 
 class Resources(Model):
-    """What each engine pod asks for, as request and limit."""
+    """Resources of each engine pod, as request and limit."""
 
     cpu: Annotated[
         str,

@@ -37,8 +37,8 @@ def _at_least(field: str, least: float) -> Obeys:
 
 
 class Shadow(Model):
-    """What a new revision is shown before it gets traffic. It is rejected for faults alone: crashes,
-    outputs that are not numbers, errors and empty answers that its control does not give."""
+    """Shadow traffic for a new revision before it gets traffic. The revision is rejected for faults alone:
+    crashes, outputs that are not numbers, errors and empty responses that its control does not have."""
 
     share: Annotated[float, _at_least("shadow.share", 0.001)] = Field(
         default=_SHADOW.share,
@@ -56,7 +56,7 @@ class Shadow(Model):
 
 
 class Canary(Model):
-    """What a canary has to show. Tests are of a kind that may be looked at any time."""
+    """Statistical tests of a canary. They are anytime-valid: a verdict may be reached at any time."""
 
     alpha: Annotated[float, _at_least("alpha", 0.0001)] = Field(
         default=_CANARY.alpha,

@@ -8,20 +8,22 @@ from penstock.api.rules import Model
 
 
 class Condition(Model):
-    """One aspect of the service's state."""
+    """Condition of the service, as in other Kubernetes objects."""
 
-    type: str = Field(description="The aspect, such as Ready.")
+    type: str = Field(description="The condition, such as Ready.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: str = Field(description="Why, in one word for machines.")
-    message: str = Field(description="Why, in a sentence.")
+    reason: str = Field(description="Reason for the status, as one word for programs.")
+    message: str = Field(description="Reason for the status, as a sentence.")
     last_transition_time: str = Field(
         description="When the status last changed.", json_schema_extra={"format": "date-time"}
     )
-    observed_generation: int = Field(description="The generation that this was said of.")
+    observed_generation: int = Field(
+        description="Generation of the spec that the condition is about."
+    )
 
 
 class TrafficTarget(Model):
-    """The share of one revision."""
+    """Traffic share of a revision, or of the control pods of a canary."""
 
     revision: str = Field(description="The revision.")
     cohort: str = Field(
@@ -30,125 +32,133 @@ class TrafficTarget(Model):
             "`control` for the pods of the stable revision that a canary is compared with, else empty."
         ),
     )
-    weight: int = Field(description="Its share in percent.", ge=0, le=100)
+    weight: int = Field(description="Traffic share in percent.", ge=0, le=100)
 
 
 class TrailEntry(Model):
-    """One step of a scaling decision."""
+    """Step of a scaling decision."""
 
     step: str = Field(description="The step.")
     replicas: int = Field(description="The number of replicas after this step.")
-    note: str = Field(description="The numbers it used.")
+    note: str = Field(description="The numbers that the step used.")
 
 
 class VariantReplicas(Model):
-    """What was decided of one variant."""
+    """Decided number of replicas of a variant."""
 
     name: str = Field(description="The variant.")
-    replicas: int = Field(description="The number of its replicas that was decided.")
+    replicas: int = Field(description="Decided number of replicas.")
 
 
 class VariantStatus(Model):
-    """What there is of one variant."""
+    """Engine pods of a variant."""
 
     name: str = Field(description="The variant.")
-    replicas: int = Field(description="Its engine pods of the revisions with traffic.")
+    replicas: int = Field(description="Engine pods of the revisions with traffic.")
     ready_replicas: int = Field(description="Those of them that are ready.")
 
 
 class ScalingStatus(Model):
     """The last scaling decision that changed something."""
 
-    desired: int = Field(description="The number of replicas that was decided.")
-    reason: str = Field(description="Why, in a sentence with its numbers.")
+    desired: int = Field(description="Decided number of replicas.")
+    reason: str = Field(description="Reason for the decision, as a sentence with its numbers.")
     at: str = Field(description="When it was decided.", json_schema_extra={"format": "date-time"})
     trail: list[TrailEntry] = Field(default=[], description="Every step that shaped the number.")
     variants: list[VariantReplicas] = Field(
-        default=[], description="The number of each variant, where the spec has some."
+        default=[], description="Replicas of each variant, if the spec has variants."
     )
 
 
 class RejectedRevision(Model):
-    """A revision that is not tried again until the spec asks for another."""
+    """Revision that is not rolled out again until the spec changes."""
 
     revision: str = Field(description="The revision.")
-    reason: str = Field(description="Why, with the numbers it was decided on.")
+    reason: str = Field(description="Reason for the rejection, with its numbers.")
     at: str = Field(description="When it was rejected.", json_schema_extra={"format": "date-time"})
 
 
 class Evidence(Model):
-    """What one test holds for or against a canary. Fractions: 0.2 is 20 %."""
+    """Result of a statistical test of a canary. Fractions: 0.2 is 20 %."""
 
-    metric: str = Field(description="What is compared.")
+    metric: str = Field(description="The metric that is compared.")
     effect: float = Field(
         description=(
             "How much larger it is on the canary: of times and lengths relative to the control, of "
             "shares of requests the difference."
         )
     )
-    low: float | None = Field(default=None, description="The effect is at least this, where known.")
-    high: float | None = Field(default=None, description="The effect is at most this, where known.")
-    canary_samples: int = Field(description="Requests on the canary that this rests on.")
-    control_samples: int = Field(description="Requests on its control that this rests on.")
-    e_value: float = Field(description="The odds against the canary: it is worse by so much to 1.")
-    is_within: bool = Field(description="Whether it is shown to stay within its tolerance.")
+    low: float | None = Field(
+        default=None, description="Lower confidence bound of the effect, if known."
+    )
+    high: float | None = Field(
+        default=None, description="Upper confidence bound of the effect, if known."
+    )
+    canary_samples: int = Field(description="Number of requests on the canary.")
+    control_samples: int = Field(description="Number of requests on the control.")
+    e_value: float = Field(description="e-value of the test: odds, to 1, that the canary is worse.")
+    is_within: bool = Field(description="Whether the effect is shown to be within its tolerance.")
 
 
 class Gate(Model):
-    """What a canary has to pass besides its tests."""
+    """Gate that a canary must pass besides its tests."""
 
     name: str = Field(description="The metric, or the Job.")
-    kind: Literal["Metric", "Evaluation"] = Field(description="What it is.")
+    kind: Literal["Metric", "Evaluation"] = Field(description="Kind of the gate.")
     state: Literal["Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"] = Field(
         description=(
             "Waiting, Failing, NoData and Unreadable hold a promotion back; Failed rolls back."
         )
     )
-    message: str = Field(description="What was measured, or reported.")
+    message: str = Field(description="The measured value, or the report.")
 
 
 class RolloutStatus(Model):
-    """How one revision takes over from another. The next operator goes on from here."""
+    """State of a rollout. A restarted operator continues from it."""
 
     strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
-        description="The strategy of the rollout that is under way, or was the last."
+        description="Strategy of the current or last rollout."
     )
-    phase: str = Field(description="Where it stands; see docs/reference/rollout-phases.md.")
+    phase: str = Field(description="Phase of the rollout; see docs/reference/rollout-phases.md.")
     since: str = Field(
         description="When this phase began.", json_schema_extra={"format": "date-time"}
     )
     reason: str = Field(description="Why this phase began, in a sentence.")
     revision: str | None = Field(default=None, description="The revision that is rolled out.")
     replicas: int = Field(
-        description="The replicas of the service when it began, for where no scaler sets them."
+        description="Replicas of the service at the start, used if no scaler sets them."
     )
-    weight: int = Field(default=0, description="The share that a canary has earned, in percent.")
+    weight: int = Field(
+        default=0, description="Traffic weight that the canary has reached, in percent."
+    )
     command: str = Field(default="", description="The last command that was read.")
     rejected: RejectedRevision | None = Field(
-        default=None, description="The revision that is not tried again until the spec changes."
+        default=None, description="Revision that is not rolled out again until the spec changes."
     )
-    evidence: list[Evidence] = Field(default=[], description="What the tests of a canary hold.")
+    evidence: list[Evidence] = Field(
+        default=[], description="Results of the canary's statistical tests."
+    )
     gates: list[Gate] = Field(
-        default=[], description="How a canary's own metrics and its evaluation stand."
+        default=[], description="State of the canary's metric gates and of its evaluation."
     )
 
 
 class CopiedSide(Model):
-    """Who gets copies."""
+    """Revision or control pods that get copies of requests."""
 
     revision: str = Field(description="The revision.")
     cohort: str = Field(default="", description="`control` of its control pods; else empty.")
 
 
 class CopiesStatus(Model):
-    """Copies of requests, whose answers are dropped."""
+    """Mirroring of requests, whose responses are dropped."""
 
-    share: float = Field(description="The share of requests that is copied.")
-    sides: list[CopiedSide] = Field(description="Each gets a copy of each of them.")
+    share: float = Field(description="Fraction of requests that is copied.")
+    sides: list[CopiedSide] = Field(description="Each side gets a copy of each of these requests.")
 
 
 class InferenceServiceStatus(Model):
-    """What is there. Written by the operator."""
+    """Observed state of the service, written by the operator."""
 
     observed_generation: int | None = Field(
         default=None, description="The generation of the spec that this status is about."
@@ -166,31 +176,31 @@ class InferenceServiceStatus(Model):
     )
     stable_revision: str | None = Field(default=None, description="The revision that serves.")
     candidate_revision: str | None = Field(
-        default=None, description="The revision that is coming up."
+        default=None, description="The revision that is being rolled out."
     )
     traffic: list[TrafficTarget] = Field(
         default=[],
-        description="The share of each revision, by which gateways split requests.",
+        description="Traffic share of each revision, by which gateways split requests.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["revision", "cohort"],
         },
     )
     copies: CopiesStatus | None = Field(
-        default=None, description="What is shown copies of requests. Gateways obey this as well."
+        default=None, description="Sides to which gateways mirror requests."
     )
     traffic_generation: int = Field(
         default=0,
-        description="Counts the changes of traffic and copies. Gateways say which one they obey.",
+        description="Counts changes of traffic and copies. Gateways report the one that they use.",
     )
     rollout: RolloutStatus | None = Field(
-        default=None, description="How a revision takes over, or took over last."
+        default=None, description="State of the current or last rollout."
     )
     replicas: int = Field(default=0, description="Engine pods of the revisions with traffic.")
     ready_replicas: int = Field(default=0, description="Those of them that are ready.")
     variants: list[VariantStatus] = Field(
         default=[],
-        description="Engine pods of each variant, where there are some.",
+        description="Engine pods of each variant, if there are variants.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     selector: str = Field(default="", description="The label selector of the engine pods.")

@@ -14,7 +14,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Phase(StrEnum):
-    """What a request is waiting for."""
+    """Phase of a request."""
 
     RECEIVING = "receiving"
     WAITING = "waiting"
@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
 
 class CancelCause(StrEnum):
-    """What cancelled a request."""
+    """Cause of a cancellation."""
 
     CLIENT_LEFT = "client_left"
     TIMEOUT = "timeout"

@@ -13,7 +13,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RawHeaders = list[tuple[bytes, bytes]]
 
 CLIENT_LEFT_STATUS = 499
-# How long the last event of a stream waits for a client that does not read.
+# Time limit for sending the last event of a stream to a client that does not read.
 LAST_EVENT_TIMEOUT_S = 5.0
 
 # A missing type is read as JSON, and so is the type that `curl -d` sends by itself.

@@ -12,7 +12,7 @@ from penstock.core.spec.objectives import Objectives
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One InferenceService.
+    """An InferenceService of the snapshot.
 
     created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
     status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
@@ -50,7 +50,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One ModelRoute: a model name whose requests go to services of its namespace by rules."""
+    """A ModelRoute: a model name whose requests go to services of its namespace by rules."""
 
     namespace: str
     name: str

@@ -21,7 +21,7 @@ IDLE_CONNECTION_S = 4.0
 # Bodies above this are sent in pieces. A single write is cheaper for a smaller one, and the copy that the
 # transport makes of its unsent bytes is small.
 PIECES_FROM_BYTES = 64 << 10
-# How long an engine may take to end its response after DONE; then the connection is closed.
+# Time limit for an engine to end its response after DONE; then the connection is closed.
 END_AFTER_DONE_S = 1.0
 
 # Statuses that a response may have: 1xx is not final, and others are not valid HTTP.
@@ -60,7 +60,7 @@ class AttemptFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A request as it is sent to each engine that is tried.
+    """Request in the form sent to each engine that is tried.
 
     path: with the query. is_stream: whether a stream is requested.
     """
