@@ -19,7 +19,7 @@ class ProbeFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answered request. sent_s, token_s: times of sending and of each token, on the monotonic clock."""
+    """An answered request. sent_s, token_s: times of sending and of each token, on the monotonic clock."""
 
     prompt_tokens: int
     sent_s: float

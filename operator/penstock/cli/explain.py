@@ -19,22 +19,23 @@ from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
 from penstock.errors import KubeError
 
-# Markup is off: reasons and notes may hold brackets.
+# Markup is off because reasons and notes may contain brackets.
 console = Console(highlight=False, markup=False)
 
 
 def command(
-    service: Annotated[str, typer.Argument(help="An InferenceService.")],
+    service: Annotated[str, typer.Argument(help="InferenceService.")],
     namespace: Namespace,
     changed: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting to try: maxReplicas=8, ttft=1s.")
+        list[str] | None,
+        typer.Option("--set", help="Setting to try, such as maxReplicas=8 or ttft=1s."),
     ] = None,
     operator_namespace: OperatorNamespace = "penstock-system",
 ) -> None:
     """Print the scaling decision in the status, then the operator's next one and what would change it."""
     try:
         given = dict(_setting(text) for text in changed or [])
-        body, tick = asyncio.run(_look(operator_namespace, namespace, service))
+        body, tick = asyncio.run(_read(operator_namespace, namespace, service))
         if tick is None:
             console.print("spec.replicas sets the number: spec.scaling.mode is External.")
             return
@@ -51,10 +52,10 @@ def command(
         raise typer.Exit(1) from error
 
 
-async def _look(
+async def _read(
     operator_namespace: str, namespace: str, service: str
 ) -> tuple[dict[str, Any], AnyTick | None]:
-    """The service, and the next decision on it; None if the operator makes none (mode External)."""
+    """Read the service and its next decision, which is None in mode External. Raises KubeError."""
     async with await connect(user_agent="penstock-explain") as kube:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
         if body["spec"].get("scaling", {}).get("mode") == "External":
@@ -93,9 +94,8 @@ def _say_changes(tick: AnyTick) -> None:
     found = list(changes(tick))
     if not found:
         console.print(
-            "No load that was tried, and no single setting made half or twice what it is,"
+            "None of the tried loads changes the number, nor does halving or doubling a single setting."
         )
-        console.print("changes the number.")
         return
     console.print("What would change the number:")
     table = Table("with", "replicas", "because")
@@ -105,7 +105,7 @@ def _say_changes(tick: AnyTick) -> None:
 
 
 def _numbers(decision: Decision) -> str:
-    """All replicas, and those of each variant where there are some."""
+    """Format the number of replicas, with the numbers by variant if there are variants."""
     parts = [f"{count} {variant}" for variant, count in decision.by_variant.items() if count]
     return f"{decision.desired} ({' + '.join(parts)})" if parts else str(decision.desired)
 
@@ -117,7 +117,7 @@ def _print_trail(decision: Decision) -> None:
 
 
 def _table(rows: Iterable[tuple[str, int, str]]) -> None:
-    table = Table("step", "replicas", "with these numbers")
+    table = Table("step", "replicas", "inputs")
     for step, replicas, note in rows:
         table.add_row(step, str(replicas), note)
     console.print(table)

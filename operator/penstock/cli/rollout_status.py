@@ -47,7 +47,7 @@ async def follow(
         shown, evidence, gates = current, new_evidence, new_gates
         if not watch:
             return True
-        # It must have ended in two reads: after `undo` a rollout is Rejected for a moment.
+        # Two reads must show the end: after `undo` a rollout is Rejected for a moment.
         has_ended = _has_ended(body)
         if has_ended and had_ended:
             return bool(rollout["phase"] == expected)

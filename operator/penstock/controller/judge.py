@@ -57,7 +57,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class CanaryCase:
-    """One canary to judge, as observed in this tick.
+    """A canary to judge, as observed in this tick.
 
     deployment: uid of the canary's Deployment. revision: the canary's. stable: the revision that it is
     compared with. sides: engines of the canary and of the control. faults: counted on the canary's
@@ -85,7 +85,7 @@ class CanaryCase:
 
 @dataclass(frozen=True, slots=True)
 class _OpenTrial:
-    """A trial in progress.
+    """A canary trial in progress.
 
     is_shadowed: whether the canary gets only copies of requests. last_arms: the gateways' counts at
     the last evaluation, at last_s on the monotonic clock. is_stored: False if a ConfigMap of its name

@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """One service with the engines to scrape.
+    """A service with the engines to scrape.
 
     provisioned: replicas that its Deployments request; by_variant: the same for each variant, if the
     spec has any. pods: engines that serve traffic, each with its host:port; they count for scaling.

@@ -1,4 +1,4 @@
-"""What the demo needs before its story: binaries and two models, fetched or made beside each other."""
+"""Prepares the demo: downloads or builds binaries and two models, concurrently."""
 
 import os
 import shutil
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Folders of the models. chat: None where it could not be fetched."""
+    """Folders of the models. chat: None if it could not be downloaded."""
 
     tiny: Path
     chat: Path | None
 
     def link_into(self, cluster: Cluster) -> Path:
-        """A folder of the cluster that holds both models, as hard links, for the claim `models`."""
+        """Hard-link the models into a folder of the cluster, and return the folder."""
         folder = cluster.folder / "models"
         for model in filter(None, (self.tiny, self.chat)):
             shutil.copytree(model, folder / model.name, copy_function=os.link)
@@ -34,7 +34,7 @@ class Models:
 
 
 def prepare(root: Path, tell: Narrator) -> Models:
-    """Fetch or make everything that is not cached. Raises BuildFailed."""
+    """Download, build or train everything that is not cached. Raises BuildFailed."""
     with ThreadPoolExecutor() as pool:
         binaries = pool.submit(_timed, lambda: ensure_binaries(tell.say))
         chat = pool.submit(_timed, lambda: _ensure_chat_model(tell))
@@ -50,7 +50,7 @@ def prepare(root: Path, tell: Narrator) -> Models:
 
 
 def _ensure_chat_model(tell: Narrator) -> Path | None:
-    """The story goes on without the chat model, so a failure is only told."""
+    """Download the chat model. A failure is only printed, as the demo works without it."""
     try:
         return chat_model.ensure_chat_model(tell.say)
     except chat_model.ModelUnavailable as error:
@@ -59,7 +59,7 @@ def _ensure_chat_model(tell: Narrator) -> Path | None:
 
 
 def _timed(make: Callable[[], T]) -> tuple[T, float]:
-    """What `make` returns, and its duration in seconds."""
+    """Call `make`; returns its result and its duration in seconds."""
     started_s = monotonic()
     made = make()
     return made, monotonic() - started_s

@@ -1,4 +1,4 @@
-"""The demo, chapter by chapter. Everything in it is real; nothing is prepared but the cache."""
+"""The demo, chapter by chapter, on a real cluster. Only binaries and models may come from the cache."""
 
 import asyncio
 import json
@@ -23,17 +23,19 @@ from penstock.local.install import install
 
 SERVICE = "chat"
 CHAT_EXAMPLE, LOAD_EXAMPLE = "quickstart.yaml", "tiny-model.yaml"
-# Each client holds a prompt and an answer of about 300 tokens; an engine of the example has room
-# for 4096: this many fill three.
+# A client's prompt and answer take about 300 tokens of KV cache; an engine of the example has 4096, so
+# 44 clients fill three engines.
 PEAK_CLIENTS, CALM_CLIENTS = 44, 2
 SAMPLE_S = 0.5
 
 
 class StoryFailed(Exception):
-    """Something in the story did not come out as it must."""
+    """A step of the demo had an unexpected result."""
 
 
 class Story:
+    """Runs the chapters of the demo: an answer, scaling under load, an engine failure, and removal."""
+
     def __init__(self, root: Path, console: Console, *, name: str, picture: Path) -> None:
         self._root = root
         self._tell = Narrator(console)
@@ -45,11 +47,11 @@ class Story:
 
     async def run(self) -> None:
         """Run the demo. The cluster and its processes are always ended."""
-        began_s = monotonic()
+        start_s = monotonic()
         if clusters.find(self._name) is not None:
             raise clusters.ClusterError(
-                f"Cluster {self._name!r} is there already, and the demo ends with the cluster that "
-                "it makes: give another --name, or end it: penstock local down"
+                f"Cluster {self._name!r} exists already, and the demo removes its cluster at the end: use "
+                "another --name, or remove it first (penstock local down)"
             )
         self._tell.chapter("Binaries and models, found or made")
         models = prepare(self._root, self._tell)
@@ -68,10 +70,10 @@ class Story:
         finally:
             with self._tell.waiting("ending the cluster"):
                 await asyncio.to_thread(clusters.down, self._name)
-        self._tell.fact("cluster", "ended; no process and no file of it is left")
+        self._tell.fact("cluster", "removed, with all its processes and files")
         self._timeline.plot(self._picture)
         self._tell.fact("picture", str(self._picture))
-        self._tell.say(f"The whole story took {monotonic() - began_s:.0f} s.")
+        self._tell.say(f"The demo took {monotonic() - start_s:.0f} s.")
 
     def _cluster(self) -> clusters.Cluster:
         self._tell.chapter("A real Kubernetes control plane, as processes")
@@ -81,7 +83,7 @@ class Story:
         return cluster
 
     async def _chat(self, stage: Stage, models: Models) -> None:
-        """One answer of a real model, then a rolling update to the tiny one."""
+        """Get an answer of a real model, then roll out the tiny one."""
         self._tell.chapter("One object")
         self._apply(stage, CHAT_EXAMPLE if models.chat else LOAD_EXAMPLE)
         await self._until_rolled_out(stage, previous=None)
@@ -171,7 +173,7 @@ class Story:
         await asyncio.sleep(6)
 
     async def _kill(self, stage: Stage, load: Load) -> None:
-        """SIGKILL one engine under load, and wait until it is back."""
+        """Kill one engine under load with SIGKILL, and wait until it is replaced."""
         view = await stage.view(SERVICE)
         victim = min(pod.name for pod in view.pods if pod.is_ready)
         self._mark("kill")
@@ -211,9 +213,9 @@ class Story:
                 ("answered to the end", str(ends[End.DONE])),
                 ("cut by the kill, ended with an error event", str(ends[End.CUT])),
                 ("refused before their first byte", str(ends[End.REFUSED])),
-                ("broken without a word", str(ends[End.BROKEN])),
+                ("broken without an error event", str(ends[End.BROKEN])),
                 ("first token, median", f"{waits[len(waits) // 2]:.2f} s"),
-                ("first token, 95th of 100", f"{waits[int(len(waits) * 0.95)]:.2f} s"),
+                ("first token, 95th percentile", f"{waits[int(len(waits) * 0.95)]:.2f} s"),
             ],
         )
         if ends[End.REFUSED] or ends[End.BROKEN]:
@@ -231,7 +233,7 @@ class Story:
         self._timeline.marks.append((monotonic() - self._started_s, text))
 
     async def _watch(self, stage: Stage, load: Load) -> None:
-        """Sample the cluster, and tell each decision as it is made."""
+        """Sample the cluster periodically, and print each new scaling decision."""
         while True:
             at_s = monotonic() - self._started_s
             try:
@@ -250,6 +252,6 @@ class Story:
 
 
 def tell(root: Path, *, name: str, picture: Path) -> None:
-    """Run the story in this terminal. Raises what stops it, after cleaning up."""
+    """Run the demo in this terminal. The cluster is removed also after an error, which is raised."""
     width = min(shutil.get_terminal_size((110, 40)).columns, 120)
     asyncio.run(Story(root, Console(width=width), name=name, picture=picture).run())

@@ -15,7 +15,7 @@ Right = tuple[str, str, str]  # API group, resource with its subresource, verb
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One answered request. at: RFC 3339 with microseconds, so that strings sort by time."""
+    """An answered request. at: RFC 3339 with microseconds, so that strings sort by time."""
 
     at: str
     user: str

@@ -1,4 +1,4 @@
-"""The five binaries of a control plane: found, downloaded or built, in that order."""
+"""Finds, downloads or builds the five binaries of a control plane, in that order."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ from penstock.local.versions import BINARIES, ETCD, KUBERNETES
 
 
 def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
-    """The path of each binary. `say` is told each slow step.
+    """Return the path of each binary, by name. Raises BuildFailed.
 
-    Each is looked for among the installed ones (KUBEBUILDER_ASSETS, PATH, system folders), then in
-    the cache. Missing ones are downloaded, or built where that fails. Raises BuildFailed.
+    Installed binaries (KUBEBUILDER_ASSETS, PATH, system folders) are preferred, then cached ones.
+    Missing ones are downloaded, or built if that fails. say: called before each slow step.
     """
     cached = cache_root() / "bin" / f"kubernetes-{KUBERNETES}-etcd-{ETCD}"
     found = find(cached, say)
@@ -50,7 +50,7 @@ def _fill(cached: Path, missing: Sequence[str], say: Callable[[str], None]) -> N
 
 
 def kept(cached: Path, make: Callable[[Path], None]) -> Path:
-    """The folder `cached`, filled by `make` where it is not there: by one process, and whole."""
+    """Return the folder `cached`. If it does not exist, one process creates it atomically with `make`."""
     cached.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(cached.parent / f".{cached.name}.lock"):
         if not cached.is_dir():
@@ -65,6 +65,6 @@ def kept(cached: Path, make: Callable[[Path], None]) -> Path:
 
 
 def find(cached: Path, say: Callable[[str], None]) -> dict[str, Path]:
-    """The binaries that are on this machine. kubectl may be installed while the rest is cached."""
+    """Return the paths of the binaries that are installed or cached. Others are left out."""
     found = {name: find_installed(name, say) or cached / name for name in BINARIES}
     return {name: path for name, path in found.items() if path.is_file()}

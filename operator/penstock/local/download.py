@@ -1,4 +1,4 @@
-"""Official release binaries, with the checksums that are published beside them."""
+"""Downloads official release binaries, and verifies their published checksums."""
 
 import hashlib
 import io
@@ -14,21 +14,21 @@ from penstock.local.versions import ETCD, KUBERNETES
 KUBERNETES_RELEASES = "https://dl.k8s.io/release"
 ETCD_RELEASES = "https://github.com/etcd-io/etcd/releases/download"
 
-# An unreachable site is found out in seconds; the build is the way on.
+# A short connect time-out: without the site, the binaries are built from source.
 TIMEOUT = httpx.Timeout(60, connect=4)
 
 
 class DownloadFailed(Exception):
-    """No release could be had; the text is one line."""
+    """A release could not be downloaded or verified; the text is one line."""
 
 
 def machine() -> str:
-    """The architecture as release file names spell it."""
+    """Return this machine's architecture as release file names spell it."""
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
 def download(destination: Path, names: Sequence[str], say: Callable[[str], None]) -> None:
-    """Fetch the binaries `names` into `destination`, and compare their published checksums.
+    """Download the binaries `names` into `destination`, and verify their published checksums.
 
     Raises DownloadFailed.
     """
@@ -51,9 +51,9 @@ def download(destination: Path, names: Sequence[str], say: Callable[[str], None]
 
 
 def download_archived(folder: str, archive: str, sums: str, binary: Path) -> None:
-    """Write the file of this name out of a .tar.gz in a release's folder. Raises DownloadFailed.
+    """Download a .tar.gz and extract the file named like `binary` to that path. Raises DownloadFailed.
 
-    sums: the file beside it with the checksums.
+    folder: URL of the release. sums: name of its file with the checksums.
     """
     try:
         with httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client:
@@ -75,14 +75,14 @@ def _unreachable(error: httpx.HTTPError) -> DownloadFailed:
 
 
 def verify(content: bytes, published: str, name: str) -> None:
-    """Raises DownloadFailed unless `published` begins with the SHA-256 of `content`."""
+    """Check that `published` begins with the SHA-256 of `content`. Raises DownloadFailed."""
     words = published.split()
     if not words or words[0].lower() != hashlib.sha256(content).hexdigest():
         raise DownloadFailed(f"the checksum of {name} does not match the published one")
 
 
 def member(archive: bytes, suffix: str) -> bytes:
-    """The one regular file in a .tar.gz whose name ends with `suffix`."""
+    """Return the content of the first regular file in a .tar.gz whose name ends with `suffix`."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for entry in tar:
             if entry.isfile() and entry.name.endswith(suffix):

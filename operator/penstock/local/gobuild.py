@@ -1,7 +1,7 @@
-"""Building the control plane from Go modules, where releases cannot be downloaded.
+"""Builds the control plane from Go modules, if releases cannot be downloaded.
 
-About five minutes on two cores, once. Module and build caches live in the work folder, so that
-nothing is left anywhere else and an interrupted build leaves nothing behind.
+The build takes about five minutes on two cores. Module and build caches are in the work folder, which
+is removed at the end, so that an interrupted build leaves nothing behind.
 """
 
 import json
@@ -29,14 +29,14 @@ func main() { etcdmain.Main(os.Args) }
 
 
 class BuildFailed(Exception):
-    """The Go build cannot run, or failed; the text says what to do."""
+    """The Go build failed or could not start; the text says what to do."""
 
 
 def kubernetes_go_mod(upstream: str, version: str = KUBERNETES) -> str:
-    """The go.mod that builds Kubernetes from outside its tree.
+    """Write the go.mod that builds Kubernetes as a dependency.
 
-    Kubernetes' own go.mod points its libraries at `./staging`; from outside they are the modules
-    of the same name, at v0 with the same minor and patch.
+    upstream: text of Kubernetes' own go.mod, which takes its libraries from `./staging`. As a
+    dependency they are modules of the same names, at v0 with the same minor and patch version.
     """
     staging = re.findall(r"^\s*(?:replace\s+)?(k8s\.io/[\w.-]+) => \./staging/", upstream, re.M)
     _, minor_patch = version.split(".", 1)
@@ -51,13 +51,13 @@ def kubernetes_go_mod(upstream: str, version: str = KUBERNETES) -> str:
 
 
 def kubernetes_tools_go() -> str:
-    """Imports that make the commands dependencies of the module."""
+    """Write the Go file whose imports make the commands dependencies of the module."""
     imports = "".join(f'import _ "k8s.io/kubernetes/cmd/{name}"\n' for name in KUBERNETES_BINARIES)
     return f"//go:build tools\n\npackage tools\n\n{imports}"
 
 
 def require_go(what: str) -> None:
-    """Raises BuildFailed where there is no Go toolchain to build `what`."""
+    """Raise BuildFailed if there is no Go toolchain. what: what it would build, for the message."""
     if shutil.which("go") is None:
         raise BuildFailed(
             f"No usable version of {what} is installed, the download failed, and there is no Go "
@@ -83,7 +83,7 @@ def build(work: Path, destination: Path, names: Sequence[str], say: Callable[[st
 def _build_kubernetes(
     go: "Go", source: Path, destination: Path, names: Sequence[str], say: Callable[[str], None]
 ) -> None:
-    """Build several commands at once, so that one is linked while others are compiled."""
+    """Build all commands in one call, so that linking and compiling overlap."""
     say(f"fetching the source of Kubernetes {KUBERNETES}")
     source.mkdir(parents=True)
     module = json.loads(go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"))
@@ -109,14 +109,14 @@ def _build_etcd(go: "Go", source: Path, destination: Path, say: Callable[[str], 
 
 
 class Go:
-    """The `go` command with every cache inside one folder."""
+    """Runs the `go` command with all caches inside one folder."""
 
     def __init__(self, work: Path) -> None:
         self._environment = os.environ | {
             "CGO_ENABLED": "0",
             "GOCACHE": str(work / "gocache"),
-            # Without debug information, which is stripped anyway, and with fewer collections of
-            # garbage, compilers take a fifth less time.
+            # No debug information, which is stripped anyway, and fewer garbage collections save a fifth
+            # of the compile time.
             "GOFLAGS": "-modcacherw -buildvcs=false -gcflags=all=-dwarf=false",
             "GOGC": "400",
             "GOPATH": str(work / "gopath"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.local.versions import OLDEST
 
-# Where packages put binaries, also for a user whose PATH leaves these folders out.
+# Packages install binaries here; a user's PATH may not include these folders.
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin")
 VERSION_TIMEOUT_S = 10.0
 _VERSION = re.compile(r"(?:version|Version:|Kubernetes) v?(\d+)\.(\d+)\S*")

@@ -1,4 +1,4 @@
-"""A Prometheus server for tests and local use: installed, cached, downloaded or built, in that order."""
+"""Finds, downloads or builds a Prometheus server for tests and local use, in that order."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from penstock.local.versions import PROMETHEUS
 
 RELEASES = "https://github.com/prometheus/prometheus/releases/download"
 MODULE = "github.com/prometheus/prometheus"
-# Service discovery by clouds' APIs is most of the compile time, and unused here.
+# Service discovery of clouds takes most of the compile time, and is not needed.
 TAGS = "netgo,remove_all_sd"
 
 
 def ensure_prometheus(say: Callable[[str], None]) -> Path:
-    """The path of a `prometheus` binary. `say` is told each slow step. Raises BuildFailed."""
+    """Return the path of a `prometheus` binary. say: called before each slow step. Raises BuildFailed."""
     if (installed := find_installed("prometheus", say)) is not None:
         return installed
 
