@@ -88,5 +88,5 @@ def test_a_cluster_that_another_process_starts_is_left_alone() -> None:
 
 
 def test_an_invalid_name_is_refused() -> None:
-    with pytest.raises(clusters.ClusterError, match="no cluster name"):
+    with pytest.raises(clusters.ClusterError, match="not a valid cluster name"):
         clusters.up("../escape", say=lambda _: None)

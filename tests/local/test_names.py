@@ -52,7 +52,7 @@ def test_an_invalid_name_is_refused(command: str, name: str, root: Path, tmp_pat
     given = name.replace("{tmp}", str(tmp_path))
     outcome = CliRunner().invoke(build(words[0]), [*words, f"{option}={given}"])
     assert outcome.exit_code == 1
-    assert "no cluster name" in outcome.output
+    assert "not a valid cluster name" in outcome.output
     assert tree(tmp_path) == before
 
 
@@ -60,9 +60,9 @@ def test_an_invalid_name_is_refused(command: str, name: str, root: Path, tmp_pat
 def test_a_name_cannot_be_a_path(name: str, root: Path, tmp_path: Path) -> None:
     before = tree(tmp_path)
     for function in (record.folder_of, record.find, record.get, clusters.down):
-        with pytest.raises(clusters.ClusterError, match="no cluster name"):
+        with pytest.raises(clusters.ClusterError, match="not a valid cluster name"):
             function(name.replace("{tmp}", str(tmp_path)))
-    with pytest.raises(clusters.ClusterError, match="no cluster name"):
+    with pytest.raises(clusters.ClusterError, match="not a valid cluster name"):
         record.create(name, 99, {})
     assert tree(tmp_path) == before
 
@@ -72,7 +72,7 @@ def test_an_empty_name_is_refused(root: Path, tmp_path: Path) -> None:
     command = f'{sys.executable} -m penstock local down --name "$NOT_SET"'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, tree(tmp_path)) == (1, before)
-    assert "no cluster name" in done.stderr
+    assert "not a valid cluster name" in done.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)
