@@ -20,7 +20,7 @@ from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
-# One thread per worker: spinning threads of two workers made training take four times the CPU time.
+# A single thread per worker: spinning threads of two workers made training take four times the CPU time.
 # Must be set before torch and numpy are imported.
 os.environ |= {
     "OMP_NUM_THREADS": "1",

@@ -62,9 +62,9 @@ def life(penstock_cluster: Cluster, models: Path) -> Life:
 async def live(cluster: Cluster, models: Path) -> Life:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
-    # With objectives the operator stores the learned state in a ConfigMap: tests those rights.
+    # Objectives make the operator store the learned state in a ConfigMap: tests those rights.
     service["spec"]["objectives"] = {"ttft": "5s", "tpot": "200ms"}
-    # Without history the old revision's record is deleted: tests that right.
+    # No history: the operator deletes the old revision's record, which tests that right.
     service["spec"]["rollout"] = {
         "revisionHistoryLimit": 0, "strategy": "BlueGreen",
         "blueGreen": {"autoPromote": False, "previousKept": "1s"},
@@ -87,7 +87,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
             _, by_tenant = await stage.rollout("status", NAME, "--by", "tenant")
             patch(stage, {"scaling": {"minReplicas": 2}})
             await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
-            # With one engine the operator deletes the disruption budget: tests that right.
+            # Scaled to one engine, so that the operator deletes the disruption budget: tests that right.
             patch(stage, {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1})
             await stage.until(lambda view: view.ready == 1, NAME, within_s=60, what="one engine")
         finally:

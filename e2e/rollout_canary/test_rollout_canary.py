@@ -15,7 +15,7 @@ from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 NAME = "released"
-# Without pauses the running engines would leave too little CPU for new ones to start.
+# Pauses leave CPU for new engines to start.
 THINK_S = 1.0
 CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
 SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}

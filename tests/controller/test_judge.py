@@ -332,7 +332,7 @@ async def test_a_fault_of_a_copy_aborts_before_the_block_ends(world):
 
 
 async def test_a_canary_that_cannot_be_judged_does_not_stop_the_others(world):
-    """One service lacks fields in its status, Deployment and pod."""
+    """A service without required fields in its status, Deployment and pod is skipped."""
     other = ("default", "other")
     body = world.body() | {"status": {"rollout": {"phase": "Judging"}, "candidateRevision": NEW}}
     body["metadata"] = body["metadata"] | {"name": "other"}

@@ -106,7 +106,7 @@ async def reconciled(kube: Kube, namespace: str) -> bool:
 async def test_the_standby_takes_over(
     cluster: Cluster, kube: Kube, namespace: str, end: signal.Signals
 ) -> None:
-    """With SIGSTOP the leader hangs, and ends when it continues and finds that the Lease is lost."""
+    """A leader that hangs (SIGSTOP) ends when it continues and finds that it has lost the Lease."""
     log = AuditLog(cluster)
     start_at = log.position()
     quota = {"metadata": {"name": "odd"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1e3"}}}

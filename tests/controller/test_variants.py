@@ -14,7 +14,7 @@ from penstock.core.spec.service import ROLE_LABEL, SERVE, VARIANT_LABEL
 
 pytestmark = pytest.mark.cluster
 
-# There is no claim of this name: pods stay unscheduled, and the test writes their status.
+# The claim does not exist: pods stay unscheduled, and the test writes their status.
 SPOT = {
     "name": "spot", "pricePerHour": 1, "nodeSelector": {"pool": "spot"},
     "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
@@ -32,7 +32,7 @@ SPEC = {
 
 
 class Stage:
-    """One service; `until` writes its pods' status, as there are no nodes."""
+    """A service; `until` writes its pods' status, as there are no nodes."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self.kube, self.namespace = kube, namespace

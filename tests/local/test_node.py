@@ -149,13 +149,13 @@ async def test_a_missing_volume_keeps_the_pod_pending_with_an_event(
     volumes = [{"name": "c", "configMap": {"name": "nowhere"}}]
     await kube.create(PODS, namespace, pod("pending", SERVER, volumes=volumes))
 
-    async def told() -> bool:
+    async def has_event() -> bool:
         from penstock.clients.resources import EVENTS
 
         events, _ = await kube.list(EVENTS, namespace)
         return any(e["reason"] == "FailedMount" and "nowhere" in e["message"] for e in events)
 
-    await eventually(told, within_s=20, what="FailedMount")
+    await eventually(has_event, within_s=20, what="FailedMount")
     assert (await kube.get(PODS, namespace, "pending"))["status"]["phase"] == "Pending"
 
 

@@ -145,7 +145,7 @@ async def test_options_of_logs_that_are_not_offered_are_refused(
 
 @pytest.mark.parametrize("policy", ["Never", "Always"])
 async def test_an_unsupported_pod_reports_why(policy: str, kube: Kube, namespace: str) -> None:
-    """With restartPolicy Always the pod waits, as its controller would replace a failed one at once."""
+    """The pod fails, or with restartPolicy Always waits: its controller would replace a failed one."""
     probe = {"readinessProbe": {"grpc": {"port": 80}}}
     body = pod("asks", ["sleep", "900"], main=probe, restartPolicy=policy)
     uid = (await kube.create(PODS, namespace, body))["metadata"]["uid"]

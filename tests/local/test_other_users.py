@@ -104,7 +104,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 async def test_nothing_is_open_to_another_user(own: Cluster, tmp_path: Path) -> None:
-    """Not even a certificate of the user's own authority gives access."""
+    """A certificate of the user's own authority gives no access either."""
     await _run_a_pod(own)
     running = processes.find(own.cluster_id)
     assert len(running) >= len(clusters.COMPONENTS) + 1

@@ -74,7 +74,7 @@ def abort(service: Service, namespace: Namespace, watch: Watch = False) -> None:
 
 @app.command()
 def pause(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Keep a canary's share of the traffic as it is. Faults still cause a rollback."""
+    """Freeze a canary's share of the traffic. Faults still cause a rollback."""
     _run(lambda kube: _send(kube, namespace, service, "pause", watch=watch))
 
 
