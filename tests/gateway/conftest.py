@@ -32,7 +32,7 @@ WHOLE = b'{"choices": [{"text": "all of it"}]}'
 
 @dataclass
 class Request:
-    """What an engine received, and the socket to answer on."""
+    """A request that an engine received, with the socket to answer on."""
 
     path: str
     headers: dict[str, str]
@@ -72,7 +72,7 @@ Behaviour = Callable[[Request], Awaitable[None]]
 
 
 async def answer(request: Request) -> None:
-    """What a sound engine does."""
+    """Answer as a healthy engine does."""
     if not request.is_stream:
         await request.whole(WHOLE)
         return
@@ -85,7 +85,7 @@ async def answer(request: Request) -> None:
 
 @dataclass
 class Engine:
-    """An HTTP server that does to each request what `behaviour` says."""
+    """A fake engine: an HTTP server that handles each request with `behaviour`."""
 
     name: str
     revision: str
@@ -106,7 +106,7 @@ class Engine:
         return Endpoint(f"default/{self.name}", f"127.0.0.1:{self.port}", self.revision)
 
     async def stop(self) -> None:
-        """From now on connections are refused, and those that are open end."""
+        """Close all connections and refuse new ones."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -201,7 +201,7 @@ class Front:
         )
 
     async def idle(self) -> None:
-        """Until nothing is in flight, by every count there is."""
+        """Wait until nothing is in flight by any counter."""
         state = self.gateway.state
         await until(
             lambda: (
@@ -222,7 +222,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class JumpingSelector(selectors.SelectSelector):
-    """Never blocks: what it would have waited for is passed to `jump`."""
+    """A selector that never blocks: it passes the time that it would wait to `jump`."""
 
     jump: Callable[[float], None]
 
@@ -235,7 +235,7 @@ class JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still while there is anything to do, then jumps to the next timer."""
+    """An event loop in virtual time: when nothing is ready, the clock jumps to the next timer."""
 
     def __init__(self) -> None:
         selector = JumpingSelector()
@@ -252,7 +252,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @pytest.fixture
 def run_virtually() -> Callable[[Callable[[], Awaitable[None]]], None]:
-    """Runs a coroutine function to its end on a VirtualLoop."""
+    """Run a coroutine function to its end on a VirtualLoop."""
 
     def run_on_loop(main: Callable[[], Awaitable[None]]) -> None:
         async def awaited() -> None:
@@ -279,7 +279,7 @@ def full_listener() -> tuple[str, list[socket.socket]]:
 
 @pytest.fixture(autouse=True)
 async def no_unseen_errors() -> AsyncIterator[None]:
-    """Fails a test in which a callback raises, or a task whose result nobody takes."""
+    """Fail a test in which a callback raises, or a task fails whose result is not awaited."""
     unseen: list[str] = []
 
     def note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

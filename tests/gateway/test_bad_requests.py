@@ -1,4 +1,4 @@
-"""Requests that are wrong get a clean 4xx, and the gateway goes on."""
+"""Invalid requests get a 4xx, and the gateway keeps serving."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ BODIES = {
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 @pytest.mark.parametrize(("body", "status"), BODIES.values(), ids=BODIES)
-async def test_a_bad_body(start_engine, start_gateway, path, body, status):
+async def test_invalid_body(start_engine, start_gateway, path, body, status):
     engine = await start_engine()
     front = await start_gateway(engine, max_body_bytes=100_000)
 
@@ -57,7 +57,7 @@ async def test_a_bad_body(start_engine, start_gateway, path, body, status):
         ({"content-type": "APPLICATION/JSON; charset=utf-8"}, 200),
     ],
 )
-async def test_headers(start_engine, start_gateway, headers, status):
+async def test_invalid_headers(start_engine, start_gateway, headers, status):
     front = await start_gateway(await start_engine())
 
     async with front.client.post(
@@ -78,7 +78,7 @@ async def test_headers(start_engine, start_gateway, headers, status):
         ("POST", "//v1/completions", 404), ("GET", "/docs", 404), ("GET", "/openapi.json", 404),
     ],
 )  # fmt: skip
-async def test_routes_that_are_not_there(start_gateway, method, path, status):
+async def test_unknown_paths_and_methods(start_gateway, method, path, status):
     front = await start_gateway()
 
     async with front.client.request(method, front.url + path, data=b"{}") as got:
@@ -111,7 +111,7 @@ RAW = {
 
 
 @pytest.mark.parametrize("raw", RAW.values(), ids=RAW)
-async def test_bytes_that_are_not_a_request(start_engine, start_gateway, raw):
+async def test_invalid_http(start_engine, start_gateway, raw):
     engine = await start_engine()
     front = await start_gateway(engine)
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
@@ -133,7 +133,7 @@ async def test_bytes_that_are_not_a_request(start_engine, start_gateway, raw):
     assert (await front.ask(stream=False))[0] == 200
 
 
-async def test_a_declared_length_over_the_cap_is_refused_before_it_is_sent(start_gateway):
+async def test_too_large_content_length_is_refused_before_the_body(start_gateway):
     front = await start_gateway()
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(POST + b"content-length: 99999999999\r\n\r\n")
@@ -145,7 +145,7 @@ async def test_a_declared_length_over_the_cap_is_refused_before_it_is_sent(start
     await writer.wait_closed()
 
 
-async def test_a_body_that_does_not_come_is_a_408(start_gateway):
+async def test_missing_body_is_a_408(start_gateway):
     front = await start_gateway(request_timeout_s=0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(POST + b"content-length: 10\r\n\r\n{")

@@ -1,4 +1,4 @@
-"""Request bodies: what is read of them, and how much memory they may take."""
+"""Request bodies: parsing, and limits on their memory."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def nested(depth: int, model: str) -> bytes:
     return b'{"model": "%s", "x": %s1%s}' % (model.encode(), b'{"a":' * depth, b"}" * depth)
 
 
-async def test_a_body_of_many_lists_is_refused_before_it_is_parsed(start_engine, start_gateway):
+async def test_body_with_too_many_lists_is_refused_before_parsing(start_engine, start_gateway):
     engine = await start_engine()
     front = await start_gateway(engine)
     body = b'{"model": "chat", "x": [' + b"[]," * MAX_CONTAINERS + b"[]]}"
@@ -41,7 +41,7 @@ async def test_a_body_of_many_lists_is_refused_before_it_is_parsed(start_engine,
     assert engine.requests == []
 
 
-async def test_members_that_routing_does_not_need_become_no_objects(start_engine, start_gateway):
+async def test_unused_fields_are_not_parsed_into_objects(start_engine, start_gateway):
     front = await start_gateway(await start_engine(lambda request: request.whole(b"{}")))
     body = b'{"model": "chat", "x": [' + b"[]," * (MAX_CONTAINERS // 2) + b"[]]}"
 
@@ -55,7 +55,7 @@ async def test_members_that_routing_does_not_need_become_no_objects(start_engine
 
 
 @pytest.mark.parametrize("model", ["chat", "default/chat"])
-async def test_nested_as_deep_as_the_parser_goes(start_engine, start_gateway, model):
+async def test_deeply_nested_body(start_engine, start_gateway, model):
     engine = await start_engine()
     front = await start_gateway(engine)
     answers = {depth: (await post(front, nested(depth, model)))[0] for depth in range(150, 230)}
@@ -79,9 +79,7 @@ async def test_a_half_character_in_the_user(start_engine, start_gateway, make_se
     ("stream", "is_stream"),
     [("true", 1), ("1", 1), ('"true"', 1), ("false", 0), ("0", 0), ("null", 0), ('"maybe"', 0)],
 )
-async def test_a_stream_is_asked_for_as_engines_read_it(
-    start_engine, start_gateway, stream, is_stream
-):
+async def test_stream_field_is_read_as_engines_do(start_engine, start_gateway, stream, is_stream):
     engine = await start_engine()
     front = await start_gateway(engine)
 
@@ -109,7 +107,7 @@ async def post_raw(front, body: bytes) -> int:
         return got.status
 
 
-async def test_bodies_of_all_requests_have_one_limit(start_gateway, make_service, until):
+async def test_total_memory_of_bodies_is_limited(start_gateway, make_service, until):
     front = await start_gateway(max_held_body_bytes=2_000_000, synced=False)
     front.show(make_service(), make_service(name="other"))
     padding = "x" * 800_000
@@ -128,7 +126,7 @@ async def test_bodies_of_all_requests_have_one_limit(start_gateway, make_service
     await until(lambda: bodies.held_bytes == 0)
 
 
-async def test_one_service_leaves_memory_to_the_others(
+async def test_memory_of_bodies_per_service_is_limited(
     start_engine, start_gateway, make_service, until
 ):
     engine = await start_engine()
@@ -147,7 +145,7 @@ async def test_one_service_leaves_memory_to_the_others(
     await until(lambda: front.gateway.state.bodies.held_bytes == 0)
 
 
-async def test_a_stream_that_has_begun_holds_no_body(start_engine, start_gateway, until):
+async def test_body_is_freed_with_the_first_byte(start_engine, start_gateway, until):
     go = asyncio.Event()
 
     async def begins(request):
@@ -183,7 +181,9 @@ async def test_a_stream_that_has_begun_holds_no_body(start_engine, start_gateway
     await asyncio.gather(*tasks)
 
 
-async def test_a_copy_counts_until_it_is_answered(start_engine, start_gateway, make_service, until):
+async def test_body_of_a_copy_counts_until_its_response(
+    start_engine, start_gateway, make_service, until
+):
     go = asyncio.Event()
 
     async def late(request):

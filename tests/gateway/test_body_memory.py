@@ -1,4 +1,4 @@
-"""The memory of request bodies, at its bounds."""
+"""Memory limits of request bodies."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.openai import RequestError
 
 
-def test_the_limit_may_be_reached():
+def test_total_limit_can_be_reached_exactly():
     memory = BodyMemory(100)
     memory.add(60)
     assert memory.has_room(40)
@@ -24,7 +24,7 @@ def test_the_limit_may_be_reached():
     assert memory.held_bytes == 30
 
 
-def test_a_service_may_have_half_of_it():
+def test_service_limit_is_half_of_the_total():
     memory = BodyMemory(100)
     memory.add_to_service("a", 20)
     memory.add_to_service("a", 30)
@@ -43,7 +43,7 @@ def test_a_service_may_have_half_of_it():
     memory.add_to_service("a", 50)
 
 
-def test_a_reservation_gives_back_what_it_took():
+def test_reservation_releases_its_bytes():
     memory = BodyMemory(100)
     with BodyReservation(memory) as body:
         body.grow(20)
@@ -64,14 +64,14 @@ def test_a_reservation_gives_back_what_it_took():
     assert memory.held_bytes == 0
 
 
-def test_a_reservation_of_no_service():
+def test_reservation_without_a_service():
     memory = BodyMemory(100)
     with BodyReservation(memory) as body:
         body.grow(30)
     assert memory.held_bytes == 0
 
 
-def test_what_a_service_refused_is_not_its_own():
+def test_refused_bytes_are_not_counted_for_the_service():
     memory = BodyMemory(100)
     memory.add_to_service("a", 50)
     with BodyReservation(memory) as body:

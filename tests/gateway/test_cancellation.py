@@ -1,4 +1,4 @@
-"""Interruptions of a request and their times, on a clock that only timers move."""
+"""Cancellation scopes: time limits, disconnects and shutdown (virtual time)."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ async def never():
 
 
 async def interrupted_after(use, receive=never, total_s=10.0):
-    """(cause, phase, seconds) of the end of a block that does `use(guard)` and then hangs."""
+    """Run `use(cancellation)` and hang. Returns (cause, phase, seconds) of the cancellation."""
     loop, everyone = asyncio.get_running_loop(), set()
     began_s = loop.time()
 
@@ -36,7 +36,7 @@ async def interrupted_after(use, receive=never, total_s=10.0):
 
 
 def uses(*steps):
-    """Waits so many seconds, then allows a phase so many; None: relaxes."""
+    """Each step: wait, then enter a phase with a limit in seconds; None: lift the limit."""
 
     async def use(cancellation):
         for after_s, phase, seconds in steps:
@@ -65,14 +65,14 @@ FIRST, STREAM = Phase.FIRST_BYTE, Phase.STREAMING
         ([(0, FIRST, 3), (2, None, 0), (3, STREAM, 1)], STREAM, 6),
     ],
 )
-def test_when_its_time_is_over(run_virtually, steps, phase, after_s):
+def test_time_limits(run_virtually, steps, phase, after_s):
     async def main():
         assert await interrupted_after(uses(*steps)) == (CancelCause.TIMEOUT, phase, after_s)
 
     run_virtually(main)
 
 
-def test_a_client_that_leaves(run_virtually):
+def test_client_that_disconnects(run_virtually):
     messages = [{"type": "http.request"}, {"type": "http.request"}, {"type": "http.disconnect"}]
 
     async def receive():
@@ -87,7 +87,7 @@ def test_a_client_that_leaves(run_virtually):
     run_virtually(main)
 
 
-def test_the_first_cause_is_the_one(run_virtually):
+def test_first_cause_counts(run_virtually):
     async def use(cancellation):
         cancellation.cancel(CancelCause.SHUTDOWN)
         cancellation.cancel(CancelCause.TIMEOUT)
@@ -98,7 +98,7 @@ def test_the_first_cause_is_the_one(run_virtually):
     run_virtually(main)
 
 
-def test_a_request_that_is_dismissed_is_ended_by_nothing(run_virtually):
+def test_closed_scope_cancels_nothing(run_virtually):
     async def receive():
         await asyncio.sleep(2)
         return {"type": "http.disconnect"}
@@ -118,7 +118,7 @@ def test_a_request_that_is_dismissed_is_ended_by_nothing(run_virtually):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
-def test_other_errors_pass(run_virtually, error):
+def test_other_errors_pass_through(run_virtually, error):
     async def guarded(everyone):
         with CancellationScope(never, 10.0, everyone):
             raise error
@@ -132,7 +132,7 @@ def test_other_errors_pass(run_virtually, error):
     run_virtually(main)
 
 
-def test_an_error_in_a_block_that_was_interrupted_is_not_hidden(run_virtually):
+def test_error_in_a_cancelled_block_is_not_hidden(run_virtually):
     async def guarded():
         with CancellationScope(never, 10.0, set()) as cancellation:
             cancellation.cancel(CancelCause.SHUTDOWN)
@@ -147,7 +147,7 @@ def test_an_error_in_a_block_that_was_interrupted_is_not_hidden(run_virtually):
     run_virtually(main)
 
 
-def test_how_it_reads():
+def test_text_of_the_exception():
     end = RequestCancelled(CancelCause.TIMEOUT, Phase.FIRST_BYTE)
     assert str(end) == "timeout while first_byte"
     assert not end.is_total

@@ -1,4 +1,4 @@
-"""Reading a client's request and replying to it, without sockets."""
+"""Reading a client's request and writing the response, without sockets."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def test_headers_by_name(headers, expected):
     assert checked_headers(headers, limit_bytes=1000) == expected
 
 
-def test_the_limit_of_headers_may_be_reached():
+def test_header_limit_can_be_reached_exactly():
     headers = [(b"x", b"1234"), (b"yz", b"123")]
     assert checked_headers(headers, limit_bytes=10)
     with pytest.raises(RequestError) as refused:
@@ -42,7 +42,7 @@ def test_the_limit_of_headers_may_be_reached():
         ((b"content-encoding", b"gzip"), "the body must not be encoded"),
     ],
 )
-def test_a_body_that_cannot_be_read(header, message):
+def test_unsupported_body_types(header, message):
     with pytest.raises(RequestError) as refused:
         checked_headers([header], limit_bytes=1000)
     assert (refused.value.status, refused.value.message) == (415, message)
@@ -71,7 +71,7 @@ async def read(*messages, declared=b"", limit_bytes=10, memory=None, timeout_s=9
     )
 
 
-async def test_a_body_in_parts():
+async def test_body_in_parts():
     memory = BodyMemory(1000)
     body = BodyReservation(memory)
     parts = part(b"12345", more=True), part(b"678", more=True), part(b"90", more=False)
@@ -79,13 +79,13 @@ async def test_a_body_in_parts():
     assert memory.held_bytes == 10
 
 
-async def test_a_message_without_a_body_is_its_end():
+async def test_message_without_a_body_is_the_end():
     assert await read({"type": "http.request"}) == b""
     assert await read(part(b"1", more=True), {"type": "http.request"}) == b"1"
 
 
 @pytest.mark.parametrize("declared", [b"11", b"99999999999999999999999999"])
-async def test_a_body_that_is_declared_too_large(declared):
+async def test_too_large_content_length_is_a_413(declared):
     with pytest.raises(RequestError) as refused:
         await read(declared=declared)
     assert refused.value.status == 413
@@ -93,7 +93,7 @@ async def test_a_body_that_is_declared_too_large(declared):
 
 
 @pytest.mark.parametrize("declared", [b"10", b"", b"many", b"-5"])
-async def test_a_body_that_grows_too_large(declared):
+async def test_body_that_grows_too_large_is_a_413(declared):
     parts = part(b"123456", more=True), part(b"78901", more=False)
     with pytest.raises(RequestError) as refused:
         await read(*parts, declared=declared)
@@ -101,19 +101,19 @@ async def test_a_body_that_grows_too_large(declared):
     assert await read(part(b"1234567890", more=False), declared=declared) == b"1234567890"
 
 
-async def test_a_body_for_which_there_is_no_memory():
+async def test_body_without_memory_is_a_503():
     memory = BodyReservation(BodyMemory(5))
     with pytest.raises(RequestError) as refused:
         await read(part(b"123456", more=False), memory=memory)
     assert refused.value.status == 503
 
 
-async def test_a_client_that_leaves_before_its_end():
+async def test_disconnect_before_the_end_of_the_body():
     with pytest.raises(ClientDisconnected):
         await read(part(b"1", more=True), {"type": "http.disconnect"})
 
 
-async def test_a_body_that_does_not_end():
+async def test_incomplete_body_is_a_408():
     with pytest.raises(RequestError) as refused:
         await read(part(b"1", more=True), timeout_s=0.02)
     assert refused.value.status == 408
@@ -139,7 +139,7 @@ def make_reply(said):
 REQUEST_ID = (b"x-request-id", b"id-1")
 
 
-async def test_a_reply_in_parts(make_reply, said):
+async def test_response_in_parts(make_reply, said):
     reply = make_reply()
     assert (reply.status, reply.has_begun) == (499, False)
     await reply.start(201, [(b"x", b"y")])
@@ -154,7 +154,7 @@ async def test_a_reply_in_parts(make_reply, said):
 
 
 @pytest.mark.parametrize("closing", [False, True])
-async def test_a_whole_reply(make_reply, said, closing):
+async def test_complete_response(make_reply, said, closing):
     await make_reply(closing=closing).send(200, [(b"x", b"y")], b"abc")
     close = [(b"connection", b"close")] if closing else []
     head, body = said
@@ -164,8 +164,8 @@ async def test_a_whole_reply(make_reply, said, closing):
 
 @pytest.mark.parametrize("is_request_read", [False, True])
 @pytest.mark.parametrize("retry_after_s", [None, 0, 7])
-async def test_a_refusal(make_reply, said, is_request_read, retry_after_s):
-    """The connection goes on only when nothing of the request is left on it."""
+async def test_error_response(make_reply, said, is_request_read, retry_after_s):
+    """The connection is kept only if the whole request was read."""
     reply = make_reply()
     reply.is_request_read = is_request_read
     await reply.send_error(
@@ -182,12 +182,12 @@ async def test_a_refusal(make_reply, said, is_request_read, retry_after_s):
     assert json.loads(body["body"]) == {"error": error}
 
 
-async def test_last_words(make_reply, said):
+async def test_last_event_of_a_stream(make_reply, said):
     await make_reply().finish_stream(b"data: x\n\n")
     assert said == [{"type": "http.response.body", "body": b"data: x\n\n", "more_body": False}]
 
 
-async def test_last_words_that_nobody_takes_are_given_up(monkeypatch):
+async def test_last_event_is_dropped_if_the_client_does_not_read(monkeypatch):
     monkeypatch.setattr("penstock.gateway.client.LAST_EVENT_TIMEOUT_S", 0.02)
 
     async def send(message):

@@ -1,4 +1,4 @@
-"""Limits of a connection: framing, pipelining, and clients that are slow on purpose."""
+"""Limits of a connection: framing, pipelining, time limits and the number of connections."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ SMUGGLED = HEAD + b"x-tenant: mallory\r\ncontent-length: %d\r\n\r\n%s" % (len(BO
 
 
 class Client:
-    """A socket to the gateway, and what came back on it."""
+    """A socket to the gateway, and the bytes received on it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -56,7 +56,7 @@ def sized(body: bytes, *lines: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"TLS/1.0"])
-async def test_an_upgrade_is_not_offered_and_the_body_is_read(
+async def test_upgrade_header_is_ignored_and_the_body_is_read(
     start_engine, start_gateway, connect, protocol
 ):
     engine = await start_engine()
@@ -79,7 +79,7 @@ async def test_an_upgrade_is_not_offered_and_the_body_is_read(
     assert not {"upgrade", "http2-settings", "x-tenant"} & set(engine.requests[0].headers)
 
 
-async def test_a_trailer_is_no_header(start_engine, start_gateway, connect):
+async def test_trailers_are_not_headers(start_engine, start_gateway, connect):
     engine = await start_engine()
     front = await start_gateway(engine)
     client = await connect(front)
@@ -109,7 +109,7 @@ async def test_trailers_end(start_engine, start_gateway, connect):
     assert (await answering)[0] == 431
 
 
-async def test_requests_in_a_row_are_answered_in_order(start_engine, start_gateway, connect):
+async def test_pipelined_requests_are_answered_in_order(start_engine, start_gateway, connect):
     engine = await start_engine(lambda request: request.whole(request.body))
     front = await start_gateway(engine)
     client = await connect(front)
@@ -120,7 +120,7 @@ async def test_requests_in_a_row_are_answered_in_order(start_engine, start_gatew
 
 
 @pytest.mark.parametrize("more", [1, 100_000, 3_000_000])
-async def test_a_client_that_leaves_behind_a_further_request_is_noticed(
+async def test_disconnect_after_a_pipelined_request_is_noticed(
     start_engine, start_gateway, connect, until, more
 ):
     async def hangs(request):
@@ -139,7 +139,7 @@ async def test_a_client_that_leaves_behind_a_further_request_is_noticed(
     assert len(engine.requests) == 1
 
 
-async def test_a_large_further_request_is_not_held(start_engine, start_gateway, connect, until):
+async def test_large_pipelined_request_is_not_buffered(start_engine, start_gateway, connect, until):
     go = asyncio.Event()
 
     async def late(request):
@@ -160,7 +160,7 @@ async def test_a_large_further_request_is_not_held(start_engine, start_gateway, 
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HT", HEAD])
-async def test_a_head_has_its_time(start_gateway, connect, sent):
+async def test_head_has_a_time_limit(start_gateway, connect, sent):
     front = await start_gateway(head_timeout_s=0.1)
     client = await connect(front)
     await client.send(sent)
@@ -168,7 +168,7 @@ async def test_a_head_has_its_time(start_gateway, connect, sent):
     assert answer.startswith(b"HTTP/1.1 408") if sent else answer == b""
 
 
-async def test_a_second_head_has_its_time_too(start_engine, start_gateway, connect):
+async def test_second_head_has_a_time_limit(start_engine, start_gateway, connect):
     front = await start_gateway(await start_engine(), head_timeout_s=0.2)
     client = await connect(front)
     await client.send(sized(BODY))
@@ -178,9 +178,7 @@ async def test_a_second_head_has_its_time_too(start_engine, start_gateway, conne
     assert (await client.rest()).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_connection_too_many_takes_the_place_of_an_idle_one(
-    start_engine, start_gateway, connect
-):
+async def test_connection_over_the_limit_replaces_an_idle_one(start_engine, start_gateway, connect):
     front = await start_gateway(await start_engine(), max_connections=3)
     first, second, third = [await connect(front) for _ in range(3)]
     await second.send(sized(BODY))
@@ -194,7 +192,7 @@ async def test_a_connection_too_many_takes_the_place_of_an_idle_one(
         assert (await kept.answer())[0] == 200
 
 
-async def test_connections_with_requests_keep_their_place(
+async def test_connections_with_requests_are_not_replaced(
     start_engine, start_gateway, connect, until
 ):
     async def hangs(request):
@@ -210,7 +208,7 @@ async def test_connections_with_requests_keep_their_place(
     assert engine.active == 2
 
 
-async def test_a_client_of_http_1_0_gets_no_chunks(start_engine, start_gateway, connect):
+async def test_http_1_0_client_gets_no_chunked_response(start_engine, start_gateway, connect):
     front = await start_gateway(await start_engine())
     client = await connect(front)
     body = b'{"model": "chat", "stream": true}'
@@ -221,7 +219,9 @@ async def test_a_client_of_http_1_0_gets_no_chunks(start_engine, start_gateway, 
     assert text.endswith(b"data: [DONE]\n\n")
 
 
-async def test_an_answer_that_nobody_reads_is_dropped(start_engine, start_gateway, until):
+async def test_response_that_the_client_does_not_read_is_dropped(
+    start_engine, start_gateway, until
+):
     engine = await start_engine(lambda request: request.whole(b'"%s"' % (b"x" * 7_000_000)))
     front = await start_gateway(engine, client_stall_timeout_s=0.3)
     raw = socket.socket()
@@ -244,7 +244,7 @@ async def test_an_answer_that_nobody_reads_is_dropped(start_engine, start_gatewa
         b"content-length: 17\r\ncontent-length: 18",
     ],
 )
-async def test_a_body_of_two_lengths_is_refused(start_engine, start_gateway, connect, lines):
+async def test_ambiguous_body_length_is_refused(start_engine, start_gateway, connect, lines):
     engine = await start_engine()
     front = await start_gateway(engine)
     client = await connect(front)
@@ -256,7 +256,7 @@ async def test_a_body_of_two_lengths_is_refused(start_engine, start_gateway, con
     assert engine.requests == []
 
 
-async def test_a_body_in_tiny_chunks_is_refused(start_engine, start_gateway, connect):
+async def test_body_in_tiny_chunks_is_refused(start_engine, start_gateway, connect):
     engine = await start_engine()
     front = await start_gateway(engine)
     client = await connect(front)
@@ -270,7 +270,9 @@ async def test_a_body_in_tiny_chunks_is_refused(start_engine, start_gateway, con
 
 
 @pytest.mark.parametrize("path", [b"/v1/completions", b"/nothing", b"/healthz"])
-async def test_an_answer_before_the_body_closes(start_gateway, connect, path):
+async def test_response_before_the_end_of_the_body_closes_the_connection(
+    start_gateway, connect, path
+):
     front = await start_gateway()
     client = await connect(front)
     head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n" % path
@@ -279,8 +281,8 @@ async def test_an_answer_before_the_body_closes(start_gateway, connect, path):
     assert answer.count(b"HTTP/1.1 4") == 1
 
 
-async def test_the_answer_before_a_large_body_arrives(start_gateway, connect):
-    """A connection that is reset would lose it."""
+async def test_response_before_a_large_body_is_delivered(start_gateway, connect):
+    """A reset of the connection would lose it."""
     front = await start_gateway(max_body_bytes=1000)
     client = await connect(front)
     body = b"x" * 3_000_000

@@ -1,4 +1,4 @@
-"""A client that leaves ends the engine's work, in every phase."""
+"""A client that disconnects cancels the engine's work, in every phase."""
 
 import asyncio
 from dataclasses import replace
@@ -38,7 +38,9 @@ STREAM = pytest.mark.parametrize("stream", [True, False])
 @WAYS
 @STREAM
 @pytest.mark.parametrize("behaviour", [silent, headers_then_silent, half_a_body])
-async def test_before_the_first_byte(start_engine, start_gateway, path, stream, behaviour):
+async def test_disconnect_before_the_first_byte(
+    start_engine, start_gateway, path, stream, behaviour
+):
     engine = await start_engine(behaviour)
     front = await start_gateway(engine)
     asking = asyncio.create_task(front.ask(path, stream=stream))
@@ -57,7 +59,7 @@ async def test_before_the_first_byte(start_engine, start_gateway, path, stream, 
 
 
 @WAYS
-async def test_while_streaming(start_engine, start_gateway, path):
+async def test_disconnect_while_streaming(start_engine, start_gateway, path):
     engine = await start_engine(endless)
     front = await start_gateway(engine)
     got = await front.post(path).__aenter__()
@@ -72,7 +74,7 @@ async def test_while_streaming(start_engine, start_gateway, path):
 
 
 @WAYS
-async def test_while_it_does_not_read(start_engine, start_gateway, path):
+async def test_disconnect_of_a_client_that_does_not_read(start_engine, start_gateway, path):
     async def flood(request):
         await request.head()
         while True:
@@ -92,7 +94,9 @@ async def test_while_it_does_not_read(start_engine, start_gateway, path):
 
 @WAYS
 @STREAM
-async def test_while_waiting_for_an_engine(start_gateway, make_service, until, path, stream):
+async def test_disconnect_while_waiting_for_an_engine(
+    start_gateway, make_service, until, path, stream
+):
     front = await start_gateway()
     front.show(make_service())
     asking = asyncio.create_task(front.ask(path, stream=stream))
@@ -105,7 +109,7 @@ async def test_while_waiting_for_an_engine(start_gateway, make_service, until, p
 
 
 @STREAM
-async def test_while_waiting_for_a_retry(start_engine, start_gateway, stream):
+async def test_disconnect_while_waiting_for_a_retry(start_engine, start_gateway, stream):
     async def reset(request):
         request.reset()
 
@@ -119,7 +123,9 @@ async def test_while_waiting_for_a_retry(start_engine, start_gateway, stream):
     await front.idle()
 
 
-async def test_while_connecting(start_gateway, start_engine, make_service, until, stuck_address):
+async def test_disconnect_while_connecting(
+    start_gateway, start_engine, make_service, until, stuck_address
+):
     front = await start_gateway(connect_timeout_s=60)
     engine = await start_engine()
     stuck = replace(engine.endpoint(), address=stuck_address)
@@ -132,7 +138,7 @@ async def test_while_connecting(start_gateway, start_engine, make_service, until
     await front.idle()
 
 
-async def test_while_sending_its_request(start_gateway):
+async def test_disconnect_while_sending_the_request(start_gateway):
     front = await start_gateway()
     _, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
@@ -147,8 +153,8 @@ async def test_while_sending_its_request(start_gateway):
     assert await front.metric("penstock_gateway_disconnects_total", phase="receiving") == 1
 
 
-async def test_many_at_random_moments_leave_nothing_behind(start_engine, start_gateway, until):
-    """Counters are zero and engines idle after a storm of clients that leave."""
+async def test_disconnects_at_random_times_leave_nothing_behind(start_engine, start_gateway, until):
+    """Counters are zero and engines idle after many disconnects."""
     engines = [await start_engine(endless) for _ in range(3)]
     front = await start_gateway(*engines)
     asking = [asyncio.create_task(front.ask(stream=n % 2 == 0)) for n in range(150)]

@@ -1,4 +1,4 @@
-"""The end of a gateway: unready, finish, cut what is left, exit 0."""
+"""The drain of a gateway: not ready, finish streams, cut off the rest, exit 0."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ CHUNK = b'data: {"n": 0}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-async def test_running_streams_finish_and_the_process_ends(start_engine, start_gateway):
+async def test_open_streams_finish_before_the_process_ends(start_engine, start_gateway):
     go = asyncio.Event()
 
     async def behave(request):
@@ -40,7 +40,7 @@ async def test_running_streams_finish_and_the_process_ends(start_engine, start_g
         await front.task
 
 
-async def test_what_is_left_after_the_timeout_is_told_so(
+async def test_streams_after_the_drain_timeout_end_with_an_error_event(
     start_engine, start_gateway, make_service, until
 ):
     async def endless(request):

@@ -1,4 +1,4 @@
-"""One engine of five that fails at once is hidden from clients, and used again when it recovers."""
+"""A failing engine of five is ejected, hidden from clients, and used again when it recovers."""
 
 import pytest
 from failing_engines import FAULTS, measure
@@ -8,7 +8,7 @@ from penstock.core.spec.objectives import Objectives
 
 @pytest.mark.parametrize("objectives", [None, Objectives(60.0, 1.0)])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_one_engine_in_five_that_fails_at_once(fault, objectives):
+async def test_one_failing_engine_of_five_is_hidden_from_clients(fault, objectives):
     found = await measure(fault, requests=200, clients=16, seed=1, objectives=objectives)
     assert found.errors <= 0.02 * found.requests
     assert found.errors_after == 0

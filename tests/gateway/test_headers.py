@@ -1,4 +1,4 @@
-"""Headers on their way to engines."""
+"""Headers that are forwarded to engines."""
 
 import asyncio
 from dataclasses import replace
@@ -11,7 +11,7 @@ BODY = b'{"model": "chat"}'
 
 
 async def send(front, *lines: bytes, body: bytes = BODY) -> bytes:
-    """The answer to a request with these header lines."""
+    """Send a request with these header lines. Returns the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
     length = b"content-length: %d\r\n\r\n" % len(body)
@@ -49,14 +49,14 @@ async def raw_engine(start_gateway, make_service):
     await server.wait_closed()
 
 
-async def test_a_repeated_header_reaches_the_engine_as_often_as_it_came(raw_engine):
+async def test_repeated_header_is_forwarded_each_time(raw_engine):
     front, heads = raw_engine
     assert b"200 OK" in await send(front, b"x-tag: one", b"x-tag: two")
     lines = [line for line in heads[0].split(b"\r\n") if line.lower().startswith(b"x-tag")]
     assert [line.partition(b": ")[2] for line in lines] == [b"one", b"two"]
 
 
-async def test_a_value_in_utf_8_keeps_its_bytes(raw_engine):
+async def test_utf_8_value_is_forwarded_unchanged(raw_engine):
     front, heads = raw_engine
     assert b"200 OK" in await send(front, "x-city: São Paulo".encode())
     assert "São Paulo".encode() in heads[0]
@@ -70,13 +70,13 @@ async def test_a_repeated_content_type_is_not_the_last_one(raw_engine):
 
 
 @pytest.mark.parametrize("name", [b"x-penstock-tpot-s", b"X-Penstock-Anything"])
-async def test_internal_headers_of_a_client_go_no_further(raw_engine, name):
+async def test_internal_headers_of_a_client_are_dropped(raw_engine, name):
     front, heads = raw_engine
     assert b"200 OK" in await send(front, name + b": 1")
     assert b"penstock" not in heads[0].lower()
 
 
-async def test_a_request_id_with_a_colon_is_the_engines_too(raw_engine):
+async def test_request_id_with_a_colon_is_forwarded(raw_engine):
     front, heads = raw_engine
     answer = await send(front, b"x-request-id: root:1-5f")
     assert b"x-request-id: root:1-5f" in answer

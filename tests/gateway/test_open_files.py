@@ -1,4 +1,4 @@
-"""Connections of clients fit into the open files that the process may have."""
+"""The number of client connections within the limit of open files."""
 
 import resource
 import subprocess
@@ -49,8 +49,8 @@ INFINITE = resource.RLIM_INFINITY
         (100, 100, 1, [(100, 100)]),
     ],
 )
-def test_the_limit_is_raised_as_far_as_it_has_to_be(monkeypatch, soft, hard, expected, limits):
-    """Limits that are infinite are not to be had on Linux."""
+def test_soft_limit_is_raised_as_far_as_needed(monkeypatch, soft, hard, expected, limits):
+    """Linux does not allow infinite limits."""
     made = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: made.append(wanted))

@@ -1,4 +1,4 @@
-"""Engines that fail requests are left out; a request that breaks engines ejects none of them."""
+"""Outlier ejection: failing engines are ejected, but not for a request that breaks every engine."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ def breaks_on_poison(behaviour):
 
 
 @pytest.mark.parametrize("fault", [error, unavailable, reset, error_event])
-async def test_a_request_that_breaks_every_engine_ejects_none(start_engine, start_gateway, fault):
+async def test_request_that_breaks_every_engine_ejects_none(start_engine, start_gateway, fault):
     engines = [await start_engine(breaks_on_poison(fault)) for _ in range(3)]
     front = await start_gateway(*engines, max_attempts=3, min_retries=100)
     loads, endpoints = front.gateway.state.endpoints, [engine.endpoint() for engine in engines]
@@ -55,7 +55,7 @@ async def test_a_request_that_breaks_every_engine_ejects_none(start_engine, star
 
 
 @pytest.mark.parametrize(("fault", "attempts"), [(error, 2), (error_event, 2), (reset, 4)])
-async def test_a_request_that_breaks_engines_reaches_few_of_them(
+async def test_request_that_breaks_engines_reaches_at_most_two(
     start_engine, start_gateway, fault, attempts
 ):
     engines = [await start_engine(fault) for _ in range(6)]
@@ -64,7 +64,7 @@ async def test_a_request_that_breaks_engines_reaches_few_of_them(
     assert [len(engine.requests) for engine in engines].count(1) == attempts
 
 
-async def test_two_failing_engines_of_five_are_found_beside_each_other(start_engine, start_gateway):
+async def test_two_failing_engines_of_five_are_ejected(start_engine, start_gateway):
     """A retry goes to an engine without failures.
 
     Otherwise the two, idle as they are, would retry each other's requests, and a request that both
@@ -87,7 +87,7 @@ async def test_two_failing_engines_of_five_are_found_beside_each_other(start_eng
     assert sum(len(engine.requests) for engine in bad) <= 40
 
 
-async def test_a_pool_that_fails_as_a_whole_still_serves(start_engine, start_gateway):
+async def test_all_engines_failing_are_still_used(start_engine, start_gateway):
     engines = [await start_engine(error) for _ in range(4)]
     front = await start_gateway(*engines)
     for _ in range(20):
@@ -95,14 +95,14 @@ async def test_a_pool_that_fails_as_a_whole_still_serves(start_engine, start_gat
     assert all(engine.requests for engine in engines)
 
 
-async def test_a_single_engine_is_not_asked_twice_about_its_error(start_engine, start_gateway):
+async def test_error_of_a_single_engine_is_not_retried(start_engine, start_gateway):
     engine = await start_engine(error)
     front = await start_gateway(engine)
     assert (await front.ask())[0] == 500
     assert len(engine.requests) == 1
 
 
-async def test_engines_that_give_no_first_byte_are_left_out(start_engine, start_gateway):
+async def test_engines_that_time_out_are_ejected(start_engine, start_gateway):
     engines = [await start_engine(silent), await start_engine()]
     front = await start_gateway(*engines, first_byte_timeout_s=0.05)
     answers = [(await front.ask())[0] for _ in range(60)]
@@ -125,7 +125,7 @@ async def refused_in_a_stream(request):
 
 
 @pytest.mark.parametrize("refuse", [refused, refused_large, refused_in_a_stream])
-async def test_a_refusal_of_bad_requests_clears_no_failures(start_engine, start_gateway, refuse):
+async def test_status_400_clears_no_failures(start_engine, start_gateway, refuse):
     """An engine that fails good requests is ejected, however many bad ones it answers with 400."""
 
     async def behave(request):
@@ -142,8 +142,8 @@ async def test_a_refusal_of_bad_requests_clears_no_failures(start_engine, start_
     assert loads.ejected([engine.endpoint()], front.gateway.state.now())
 
 
-async def test_only_an_answer_without_an_error_clears_failures(start_engine, start_gateway):
-    """A connection that is made says nothing of an engine that answers each request with an error."""
+async def test_only_a_response_without_an_error_clears_failures(start_engine, start_gateway):
+    """A successful connection does not clear failures."""
     front = await start_gateway(await start_engine(error), await start_engine())
     for _ in range(40):
         assert (await front.ask())[0] == 200
@@ -151,7 +151,7 @@ async def test_only_an_answer_without_an_error_clears_failures(start_engine, sta
 
 
 @pytest.mark.parametrize("fault", [error, unavailable, reset, error_event])
-async def test_errors_that_another_engine_saved_count_for_their_side_of_a_canary(
+async def test_retried_errors_count_for_their_side_of_a_canary(
     start_engine, start_gateway, make_service, fault
 ):
     stable, canary = await start_engine(), await start_engine(fault, "r2")
@@ -169,9 +169,7 @@ async def test_errors_that_another_engine_saved_count_for_their_side_of_a_canary
     assert feed.services["default/chat"].failed == 0
 
 
-async def test_a_connection_that_another_engine_saved_is_nobodys_error(
-    start_engine, start_gateway, make_service
-):
+async def test_retried_connection_failure_is_no_error(start_engine, start_gateway, make_service):
     """Containers restart and nodes are lost with any revision."""
     stable, canary = await start_engine(), await start_engine(revision="r2")
     await canary.stop()
@@ -216,15 +214,15 @@ async def fails_late(request):
 
 
 @pytest.mark.parametrize("fault", [breaks_off, stands_still, fails_late])
-async def test_engines_whose_streams_break_are_left_out(start_engine, start_gateway, fault):
-    """The next first byte does not make up for the last stream."""
+async def test_engines_with_truncated_streams_are_ejected(start_engine, start_gateway, fault):
+    """A later first byte does not clear a truncated stream."""
     bad = await start_engine(fault)
     front = await start_gateway(await start_engine(), bad, between_chunks_timeout_s=0.1)
     broken = [b'"error"' in (await front.ask())[1] for _ in range(60)]
     assert 3 <= broken.count(True) == len(bad.requests) <= 6
 
 
-async def test_a_whole_stream_clears_those_that_broke(start_engine, start_gateway, until):
+async def test_complete_stream_clears_truncated_ones(start_engine, start_gateway, until):
     engine = await start_engine(breaks_off)
     front = await start_gateway(engine)
     loads = front.gateway.state.endpoints
@@ -236,9 +234,7 @@ async def test_a_whole_stream_clears_those_that_broke(start_engine, start_gatewa
     await until(lambda: not loads.suspects)
 
 
-async def test_a_stream_that_takes_all_its_time_is_not_the_engines_failure(
-    start_engine, start_gateway
-):
+async def test_total_timeout_is_no_failure_of_the_engine(start_engine, start_gateway):
     async def endless(request):
         await request.head()
         while True:
@@ -251,7 +247,7 @@ async def test_a_stream_that_takes_all_its_time_is_not_the_engines_failure(
 
 
 @pytest.mark.parametrize("status", ["101 Switching Protocols", "600 Odd", "999 Denied"])
-async def test_a_status_that_ends_no_request_is_a_failure(start_engine, start_gateway, status):
+async def test_response_without_a_final_status_is_a_failure(start_engine, start_gateway, status):
     """Statuses that cannot be passed on count as failures of the engine."""
 
     async def odd(request):

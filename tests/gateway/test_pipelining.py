@@ -1,4 +1,4 @@
-"""Requests that a client sends ahead of its answers, and answers that it does not take."""
+"""Pipelined requests, and responses that the client does not read."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ def request(stream=False):
     return head % len(body) + body
 
 
-async def test_what_is_kept_of_requests_sent_ahead_stays_bounded(start_engine, start_gateway):
-    """Holds on a long-lived connection too, with more requests sent ahead of each answer."""
+async def test_memory_of_pipelined_requests_is_bounded(start_engine, start_gateway):
+    """A long-lived connection with further requests before each response."""
     may_answer = asyncio.Semaphore(0)
 
     async def behave(request):
@@ -41,10 +41,10 @@ async def test_what_is_kept_of_requests_sent_ahead_stays_bounded(start_engine, s
     writer.close()
 
 
-async def test_an_answer_that_has_to_wait_for_the_one_before_is_not_late(
+async def test_pipelined_response_that_waits_for_the_client_is_no_timeout(
     start_engine, start_gateway
 ):
-    """The client takes neither: no engine stands still."""
+    """The client reads neither response, so no engine is at fault."""
 
     async def behave(request):
         if not request.is_stream:
@@ -70,7 +70,7 @@ async def test_an_answer_that_has_to_wait_for_the_one_before_is_not_late(
 
 
 @pytest.mark.parametrize("more", [b"\r\nzz\r\n", b"content-length: 5\r\n\r\n"])
-async def test_a_malformed_head_request(start_gateway, more):
+async def test_malformed_head_request_is_refused_without_a_body(start_gateway, more):
     """Refused as any other, but for the body of the answer."""
     front = await start_gateway()
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)

@@ -1,4 +1,4 @@
-"""The gateway as a process, with an API server that is not there."""
+"""The gateway as a process, with an unreachable API server."""
 
 import asyncio
 import signal
@@ -35,7 +35,7 @@ async def start(environment, *options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_is_alive_and_unready_without_an_api_server_and_ends_with_0(environment, number):
+async def test_live_but_not_ready_without_an_api_server_and_exits_with_0(environment, number):
     port = unused_port()
     process = await start(environment, f"--port={port}", "--drain-delay-s=0.1")
     url = f"http://127.0.0.1:{port}"
@@ -59,7 +59,7 @@ async def test_it_is_alive_and_unready_without_an_api_server_and_ends_with_0(env
     assert "draining" in said
 
 
-async def test_without_credentials_it_says_so(environment, tmp_path):
+async def test_missing_credentials_are_reported(environment, tmp_path):
     environment["KUBECONFIG"] = str(tmp_path / "none.yaml")
     process = await start(environment, "--port=0")
     said, _ = await process.communicate()

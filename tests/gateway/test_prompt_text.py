@@ -47,14 +47,14 @@ def test_bytes_of_text(fields, expected):
     assert prompt_text_bytes(fields) == expected
 
 
-def test_blanks_between_values_are_none():
+def test_blanks_between_json_values_do_not_count():
     body = b'{"model": "chat",' + b" " * (1 << 20) + b'"prompt": "four"}'
     call = parse(body)
     assert (call.prompt_bytes, call.tokens) == (4, 257)
 
 
 class Counted(dict):
-    """Counts how many of its values were read."""
+    """A dict that counts reads of its values."""
 
     num_read = 0
 
@@ -64,7 +64,7 @@ class Counted(dict):
             yield value
 
 
-def test_of_very_many_tools_only_some_are_read():
+def test_number_of_tool_values_read_is_bounded():
     tools = Counted({str(number): 1 for number in range(200_000)})
     assert prompt_text_bytes({"messages": [], "tools": [tools]}) > 50_000
     assert tools.num_read <= 20_001
@@ -73,7 +73,7 @@ def test_of_very_many_tools_only_some_are_read():
 @pytest.mark.parametrize(
     ("prompt", "expected"), [(["a", 1], 0), ([], 0), ([None], 0), ([[1], 2], 4)]
 )
-def test_prompts_that_no_engine_takes(prompt, expected):
+def test_invalid_prompts(prompt, expected):
     assert prompt_text_bytes({"prompt": prompt}) == expected
 
 
@@ -93,12 +93,12 @@ TEXT, IMAGE = {"type": "text", "text": "abc"}, {"type": "image_url", "image_url"
         ([{"type": "image_url", "image_url": {"url": "x"}, "text": "abc"}], False),
     ],
 )
-def test_images_are_told_from_text(content, expected):
+def test_text_only_content(content, expected):
     messages = [{"role": "user", "content": "first"}, {"role": "user", "content": content}]
     body = json.dumps({"model": "chat", "messages": messages})
     assert parse(body.encode()).is_text_only == expected
 
 
-def test_a_completion_is_text_only():
+def test_completion_is_text_only():
     assert is_text_only({"prompt": [1, 2, 3]})
     assert is_text_only({"messages": [7, {"content": ["loose"]}]}) is False

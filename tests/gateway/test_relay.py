@@ -1,4 +1,4 @@
-"""What reaches the engine and what reaches the client, byte for byte."""
+"""Bytes and headers relayed between client and engine."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ ROUTES = ["/v1/chat/completions", "/v1/completions"]
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_a_stream_is_relayed_as_it_is(start_engine, start_gateway, path):
+async def test_stream_is_relayed_unchanged(start_engine, start_gateway, path):
     engine = await start_engine()
     front = await start_gateway(engine)
 
@@ -28,7 +28,7 @@ async def test_a_stream_is_relayed_as_it_is(start_engine, start_gateway, path):
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_a_whole_answer_is_relayed_with_its_length(start_engine, start_gateway, path):
+async def test_complete_response_is_relayed_with_its_length(start_engine, start_gateway, path):
     front = await start_gateway(await start_engine())
 
     async with front.post(path, stream=False) as got:
@@ -38,7 +38,7 @@ async def test_a_whole_answer_is_relayed_with_its_length(start_engine, start_gat
     assert json.loads(body)["choices"][0]["text"] == "all of it"
 
 
-async def test_the_engine_gets_the_clients_own_bytes(start_engine, start_gateway):
+async def test_request_body_is_relayed_unchanged(start_engine, start_gateway):
     engine = await start_engine()
     front = await start_gateway(engine)
     body = b'{ "model":"chat",\n "stream" : true, "x":1.0e3, "y":"\\u00e9" }'
@@ -54,7 +54,7 @@ async def test_the_engine_gets_the_clients_own_bytes(start_engine, start_gateway
     assert engine.requests[0].path == "/v1/completions?trace=1"
 
 
-async def test_keys_cookies_and_hop_by_hop_headers_stay_here(start_engine, start_gateway):
+async def test_keys_cookies_and_hop_by_hop_headers_are_not_forwarded(start_engine, start_gateway):
     engine = await start_engine()
     front = await start_gateway(engine)
     headers = {
@@ -76,7 +76,7 @@ async def test_keys_cookies_and_hop_by_hop_headers_stay_here(start_engine, start
 
 
 @pytest.mark.parametrize(("objectives", "told"), [(Objectives(30.0, 0.05), "0.05"), (None, None)])
-async def test_engines_are_told_by_the_gateway_alone_how_far_tokens_may_be_apart(
+async def test_tpot_header_is_set_by_the_gateway_alone(
     start_engine, start_gateway, make_service, objectives, told
 ):
     engine = await start_engine()
@@ -93,7 +93,7 @@ async def test_engines_are_told_by_the_gateway_alone_how_far_tokens_may_be_apart
     assert engine.requests[0].headers.get("x-penstock-tpot-s") == told
 
 
-async def test_response_headers_pass_but_for_those_of_the_hop(start_engine, start_gateway):
+async def test_response_headers_pass_except_hop_by_hop(start_engine, start_gateway):
     async def behave(request):
         extra = (
             "x-engine: yes\r\nserver: secret\r\nkeep-alive: timeout=5\r\nx-request-id: other\r\n"
@@ -115,7 +115,7 @@ async def test_response_headers_pass_but_for_those_of_the_hop(start_engine, star
     ("given", "is_kept"),
     [("abc-1.2:3_4", True), ("x" * 129, False), ("two words", False), ("", False)],
 )
-async def test_the_request_id_is_propagated_or_made(start_engine, start_gateway, given, is_kept):
+async def test_request_id_is_propagated_or_generated(start_engine, start_gateway, given, is_kept):
     engine = await start_engine()
     front = await start_gateway(engine)
 
@@ -141,8 +141,8 @@ async def test_the_request_id_is_propagated_or_made(start_engine, start_gateway,
         ("429 Too Many", 1),
     ],
 )
-async def test_an_engines_error_is_passed_on(start_engine, start_gateway, status, attempts):
-    """A second engine is asked about what may be the first one's fault; no third one is."""
+async def test_error_of_an_engine_is_passed_on(start_engine, start_gateway, status, attempts):
+    """An error is retried on a second engine, but not on a third."""
 
     async def behave(request):
         await request.whole(
@@ -159,7 +159,7 @@ async def test_an_engines_error_is_passed_on(start_engine, start_gateway, status
     assert sum(len(engine.requests) for engine in engines) == attempts
 
 
-async def test_the_stream_begins_only_with_the_first_event(start_engine, start_gateway):
+async def test_response_starts_with_the_first_event(start_engine, start_gateway):
     go = asyncio.Event()
 
     async def behave(request):
@@ -182,8 +182,8 @@ async def test_the_stream_begins_only_with_the_first_event(start_engine, start_g
     assert await got.read() == CHUNKS[0] + DONE
 
 
-async def test_events_arrive_one_by_one_and_never_in_halves(start_engine, start_gateway):
-    """An event that comes in two chunks is passed on when it is whole."""
+async def test_events_are_relayed_complete_and_at_once(start_engine, start_gateway):
+    """An event in two chunks is relayed once it is complete."""
     go = asyncio.Event()
 
     async def behave(request):
@@ -201,7 +201,7 @@ async def test_events_arrive_one_by_one_and_never_in_halves(start_engine, start_
         assert await got.content.read() == CHUNKS[1] + DONE
 
 
-async def test_a_large_answer_streams_through_with_backpressure(start_engine, start_gateway):
+async def test_large_response_is_streamed_with_backpressure(start_engine, start_gateway):
     size = 64_000_000  # more than the sockets between hold
     sent = 0
 
@@ -223,7 +223,7 @@ async def test_a_large_answer_streams_through_with_backpressure(start_engine, st
         assert len(await got.read()) == size
 
 
-async def test_two_namespaces_share_a_name(start_engine, start_gateway, make_service):
+async def test_model_name_in_two_namespaces(start_engine, start_gateway, make_service):
     engine = await start_engine()
     front = await start_gateway()
     front.show(make_service(engine, namespace="a"), make_service(engine, namespace="b"))
@@ -244,7 +244,7 @@ async def test_two_namespaces_share_a_name(start_engine, start_gateway, make_ser
         assert [m["id"] for m in (await got.json())["data"]] == ["a/chat", "b/chat"]
 
 
-async def test_models_are_listed(start_engine, start_gateway, make_service):
+async def test_models(start_engine, start_gateway, make_service):
     front = await start_gateway()
     front.show(
         make_service(name="chat", created_s=7), make_service(name="svc", served_name="Qwen3.1")
@@ -259,9 +259,7 @@ async def test_models_are_listed(start_engine, start_gateway, make_service):
     assert models["data"][1]["id"] == "Qwen3.1"
 
 
-async def test_requests_in_flight_are_counted_by_service_and_revision(
-    start_engine, start_gateway, make_service
-):
+async def test_in_flight_metric_by_service_and_revision(start_engine, start_gateway, make_service):
     hold = asyncio.Event()
 
     async def slow(request):

@@ -1,4 +1,4 @@
-"""Counting an answer's tokens, text and errors from its bytes."""
+"""Token counts, text and errors of a response, from its bytes."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from penstock.gateway.response_usage import ResponseUsage, error_status
         (b"", None),
     ],
 )
-def test_the_status_of_an_error_event(events, status):
+def test_error_status_of_an_event(events, status):
     assert error_status(events) == status
 
 
@@ -37,7 +37,7 @@ def test_errors_of_a_stream(code, has_error, has_engine_error):
     assert (count.has_error, count.has_engine_error) == (has_error, has_engine_error)
 
 
-def test_a_whole_answer_has_no_error_events():
+def test_complete_response_has_no_error_events():
     count = ResponseUsage(is_stream=False, overhead_events=1)
     count.feed(b'data: {"error": {"code": 500}}\n\n')
     assert (count.has_error, count.has_engine_error) == (False, False)
@@ -46,7 +46,7 @@ def test_a_whole_answer_has_no_error_events():
 @pytest.mark.parametrize(
     ("num_bytes", "tokens"), [((), 1), ((3,), 1), ((7,), 1), ((8,), 2), ((5, 7), 3)]
 )
-def test_the_tokens_of_a_whole_answer_are_estimated(num_bytes, tokens):
+def test_tokens_of_a_complete_response_are_estimated_from_bytes(num_bytes, tokens):
     count = ResponseUsage(is_stream=False, overhead_events=1)
     for number in num_bytes:
         count.feed(b"x" * number)
@@ -57,7 +57,7 @@ def test_the_tokens_of_a_whole_answer_are_estimated(num_bytes, tokens):
     ("overhead", "events", "tokens"),
     [(1, 0, 1), (1, 1, 1), (1, 2, 1), (1, 3, 2), (2, 2, 1), (2, 3, 1), (2, 4, 2)],
 )
-def test_the_tokens_of_a_stream_are_its_events_but_for_the_overhead(overhead, events, tokens):
+def test_tokens_of_a_stream_are_its_events_without_the_overhead(overhead, events, tokens):
     count = ResponseUsage(is_stream=True, overhead_events=overhead)
     for number in range(events):
         count.feed(b"data: {}\n\n" if number % 2 else b"data: {}\r\n\r\n")
@@ -65,7 +65,7 @@ def test_the_tokens_of_a_stream_are_its_events_but_for_the_overhead(overhead, ev
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
-def test_the_last_usage_is_believed(is_stream):
+def test_last_usage_counts(is_stream):
     count = ResponseUsage(is_stream=is_stream, overhead_events=1)
     assert (count.prompt_tokens, count.cached_tokens) == (None, 0)
     count.feed(b'"prompt_tokens": 1, "completion_tokens": 2, "cached_tokens": 3\n\n')
@@ -80,7 +80,7 @@ def test_the_last_usage_is_believed(is_stream):
     assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (7, 0, 9)
 
 
-def test_usage_without_numbers_tells_nothing():
+def test_usage_without_numbers_is_ignored():
     count = ResponseUsage(is_stream=False, overhead_events=1)
     count.feed(b'"prompt_tokens": null, "completion_tokens": null, "cached_tokens": null')
     assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (None, 17, 0)
@@ -97,7 +97,7 @@ def test_usage_without_numbers_tells_nothing():
         (b'{"tool_calls": []}', False),
     ],
 )
-def test_whether_it_says_anything(chunk, has_text):
+def test_has_text(chunk, has_text):
     count = ResponseUsage(is_stream=True, overhead_events=1)
     assert not count.has_text
     count.feed(chunk)

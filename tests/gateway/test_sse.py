@@ -1,4 +1,4 @@
-"""Where events end."""
+"""Buffering of server-sent events."""
 
 import itertools
 
@@ -13,7 +13,7 @@ ENDINGS = [b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n"]
 
 
 @given(st.lists(st.sampled_from(EVENTS)), st.sampled_from(ENDINGS), st.lists(st.integers(0, 200)))
-def test_however_it_is_chunked_nothing_is_lost_and_all_of_it_is_whole_events(events, ending, cuts):
+def test_any_chunking_yields_complete_events_without_loss(events, ending, cuts):
     text = b"".join(events) + ending
     at = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
     stream = SseBuffer()
@@ -29,27 +29,27 @@ def test_however_it_is_chunked_nothing_is_lost_and_all_of_it_is_whole_events(eve
     assert stream.finish() == b""
 
 
-def test_a_done_inside_an_answer_is_not_the_end():
+def test_done_inside_text_is_not_the_end():
     stream = SseBuffer()
     stream.feed(b'data: {"text": "data: [DONE]"}\n\n')
     assert not stream.is_done
 
 
-def test_half_an_event_is_never_passed_on():
+def test_incomplete_event_is_held():
     stream = SseBuffer()
     assert stream.feed(b'data: {"te') == b""
     assert stream.finish() == b""
     assert not stream.is_done
 
 
-def test_a_done_without_its_empty_line_counts_at_the_end():
+def test_done_without_an_empty_line_counts_at_the_end():
     stream = SseBuffer()
     assert stream.feed(b"data: x\n\ndata: [DONE]\n") == b"data: x\n\n"
     assert stream.finish() == b"data: [DONE]\n"
     assert stream.is_done
 
 
-def test_what_is_held_is_bounded():
+def test_held_bytes_are_bounded():
     stream = SseBuffer()
     assert stream.feed(b"x" * MAX_HELD_BYTES) == b""
     assert len(stream.feed(b"y")) == MAX_HELD_BYTES + 1
@@ -67,13 +67,13 @@ def test_what_is_held_is_bounded():
         ([b"a\n\n", b""], [b"a\n\n", b""]),
     ],
 )
-def test_what_is_passed_on_of_each_chunk(chunks, passed):
+def test_bytes_returned_for_each_chunk(chunks, passed):
     stream = SseBuffer()
     assert [stream.feed(chunk) for chunk in chunks] == passed
     assert stream.finish() == b""
 
 
-def test_done_is_the_last_word_only_at_the_end():
+def test_is_done_only_if_done_is_last():
     stream = SseBuffer()
     assert not stream.is_done
     assert stream.feed(b"data: x\n\ndata: [DONE]\n\n").endswith(b"[DONE]\n\n")
@@ -84,7 +84,7 @@ def test_done_is_the_last_word_only_at_the_end():
     assert not stream.is_done
 
 
-def test_what_is_left_at_the_end_is_told_once():
+def test_rest_is_returned_once():
     stream = SseBuffer()
     stream.feed(b"data: [DONE]")
     assert not stream.is_done

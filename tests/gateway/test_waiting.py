@@ -1,4 +1,4 @@
-"""Requests that find no engine: they wait, bounded, and are woken by what changes."""
+"""Requests without an engine: they wait within limits until the snapshot changes."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from penstock.core.routing.pick import Endpoint
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_request_waits_for_the_first_engine(
+async def test_request_waits_for_the_first_engine(
     until, start_engine, start_gateway, make_service, stream
 ):
     front = await start_gateway()
@@ -27,7 +27,7 @@ async def test_a_request_waits_for_the_first_engine(
     assert await front.metric("penstock_gateway_wait_seconds_count") == 5
 
 
-async def test_a_request_waits_until_the_fleet_is_known(start_engine, start_gateway, make_service):
+async def test_request_waits_for_the_first_snapshot(start_engine, start_gateway, make_service):
     front = await start_gateway(synced=False)
     async with front.client.get(front.url + "/readyz") as got:
         assert got.status == 503
@@ -43,9 +43,7 @@ async def test_a_request_waits_until_the_fleet_is_known(start_engine, start_gate
         assert got.status == 200
 
 
-async def test_connections_that_cannot_be_made_are_waiting_too(
-    start_gateway, make_service, stuck_address
-):
+async def test_failed_connections_count_as_waiting(start_gateway, make_service, stuck_address):
     front = await start_gateway(connect_timeout_s=0.2, wait_for_endpoint_s=0.5)
     nodes = tuple(Endpoint(f"default/lost-{n}", stuck_address, "r1") for n in range(30))
     front.show(replace(make_service(), endpoints=nodes))
@@ -56,7 +54,7 @@ async def test_connections_that_cannot_be_made_are_waiting_too(
     assert await front.metric("penstock_gateway_retries_total", reason="connect") <= 4
 
 
-async def test_it_does_not_wait_for_ever(start_gateway, make_service):
+async def test_wait_is_limited(start_gateway, make_service):
     front = await start_gateway(wait_for_endpoint_s=0.1)
     front.show(make_service())
 
@@ -67,7 +65,9 @@ async def test_it_does_not_wait_for_ever(start_gateway, make_service):
     assert (error["type"], error["message"]) == ("overloaded_error", "no engine is ready")
 
 
-async def test_the_queue_is_bounded(until, start_engine, start_gateway, make_service):
+async def test_number_of_waiting_requests_is_bounded(
+    until, start_engine, start_gateway, make_service
+):
     front = await start_gateway(max_waiting=3)
     front.show(make_service())
     asking = [asyncio.create_task(front.ask()) for _ in range(3)]
@@ -81,7 +81,7 @@ async def test_the_queue_is_bounded(until, start_engine, start_gateway, make_ser
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 3
 
 
-async def test_a_model_that_goes_away_ends_the_wait(until, start_gateway, make_service):
+async def test_deleted_model_ends_the_wait(until, start_gateway, make_service):
     front = await start_gateway()
     front.show(make_service())
     asking = asyncio.create_task(front.ask())
@@ -92,9 +92,7 @@ async def test_a_model_that_goes_away_ends_the_wait(until, start_gateway, make_s
     assert (await asking)[0] == 404
 
 
-async def test_an_engine_that_leaves_the_fleet_gets_nothing_more(
-    start_engine, start_gateway, make_service
-):
+async def test_removed_engine_gets_no_requests(start_engine, start_gateway, make_service):
     going, staying = await start_engine(), await start_engine()
     front = await start_gateway(going, staying)
     for _ in range(10):
@@ -108,8 +106,8 @@ async def test_an_engine_that_leaves_the_fleet_gets_nothing_more(
     assert len(going.requests) == before
 
 
-async def test_retries_are_held_to_their_budget(until, start_engine, start_gateway, make_service):
-    """Thirty requests lose their engine at once; two at a time may be tried again."""
+async def test_retries_are_limited_by_the_budget(until, start_engine, start_gateway, make_service):
+    """Thirty requests lose their engine at once; two retries at a time are allowed."""
     hold = asyncio.Event()
     peak = 0
 
@@ -136,7 +134,7 @@ async def test_retries_are_held_to_their_budget(until, start_engine, start_gatew
     await front.idle()
 
 
-async def test_load_goes_to_the_idle_engine(until, start_engine, start_gateway):
+async def test_idle_engine_is_selected(until, start_engine, start_gateway):
     hold = asyncio.Event()
 
     async def slow(request):
@@ -154,7 +152,7 @@ async def test_load_goes_to_the_idle_engine(until, start_engine, start_gateway):
     await asyncio.gather(*asking)
 
 
-async def test_a_long_prompt_counts_for_many_short_ones(until, start_engine, start_gateway):
+async def test_load_counts_prompt_tokens(until, start_engine, start_gateway):
     hold = asyncio.Event()
 
     async def slow(request):
@@ -210,7 +208,7 @@ async def test_each_service_has_its_own_waiting_limit(
 async def test_each_service_has_its_own_retry_budget(
     until, start_engine, start_gateway, make_service
 ):
-    """A retry of one service's request does not use up the other's budget."""
+    """A retry of one service does not use the other's budget."""
     hold = asyncio.Event()
 
     async def resets(request):
@@ -238,7 +236,7 @@ async def test_each_service_has_its_own_retry_budget(
     assert (await first)[0] == 200
 
 
-async def test_changes_of_other_services_do_not_put_a_retry_off(
+async def test_changes_of_other_services_do_not_delay_a_retry(
     start_engine, start_gateway, make_service
 ):
     async def fails_once(request):

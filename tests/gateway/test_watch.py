@@ -1,4 +1,4 @@
-"""The fleet as the real API server tells it."""
+"""Snapshots that follow a real API server."""
 
 import asyncio
 import copy
@@ -49,7 +49,7 @@ def pod_status(ready, ip="127.0.0.9"):
 
 
 def pod_of(engine):
-    """The pod of an engine that really listens."""
+    """The pod of an engine that listens."""
     pod = copy.deepcopy(POD)
     pod["metadata"] |= {
         "name": engine.name,
@@ -64,10 +64,10 @@ async def ask_on(front):
         assert (await front.ask(stream=False))[0] == 200
 
 
-async def test_two_gateways_obey_new_weights(
+async def test_two_gateways_follow_new_weights(
     kube, namespace, start_engine, start_gateway, until, capsys
 ):
-    """Each asked for one answer after the other while the traffic is switched, there and back."""
+    """Each gets requests in sequence while the traffic is switched forth and back."""
     served = []
 
     def serving(revision):
@@ -113,7 +113,7 @@ async def test_two_gateways_obey_new_weights(
         print(f"\nfrom the patch to the last request on the old side: {told}")
 
 
-async def test_pods_and_traffic_are_followed(kube, namespace):
+async def test_snapshot_follows_pods_and_traffic(kube, namespace):
     snapshots = SnapshotStore()
     following = asyncio.create_task(snapshots.follow(kube, namespace))
 
