@@ -1,4 +1,4 @@
-"""The scheduler without a model: a driver whose next token is a function of the position."""
+"""Fixture: runs a scheduler without a model. The next token is a function of the position."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ Drain = Callable[[Scheduler], list[TokenEvent]]
 
 @pytest.fixture
 def drain() -> Drain:
-    """Runs a scheduler until nothing is left, checking the books around every step."""
+    """Returns a function that runs a scheduler until it has no work, with a check around each step."""
 
     def run(scheduler: Scheduler) -> list[TokenEvent]:
         events: list[TokenEvent] = []

@@ -1,4 +1,4 @@
-"""A step scheduled while the one before it is computed."""
+"""Tests of steps that are scheduled ahead, while the step before is still computed."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def step_of(scheduler: Scheduler) -> Step:
 
 
 def complete(scheduler: Scheduler, step: Step, token: int = 7) -> list[str]:
-    """Who has a token or an end."""
+    """Completes a step with one token for each sequence. Returns the ids of the events."""
     events = scheduler.complete(
         step, {s.request_id: SequenceOutput((token,)) for s in step.sequences if s.is_sampled}, 0.0
     )
@@ -48,7 +48,7 @@ def parts(step: Step) -> dict[str, tuple[int, tuple[int, ...]]]:
     return {s.request_id: (s.start, s.token_ids) for s in step.sequences}
 
 
-def test_a_token_to_be_drawn_has_a_place_before_it_is_known() -> None:
+def test_a_step_ahead_schedules_a_token_that_is_not_sampled_yet() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     first = step_of(scheduler)
@@ -62,7 +62,7 @@ def test_a_token_to_be_drawn_has_a_place_before_it_is_known() -> None:
     assert complete(scheduler, second, 8) == ["a"]
 
 
-def test_chunks_of_a_prompt_follow_each_other() -> None:
+def test_a_step_ahead_continues_a_chunked_prompt() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 20))
     first, second = step_of(scheduler), step_of(scheduler)
@@ -74,7 +74,7 @@ def test_chunks_of_a_prompt_follow_each_other() -> None:
 @pytest.mark.parametrize(
     ("max_tokens", "max_model_len"), [(1, 64), (9, 5)], ids=["max_tokens", "max_model_len"]
 )
-def test_an_end_that_is_known_before_is_not_passed(max_tokens: int, max_model_len: int) -> None:
+def test_no_step_ahead_exceeds_a_known_length_limit(max_tokens: int, max_model_len: int) -> None:
     scheduler = make_scheduler(max_model_len=max_model_len)
     scheduler.add(make_sequence("a", 4, max_tokens))
     first = step_of(scheduler)
@@ -83,8 +83,8 @@ def test_an_end_that_is_known_before_is_not_passed(max_tokens: int, max_model_le
     assert not scheduler.has_work
 
 
-def test_what_follows_an_end_is_thrown_away() -> None:
-    """The end comes by its token; the blocks are free, and nobody hears of the step behind it."""
+def test_results_after_an_end_are_discarded() -> None:
+    """The end-of-sequence token frees the blocks, and the step ahead gives no event."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     scheduler.add(make_sequence("b", 5))
@@ -95,7 +95,7 @@ def test_what_follows_an_end_is_thrown_away() -> None:
     assert complete(scheduler, second) == []
 
 
-def test_another_of_the_same_name_does_not_get_its_token() -> None:
+def test_a_new_sequence_of_the_same_id_does_not_get_an_old_token() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     first, second = step_of(scheduler), step_of(scheduler)
@@ -108,8 +108,8 @@ def test_another_of_the_same_name_does_not_get_its_token() -> None:
     assert complete(scheduler, third) == ["a"]
 
 
-def test_nobody_gives_way_to_a_step_ahead() -> None:
-    """What it lacks may be set free by the open step."""
+def test_a_step_ahead_preempts_no_sequence() -> None:
+    """The step in flight may free the blocks that the step ahead lacks."""
     scheduler = make_scheduler(num_blocks=3, max_model_len=12)
     scheduler.add(make_sequence("a", 4))
     scheduler.add(make_sequence("b", 7))
@@ -120,13 +120,13 @@ def test_nobody_gives_way_to_a_step_ahead() -> None:
     assert scheduler.stats().preemptions == 1
 
 
-def test_guesses_wait_for_what_they_stand_on() -> None:
+def test_drafts_wait_for_the_step_before() -> None:
     speculation = SpeculationConfig(method="ngram", num_speculative_tokens=2, prompt_lookup_min=1)
     scheduler = make_scheduler(speculation=speculation)
     scheduler.add(make_sequence("a", 4))
     first = step_of(scheduler)
-    assert scheduler.schedule(0.0) is None, "the next step may have guesses"
+    assert scheduler.schedule(0.0) is None, "the next step may have drafts"
     complete(scheduler, first, 2)
-    guessing = step_of(scheduler)
-    assert guessing.sequences[0].drafts == (3, 2)
-    assert scheduler.schedule(0.0) is None, "how far it gets is not known"
+    drafting = step_of(scheduler)
+    assert drafting.sequences[0].drafts == (3, 2)
+    assert scheduler.schedule(0.0) is None, "the number of accepted drafts is not known"

@@ -1,3 +1,5 @@
+"""Tests of block hashes and of the block pool: sharing, eviction, publication."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +8,7 @@ from penstock_engine.core.blocks import BlockPool, block_hashes, extend_hashes, 
 
 
 def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
-    """A table for `tokens`, its full blocks published."""
+    """Reserves blocks for `tokens` and publishes the full ones. Returns the block table."""
     blocks = pool.reserve(-(-len(tokens) // pool.block_size))
     assert blocks is not None
     for block, block_hash in zip(blocks, block_hashes(tokens, pool.block_size), strict=False):
@@ -19,19 +21,19 @@ def found(pool: BlockPool, hashes: list[bytes]) -> list[int]:
 
 
 def test_only_full_blocks_have_hashes() -> None:
-    """The unfinished block at the end of a sequence is nobody else's."""
+    """A partial block at the end of a sequence cannot be shared."""
     assert len(block_hashes(list(range(11)), 4)) == 2
 
 
 def test_hashes_are_the_same_everywhere() -> None:
-    """The gateway computes them too: this value may never change without a version."""
+    """The gateway computes the same hashes: changing this value needs a new version."""
     [block_hash] = block_hashes([1, 2, 3, 4], 4)
     assert block_hash.hex().startswith("708290f952b631c6")
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.integers(1, 8))
 def test_hashes_of_a_prefix_are_a_prefix_of_the_hashes(tokens: list[int], block_size: int) -> None:
-    """Chained hashes: equal prefixes have equal hashes."""
+    """Hashes are chained: equal prefixes have equal hashes."""
     hashes = block_hashes(tokens, block_size)
     assert (
         block_hashes(tokens[: len(tokens) // 2], block_size)
@@ -40,18 +42,18 @@ def test_hashes_of_a_prefix_are_a_prefix_of_the_hashes(tokens: list[int], block_
 
 
 def test_a_different_first_token_changes_every_hash() -> None:
-    """A block is its whole past, not its own tokens."""
+    """The hash of a block covers all tokens before it."""
     one, other = block_hashes([0, *range(11)], 4), block_hashes([1, *range(11)], 4)
     assert not set(one) & set(other)
 
 
 def test_salts_keep_tenants_apart() -> None:
-    """Otherwise a hit would tell what somebody else has asked."""
+    """A cache hit across tenants would reveal another tenant's prompt."""
     assert not set(block_hashes([1] * 8, 4, "a")) & set(block_hashes([1] * 8, 4, "b"))
 
 
 def test_a_matched_block_is_shared_not_copied() -> None:
-    """Two tables, one block, and it is free only when both are gone."""
+    """The block is free only after both tables are released."""
     pool = BlockPool(4, 4, prefix_caching=True)
     first = fill(pool, [1, 2, 3, 4])
     shared = found(pool, block_hashes([1, 2, 3, 4], 4))
@@ -65,7 +67,7 @@ def test_a_matched_block_is_shared_not_copied() -> None:
 
 
 def test_reserve_takes_all_or_nothing() -> None:
-    """A failed reservation changes nothing, also when its shared blocks were idle."""
+    """A failed reservation changes nothing, even if its shared blocks were idle."""
     pool = BlockPool(3, 4, prefix_caching=True)
     table = fill(pool, list(range(8)))
     pool.release(table)
@@ -75,7 +77,7 @@ def test_reserve_takes_all_or_nothing() -> None:
 
 
 def test_the_tail_of_a_chain_is_evicted_before_its_root() -> None:
-    """A root without its tail is still worth something; a tail without its root is not."""
+    """A prefix without its tail can still be reused; a tail without its prefix cannot."""
     pool = BlockPool(3, 4, prefix_caching=True)
     hashes = block_hashes(list(range(12)), 4)
     table = fill(pool, list(range(12)))
@@ -86,7 +88,7 @@ def test_the_tail_of_a_chain_is_evicted_before_its_root() -> None:
 
 
 def test_blocks_without_contents_are_taken_before_cached_ones() -> None:
-    """Eviction starts only when nothing worthless is left, however recently it was freed."""
+    """Eviction starts only when no block without contents is free, however recently it was freed."""
     pool = BlockPool(2, 4, prefix_caching=True)
     pool.release(fill(pool, [1, 2, 3, 4]))
     pool.release(fill(pool, [9]))
@@ -95,21 +97,21 @@ def test_blocks_without_contents_are_taken_before_cached_ones() -> None:
 
 
 def test_equal_contents_are_published_once() -> None:
-    """Two sequences that computed the same block at once both keep their own."""
+    """Two sequences that compute the same block at the same time keep a block each."""
     pool = BlockPool(4, 4, prefix_caching=True)
     first, second = fill(pool, [1, 2, 3, 4]), fill(pool, [1, 2, 3, 4])
     assert found(pool, block_hashes([1, 2, 3, 4], 4)) == first
     pool.check([first, second])
 
 
-def test_without_prefix_caching_nothing_is_found() -> None:
+def test_no_block_is_found_without_prefix_caching() -> None:
     pool = BlockPool(4, 4, prefix_caching=False)
     fill(pool, [1, 2, 3, 4])
     assert found(pool, block_hashes([1, 2, 3, 4], 4)) == []
 
 
 def test_usage_counts_held_blocks_only() -> None:
-    """Idle cached blocks can be had for the asking: they are not load."""
+    """Idle cached blocks can be reserved at any time, so they are not in use."""
     pool = BlockPool(4, 4, prefix_caching=True)
     table = fill(pool, list(range(8)))
     assert pool.usage == 0.5
@@ -126,14 +128,14 @@ def test_a_block_cannot_be_released_twice() -> None:
 
 
 def test_check_finds_a_lost_block() -> None:
-    """The check is worth its name: a table that nobody counts is noticed."""
+    """A held block that is in no table fails the check."""
     pool = BlockPool(4, 4, prefix_caching=True)
     fill(pool, [1])
     with pytest.raises(AssertionError, match="holders differ"):
         pool.check([])
 
 
-def test_what_is_forgotten_is_not_found_and_stays_with_its_holders() -> None:
+def test_a_cleared_index_finds_nothing_and_keeps_held_blocks() -> None:
     pool = BlockPool(4, 2, prefix_caching=True)
     hashes = block_hashes([1, 2, 3, 4], 2)
     held = pool.reserve(2)
@@ -143,21 +145,21 @@ def test_what_is_forgotten_is_not_found_and_stays_with_its_holders() -> None:
     pool.clear_index()
     pool.check([held])
     assert found(pool, hashes) == []
-    pool.publish(held[0], hashes[0])  # who computed it may offer it again
+    pool.publish(held[0], hashes[0])  # its holder may publish it again
     assert found(pool, hashes) == held[:1]
     pool.release(held)
     pool.check([])
 
 
 @pytest.mark.parametrize(("num_blocks", "block_size"), [(0, 1), (1, 0)])
-def test_a_pool_without_room_for_a_token_is_refused(num_blocks: int, block_size: int) -> None:
+def test_a_pool_without_room_for_a_token_is_rejected(num_blocks: int, block_size: int) -> None:
     assert BlockPool(1, 1, prefix_caching=True).num_free_blocks == 1
     with pytest.raises(ValueError, match="at least one block of at least one token"):
         BlockPool(num_blocks, block_size, prefix_caching=True)
 
 
-def test_salt_and_adapter_are_told_apart() -> None:
-    """Each pair has a root of its own; that of no adapter is the gateway's, which knows of none."""
+def test_salt_and_adapter_give_different_roots() -> None:
+    """Each pair has its own root hash. Without an adapter it is the one that the gateway computes."""
     roots = {root_hash(salt, adapter) for salt in ("", "a", "b") for adapter in ("", "a", "b")}
     assert len(roots) == 9
     assert root_hash("a", "").hex().startswith("63b6dbc95fd7142b")
@@ -165,7 +167,9 @@ def test_salt_and_adapter_are_told_apart() -> None:
 
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 30), st.integers(1, 5))
-def test_hashes_grow_with_a_text(tokens: list[int], num_first: int, block_size: int) -> None:
+def test_extend_hashes_adds_hashes_of_new_full_blocks(
+    tokens: list[int], num_first: int, block_size: int
+) -> None:
     """Existing hashes are kept, and only full blocks get one."""
     hashes: list[bytes] = []
     for text in (tokens[:num_first], tokens, tokens):
@@ -174,7 +178,7 @@ def test_hashes_grow_with_a_text(tokens: list[int], num_first: int, block_size: 
         assert len(hashes) == len(text) // block_size
 
 
-def test_the_last_free_block_can_be_had_and_no_more() -> None:
+def test_all_free_blocks_can_be_reserved_and_no_more() -> None:
     pool = BlockPool(3, 4, prefix_caching=True)
     assert pool.reserve(4) is None
     assert pool.reserve(3) == [0, 1, 2]
@@ -183,7 +187,7 @@ def test_the_last_free_block_can_be_had_and_no_more() -> None:
     assert pool.reserve(0) == []
 
 
-def test_an_idle_match_counts_as_one_of_the_free_blocks() -> None:
+def test_a_matched_idle_block_counts_as_a_free_block() -> None:
     pool = BlockPool(3, 4, prefix_caching=True)
     table = fill(pool, list(range(4)))
     pool.release(table)
@@ -192,7 +196,7 @@ def test_an_idle_match_counts_as_one_of_the_free_blocks() -> None:
     pool.check([[0, 1, 2]])
 
 
-def test_what_was_evicted_is_told_once_and_in_order() -> None:
+def test_evicted_blocks_are_reported_once_and_in_order() -> None:
     pool = BlockPool(3, 4, prefix_caching=True)
     hashes = block_hashes(list(range(12)), 4)
     pool.release(fill(pool, list(range(12))))
@@ -202,8 +206,8 @@ def test_what_was_evicted_is_told_once_and_in_order() -> None:
     assert pool.take_evicted() == []
 
 
-def test_what_is_unpublished_is_not_found_and_its_block_is_taken_next() -> None:
-    """An idle one; one that is held stays so; and nothing happens to what is not there."""
+def test_an_unpublished_block_is_not_found_and_is_reserved_first() -> None:
+    """A held block stays held, and an unknown hash has no effect."""
     pool = BlockPool(4, 4, prefix_caching=True)
     table, hashes = fill(pool, list(range(16))), block_hashes(list(range(16)), 4)
     pool.release(table[:3])
@@ -218,7 +222,7 @@ def test_what_is_unpublished_is_not_found_and_its_block_is_taken_next() -> None:
     assert pool.reserve(1) == table[3:], "without contents, so before the last that has some"
 
 
-def test_a_block_is_published_under_its_first_name() -> None:
+def test_a_published_block_keeps_its_first_hash() -> None:
     pool = BlockPool(1, 4, prefix_caching=True)
     table = fill(pool, [1, 2, 3, 4])
     pool.publish(table[0], b"other")
@@ -226,6 +230,6 @@ def test_a_block_is_published_under_its_first_name() -> None:
     pool.check([table])
 
 
-def test_a_block_that_nobody_holds_cannot_be_published() -> None:
+def test_a_free_block_cannot_be_published() -> None:
     with pytest.raises(AssertionError, match="not held"):
         BlockPool(1, 4, prefix_caching=True).publish(0, b"hash")

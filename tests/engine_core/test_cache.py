@@ -1,4 +1,4 @@
-"""What of a prefix is found, and what a window gives back."""
+"""Tests of the KV cache: prefix hits, sliding windows, offloading to the host, publication."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def sequence(name: str = "a", max_tokens: int = 9) -> Sequence:
 
 
 def holding(published: set[int], num_blocks: int = 10) -> BlockPool:
-    """A pool in which nobody holds anything, with these blocks of the prompt."""
+    """Returns a pool without held blocks, with these blocks of the prompt published."""
     pool = BlockPool(num_blocks, SIZE, prefix_caching=True)
     blocks = pool.reserve(num_blocks)
     assert blocks is not None
@@ -34,18 +34,18 @@ def holding(published: set[int], num_blocks: int = 10) -> BlockPool:
     ("window_tokens", "published", "num_found_tokens", "num_held_blocks"),
     [
         (None, {0, 1, 2, 3, 4}, 20, 6),
-        (None, {0, 1, 3, 4}, 8, 6),  # a later block without the one before it is of no use
+        (None, {0, 1, 3, 4}, 8, 6),  # a block without the one before it cannot be used
         (None, {1, 2, 3, 4}, 0, 6),
-        (8, {3, 4}, 20, 3),  # the token at 20 sees 13 to 20
+        (8, {3, 4}, 20, 3),  # the token at 20 attends to 13 to 20
         (8, {0, 1, 4}, 8, 6),
-        (8, {2, 3}, 16, 4),  # the token at 16 sees 9 to 16
+        (8, {2, 3}, 16, 4),  # the token at 16 attends to 9 to 16
         (9, {3, 4}, 20, 3),
-        (10, {3, 4}, 0, 6),  # it sees 11, in a block that is lost
-        (1, {4}, 20, 1),  # it sees only itself
+        (10, {3, 4}, 0, 6),  # it attends to 11, in a block that is missing
+        (1, {4}, 20, 1),  # it attends to itself only
         (100, {1, 2, 3, 4}, 0, 6),
     ],
 )
-def test_of_a_prefix_all_is_found_that_its_next_token_sees(
+def test_a_hit_needs_the_blocks_in_the_window_of_the_next_token(
     window_tokens: int | None, published: set[int], num_found_tokens: int, num_held_blocks: int
 ) -> None:
     cache = KVCache(holding(published), window_tokens=window_tokens)
@@ -57,12 +57,12 @@ def test_of_a_prefix_all_is_found_that_its_next_token_sees(
     assert len(one.block_table) == 6
 
 
-def test_what_the_device_has_lost_is_taken_from_the_host_between_what_it_has() -> None:
-    """Two of five blocks were evicted; the others stay where they are."""
+def test_evicted_blocks_are_restored_from_the_host_among_cached_ones() -> None:
+    """Two of five blocks were evicted; the others are still on the device."""
     cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=7), num_host_blocks=3)
     pool, hashes = cache.pool, block_hashes(PROMPT, SIZE)
     other = Sequence("b", [7] * 13, SamplingParams(max_tokens=9), frozenset(), 0.0)
-    assert cache.admit(other) is not None  # takes the two without contents, and two more
+    assert cache.admit(other) is not None  # reserves the two empty blocks, and evicts two
     assert [pool.find(block_hash) is None for block_hash in hashes].count(True) == 2
     cache.release(other)
     cache.take_block_copies()
@@ -76,7 +76,7 @@ def test_what_the_device_has_lost_is_taken_from_the_host_between_what_it_has() -
 
 
 def test_a_restore_is_counted_when_it_is_made_and_not_when_it_fails() -> None:
-    """A sequence that waits for blocks asks in every step."""
+    """A sequence that waits for blocks tries again in every step."""
     cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=6), num_host_blocks=5)
     blocker = Sequence("b", [7] * 24, SamplingParams(max_tokens=9), frozenset(), 0.0)
     assert cache.admit(blocker) is not None
@@ -92,7 +92,7 @@ def test_a_restore_is_counted_when_it_is_made_and_not_when_it_fails() -> None:
 
 @pytest.mark.parametrize("num_host_blocks", [0, 3])
 def test_each_eviction_is_counted_once(num_host_blocks: int) -> None:
-    """Five blocks with contents, evicted one after another."""
+    """Five cached blocks are evicted one after another."""
     cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=5), num_host_blocks)
     evicted, saved, moved = [], [], []
     for number in range(5):
@@ -106,7 +106,7 @@ def test_each_eviction_is_counted_once(num_host_blocks: int) -> None:
     assert moved == [1 if num_host_blocks else 0] * 5
 
 
-def test_contents_that_the_host_has_already_are_kept_without_a_copy() -> None:
+def test_contents_in_the_host_are_not_copied_again() -> None:
     cache = KVCache(holding({0}, num_blocks=2), num_host_blocks=3)
     taker = Sequence("b", [7] * 8, SamplingParams(max_tokens=9), frozenset(), 0.0)
     owner = Sequence("a", PROMPT[:5], SamplingParams(max_tokens=9), frozenset(), 0.0)
@@ -125,12 +125,12 @@ def test_contents_that_the_host_has_already_are_kept_without_a_copy() -> None:
 @pytest.mark.parametrize(
     ("num_host_blocks", "copy_s", "saved_blocks"),
     [(0, None, 0), (9, None, 5), (2, None, 5), (9, 0.0001, 5), (9, 1.0, 0)],
-    ids=["no-host", "unmeasured", "small-host", "cheap", "dear"],
+    ids=["no-host", "unmeasured", "small-host", "cheap", "expensive"],
 )
-def test_blocks_that_are_evicted_together_are_counted_and_saved_each(
+def test_each_block_of_an_eviction_is_counted_and_saved(
     num_host_blocks: int, copy_s: float | None, saved_blocks: int
 ) -> None:
-    """Five blocks at once, of which the host has none yet: in the order in which they went."""
+    """Five blocks are evicted together; the host has none of them. Saves have the order of evictions."""
     cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=5), num_host_blocks)
     if copy_s is not None:
         for num_tokens, moves in (
@@ -148,7 +148,7 @@ def test_blocks_that_are_evicted_together_are_counted_and_saved_each(
     assert cache.num_saved_blocks == len(saves) == saved_blocks
     assert [block for block, _ in saves] == [4, 3, 2, 1, 0][:saved_blocks]
     if num_host_blocks == 2:
-        assert [slot for _, slot in saves] == [0, 1, 0, 1, 0], "the oldest make room"
+        assert [slot for _, slot in saves] == [0, 1, 0, 1, 0], "the oldest are replaced"
     cache.check([taker])
 
 
@@ -157,8 +157,8 @@ def scheduled(num_tokens: int) -> ScheduledSequence:
     return ScheduledSequence("a", 0, (1,) * num_tokens, (), True, params, [], num_tokens)
 
 
-def test_copies_to_the_host_and_from_it_have_one_price() -> None:
-    """2 s for two saves and two restores, and 0.011 s for the token."""
+def test_saves_and_restores_have_the_same_cost() -> None:
+    """A step with two saves, two restores and a token takes 2.011 s."""
     cache = KVCache(BlockPool(4, SIZE, prefix_caching=True), num_host_blocks=4)
     for num_tokens in (1, 9):
         cache.observe_step(Step((scheduled(num_tokens),)), 0.01 + 0.001 * num_tokens)
@@ -168,8 +168,8 @@ def test_copies_to_the_host_and_from_it_have_one_price() -> None:
     assert (prices.token_s, prices.copy_s) == (pytest.approx(0.001), pytest.approx(0.5))
 
 
-def test_of_blocks_that_go_together_one_the_host_has_is_not_copied_again() -> None:
-    """The others are, whether they go before it or after it."""
+def test_an_eviction_does_not_copy_a_block_that_the_host_has() -> None:
+    """The other blocks of the eviction are copied, whether they come before it or after it."""
     cache = KVCache(holding({0, 1, 2}, num_blocks=3), num_host_blocks=9)
     assert cache._host.keep(block_hashes(PROMPT, SIZE)[1]) == 0
     taker = Sequence("b", [7] * 12, SamplingParams(max_tokens=9), frozenset(), 0.0)
@@ -179,7 +179,7 @@ def test_of_blocks_that_go_together_one_the_host_has_is_not_copied_again() -> No
 
 
 def test_a_restored_slot_is_not_overwritten_by_the_block_evicted_for_it() -> None:
-    """With one host slot, a block evicted for the restored one is not saved over it."""
+    """The host has one slot: the block evicted for the restored one is not saved over it."""
     cache = KVCache(holding({0}, num_blocks=2), num_host_blocks=1)
     owner = Sequence("a", PROMPT[:5], SamplingParams(max_tokens=9), frozenset(), 0.0)
     other = Sequence("b", [7] * 5, SamplingParams(max_tokens=9), frozenset(), 0.0)
@@ -202,7 +202,7 @@ def test_a_restored_slot_is_not_overwritten_by_the_block_evicted_for_it() -> Non
 def test_full_blocks_are_published_once_they_are_computed(
     num_before: int, num_computed: int
 ) -> None:
-    """Only newly completed blocks are published; a partly filled one is not shared."""
+    """A call publishes the newly completed blocks, and no partial one."""
     cache = KVCache(BlockPool(6, SIZE, prefix_caching=True))
     one = sequence()
     assert cache.admit(one) is not None
@@ -216,8 +216,8 @@ def test_full_blocks_are_published_once_they_are_computed(
     assert found == list(range(num_before // SIZE, num_computed // SIZE))
 
 
-def test_what_made_no_numbers_is_found_nowhere_any_more() -> None:
-    """Neither on the device, nor in the host; what others published stays."""
+def test_discarded_blocks_are_removed_from_device_and_host() -> None:
+    """Blocks that other sequences published stay."""
     cache = KVCache(holding({0, 1}, num_blocks=4), num_host_blocks=4)
     hashes = block_hashes(PROMPT, SIZE)
     assert cache._host.keep(hashes[2]) == 0
@@ -231,7 +231,7 @@ def test_what_made_no_numbers_is_found_nowhere_any_more() -> None:
     cache.check([])
 
 
-def test_what_is_forgotten_is_forgotten_on_both_sides() -> None:
+def test_a_reset_clears_device_and_host() -> None:
     cache = KVCache(holding({0, 1}, num_blocks=4), num_host_blocks=4)
     assert cache._host.keep(b"other") == 0
     cache.reset_prefix_cache()
@@ -258,7 +258,7 @@ def test_a_sequence_grows_by_the_blocks_it_lacks(
 
 
 def run(scheduler: Scheduler, one: Sequence) -> list[int]:
-    """How many blocks are held after each step."""
+    """Runs a sequence. Returns the number of held blocks after each step."""
     assert scheduler.add(one) is None
     held = []
     while (step := scheduler.schedule(0.0)) is not None:
@@ -269,7 +269,7 @@ def run(scheduler: Scheduler, one: Sequence) -> list[int]:
 
 
 @pytest.mark.parametrize(("window_tokens", "most_held"), [(None, 31), (8, 3), (9, 3), (1, 1)])
-def test_a_window_bounds_what_a_long_answer_holds(
+def test_a_window_bounds_the_blocks_of_a_long_answer(
     window_tokens: int | None, most_held: int
 ) -> None:
     config = SchedulerConfig(

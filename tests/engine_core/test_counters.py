@@ -1,4 +1,4 @@
-"""Exact values of the scheduler's counters after a few steps."""
+"""Tests of the scheduler's counters: exact values after a few steps."""
 
 from dataclasses import replace
 
@@ -30,16 +30,16 @@ def step_of(scheduler: Scheduler, now_s: float = 0.0) -> Step:
     return step
 
 
-def run(scheduler: Scheduler, *drawn: tuple[int, ...]) -> None:
-    """Run one step for each entry of tokens, which every sequence of the step samples."""
-    for tokens in drawn:
+def run(scheduler: Scheduler, *outputs: tuple[int, ...]) -> None:
+    """Runs one step per entry. Every sequence of the step samples the entry's tokens."""
+    for tokens in outputs:
         step = step_of(scheduler)
         results = {s.request_id: SequenceOutput(tokens, s.num_drafts) for s in step.sequences}
         scheduler.complete(step, results, 0.0)
 
 
-def test_a_wait_for_blocks_is_counted_once_for_each_sequence() -> None:
-    """Steps in which two wait; only the first of the queue has looked for blocks."""
+def test_a_wait_for_blocks_is_counted_once_per_sequence() -> None:
+    """Two sequences wait, but only the first of the queue tries to reserve blocks."""
     scheduler = make_scheduler()
     scheduler.add(sequence("a", [1] * 20, max_tokens=9))
     run(scheduler, (5,), (5,))
@@ -53,7 +53,7 @@ def test_a_wait_for_blocks_is_counted_once_for_each_sequence() -> None:
     assert counted[-1] == 2
 
 
-def test_seconds_are_busy_once_however_many_steps_are_open() -> None:
+def test_busy_seconds_count_overlapping_steps_once() -> None:
     scheduler = make_scheduler()
     scheduler.add(sequence("a", [1] * 4, max_tokens=9))
     first = step_of(scheduler, now_s=1.0)
@@ -67,8 +67,8 @@ def test_seconds_are_busy_once_however_many_steps_are_open() -> None:
     assert scheduler.stats().busy_s == 6.0
 
 
-def test_prompt_tokens_are_computed_or_read_from_the_device_or_from_the_host() -> None:
-    """12 tokens computed; then 8 of them on the device; then, pushed out, 8 in the host."""
+def test_prompt_tokens_are_counted_as_computed_or_cached_by_tier() -> None:
+    """12 tokens are computed; then 8 are found on the device; then, after eviction, 8 in the host."""
     scheduler = make_scheduler(num_blocks=4, max_model_len=16, num_host_blocks=8)
 
     def counted() -> tuple[int, int, int, int]:
@@ -96,8 +96,8 @@ def test_prompt_tokens_are_computed_or_read_from_the_device_or_from_the_host() -
     assert counted() == (33, 8, 8, 4)
 
 
-def test_what_was_restored_can_be_replaced_in_the_next_step() -> None:
-    """With one host slot: it is pinned only until the step that copies from it is scheduled."""
+def test_a_restored_host_slot_can_be_replaced_in_the_next_step() -> None:
+    """A host slot is pinned only until the step that copies from it is scheduled."""
     scheduler = make_scheduler(num_blocks=2, max_model_len=8, num_host_blocks=1)
     saved = []
     for name, token in (("a", 1), ("b", 2), ("a2", 1), ("b2", 2), ("c", 3)):
@@ -107,7 +107,7 @@ def test_what_was_restored_can_be_replaced_in_the_next_step() -> None:
     assert saved == [0, 1, 1, 2, 3]
 
 
-def test_drafts_are_counted_by_how_many_were_tried_and_right() -> None:
+def test_drafts_are_counted_as_proposed_and_accepted() -> None:
     counters = Counters()
     for num_drafts, num_right in ((2, 1), (1, 0), (3, 3), (2, 2)):
         counters.count_drafts(num_drafts, num_right)
@@ -115,8 +115,8 @@ def test_drafts_are_counted_by_how_many_were_tried_and_right() -> None:
     assert counters.accepted_by_position == [3, 2, 1]
 
 
-def test_drafts_of_a_sequence_are_counted_where_they_were_tried() -> None:
-    """Two drafts of which one is right, and steps without any."""
+def test_only_steps_with_drafts_count_drafts() -> None:
+    """A single step has drafts: two, of which one is accepted."""
     config = SpeculationConfig(method="ngram", num_speculative_tokens=2, prompt_lookup_min=1)
     scheduler = make_scheduler(config)
     scheduler.add(sequence("a", [1, 2, 1, 2, 1], max_tokens=6))
@@ -128,7 +128,7 @@ def test_drafts_of_a_sequence_are_counted_where_they_were_tried() -> None:
     assert stats.accepted_by_position == (1, 0)
 
 
-def test_what_is_neither_saved_nor_in_the_host_is_the_rest() -> None:
+def test_derived_counters_are_differences() -> None:
     counted = replace(
         make_scheduler().stats(), evicted_blocks=7, saved_blocks=2, prompt_tokens_cached=9,
         prompt_tokens_from_host=4,
@@ -136,8 +136,8 @@ def test_what_is_neither_saved_nor_in_the_host_is_the_rest() -> None:
     assert (counted.dropped_blocks, counted.prompt_tokens_from_device) == (5, 5)
 
 
-def test_patience_ends_after_the_time_and_not_at_it() -> None:
-    """After that time no sequence with an adapter overtakes one that waits for another adapter."""
+def test_sequences_of_other_adapters_overtake_until_the_maximum_wait() -> None:
+    """After the wait, no sequence with an adapter overtakes one that waits for another adapter."""
     for now_s, admitted in ((1.0, {"x", "x2"}), (1.001, {"x"})):
         scheduler = make_scheduler(max_adapters=1)
         for name, adapter in (("x", "X"), ("y", "Y")):

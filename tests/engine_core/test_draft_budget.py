@@ -1,4 +1,4 @@
-"""Guesses within a step's budget of tokens: what sequences of a step get of it, in their order."""
+"""Tests of drafts within a step's token budget: which sequences get how many."""
 
 import pytest
 from scheduler_steps import sampled
@@ -12,7 +12,7 @@ from penstock_engine.core.step import SequenceOutput, Step
 
 
 class FixedLength(DraftLengthController):
-    """Allows three guesses in each step, or none."""
+    """A controller that allows three drafts in each step, or none."""
 
     is_on = True
 
@@ -42,16 +42,16 @@ def add(scheduler: Scheduler, name: str, num_prompt_tokens: int, max_tokens: int
     return one
 
 
-def advance(scheduler: Scheduler, num_guessed: int = 0) -> Step:
+def advance(scheduler: Scheduler, num_right: int = 0) -> Step:
     step = scheduler.schedule(0.0)
     assert step is not None
-    scheduler.complete(step, {s.request_id: sampled(s, num_guessed) for s in step.sequences}, 0.0)
+    scheduler.complete(step, {s.request_id: sampled(s, num_right) for s in step.sequences}, 0.0)
     scheduler.check()
     return step
 
 
 def shares(step: Step) -> dict[str, tuple[int, int]]:
-    """Tokens and open guesses of each sequence."""
+    """Returns the number of tokens and of drafts left to the runner, by sequence."""
     return {s.request_id: (s.num_tokens, s.num_runner_drafts) for s in step.sequences}
 
 
@@ -62,9 +62,7 @@ def shares(step: Step) -> dict[str, tuple[int, int]]:
         (10, [3, 3, 1]), (12, [3, 3, 3]), (13, [3, 3, 3]),
     ],
 )  # fmt: skip
-def test_streams_have_their_tokens_before_anybody_has_guesses(
-    budget: int, expected: list[int]
-) -> None:
+def test_every_stream_gets_a_token_before_any_gets_drafts(budget: int, expected: list[int]) -> None:
     controller = FixedLength(3)
     controller.is_on = False
     scheduler = make_scheduler(budget, controller=controller)
@@ -91,18 +89,18 @@ def test_streams_have_their_tokens_before_anybody_has_guesses(
 def test_drafts_get_the_budget_that_waiting_prompts_leave(
     budget: int, after_prompts: bool, expected: dict[str, tuple[int, int]]
 ) -> None:
-    """A stream's drafts come after two waiting prompts, of six and four tokens."""
+    """A stream drafts while two prompts, of six and four tokens, wait."""
     scheduler = make_scheduler(budget, after_prompts=after_prompts)
     add(scheduler, "a", 1)
-    scheduler.complete(advance_alone(scheduler), {"a": SequenceOutput((1,))}, 0.0)
+    scheduler.complete(schedule(scheduler), {"a": SequenceOutput((1,))}, 0.0)
     add(scheduler, "b", 6)
-    scheduler._state.sequences["b"].tokens[0] = 5  # nothing of it is found in the cache
+    scheduler._state.sequences["b"].tokens[0] = 5  # so that no prefix is found in the cache
     add(scheduler, "c", 4)
     assert shares(advance(scheduler)) == expected
 
 
-def test_a_prompt_is_admitted_however_many_streams_draft() -> None:
-    """Three streams with three drafts each would take a budget of twelve tokens in every step."""
+def test_drafts_of_streams_do_not_delay_a_prompt() -> None:
+    """Three streams with three drafts each would use the whole budget of twelve in every step."""
     scheduler = make_scheduler(12)
     for name in "abc":
         add(scheduler, name, 1)
@@ -112,14 +110,14 @@ def test_a_prompt_is_admitted_however_many_streams_draft() -> None:
     assert shares(advance(scheduler)) == {"a": (1, 0), "b": (1, 0), "c": (1, 0), "d": (9, 0)}
 
 
-def advance_alone(scheduler: Scheduler) -> Step:
+def schedule(scheduler: Scheduler) -> Step:
     step = scheduler.schedule(0.0)
     assert step is not None
     return step
 
 
-def test_known_guesses_are_part_of_a_step_and_judged() -> None:
-    """n-grams of a text that goes on as it began: all are right, and so many tokens come at once."""
+def test_drafts_of_the_scheduler_are_in_the_step_and_are_counted() -> None:
+    """The text repeats itself, so all n-gram drafts are accepted."""
     scheduler = make_scheduler(12, by_runner=False)
     one = add(scheduler, "a", 6)
     advance(scheduler)
@@ -135,15 +133,15 @@ def test_known_guesses_are_part_of_a_step_and_judged() -> None:
 
 @pytest.mark.parametrize("num_right", [0, 1, 2, 3])
 def test_keys_and_values_are_kept_up_to_the_last_accepted_draft(num_right: int) -> None:
-    """Keys and values of accepted drafts, of three, are kept; those of the token after them are not."""
+    """The cache of accepted drafts is kept; the token sampled after them has none yet."""
     scheduler = make_scheduler(12)
     one = add(scheduler, "a", 6)
     advance(scheduler)
-    step = advance_alone(scheduler)
+    step = schedule(scheduler)
     assert shares(step) == {"a": (1, 3)}
-    drawn = tuple(range(50, 51 + num_right))
-    [event] = scheduler.complete(step, {"a": SequenceOutput(drawn, 3)}, 0.0)
-    assert event.token_ids == drawn
+    tokens = tuple(range(50, 51 + num_right))
+    [event] = scheduler.complete(step, {"a": SequenceOutput(tokens, 3)}, 0.0)
+    assert event.token_ids == tokens
     assert one.num_computed_tokens == 7 + num_right
     assert one.num_tokens == 8 + num_right
     scheduler.check()
@@ -155,7 +153,7 @@ def test_keys_and_values_are_kept_up_to_the_last_accepted_draft(num_right: int) 
 def test_a_stream_without_blocks_for_drafts_continues_without_them(
     num_blocks: int, num_open: tuple[int, int]
 ) -> None:
-    """With drafts one stream needs five blocks instead of three, the other three instead of one."""
+    """Drafts raise the blocks of the streams from three to five and from one to three."""
     controller = FixedLength(3)
     controller.is_on = False
     scheduler = make_scheduler(12, num_blocks=num_blocks, controller=controller)

@@ -1,4 +1,4 @@
-"""Number of drafts that the controller chooses, and the estimates that it is based on."""
+"""Tests of the draft length controller, its estimates, and the speculation settings."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from penstock_engine.core.speculation import (
 def controller_of(
     chance: float, fixed_s: float, per_token_s: float, max_drafts: int = 8, num_judged: int = 400
 ) -> DraftLengthController:
-    """A controller that knows the time of steps and an acceptance rate of `chance`."""
+    """Returns a controller that has observed step times and an acceptance rate of `chance`."""
     controller = DraftLengthController(max_drafts)
     for num_tokens in (1, 50):
         controller.observe_step(num_tokens, fixed_s + per_token_s * num_tokens)
@@ -32,6 +32,8 @@ def controller_of(
 
 
 def best_of(chance: float, fixed_s: float, per_token_s: float, num_sequences: int) -> int:
+    """Returns the number of drafts with the most tokens per second."""
+
     def tokens_per_s(drafts: int) -> float:
         tokens = sum(chance**i for i in range(drafts + 1))
         return tokens / (fixed_s + per_token_s * num_sequences * (1 + drafts))
@@ -44,13 +46,13 @@ def best_of(chance: float, fixed_s: float, per_token_s: float, num_sequences: in
 @pytest.mark.parametrize(
     ("fixed_s", "per_token_s"), [(0.01, 0.001), (0.01, 0.0001), (0.002, 0.002)]
 )
-def test_as_many_are_made_as_give_the_most_tokens_per_second(
+def test_the_number_of_drafts_maximizes_tokens_per_second(
     chance: float, fixed_s: float, per_token_s: float, num_sequences: int
 ) -> None:
     controller = controller_of(chance, fixed_s, per_token_s)
     right = judged = 0.0
     num_right = 0
-    for number in range(1, 401):  # what the decaying sums make of the chance
+    for number in range(1, 401):  # the acceptance rate in decaying sums
         is_right = round(number * chance) > num_right
         num_right += is_right
         judged, right = judged * DECAY + 1, right * DECAY + is_right
@@ -58,7 +60,7 @@ def test_as_many_are_made_as_give_the_most_tokens_per_second(
     assert controller.num_drafts(num_sequences) == expected
 
 
-def test_the_choices_above_are_not_all_the_same() -> None:
+def test_the_cases_above_cover_different_numbers() -> None:
     chosen = {
         best_of(chance, fixed_s, per_token_s, n)
         for n in (1, 3, 20)
@@ -68,22 +70,22 @@ def test_the_choices_above_are_not_all_the_same() -> None:
     assert {0, 1, 8} < chosen
 
 
-def test_a_step_that_only_computes_prompts_counts_as_one_sequence() -> None:
+def test_a_step_of_prompts_only_counts_as_one_sequence() -> None:
     chosen = [controller_of(0.75, 0.01, 0.002).num_drafts(n) for n in (0, 1, 4)]
     assert chosen[0] == chosen[1] > chosen[2]
 
 
 @pytest.mark.parametrize(("num_judged", "expected"), [(15, 8), (20, 0)])
-def test_what_few_drafts_say_is_not_believed(num_judged: int, expected: int) -> None:
-    """All wrong; of sums that decay, 18 drafts make somewhat more than 16."""
+def test_few_drafts_are_not_enough_for_an_estimate(num_judged: int, expected: int) -> None:
+    """All drafts are rejected. Because sums decay, it takes 18 drafts to count as MIN_DRAFTS."""
     assert MIN_DRAFTS == 16
     controller = controller_of(0.0, 0.01, 0.001, num_judged=num_judged)
     assert controller.num_drafts(1) == expected
 
 
 @pytest.mark.parametrize(("num_right", "expected"), [(14, 8), (15, 0)])
-def test_what_is_said_by_just_enough_drafts_is_believed(num_right: int, expected: int) -> None:
-    """One more than were right was judged; where steps are made of tokens, no draft pays."""
+def test_exactly_enough_drafts_give_an_estimate(num_right: int, expected: int) -> None:
+    """The first rejected draft counts too. If step time is proportional to tokens, no draft pays."""
     controller = controller_of(0.0, 0.0, 0.001, num_judged=0)
     controller.observe_acceptance(32, num_right)
     assert controller.num_drafts(1) == expected
@@ -93,10 +95,10 @@ def test_what_is_said_by_just_enough_drafts_is_believed(num_right: int, expected
     ("num_drafts", "num_right", "chance"),
     [(4, 1, 1 / 2), (2, 1, 1 / 2), (8, 3, 3 / 4), (3, 3, 1.0)],
 )
-def test_drafts_after_the_first_wrong_one_say_nothing(
+def test_drafts_after_the_first_rejected_one_do_not_count(
     num_drafts: int, num_right: int, chance: float
 ) -> None:
-    """With one of four drafts right, two count: the right one and the first wrong one."""
+    """If one of four drafts is accepted, two count: that one and the first rejected one."""
     controller = DraftLengthController(8)
     for num_tokens in (1, 50):
         controller.observe_step(num_tokens, 0.01 + 0.001 * num_tokens)
@@ -108,14 +110,14 @@ def test_drafts_after_the_first_wrong_one_say_nothing(
 
 
 def test_one_step_in_fifty_is_a_probe() -> None:
-    """A probe uses all drafts where the controller would choose none."""
+    """A probe uses the maximum number of drafts although the controller would choose none."""
     controller = controller_of(0.0, 0.01, 0.001)
     chosen = [controller.num_drafts(1) for _ in range(2 * PROBE_STEPS)]
     assert [n for n, drafts in enumerate(chosen, 1) if drafts] == [PROBE_STEPS, 2 * PROBE_STEPS]
     assert {drafts for drafts in chosen if drafts} == {8}
 
 
-def test_as_long_as_all_steps_look_alike_a_probe_is_one_without_drafts() -> None:
+def test_a_probe_has_no_drafts_while_all_steps_have_equal_size() -> None:
     controller = DraftLengthController(8)
     chosen = []
     for _ in range(2 * PROBE_STEPS):
@@ -126,13 +128,15 @@ def test_as_long_as_all_steps_look_alike_a_probe_is_one_without_drafts() -> None
     assert {drafts for drafts in chosen if drafts} == {8}
 
 
-def test_of_equal_rates_the_fewest_drafts_are_made() -> None:
-    """Always right, and a step's time made of its tokens alone: no draft gains anything."""
+def test_the_fewest_drafts_are_made_at_equal_rates() -> None:
+    """All drafts are accepted, but step time is proportional to tokens: no draft gains anything."""
     assert controller_of(1.0, 0.0, 0.001).num_drafts(1) == 0
 
 
 @given(st.integers(1, 32), st.integers(0, 32))
-def test_never_more_than_configured(max_drafts: int, num_right: int) -> None:
+def test_the_number_of_drafts_is_at_most_the_configured_one(
+    max_drafts: int, num_right: int
+) -> None:
     controller = controller_of(1.0, 0.01, 0.0, max_drafts=max_drafts)
     controller.observe_acceptance(max_drafts, min(num_right, max_drafts))
     assert 0 <= controller.num_drafts(1) <= max_drafts
@@ -172,7 +176,7 @@ def test_settings_at_the_limits_are_allowed(changes: dict[str, object]) -> None:
     ],
     ids=str,
 )
-def test_settings_beyond_them_are_refused(wrong: dict[str, object], message: str) -> None:
+def test_settings_beyond_the_limits_are_rejected(wrong: dict[str, object], message: str) -> None:
     right: dict[str, object] = {"method": "ngram", "num_speculative_tokens": 3}
     with pytest.raises(ValueError, match=message):
         SpeculationConfig(**(right | wrong))  # type: ignore[arg-type]
@@ -183,7 +187,7 @@ def test_settings_beyond_them_are_refused(wrong: dict[str, object], message: str
     [("ngram", NgramDrafter), ("suffix", SuffixDrafter), ("eagle", None), ("draft_model", None)],
 )
 def test_each_method_has_its_drafter(method: Method, kind: type | None) -> None:
-    """Methods whose drafts the runner makes have no drafter."""
+    """Methods whose drafts come from the runner have no drafter."""
     model = "m" if kind is None else None
     config = SpeculationConfig(method=method, num_speculative_tokens=3, model=model)
     drafter = Speculation(config).make_drafter("salt")
@@ -191,8 +195,8 @@ def test_each_method_has_its_drafter(method: Method, kind: type | None) -> None:
     assert Speculation(config).controller.num_drafts(1) == 3
 
 
-def test_drafters_are_made_as_configured() -> None:
-    """n-grams of two tokens only; suffixes that are as likely as asked for, in texts of one salt."""
+def test_drafters_use_the_settings() -> None:
+    """n-grams have exactly two tokens; suffixes have the minimum probability, within one salt."""
     config = SpeculationConfig(
         method="ngram", num_speculative_tokens=3, prompt_lookup_min=2, prompt_lookup_max=2
     )

@@ -1,4 +1,4 @@
-"""When a step may have guesses, and what the step that is scheduled ahead of it must wait for."""
+"""Tests of the draft planner: drafts of steps ahead, indexing of texts, length and block limits."""
 
 from collections.abc import Sequence as Many
 from typing import Literal
@@ -20,12 +20,12 @@ CONFIG = SchedulerConfig(
 )
 
 
-# The runner's text of scheduler_steps, which an n-gram guesses right.
+# The text that the runner of scheduler_steps generates: n-gram drafts of it are always right.
 TEXT = [position % 2 for position in range(3 * MAX_INDEXED_TOKENS)]
 
 
 class FixedLength(DraftLengthController):
-    """Allows the same number of guesses in each step."""
+    """A controller that allows the same number of drafts in each step."""
 
     def __init__(self, num_drafts: int) -> None:
         super().__init__(num_drafts)
@@ -40,23 +40,23 @@ def planner_of(num_drafts: int) -> DraftPlanner:
     return DraftPlanner(Speculation(config, FixedLength(num_drafts)), Scheduler(CONFIG)._cache, 16)
 
 
-def test_guesses_of_a_step_ahead_go_to_the_step_behind_it() -> None:
+def test_drafts_planned_ahead_are_made_in_the_next_step() -> None:
     drafts = planner_of(3)
     assert not drafts.needs_completed_step
     assert drafts.plan_step([], is_ahead=True) == 0
-    assert drafts.needs_completed_step, "the guesses that are promised would be put off for good"
+    assert drafts.needs_completed_step, "otherwise the planned drafts would never be made"
     assert drafts.plan_step([], is_ahead=False) == 3
-    assert drafts.needs_completed_step, "how far sequences get with their guesses is not known yet"
+    assert drafts.needs_completed_step, "the number of accepted drafts is not known yet"
 
 
-def test_without_guesses_steps_are_scheduled_ahead() -> None:
+def test_steps_without_drafts_are_scheduled_ahead() -> None:
     drafts = planner_of(0)
     for is_ahead in (False, True, True, False):
         assert drafts.plan_step([], is_ahead=is_ahead) == 0
         assert not drafts.needs_completed_step
 
 
-def test_a_token_to_be_drawn_is_read_from_the_history() -> None:
+def test_a_pending_token_is_read_from_the_history() -> None:
     scheduler = Scheduler(CONFIG)
     sampling = SamplingParams(max_tokens=3)
     scheduler.add(Sequence("a", [7, 8], sampling, frozenset(), 0.0))
@@ -68,7 +68,7 @@ def test_a_token_to_be_drawn_is_read_from_the_history() -> None:
 
 
 class CountingDrafter(NgramDrafter):
-    """Keeps how many tokens each call has indexed."""
+    """A drafter that records how many tokens each call has indexed."""
 
     def __init__(self) -> None:
         super().__init__(2, 5)
@@ -97,7 +97,7 @@ def add(scheduler: Scheduler, name: str, num_prompt_tokens: int) -> tuple[Sequen
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:
-    """Run a step. Returns the number of drafts of each sequence."""
+    """Runs a step. Returns the number of drafts by sequence."""
     step = scheduler.schedule(0.0)
     assert step is not None
     scheduler.complete(step, {s.request_id: sampled(s, 0) for s in step.sequences}, 0.0)
@@ -105,18 +105,18 @@ def step(scheduler: Scheduler) -> dict[str, int]:
     return {s.request_id: s.num_drafts for s in step.sequences}
 
 
-def test_a_long_prompt_is_indexed_while_it_is_computed_and_in_slices() -> None:
-    """1,536 tokens in chunks of 600; the first is computed by the step that admits it."""
+def test_a_long_prompt_is_indexed_in_slices_during_prefill() -> None:
+    """The prompt of 1,536 tokens is computed in chunks of 600."""
     scheduler = scheduler_with(2)
     one, indexed = add(scheduler, "a", len(TEXT))
-    guesses = [step(scheduler)["a"] for _ in range(6)]
+    drafts = [step(scheduler)["a"] for _ in range(6)]
     assert indexed == [512, 512, 512, 2, 3]
-    assert guesses == [0, 0, 0, 0, 2, 2]
+    assert drafts == [0, 0, 0, 0, 2, 2]
     assert one.num_output_tokens == 1 + 1 + 3 + 3
 
 
-def test_a_text_is_indexed_in_steps_without_guesses_too() -> None:
-    """Steps without drafts, even those ahead, index the text, so that drafting can start at once."""
+def test_a_text_is_indexed_in_steps_without_drafts() -> None:
+    """Steps ahead index the text as well, so that drafting can start at once."""
     scheduler = scheduler_with(0)
     _, indexed = add(scheduler, "a", 1000)
     first = scheduler.schedule(0.0)
@@ -125,22 +125,22 @@ def test_a_text_is_indexed_in_steps_without_guesses_too() -> None:
     assert indexed == [512]
 
 
-def test_a_long_prompt_keeps_nobody_elses_guesses_waiting() -> None:
-    """Two prompts of 1,500 tokens share what a step may index; a stream behind them is up to date."""
+def test_long_prompts_do_not_delay_the_drafts_of_others() -> None:
+    """Two prompts of 1,500 tokens share the index budget of a step; a stream is always up to date."""
     scheduler = scheduler_with(2, max_num_batched_tokens=4000)
     _, first = add(scheduler, "first", 1500)
     _, second = add(scheduler, "second", 1500)
     _, stream = add(scheduler, "stream", 9)
-    guesses = [step(scheduler) for _ in range(8)]
+    drafts = [step(scheduler) for _ in range(8)]
     assert first == [512, 512, 479, 3, 3, 3, 3]
     assert second[:4] == [MIN_INDEXED_TOKENS] * 3 + [512 - 3]
     assert stream == [10, 3, 3, 3, 3, 3, 3]
-    assert [s["stream"] for s in guesses] == [0, *[2] * 7]
-    assert [s["second"] for s in guesses[:6]] == [0] * 6
+    assert [s["stream"] for s in drafts] == [0, *[2] * 7]
+    assert [s["second"] for s in drafts[:6]] == [0] * 6
 
 
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
-def test_a_text_that_is_not_indexed_yet_changes_no_output(
+def test_incomplete_indexing_does_not_change_the_output(
     method: Literal["ngram", "suffix"],
 ) -> None:
     def output(speculation: SpeculationConfig | None) -> list[int]:
@@ -163,7 +163,7 @@ def test_a_text_that_is_not_indexed_yet_changes_no_output(
 
 
 def running(num_prompt: int, num_output: int, max_tokens: int, num_blocks: int) -> Sequence:
-    """A decoding sequence with blocks of two tokens."""
+    """Returns a decoding sequence with blocks of two tokens."""
     sampling = SamplingParams(max_tokens=max_tokens)
     one = Sequence("a", [1] * num_prompt, sampling, frozenset(), 0.0)
     one.tokens += [3] * num_output
@@ -176,28 +176,28 @@ def running(num_prompt: int, num_output: int, max_tokens: int, num_blocks: int) 
     ("max_drafts", "num_output", "max_tokens", "num_open"),
     [
         (5, 1, 9, 5),
-        (5, 1, 7, 5),  # of seven, one is there and one is drawn behind the drafts
+        (5, 1, 7, 5),  # seven: one exists, five drafts, and one is sampled after them
         (5, 1, 6, 4),
         (5, 1, 3, 1),
         (5, 1, 2, ()),
         (1, 1, 9, 1),
         (0, 1, 9, ()),
         (9, 1, 99, 9),
-        (20, 1, 99, 10),  # 16 in all: four and one are there, and one is drawn
+        (20, 1, 99, 10),  # the context of 16: five exist, ten drafts, one is sampled after them
         (20, 10, 99, 1),
         (20, 11, 99, ()),
     ],
 )
-def test_guesses_leave_room_for_the_token_after_them(
+def test_drafts_leave_room_for_the_token_after_them(
     max_drafts: int, num_output: int, max_tokens: int, num_open: int | tuple[()]
 ) -> None:
-    """Within max_tokens of the request, and the 16 tokens that a sequence may have here."""
+    """The limits are the request's max_tokens and the context of 16 tokens."""
     one = running(4, num_output, max_tokens, num_blocks=8)
     assert open_drafts().propose(one, 1, max_drafts) == num_open
 
 
 def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = None) -> DraftPlanner:
-    """A draft planner for a runner that proposes the drafts itself."""
+    """Returns a planner for a runner that proposes the drafts itself."""
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
     speculation = Speculation(config, FixedLength(3), after_prompts)
     return DraftPlanner(speculation, (scheduler or Scheduler(CONFIG))._cache, 16)
@@ -207,11 +207,11 @@ def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = No
     ("num_tokens", "num_computed", "after_prompts", "num_open"),
     [
         (4, 0, True, 3), (4, 0, False, ()),  # a whole prompt
-        (3, 1, True, 3), (3, 0, True, ()), (3, 0, False, ()),  # a part of it
+        (3, 1, True, 3), (3, 0, True, ()), (3, 0, False, ()),  # a chunk of it
         (1, 3, False, 3), (1, 3, True, 3), (1, 2, True, ()),
     ],
 )  # fmt: skip
-def test_only_the_end_of_a_text_is_guessed_beyond(
+def test_drafts_need_the_whole_text_to_be_computed(
     num_tokens: int, num_computed: int, after_prompts: bool, num_open: int | tuple[()]
 ) -> None:
     one = running(4, 0, 9, num_blocks=8)
@@ -223,10 +223,10 @@ def test_only_the_end_of_a_text_is_guessed_beyond(
     ("num_blocks", "num_free", "num_open", "num_held"),
     [(4, 0, 3, 4), (3, 1, 3, 4), (3, 0, (), 3), (5, 0, 3, 5), (2, 2, 3, 4), (2, 1, (), 2)],
 )
-def test_guesses_have_blocks_or_are_not_made(
+def test_drafts_need_blocks(
     num_blocks: int, num_free: int, num_open: int | tuple[()], num_held: int
 ) -> None:
-    """Five tokens, and three guesses: four blocks of two."""
+    """Five tokens and three drafts need four blocks of two."""
     scheduler = Scheduler(CONFIG)
     one = running(4, 1, 9, num_blocks=0)
     pool = scheduler._cache.pool
@@ -238,7 +238,7 @@ def test_guesses_have_blocks_or_are_not_made(
     assert len(one.block_table) == num_held
 
 
-def test_without_speculation_nothing_is_granted_or_guessed() -> None:
+def test_a_planner_without_speculation_makes_no_drafts() -> None:
     drafts = DraftPlanner(None, Scheduler(CONFIG)._cache, 16)
     assert drafts.make_drafter("") is None
     assert drafts.plan_step([(running(4, 1, 9, 4), 4, 1)], is_ahead=False) == 0
@@ -253,22 +253,22 @@ class RecordingController(DraftLengthController):
 
     def __init__(self) -> None:
         super().__init__(3)
-        self.asked: list[int] = []
-        self.told: list[tuple[str, float, float]] = []
+        self.queries: list[int] = []
+        self.observations: list[tuple[str, float, float]] = []
 
     def num_drafts(self, num_sequences: int) -> int:
-        self.asked.append(num_sequences)
+        self.queries.append(num_sequences)
         return 2
 
     def observe_acceptance(self, num_drafts: int, num_accepted: int) -> None:
-        self.told.append(("judged", num_drafts, num_accepted))
+        self.observations.append(("acceptance", num_drafts, num_accepted))
 
     def observe_step(self, num_tokens: int, duration_s: float) -> None:
-        self.told.append(("timed", num_tokens, duration_s))
+        self.observations.append(("step", num_tokens, duration_s))
 
 
-def test_the_governor_learns_what_steps_and_guesses_were() -> None:
-    """The controller gets each step's tokens, open drafts included, and which sequences sample in it."""
+def test_the_controller_observes_steps_and_acceptances() -> None:
+    """The tokens of a step include the drafts that are left to the runner."""
     controller = RecordingController()
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
     drafts = DraftPlanner(Speculation(config, controller), Scheduler(CONFIG)._cache, 16)
@@ -279,8 +279,8 @@ def test_the_governor_learns_what_steps_and_guesses_were() -> None:
     )
     assert drafts.plan_step([(prompt, 3, 1), (prompt, 2, 2)], is_ahead=True) == 0
     assert drafts.plan_step([(decoding, 4, 1), (decoding, 4, 1)], is_ahead=False) == 2
-    assert controller.asked == [1, 2, 1], "what was promised is not asked for again"
+    assert controller.queries == [1, 2, 1], "planned drafts are not requested again"
     drafts.observe_acceptance(3, 1)
     part = ScheduledSequence("a", 0, (1, 2), (), True, decoding.sampling, [], 2)
     drafts.observe_step(Step((part, part._replace(num_runner_drafts=3), part)), 0.5)
-    assert controller.told == [("judged", 3, 1), ("timed", 9, 0.5)]
+    assert controller.observations == [("acceptance", 3, 1), ("step", 9, 0.5)]

@@ -1,11 +1,11 @@
-"""Fields of token events."""
+"""Tests of the fields of token events."""
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import TokenLogprobs
 
-TOLD = TokenLogprobs(5, -1.0, 1, ())
+LOGPROBS = TokenLogprobs(5, -1.0, 1, ())
 
 
 def sequence() -> Sequence:
@@ -26,14 +26,14 @@ def test_an_event_has_the_state_of_its_sequence() -> None:
     )  # fmt: skip
 
 
-def test_an_event_has_what_is_told_with_it() -> None:
+def test_an_event_has_the_given_tokens_and_reasons() -> None:
     event = TokenEvent.of(
-        sequence(), 4.0, (5, 6), (TOLD,), (TOLD, TOLD), (0.5,), 6, "stop", "step_failed"
+        sequence(), 4.0, (5, 6), (LOGPROBS,), (LOGPROBS, LOGPROBS), (0.5,), 6, "stop", "step_failed"
     )
     assert (event.token_ids, event.logprobs, event.prompt_logprobs) == (
         (5, 6),
-        (TOLD,),
-        (TOLD, TOLD),
+        (LOGPROBS,),
+        (LOGPROBS, LOGPROBS),
     )
     assert (event.embedding, event.ending_token_id) == ((0.5,), 6)
     assert (event.finish_reason, event.failure) == ("stop", "step_failed")

@@ -1,4 +1,4 @@
-"""Forked sequences share the blocks of their common prompt."""
+"""Tests of forked sequences, which share the blocks of their common prompt."""
 
 import pytest
 
@@ -17,23 +17,23 @@ def sequence(name: str, prompt: list[int] = PROMPT) -> Sequence:
 
 
 @pytest.mark.parametrize("num_prompt_tokens", [1, 2, 4, 5, 6, 8, 9, 10])
-def test_a_fork_shares_full_blocks_and_copies_the_one_that_is_begun(num_prompt_tokens: int) -> None:
-    """All of the prompt but its last token, which it computes for its own logits."""
+def test_a_fork_shares_full_blocks_and_copies_a_partial_one(num_prompt_tokens: int) -> None:
+    """A fork reuses all of the prompt but the last token, whose logits it needs."""
     cache = KVCache(BlockPool(20, SIZE, prefix_caching=False))
     parent, fork = (sequence(name, PROMPT[:num_prompt_tokens]) for name in "pf")
     assert cache.admit(parent) is not None
     admission = cache.fork(fork, parent)
-    known = num_prompt_tokens - 1
-    assert admission == Admission(known, 0)
-    num_full = known // SIZE
+    num_reused = num_prompt_tokens - 1
+    assert admission == Admission(num_reused, 0)
+    num_full = num_reused // SIZE
     assert fork.block_table[:num_full] == parent.block_table[:num_full]
     assert set(fork.block_table[num_full:]).isdisjoint(parent.block_table)
     assert len(fork.block_table) == -(-num_prompt_tokens // SIZE)
-    is_begun = known % SIZE > 0
-    copied = ((parent.block_table[num_full], fork.block_table[num_full]),) if is_begun else ()
+    has_partial = num_reused % SIZE > 0
+    copied = ((parent.block_table[num_full], fork.block_table[num_full]),) if has_partial else ()
     assert cache.take_block_copies() == BlockCopies(forks=copied)
     assert cache.take_block_copies() == BlockCopies()
-    fork.num_computed_tokens = known
+    fork.num_computed_tokens = num_reused
     cache.check([parent, fork])
 
 
@@ -49,8 +49,8 @@ def test_a_fork_that_does_not_fit_changes_nothing() -> None:
     cache.check([parent, other])
 
 
-def test_a_fork_that_comes_late_does_not_take_what_its_parent_gave_back() -> None:
-    """At once, it shares the blocks it sees; once the parent has gone on, it is one like others."""
+def test_a_late_fork_does_not_use_blocks_that_its_parent_released() -> None:
+    """An early fork shares the blocks in its window. A late one is admitted like any sequence."""
     cache = KVCache(BlockPool(20, SIZE, prefix_caching=False), window_tokens=8)
     parent, early, late = sequence("p"), sequence("e"), sequence("l")
     assert cache.admit(parent) is not None

@@ -1,4 +1,4 @@
-"""What is copied to the host and back, by each way in which a sequence gets blocks."""
+"""Tests of block copies to and from the host, for each way in which a sequence gets blocks."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def sequence(name: str, prompt: list[int] = PROMPT) -> Sequence:
 
 
 def cached(num_blocks: int = 4) -> KVCache:
-    """Nobody holds anything; the three full blocks of the prompt are there, in blocks 0 to 2."""
+    """Returns a cache with the prompt's three full blocks in blocks 0 to 2, none of them held."""
     cache = KVCache(BlockPool(num_blocks, SIZE, prefix_caching=True), num_host_blocks=9)
     one = sequence("first")
     assert cache.admit(one) == Admission(0)
@@ -36,7 +36,8 @@ def with_prompt_in_host() -> KVCache:
     return cache
 
 
-def learn(cache: KVCache, copy_s: float) -> None:
+def observe_costs(cache: KVCache, copy_s: float) -> None:
+    """Makes the cache observe steps in which a copy takes `copy_s` and a token 1 ms."""
     part = ScheduledSequence("a", 0, (1,), (), True, SamplingParams(max_tokens=9), [], 1)
     for num_tokens in (1, 9):
         step = Step((part._replace(token_ids=(1,) * num_tokens),))
@@ -44,7 +45,7 @@ def learn(cache: KVCache, copy_s: float) -> None:
     cache.observe_step(Step((part,), BlockCopies(saves=((0, 0),))), 0.011 + copy_s)
 
 
-def test_what_a_growing_sequence_pushes_out_is_saved_before_it_is_overwritten() -> None:
+def test_blocks_evicted_by_a_growing_sequence_are_saved_first() -> None:
     cache = cached()
     one = sequence("a", [7])
     assert cache.admit(one) == Admission(0)
@@ -55,7 +56,7 @@ def test_what_a_growing_sequence_pushes_out_is_saved_before_it_is_overwritten() 
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 2)
 
 
-def test_what_a_fork_pushes_out_is_saved_before_it_is_overwritten() -> None:
+def test_blocks_evicted_by_a_fork_are_saved_first() -> None:
     cache = cached(num_blocks=6)
     parent, fork = sequence("p", [7] * 9), sequence("f", [7] * 9)
     assert cache.admit(parent) == Admission(0)
@@ -65,7 +66,7 @@ def test_what_a_fork_pushes_out_is_saved_before_it_is_overwritten() -> None:
     assert cache.take_block_copies() == BlockCopies(saves=((2, 0),))
 
 
-def test_what_is_restored_can_be_shared_at_once() -> None:
+def test_restored_blocks_can_be_shared_at_once() -> None:
     cache = with_prompt_in_host()
     one, other = sequence("a"), sequence("b", PROMPT[:12])
     assert cache.admit(one) == Admission(12, 12)
@@ -85,11 +86,11 @@ def test_what_is_restored_can_be_shared_at_once() -> None:
         (1.0, Admission(0, 0), ("compute", "cheaper")),
     ],
 )
-def test_a_prefix_in_the_host_is_computed_where_that_is_cheaper(
+def test_a_prefix_in_the_host_is_recomputed_if_that_is_cheaper(
     copy_s: float, admission: Admission, choice: tuple[str, str]
 ) -> None:
     cache = with_prompt_in_host()
-    learn(cache, copy_s)
+    observe_costs(cache, copy_s)
     before = dict(cache.copy_choices)
     one = sequence("a")
     assert cache.admit(one) == admission
@@ -99,18 +100,18 @@ def test_a_prefix_in_the_host_is_computed_where_that_is_cheaper(
     cache.check([one])
 
 
-def test_what_the_device_has_of_a_prefix_is_found_though_copies_are_dear() -> None:
-    """The first block is on the device, the others are in the host only."""
+def test_blocks_on_the_device_are_reused_even_if_copies_are_expensive() -> None:
+    """The first block is on the device; the others are in the host only."""
     cache = cached()
     other = sequence("other", [7] * 9)
     assert cache.admit(other) == Admission(0)
     assert len(cache.take_block_copies().saves) == 2
     cache.release(other)
-    learn(cache, 1.0)
+    observe_costs(cache, 1.0)
     assert cache.admit(sequence("a")) == Admission(4, 0)
 
 
-def test_without_a_cache_nothing_is_looked_for_or_published() -> None:
+def test_no_block_is_published_or_found_without_prefix_caching() -> None:
     cache = KVCache(BlockPool(9, SIZE, prefix_caching=False), num_host_blocks=9)
     for name in "ab":
         one = sequence(name)
@@ -123,10 +124,10 @@ def test_without_a_cache_nothing_is_looked_for_or_published() -> None:
 @pytest.mark.parametrize(
     ("num_computed", "num_unseen", "num_held"), [(12, 1, 3), (11, 1, 3), (10, 0, 4), (13, 1, 3)]
 )
-def test_what_no_token_sees_any_more_is_given_back_once(
+def test_blocks_outside_the_window_are_released_once(
     num_computed: int, num_unseen: int, num_held: int
 ) -> None:
-    """A window of eight: the token at 11 sees 4 to 11."""
+    """The window has eight tokens: the token at 11 attends to 4 to 11."""
     cache = KVCache(BlockPool(4, SIZE, prefix_caching=False), window_tokens=8)
     one = sequence("a")
     assert cache.admit(one) == Admission(0)

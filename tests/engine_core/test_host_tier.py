@@ -1,4 +1,4 @@
-"""Which contents the host keeps."""
+"""Tests of the host tier: which contents it keeps, pins and evicts."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ A, B, C, D = b"a", b"b", b"c", b"d"
 
 
 def filled(*hashes: bytes) -> HostTier:
-    """A tier of as many slots, all used, in the order in which they were used."""
+    """Returns a tier that is full with these hashes, the least recently used first."""
     tier = HostTier(len(hashes))
     assert [tier.keep(h) for h in hashes] == list(range(len(hashes)))
     return tier
@@ -22,7 +22,7 @@ def kept(tier: HostTier) -> set[bytes]:
     return {h for h in (A, B, C, D) if tier.find(h) is not None}
 
 
-def test_slots_are_filled_in_order_and_then_the_oldest_goes() -> None:
+def test_slots_are_filled_in_order_and_then_the_oldest_is_evicted() -> None:
     tier = filled(A, B, C)
     assert (tier.num_blocks, [tier.find(h) for h in (A, B, C, D)]) == (3, [0, 1, 2, None])
     assert tier.keep(D) == 0
@@ -31,7 +31,7 @@ def test_slots_are_filled_in_order_and_then_the_oldest_goes() -> None:
 
 
 @pytest.mark.parametrize("use", [HostTier.refresh, HostTier.pin])
-def test_what_was_used_stays(use: Callable[[HostTier, bytes], object]) -> None:
+def test_a_used_entry_is_not_the_oldest(use: Callable[[HostTier, bytes], object]) -> None:
     tier = filled(A, B, C)
     use(tier, A)
     tier.unpin()
@@ -39,7 +39,7 @@ def test_what_was_used_stays(use: Callable[[HostTier, bytes], object]) -> None:
     assert kept(tier) == {A, C, D}
 
 
-def test_what_is_pinned_stays_until_it_is_unpinned() -> None:
+def test_pinned_entries_are_not_evicted() -> None:
     tier = filled(A, B)
     tier.pin(A)
     tier.pin(B)
@@ -50,12 +50,12 @@ def test_what_is_pinned_stays_until_it_is_unpinned() -> None:
     assert kept(tier) == {B, C}
 
 
-def test_only_what_is_here_can_be_refreshed() -> None:
+def test_refresh_returns_whether_the_entry_exists() -> None:
     tier = filled(A)
     assert [tier.refresh(h) for h in (A, B)] == [True, False]
 
 
-def test_what_was_dropped_makes_room_and_is_not_pinned_any_more() -> None:
+def test_a_dropped_entry_frees_its_slot_and_its_pin() -> None:
     tier = filled(A, B)
     tier.pin(A)
     tier.drop(A)
@@ -63,11 +63,11 @@ def test_what_was_dropped_makes_room_and_is_not_pinned_any_more() -> None:
     tier.check(2)
     assert (tier.num_blocks, kept(tier)) == (1, {B})
     assert tier.keep(A) == 0
-    assert tier.keep(C) == 1, "the oldest, as nothing is pinned"
+    assert tier.keep(C) == 1, "the oldest is evicted, because none is pinned"
     assert tier.keep(D) == 0
 
 
-def test_a_tier_that_was_cleared_is_as_new() -> None:
+def test_clear_empties_the_tier() -> None:
     tier = filled(A, B)
     tier.clear()
     tier.check(2)
@@ -75,7 +75,7 @@ def test_a_tier_that_was_cleared_is_as_new() -> None:
     assert {tier.keep(C), tier.keep(D)} == {0, 1}
 
 
-def test_without_slots_nothing_is_kept() -> None:
+def test_a_tier_without_slots_keeps_nothing() -> None:
     assert HostTier(0).keep(A) is None
 
 

@@ -1,4 +1,4 @@
-"""Steps that are scheduled and not completed, and the time that each took."""
+"""Tests of steps in flight: their durations, their sequences and their blocks."""
 
 import pytest
 
@@ -30,12 +30,12 @@ def step_of(*sequences: Sequence) -> Step:
 @pytest.mark.parametrize(
     ("opened_s", "closed_s", "durations_s"),
     [
-        ((0.5, 4.0), (3.0, 6.0), [2.5, 2.0]),  # one after the other
-        ((1.0, 2.0), (3.0, 6.0), [2.0, 3.0]),  # the second begins when the first is done
+        ((0.5, 4.0), (3.0, 6.0), [2.5, 2.0]),  # no overlap
+        ((1.0, 2.0), (3.0, 6.0), [2.0, 3.0]),  # overlap: the second starts when the first ends
         ((1.0, 1.0), (3.0, 3.0), [2.0, 0.0]),
     ],
 )
-def test_time_is_that_of_one_step_at_once(
+def test_durations_do_not_overlap(
     opened_s: tuple[float, float], closed_s: tuple[float, float], durations_s: list[float]
 ) -> None:
     steps, two = InFlightSteps({}), [step_of(), step_of(sequence("a", [0]))]
@@ -51,7 +51,7 @@ def test_time_is_that_of_one_step_at_once(
     assert found == durations_s
 
 
-def test_steps_are_closed_in_their_order() -> None:
+def test_steps_complete_in_the_order_of_scheduling() -> None:
     steps = InFlightSteps({})
     first, second = step_of(), step_of(sequence("a", [0]))
     steps.add(first, 0.0)
@@ -60,8 +60,8 @@ def test_steps_are_closed_in_their_order() -> None:
         steps.complete(second, 1.0)
 
 
-def test_what_a_step_computes_is_known_of_those_that_have_not_ended() -> None:
-    """Neither an ended sequence nor a later one with its name is included."""
+def test_sequences_in_flight_are_those_that_are_alive() -> None:
+    """An ended sequence is not included, and neither is a later one with the same id."""
     a, b, other_b = sequence("a", [0]), sequence("b", [1]), sequence("b", [2])
     alive = {"a": a, "b": b}
     steps = InFlightSteps(alive)
@@ -79,7 +79,7 @@ def test_what_a_step_computes_is_known_of_those_that_have_not_ended() -> None:
 @pytest.mark.parametrize(
     ("blocks", "is_right"), [([4, 5], True), ([4, 5, 6], True), ([4], False), ([5, 4], False)]
 )
-def test_blocks_of_an_open_step_stay_with_their_sequence(blocks: list[int], is_right: bool) -> None:
+def test_check_finds_blocks_that_changed_in_flight(blocks: list[int], is_right: bool) -> None:
     one, ended = sequence("a", [4, 5]), sequence("ended", [1])
     steps = InFlightSteps({"a": one})
     steps.add(step_of(ended, one), 0.0)

@@ -1,4 +1,4 @@
-"""`LinearFit` against numpy's weighted least squares."""
+"""Tests of LinearFit against numpy's weighted least squares."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ Points = list[tuple[float, float]]
 
 
 def fit_of(points: Points) -> LinearFit:
-    trend = LinearFit()
+    fit = LinearFit()
     for x, y in points:
-        trend.add(x, y)
-    return trend
+        fit.add(x, y)
+    return fit
 
 
 def fitted(points: Points) -> tuple[float, float]:
-    """Fixed and slope; an observation's weight falls by DECAY with each one after it."""
+    """Returns constant and slope. An observation's weight is DECAY to the power of its age."""
     x, y = np.array(points).T
     # polyfit squares its weights.
     weights = np.sqrt(DECAY ** np.arange(len(points))[::-1])
@@ -31,7 +31,7 @@ def fitted(points: Points) -> tuple[float, float]:
     st.integers(1, 5),
     st.integers(100, 200),
 )
-def test_a_rising_line_is_that_of_least_squares(
+def test_a_rising_line_equals_weighted_least_squares(
     noisy: list[tuple[int, int]], slope: int, fixed: int
 ) -> None:
     points = [
@@ -42,7 +42,7 @@ def test_a_rising_line_is_that_of_least_squares(
 
 
 def test_an_older_observation_counts_less() -> None:
-    """Two lines through the same points in another order."""
+    """The same points in another order give another line."""
     points: Points = [(1.0, 10.0), (2.0, 11.0), (3.0, 14.0)]
     assert fit_of(points).fit() == pytest.approx(fitted(points), rel=1e-9)
     assert fit_of(points[::-1]).fit() == pytest.approx(fitted(points[::-1]), rel=1e-9)
@@ -55,29 +55,29 @@ def test_an_older_observation_counts_less() -> None:
         [],
         [(5.0, 1.0)],
         [(5.0, 1.0), (5.0, 3.0), (5.0, 2.0)],  # all x are the same
-        [(1.0, 0.0), (2.0, 0.0)],  # nothing took any time
-        [(1000.0, 1.0), (1000.5, 1.0)],  # as good as the same
+        [(1.0, 0.0), (2.0, 0.0)],  # all durations are zero
+        [(1000.0, 1.0), (1000.5, 1.0)],  # the spread of x is too small
     ],
 )
-def test_without_a_spread_or_a_duration_there_is_no_line(points: Points) -> None:
+def test_no_line_without_a_spread_or_a_duration(points: Points) -> None:
     assert fit_of(points).fit() is None
 
 
-def test_a_falling_line_is_level_at_the_mean() -> None:
+def test_a_falling_line_becomes_level_at_the_mean() -> None:
     points: Points = [(1.0, 3.0), (2.0, 1.0)]
     mean = (3.0 * DECAY + 1.0) / (DECAY + 1)
     assert fit_of(points).fit() == pytest.approx((mean, 0.0))
 
 
-def test_a_line_that_would_begin_below_zero_goes_through_it() -> None:
-    """Its slope is that of least squares without a constant."""
+def test_a_line_with_a_negative_constant_goes_through_zero() -> None:
+    """The slope is that of least squares without a constant."""
     points: Points = [(1.0, 1.0), (2.0, 4.0)]
     slope = (1.0 * DECAY + 8.0) / (1.0 * DECAY + 4.0)
     assert fit_of(points).fit() == pytest.approx((0.0, slope))
 
 
 @pytest.mark.parametrize(("spread", "has_line"), [(0.0021, True), (0.0019, False)])
-def test_x_has_to_differ_by_a_thousandth(spread: float, has_line: bool) -> None:
-    """Variance over mean square above a millionth: of two values, (half the spread over x) squared."""
+def test_x_must_vary_by_a_thousandth(spread: float, has_line: bool) -> None:
+    """The variance of x over its mean square must exceed 1e-6."""
     fit = fit_of([(1.0, 1.0), (1.0 + spread, 2.0)]).fit()
     assert (fit is not None) == has_line

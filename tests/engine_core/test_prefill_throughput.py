@@ -1,4 +1,4 @@
-"""Prompts in steps that are short enough for those that decode."""
+"""Tests that steps with prompts are short enough for the TPOT objectives of decoding sequences."""
 
 import pytest
 from hypothesis import given
@@ -20,44 +20,42 @@ STEP_S, TOKEN_S = 0.02, 1e-4
 BUDGET = 4096
 
 
-def test_nothing_is_said_before_a_prompt_was_seen() -> None:
-    pace = PrefillBudget()
-    pace.observe_step(0, STEP_S)
-    assert pace.max_prompt_tokens(0.1) is None
+def test_no_estimate_before_a_step_with_a_prompt() -> None:
+    budget = PrefillBudget()
+    budget.observe_step(0, STEP_S)
+    assert budget.max_prompt_tokens(0.1) is None
 
 
-def test_what_fits_is_learned_of_steps_of_both_kinds() -> None:
-    pace = PrefillBudget()
+def test_the_estimate_uses_steps_with_and_without_prompts() -> None:
+    budget = PrefillBudget()
     for prompt_tokens in (0, 4000, 0, 500, 0, 1000):
-        pace.observe_step(prompt_tokens, STEP_S + TOKEN_S * prompt_tokens)
-    assert pace.max_prompt_tokens(0.1) == pytest.approx(800, abs=1)
-    assert pace.max_prompt_tokens(0.01) == pytest.approx(
+        budget.observe_step(prompt_tokens, STEP_S + TOKEN_S * prompt_tokens)
+    assert budget.max_prompt_tokens(0.1) == pytest.approx(800, abs=1)
+    assert budget.max_prompt_tokens(0.01) == pytest.approx(
         MIN_PREFILL_FRACTION * STEP_S / TOKEN_S, abs=1
     )
 
 
-def test_a_device_that_slows_down_is_followed_within_a_few_steps() -> None:
-    pace = PrefillBudget()
+def test_the_estimate_follows_a_slower_device_within_a_few_steps() -> None:
+    budget = PrefillBudget()
     for _ in range(200):
-        pace.observe_step(800, STEP_S + TOKEN_S * 800)
+        budget.observe_step(800, STEP_S + TOKEN_S * 800)
     for _ in range(25):
-        pace.observe_step(800, 4 * (STEP_S + TOKEN_S * 800))
-    assert pace.max_prompt_tokens(0.4) == pytest.approx(800, rel=0.1)
+        budget.observe_step(800, 4 * (STEP_S + TOKEN_S * 800))
+    assert budget.max_prompt_tokens(0.4) == pytest.approx(800, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10)), max_size=30), st.floats(0, 10))
-def test_never_less_than_nothing_whatever_was_timed(
-    steps: list[tuple[int, float]], within_s: float
-) -> None:
-    pace = PrefillBudget()
+def test_the_estimate_is_never_negative(steps: list[tuple[int, float]], within_s: float) -> None:
+    budget = PrefillBudget()
     for prompt_tokens, duration_s in steps:
-        pace.observe_step(prompt_tokens, duration_s)
-    fitting = pace.max_prompt_tokens(within_s)
+        budget.observe_step(prompt_tokens, duration_s)
+    fitting = budget.max_prompt_tokens(within_s)
     assert fitting is None or fitting >= 0
 
 
-class Device:
-    """Computes the steps of a scheduler, each in the time that it should take."""
+class SimulatedDevice:
+    """Runs the steps of a scheduler with simulated durations."""
 
     def __init__(self) -> None:
         config = SchedulerConfig(
@@ -84,9 +82,9 @@ class Device:
         return step, took_s
 
 
-def loaded(tpot_s: float | None) -> Device:
-    """Eight sequences decode, and prompts of 20,000 tokens wait."""
-    device = Device()
+def loaded(tpot_s: float | None) -> SimulatedDevice:
+    """Returns a device with eight decoding sequences and four waiting prompts of 20,000 tokens."""
+    device = SimulatedDevice()
     for index in range(8):
         device.add(f"decode-{index}", 50, 10_000, tpot_s)
     for _ in range(5):
@@ -98,23 +96,23 @@ def loaded(tpot_s: float | None) -> Device:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tpot_s", [0.05, 0.1, 0.3])
-def test_who_decodes_has_its_tokens_in_time_while_prompts_are_computed(tpot_s: float) -> None:
+def test_steps_with_prompts_meet_the_tpot_objective(tpot_s: float) -> None:
     device = loaded(tpot_s)
     steps = [device.step() for _ in range(400)]
     assert max(took_s for _, took_s in steps) <= tpot_s
-    # And no shorter than need be: all prompts are computed in about as many steps as they fit into.
+    # The steps are no shorter than necessary: the prompts take about the minimum number of steps.
     fitting = (MAX_TPOT_FRACTION * tpot_s - STEP_S) / TOKEN_S
     with_prompts = [step for step, _ in steps if step.num_prompt_tokens]
     assert sum(step.num_prompt_tokens for step in with_prompts) == 4 * 20_000
     assert len(with_prompts) <= 1.1 * 4 * 20_000 / fitting + 2
 
 
-def test_without_an_objective_prompts_take_the_whole_budget() -> None:
+def test_prompts_use_the_whole_budget_without_an_objective() -> None:
     device = loaded(None)
     assert device.step()[0].num_tokens == BUDGET
 
 
-def test_prompts_come_on_however_little_time_there_is() -> None:
+def test_prompts_progress_even_with_an_unreachable_objective() -> None:
     device = loaded(0.001)
     for _ in range(40):  # the first steps, before any without prompts, are forgotten
         device.step()
@@ -123,7 +121,7 @@ def test_prompts_come_on_however_little_time_there_is() -> None:
         assert device.step()[0].num_prompt_tokens >= 0.9 * least_tokens
 
 
-def test_when_those_that_mind_have_ended_the_budget_is_whole_again() -> None:
+def test_the_budget_is_unlimited_after_streams_with_objectives_end() -> None:
     device = loaded(0.1)
     device.step()
     for index in range(8):

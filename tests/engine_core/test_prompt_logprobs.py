@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt: one for each token but the first, however it is computed."""
+"""Tests of prompt log-probabilities: one entry per token but the first, for any chunks."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from penstock_engine.core.step import ScheduledSequence, SequenceOutput, TokenLo
 
 
 def logprobs_of(s: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
-    """Log-probabilities as a runner gives them: of prompt tokens from start + 1 to end."""
+    """Returns what a runner would: log-probabilities of the prompt tokens from start + 1 to end."""
     positions = range(s.start + 1, min(s.end + 1, s.num_prompt_tokens))
     return tuple(TokenLogprobs(s.history[p], -1.0, 1, ()) for p in positions)
 
@@ -21,7 +21,7 @@ def logprobs_of(s: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
 def test_each_token_but_the_first_gets_logprobs_once(
     budget: int, num_prompt_tokens: int, num_urgent_tokens: int
 ) -> None:
-    """Holds even if a more urgent sequence takes the blocks in the middle of the prompt."""
+    """Preemption by a more urgent sequence between chunks must not change this."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=2, max_num_batched_tokens=budget, max_model_len=16, block_size=1,
@@ -60,7 +60,7 @@ def test_each_token_but_the_first_gets_logprobs_once(
 def test_a_prompt_with_logprobs_is_not_read_from_the_cache(
     num_prompt_tokens: int, wants: bool
 ) -> None:
-    """Cached tokens have no logits; a prompt without logprobs is read up to its last full block."""
+    """Cached tokens have no logits. A prompt without logprobs is cached up to its last full block."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=1, max_num_batched_tokens=16, max_model_len=16, block_size=2, num_blocks=16
@@ -75,5 +75,5 @@ def test_a_prompt_with_logprobs_is_not_read_from_the_cache(
         (s,) = step.sequences
         starts.append(s.start)
         scheduler.complete(step, {name: SequenceOutput((5,), prompt_logprobs=logprobs_of(s))}, 0.0)
-    is_told = wants and num_prompt_tokens > 1
-    assert starts == [0, 0 if is_told else (num_prompt_tokens - 1) // 2 * 2]
+    needs_logits = wants and num_prompt_tokens > 1
+    assert starts == [0, 0 if needs_logits else (num_prompt_tokens - 1) // 2 * 2]

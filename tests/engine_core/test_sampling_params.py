@@ -1,4 +1,4 @@
-"""Derived properties of sampling parameters."""
+"""Tests of derived properties of sampling parameters."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_a_temperature_too_small_to_divide_by_is_greedy(
 
 
 @pytest.mark.parametrize(
-    ("wishes", "has_penalties"),
+    ("changes", "has_penalties"),
     [
         ({}, False),
         ({"temperature": 0.5, "min_p": 0.1}, False),
@@ -27,11 +27,13 @@ def test_a_temperature_too_small_to_divide_by_is_greedy(
         ({"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}, False),
     ],
 )
-def test_each_penalty_is_one(wishes: dict[str, float], has_penalties: bool) -> None:
-    assert SamplingParams(max_tokens=1, **wishes).has_penalties is has_penalties  # type: ignore[arg-type]
+def test_has_penalties_is_true_for_any_penalty(
+    changes: dict[str, float], has_penalties: bool
+) -> None:
+    assert SamplingParams(max_tokens=1, **changes).has_penalties is has_penalties  # type: ignore[arg-type]
 
 
-def test_nothing_is_wished_by_default() -> None:
+def test_defaults_have_no_effect() -> None:
     params = SamplingParams(max_tokens=1)
     assert not params.is_greedy
     assert (params.top_k, params.top_p, params.min_p, params.min_tokens) == (0, 1.0, 0.0, 0)

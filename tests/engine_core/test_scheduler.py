@@ -1,3 +1,5 @@
+"""Tests of the scheduler: batching, preemption, the prefix cache, ends, failures and events."""
+
 from collections.abc import Callable
 
 import pytest
@@ -28,7 +30,7 @@ def make_sequence(
     name: str, num_prompt_tokens: int, max_tokens: int = 4, *, first: int = 0, priority: int = 0,
     adapter: str = "", **sampling: object,
 ) -> Sequence:  # fmt: skip
-    """Prompts with the same `first` share their prefix."""
+    """Returns a sequence. Prompts with the same `first` share their prefix."""
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, **sampling)  # type: ignore[arg-type]
     prompt = list(range(first, first + num_prompt_tokens))
     return Sequence(name, prompt, params, frozenset({EOS}), 0.0, priority=priority, adapter=adapter)
@@ -51,12 +53,12 @@ def ranges(step: Step) -> dict[str, tuple[int, int]]:
     return {s.request_id: (s.start, s.end) for s in step.sequences}
 
 
-def test_nothing_to_do_is_none() -> None:
+def test_schedule_returns_none_without_work() -> None:
     assert make_scheduler().schedule(0.0) is None
 
 
 def test_a_long_prompt_is_computed_in_chunks_and_samples_at_its_end() -> None:
-    """Chunks are what the budget leaves of a sequence."""
+    """The token budget of a step limits the chunk."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 20))
     first = step_of(scheduler)
@@ -69,7 +71,7 @@ def test_a_long_prompt_is_computed_in_chunks_and_samples_at_its_end() -> None:
 
 
 def test_decodes_and_chunks_share_a_step() -> None:
-    """No phases: running sequences first, the rest of the budget for the next prompt."""
+    """Running sequences come first; the rest of the budget is for the next prompt."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4, first=100))
     advance(scheduler)
@@ -79,7 +81,7 @@ def test_decodes_and_chunks_share_a_step() -> None:
 
 @pytest.mark.parametrize("kind", ["fcfs", "priority", "adapter"])
 def test_no_stream_misses_a_step_while_a_long_prompt_is_computed(kind: str) -> None:
-    """Whether the prompt sorts behind the streams or before them."""
+    """The prompt sorts after the streams, or before them by priority or adapter."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=4,
@@ -112,7 +114,7 @@ def test_no_stream_misses_a_step_while_a_long_prompt_is_computed(kind: str) -> N
 
 
 def test_an_urgent_prompt_takes_blocks_of_the_least_urgent_stream(drain: Drain) -> None:
-    """Streams go first within a step; who is preempted goes by priority."""
+    """Streams come first in a step, but preemption goes by priority."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=4, max_num_batched_tokens=8, max_model_len=40, block_size=4,
@@ -138,7 +140,7 @@ def test_an_urgent_prompt_takes_blocks_of_the_least_urgent_stream(drain: Drain) 
 
 
 def test_a_head_that_does_not_fit_is_not_overtaken() -> None:
-    """Overtaking would starve long prompts."""
+    """A short prompt does not overtake, because that would starve long ones."""
     scheduler = make_scheduler(num_blocks=8, max_model_len=32)
     scheduler.add(make_sequence("a", 8, max_tokens=20, first=100))
     advance(scheduler)
@@ -155,8 +157,8 @@ def test_no_more_sequences_run_than_allowed() -> None:
     assert ranges(step_of(scheduler)).keys() == {"a", "b"}
 
 
-def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> None:
-    """Preemption by recompute: its tokens stay, its blocks go, and it is the next to come back."""
+def test_the_last_running_sequence_is_preempted_and_recomputed(drain: Drain) -> None:
+    """The preempted sequence keeps its tokens, loses its blocks, and is the next to be admitted."""
     scheduler = make_scheduler(num_blocks=4, max_model_len=16, prefix_caching=False)
     old, young = make_sequence("old", 8, 8, first=50), make_sequence("young", 7, 8)
     for sequence in (old, young):
@@ -164,7 +166,7 @@ def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> No
     advance(scheduler)
     scheduler.add(make_sequence("next", 1))
     step = step_of(scheduler)
-    assert ranges(step) == {"old": (8, 9)}, "nobody is admitted in a step that preempted"
+    assert ranges(step) == {"old": (8, 9)}, "a step with a preemption admits no sequence"
     assert young.status is Status.WAITING
     assert (young.num_tokens, young.num_computed_tokens, young.block_table) == (8, 0, [])
     assert scheduler.stats().preemptions == 1
@@ -176,11 +178,11 @@ def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> No
     assert finished["young"].num_output_tokens == 8
 
 
-def test_the_preempted_come_back_first_but_not_at_once() -> None:
-    """Twins computed side by side: the younger could share the elder's blocks straight away.
+def test_a_preempted_sequence_is_admitted_first_but_not_at_once() -> None:
+    """Two equal prompts run; the second could share the blocks of the first immediately.
 
-    It waits a step, because a step that preempted is short of blocks, and then goes before those
-    that arrived after it.
+    It waits for one step, because a step with a preemption is short of blocks. Then it is admitted
+    before sequences that arrived later.
     """
     scheduler = make_scheduler(num_blocks=4, max_model_len=16)
     for name in ("elder", "twin"):
@@ -194,7 +196,7 @@ def test_the_preempted_come_back_first_but_not_at_once() -> None:
 
 
 def test_a_repeated_prompt_is_read_from_the_cache() -> None:
-    """But for its last token at least, whose logits are needed."""
+    """At least the last token is computed, because its logits are needed."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 12, max_tokens=1))
     advance(scheduler)
@@ -205,7 +207,7 @@ def test_a_repeated_prompt_is_read_from_the_cache() -> None:
 
 
 def test_generated_tokens_are_found_by_the_next_turn() -> None:
-    """A conversation repeats the answer in its next prompt."""
+    """The next prompt of a conversation contains the last answer."""
     scheduler = make_scheduler()
     first = make_sequence("a", 6, max_tokens=7)
     scheduler.add(first)
@@ -226,7 +228,7 @@ def test_salts_keep_prefixes_apart() -> None:
 
 
 def test_a_hit_is_counted_once_however_long_it_waits() -> None:
-    """Counting at every attempt would multiply the hits of a full engine."""
+    """Counting every attempt would multiply the hits of a full engine."""
     scheduler = make_scheduler(num_blocks=6, max_model_len=24)
     scheduler.add(make_sequence("a", 12, max_tokens=8))
     advance(scheduler)
@@ -247,10 +249,10 @@ def test_a_hit_is_counted_once_however_long_it_waits() -> None:
     ],
     ids=["eos", "ignored-eos", "stop-token", "min-tokens", "min-is-max"],
 )
-def test_how_a_sequence_ends(
+def test_a_sequence_ends_by_token_or_length(
     sampling: dict[str, object], tokens: list[int], reason: str, num_output_tokens: int
 ) -> None:
-    """The token that ends it is part of the output; until min_tokens none can."""
+    """The token that ends it is part of the output. No token ends it before min_tokens."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 3, **sampling))
     events: list[TokenEvent] = []
@@ -262,8 +264,8 @@ def test_how_a_sequence_ends(
     assert not scheduler.has_work
 
 
-def test_the_sampler_is_told_what_would_end_the_sequence() -> None:
-    """So that with min_tokens the distribution is right, and not only the outcome."""
+def test_a_step_has_the_ending_tokens_of_each_sequence() -> None:
+    """The sampler excludes them before min_tokens, so that the distribution is right."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 3, min_tokens=1, stop_token_ids=frozenset({5})))
     scheduler.add(make_sequence("b", 3, ignore_eos=True, stop_token_ids=frozenset({6})))
@@ -272,8 +274,8 @@ def test_the_sampler_is_told_what_would_end_the_sequence() -> None:
     assert second.ending_token_ids == {6}
 
 
-def test_a_sequence_that_outgrows_everything_ends_by_length(drain: Drain) -> None:
-    """Neither the model's limit nor the pool's is a deadlock."""
+def test_a_sequence_that_outgrows_model_or_pool_ends_by_length(drain: Drain) -> None:
+    """Reaching the model's context or the pool's size is no deadlock."""
     for limits in ({"max_model_len": 12}, {"num_blocks": 3}):
         scheduler = make_scheduler(**limits)
         scheduler.add(make_sequence("a", 5, max_tokens=1000))
@@ -281,7 +283,7 @@ def test_a_sequence_that_outgrows_everything_ends_by_length(drain: Drain) -> Non
 
 
 @pytest.mark.parametrize("limits", [{"max_model_len": 12}, {"num_blocks": 3}])
-def test_a_prompt_that_can_never_fit_is_refused(limits: dict[str, int]) -> None:
+def test_a_prompt_that_can_never_fit_is_rejected(limits: dict[str, int]) -> None:
     scheduler = make_scheduler(**limits)
     event = scheduler.add(make_sequence("a", 12))
     assert event is not None
@@ -290,7 +292,7 @@ def test_a_prompt_that_can_never_fit_is_refused(limits: dict[str, int]) -> None:
     assert scheduler.add(make_sequence("b", 11)) is None
 
 
-def test_the_queue_is_bounded() -> None:
+def test_the_queue_has_a_maximum_length() -> None:
     scheduler = make_scheduler(max_num_seqs=1, max_num_queued_seqs=2)
     scheduler.add(make_sequence("runs", 1))
     advance(scheduler)
@@ -301,11 +303,11 @@ def test_the_queue_is_bounded() -> None:
     assert event.failure == "queue_full"
 
 
-def test_a_free_slot_is_room_in_the_queue() -> None:
+def test_free_slots_count_as_room_in_the_queue() -> None:
     """All choices of a request are accepted if they fit into slots and queue together."""
     scheduler = make_scheduler(max_num_seqs=3, max_num_queued_seqs=1)
-    refused = [scheduler.add(make_sequence(name, 1)) is not None for name in "abcde"]
-    assert refused == [False, False, False, False, True]
+    rejected = [scheduler.add(make_sequence(name, 1)) is not None for name in "abcde"]
+    assert rejected == [False, False, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_a_free_slot_is_room_in_the_queue() -> None:
     ],
     ids=["larger-than-the-pool", "larger-than-the-model", "queue-full"],
 )
-def test_a_rejection_for_want_of_blocks_is_one(
+def test_only_prompts_larger_than_the_pool_count_as_rejections(
     limits: dict[str, int], num_prompt_tokens: int, rejections: int
 ) -> None:
     scheduler = make_scheduler(max_num_seqs=1, **limits)
@@ -326,7 +328,7 @@ def test_a_rejection_for_want_of_blocks_is_one(
     assert scheduler.stats().rejections == rejections * 3
 
 
-def test_a_request_id_is_used_once_at_a_time() -> None:
+def test_a_request_id_in_use_is_rejected() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 1))
     with pytest.raises(ValueError, match="in use"):
@@ -335,7 +337,7 @@ def test_a_request_id_is_used_once_at_a_time() -> None:
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3], ids=["waiting", "mid-prefill", "mid-decode"])
 def test_abort_frees_everything(num_steps: int) -> None:
-    """In whatever phase, and harmlessly a second time."""
+    """Abort works in each phase, and has no effect a second time."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 20, max_tokens=8))
     for _ in range(num_steps):
@@ -348,7 +350,7 @@ def test_abort_frees_everything(num_steps: int) -> None:
     assert scheduler.abort("a", 6.0) is None
 
 
-def test_a_sequence_aborted_during_a_step_is_passed_over() -> None:
+def test_results_of_a_sequence_aborted_during_a_step_are_ignored() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     step = step_of(scheduler)
@@ -357,7 +359,7 @@ def test_a_sequence_aborted_during_a_step_is_passed_over() -> None:
     scheduler.check()
 
 
-def test_failed_sequences_leave_the_others_alone() -> None:
+def test_failed_sequences_do_not_affect_others() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     scheduler.add(make_sequence("b", 4, first=50))
@@ -373,7 +375,9 @@ def test_failed_sequences_leave_the_others_alone() -> None:
     ("sampled", "failure"),
     [(SequenceOutput(), "nothing_to_draw"), (SequenceOutput(is_corrupt=True), "not_numbers")],
 )
-def test_who_draws_no_token_fails_and_says_why(sampled: SequenceOutput, failure: str) -> None:
+def test_a_sequence_without_a_sampled_token_fails_with_a_reason(
+    sampled: SequenceOutput, failure: str
+) -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     [event] = scheduler.complete(step_of(scheduler), {"a": sampled}, 1.0)
@@ -381,8 +385,8 @@ def test_who_draws_no_token_fails_and_says_why(sampled: SequenceOutput, failure:
     scheduler.check()
 
 
-def test_what_a_failed_step_computed_is_never_shared() -> None:
-    """Blocks become findable when their step has succeeded, not before."""
+def test_blocks_of_a_failed_step_are_never_shared() -> None:
+    """Blocks are published only when their step has succeeded."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 12))
     step_of(scheduler)
@@ -391,19 +395,19 @@ def test_what_a_failed_step_computed_is_never_shared() -> None:
     assert ranges(step_of(scheduler)) == {"b": (0, 12)}
 
 
-def test_pending_prompt_tokens_fall_as_they_are_computed() -> None:
-    """What the autoscaler reads: prompt tokens accepted and not yet computed."""
+def test_pending_prompt_tokens_decrease_during_prefill() -> None:
+    """The autoscaler reads this number of accepted prompt tokens that are not computed yet."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 20))
     scheduler.add(make_sequence("b", 10, first=50))
-    seen = [scheduler.stats().prefill_tokens_pending]
+    pending = [scheduler.stats().prefill_tokens_pending]
     for _ in range(2):
         advance(scheduler)
-        seen.append(scheduler.stats().prefill_tokens_pending)
-    assert seen == [30, 14, 0]
+        pending.append(scheduler.stats().prefill_tokens_pending)
+    assert pending == [30, 14, 0]
 
 
-def test_events_carry_what_the_metrics_need() -> None:
+def test_events_have_the_times_and_counts_of_the_metrics() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("warm", 8, max_tokens=1))
     advance(scheduler)
@@ -418,7 +422,7 @@ def test_events_carry_what_the_metrics_need() -> None:
     assert stats.generation_tokens == 3
 
 
-def test_an_empty_prompt_is_no_sequence() -> None:
+def test_an_empty_prompt_is_rejected() -> None:
     with pytest.raises(ValueError, match="at least one prompt token"):
         make_sequence("a", 0)
 
@@ -426,6 +430,6 @@ def test_an_empty_prompt_is_no_sequence() -> None:
 @pytest.mark.parametrize(
     "changes", [{"max_num_seqs": 0}, {"max_num_batched_tokens": 0}, {"max_model_len": 1}]
 )
-def test_limits_that_allow_nothing_are_refused(changes: dict[str, int]) -> None:
+def test_limits_that_allow_nothing_are_rejected(changes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"at least|room"):
         make_scheduler(**changes)

@@ -1,4 +1,4 @@
-"""Validation and derived limits of the scheduler's configuration."""
+"""Tests of validation and derived limits of the scheduler's configuration."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def config(**changes: object) -> SchedulerConfig:
     return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
 
 
-def test_the_least_of_everything_is_allowed() -> None:
+def test_the_minimum_of_each_setting_is_allowed() -> None:
     assert config(window_tokens=None).window_tokens is None
     assert config().max_num_tokens == config().max_num_open_seqs == 2
 
@@ -30,15 +30,15 @@ def test_the_least_of_everything_is_allowed() -> None:
     ],
     ids=str,
 )
-def test_less_than_that_is_refused(changes: dict[str, int], message: str) -> None:
+def test_settings_below_the_minimum_are_rejected(changes: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(**changes)
 
 
 @pytest.mark.parametrize(("max_model_len", "most"), [(11, 11), (12, 12), (13, 12)])
-def test_a_sequence_is_bounded_by_the_model_and_by_the_pool(max_model_len: int, most: int) -> None:
+def test_max_num_tokens_is_limited_by_model_and_pool(max_model_len: int, most: int) -> None:
     assert config(max_model_len=max_model_len, block_size=4, num_blocks=3).max_num_tokens == most
 
 
-def test_as_many_can_be_open_as_run_and_wait() -> None:
+def test_max_num_open_seqs_is_running_plus_queued() -> None:
     assert config(max_num_seqs=3, max_num_queued_seqs=4).max_num_open_seqs == 7

@@ -1,4 +1,4 @@
-"""A seeded part of benchmarks/scheduler_steps.py, and what follows from the same input."""
+"""Property tests of the scheduler: a part of benchmarks/scheduler_steps.py, determinism, fairness."""
 
 from math import ceil
 from typing import Literal
@@ -26,7 +26,7 @@ workloads = st.lists(
 def test_the_same_input_gives_the_same_steps(
     config: SchedulerConfig, workload: list[tuple[int, int, int]]
 ) -> None:
-    """Determinism: what a trace recorded, a replay repeats."""
+    """Scheduling is deterministic, so that traces can be replayed."""
     assert run(config, workload) == run(config, workload)
 
 
@@ -35,7 +35,7 @@ def test_the_same_input_gives_the_same_steps(
 def test_output_depends_on_neither_schedule_nor_cache(
     config: SchedulerConfig, workload: list[tuple[int, int, int]]
 ) -> None:
-    """Each accepted sequence yields min(max_tokens, room) tokens, preempted or not."""
+    """Each accepted sequence gets min(max_tokens, room) tokens, even if it is preempted."""
     counts: dict[str, int] = {}
     for step in run(config, workload):
         for s in step.sequences:
@@ -78,7 +78,7 @@ def test_neither_streams_nor_a_prefill_starve(
 ) -> None:  # fmt: skip
     """Each stream gets a token in each step, and an admitted prompt the rest of the budget.
 
-    Holds for any arrivals if the budget has a token for each sequence and there are blocks for all.
+    The precondition is a budget with a token for each sequence, and blocks for all.
     """
     budget = max_num_seqs + spare_tokens
     scheduler = Scheduler(

@@ -1,4 +1,4 @@
-"""Exact values of a scheduler's events and statistics."""
+"""Tests of the scheduler's events and statistics: exact values."""
 
 import pytest
 
@@ -11,15 +11,15 @@ from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import SequenceOutput, Step, TokenLogprobs
 
 EOS = 99
-TOLD = tuple(TokenLogprobs(token, -1.0, 1, ()) for token in (5, 6, 7))
+LOGPROBS = tuple(TokenLogprobs(token, -1.0, 1, ()) for token in (5, 6, 7))
 
 
-def make_scheduler(pace: PrefillBudget | None = None, **changes: object) -> Scheduler:
+def make_scheduler(prefill_budget: PrefillBudget | None = None, **changes: object) -> Scheduler:
     values = {
         "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 32, "block_size": 4,
         "num_blocks": 10,
     }  # fmt: skip
-    return Scheduler(SchedulerConfig(**(values | changes)), prefill_budget=pace)  # type: ignore[arg-type]
+    return Scheduler(SchedulerConfig(**(values | changes)), prefill_budget=prefill_budget)  # type: ignore[arg-type]
 
 
 def sequence(
@@ -53,8 +53,8 @@ def ranges(step: Step) -> dict[str, tuple[int, int]]:
     return {s.request_id: (s.start, s.end) for s in step.sequences}
 
 
-def test_the_statistics_of_a_moment_are_these() -> None:
-    """Adapters x and y run and y and z wait; one of them for its turn, one for its adapter."""
+def test_statistics_of_running_and_waiting_sequences() -> None:
+    """Adapters x and y run. y and z wait: one for a slot, one for its adapter."""
     scheduler = make_scheduler(max_num_seqs=3, max_adapters=2, num_host_blocks=3)
     assert not scheduler.has_work
     for name, adapter in (("1", ""), ("2", "y"), ("3", "x"), ("4", "z"), ("5", "y"), ("6", "")):
@@ -86,7 +86,7 @@ def test_the_statistics_of_a_moment_are_these() -> None:
 def test_a_prompt_leaves_room_for_a_token(
     num_prompt_tokens: int, max_model_len: int, failure: str | None, rejections: int
 ) -> None:
-    """In the model and in the pool of 40: only one that the pool is too small for counts."""
+    """A prompt counts as a rejection only if it exceeds the pool of 40 tokens."""
     scheduler = make_scheduler(max_model_len=max_model_len)
     one = sequence("a", [1] * num_prompt_tokens)
     event = scheduler.add(one)
@@ -104,9 +104,7 @@ def test_a_prompt_leaves_room_for_a_token(
 @pytest.mark.parametrize(
     ("policy", "orders"), [("fcfs", [(0, 0), (0, 1)]), ("priority", [(3, 0), (-1, 1)])]
 )
-def test_priorities_count_where_they_are_the_policy(
-    policy: str, orders: list[tuple[int, int]]
-) -> None:
+def test_priorities_need_the_priority_policy(policy: str, orders: list[tuple[int, int]]) -> None:
     scheduler = make_scheduler(policy=policy)
     first, second = sequence("a", [1], priority=3), sequence("b", [2], priority=-1)
     scheduler.add(first)
@@ -114,24 +112,30 @@ def test_priorities_count_where_they_are_the_policy(
     assert [first.order, second.order] == orders
 
 
-def test_an_adapter_needs_room_for_adapters() -> None:
+def test_an_adapter_needs_max_adapters() -> None:
     with pytest.raises(ValueError, match="max_adapters is 0"):
         make_scheduler().add(sequence("a", [1], adapter="x"))
     assert make_scheduler(max_adapters=1).add(sequence("a", [1], adapter="x")) is None
 
 
-def test_an_event_tells_of_tokens_that_were_taken_and_of_the_first_one_more() -> None:
-    """Two right drafts and a token, of which the limit takes two; embedding and log-probabilities."""
+def test_an_event_has_the_tokens_within_the_limit() -> None:
+    """A step gives three tokens, of which max_tokens allows two. The first event has the embedding."""
     scheduler = make_scheduler()
     scheduler.add(sequence("a", [1, 2, 3], max_tokens=3, prompt_logprobs=0))
-    first = SequenceOutput((4,), logprobs=TOLD[:1], prompt_logprobs=TOLD[1:], embedding=(0.5, 0.25))
+    first = SequenceOutput(
+        (4,), logprobs=LOGPROBS[:1], prompt_logprobs=LOGPROBS[1:], embedding=(0.5, 0.25)
+    )
     [event] = scheduler.complete(step_of(scheduler, 1.0), {"a": first}, 2.0)
-    assert (event.token_ids, event.logprobs, event.prompt_logprobs) == ((4,), TOLD[:1], TOLD[1:])
+    assert (event.token_ids, event.logprobs, event.prompt_logprobs) == (
+        (4,),
+        LOGPROBS[:1],
+        LOGPROBS[1:],
+    )
     assert (event.embedding, event.finish_reason) == ((0.5, 0.25), None)
     assert (event.queued_s, event.scheduled_s, event.first_token_s) == (0.5, 1.0, 2.0)
     step = step_of(scheduler, 3.0)
-    [event] = scheduler.complete(step, {"a": SequenceOutput((5, 6, 7), 2, logprobs=TOLD)}, 4.0)
-    assert (event.token_ids, event.logprobs, event.prompt_logprobs) == ((5, 6), TOLD[:2], ())
+    [event] = scheduler.complete(step, {"a": SequenceOutput((5, 6, 7), 2, logprobs=LOGPROBS)}, 4.0)
+    assert (event.token_ids, event.logprobs, event.prompt_logprobs) == ((5, 6), LOGPROBS[:2], ())
     assert (event.embedding, event.finish_reason, event.failure) == ((), "length", None)
     assert (event.first_token_s, event.now_s, event.ending_token_id) == (2.0, 4.0, None)
     assert (event.num_prompt_tokens, event.num_output_tokens) == (3, 3)
@@ -141,7 +145,7 @@ def test_an_event_tells_of_tokens_that_were_taken_and_of_the_first_one_more() ->
     assert scheduler.num_free_blocks == 10
 
 
-def test_an_ending_token_is_told() -> None:
+def test_an_event_has_its_ending_token() -> None:
     scheduler = make_scheduler()
     scheduler.add(sequence("a", [1, 2, 3]))
     [event] = scheduler.complete(step_of(scheduler), {"a": SequenceOutput((EOS,))}, 2.0)
@@ -149,7 +153,7 @@ def test_an_ending_token_is_told() -> None:
 
 
 def test_blocks_of_a_corrupt_sequence_are_not_read_again() -> None:
-    """Blocks of a NaN request, even those that others published, are removed; others' blocks stay."""
+    """All blocks of a sequence with NaN logits are removed, even those that others published."""
     for sampled, start in ((SequenceOutput(is_corrupt=True), 0), (SequenceOutput(), 8)):
         scheduler = make_scheduler()
         scheduler.add(sequence("a", [1] * 10, max_tokens=1))
@@ -162,7 +166,7 @@ def test_blocks_of_a_corrupt_sequence_are_not_read_again() -> None:
         assert ranges(step_of(scheduler)) == {"c": (start, 10)}
 
 
-def test_after_a_reset_a_prompt_is_computed_again() -> None:
+def test_a_prompt_is_computed_again_after_a_reset() -> None:
     scheduler = make_scheduler()
     for name in "ab":
         scheduler.add(sequence(name, [1] * 10, max_tokens=1))
@@ -170,7 +174,7 @@ def test_after_a_reset_a_prompt_is_computed_again() -> None:
         assert ranges(advance(scheduler)) == {name: (0, 10)}
 
 
-def test_hits_are_counted_where_there_is_a_cache() -> None:
+def test_cache_queries_are_counted_only_with_prefix_caching() -> None:
     for prefix_caching, counted in ((True, (20, 8)), (False, (0, 0))):
         scheduler = make_scheduler(prefix_caching=prefix_caching)
         for name in "ab":
@@ -180,8 +184,8 @@ def test_hits_are_counted_where_there_is_a_cache() -> None:
         assert (stats.prefix_queries_tokens, stats.prefix_hits_tokens) == counted
 
 
-def test_all_that_are_left_fail_together() -> None:
-    """Running and waiting sequences fail; unknown ids are ignored."""
+def test_fail_all_ends_running_and_waiting_sequences() -> None:
+    """Unknown ids in fail() are ignored."""
     scheduler = make_scheduler(max_num_seqs=1)
     for name in "ab":
         scheduler.add(sequence(name, [1] * 5))
@@ -196,20 +200,20 @@ def test_all_that_are_left_fail_together() -> None:
 
 
 @pytest.mark.parametrize("is_given", [False, True])
-def test_a_pace_that_is_given_is_learned_by_who_gave_it(is_given: bool) -> None:
-    pace = PrefillBudget() if is_given else None
-    scheduler = make_scheduler(pace)
+def test_a_given_prefill_budget_is_updated_by_its_owner(is_given: bool) -> None:
+    prefill_budget = PrefillBudget() if is_given else None
+    scheduler = make_scheduler(prefill_budget)
     scheduler.add(sequence("a", [1] * 10, tpot_s=0.1))
     step = step_of(scheduler, 0.0)
     scheduler.complete(step, {"a": SequenceOutput((7,))}, 1.0)
     assert scheduler.token_budget == (16 if is_given else 1 + 1)
-    if pace is not None:
-        pace.observe_step(10, 1.0)
+    if prefill_budget is not None:
+        prefill_budget.observe_step(10, 1.0)
         assert scheduler.token_budget == 1 + 1
 
 
-def test_a_fork_shares_what_its_parent_has_computed() -> None:
-    """Holds without a prefix cache, but not for a fork that wants prompt logprobs."""
+def test_a_fork_reuses_the_prompt_of_its_parent() -> None:
+    """Forks need no prefix cache. A fork with prompt logprobs computes the prompt itself."""
     for wants, start in ((None, 9), (0, 0)):
         scheduler = make_scheduler(prefix_caching=False)
         scheduler.add(sequence("a", [1] * 10))
@@ -220,8 +224,8 @@ def test_a_fork_shares_what_its_parent_has_computed() -> None:
         assert len(step.block_copies.forks) == (wants is None)
 
 
-def test_a_chunk_with_the_last_token_allowed_is_not_put_off() -> None:
-    """A prompt whose only token is drawn by its last chunk: steps ahead compute the chunks."""
+def test_steps_ahead_compute_all_chunks_of_a_prompt_with_one_output_token() -> None:
+    """The length limit is reached only by the last chunk, which samples the token."""
     scheduler = make_scheduler(max_num_batched_tokens=4)
     scheduler.add(sequence("a", [1] * 10, max_tokens=1))
     steps = [step_of(scheduler), step_of(scheduler)]
@@ -236,7 +240,7 @@ def test_a_chunk_with_the_last_token_allowed_is_not_put_off() -> None:
 
 
 def test_the_budget_goes_to_streams_then_to_prompts_in_their_order() -> None:
-    """Two streams, three prompts, seven tokens: a prompt without tokens is not in the step."""
+    """Two streams and three prompts share seven tokens. A prompt that gets none is not in the step."""
     scheduler = make_scheduler(max_num_batched_tokens=7, max_num_seqs=5, num_blocks=40)
     for name in "ab":
         scheduler.add(sequence(name, [1, 2]))
@@ -251,7 +255,7 @@ def test_the_budget_goes_to_streams_then_to_prompts_in_their_order() -> None:
     ]
 
 
-def test_with_less_budget_than_streams_the_first_have_their_tokens() -> None:
+def test_a_budget_below_the_number_of_streams_serves_the_first() -> None:
     scheduler = make_scheduler(max_num_batched_tokens=4)
     for name in "abcd":
         scheduler.add(sequence(name, [1]))

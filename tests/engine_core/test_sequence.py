@@ -1,4 +1,4 @@
-"""Derived properties of a sequence."""
+"""Tests of derived properties of a sequence."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def sequence(num_prompt_tokens: int = 4, **sampling: object) -> Sequence:
     return Sequence("a", [7] * num_prompt_tokens, params, frozenset({5}), 3.0)
 
 
-def test_a_new_sequence_waits_and_has_nothing() -> None:
+def test_a_new_sequence_waits_without_blocks() -> None:
     one = sequence()
     assert one.status is Status.WAITING
     assert (one.num_tokens, one.num_prompt_tokens, one.num_output_tokens) == (4, 4, 0)
@@ -31,10 +31,10 @@ def test_a_new_sequence_waits_and_has_nothing() -> None:
     ("num_computed", "num_behind", "num_pending", "has_computed_prompt"),
     [(0, 6, 4, False), (3, 3, 1, False), (4, 2, 0, True), (5, 1, 0, True)],
 )
-def test_how_far_a_sequence_is(
+def test_progress_of_a_sequence(
     num_computed: int, num_behind: int, num_pending: int, has_computed_prompt: bool
 ) -> None:
-    """Four prompt tokens and two drawn ones."""
+    """The sequence has four prompt tokens and two output tokens."""
     one = sequence()
     one.tokens += [1, 2]
     one.num_computed_tokens = num_computed
@@ -44,14 +44,14 @@ def test_how_far_a_sequence_is(
     assert one.has_computed_prompt is has_computed_prompt
 
 
-def test_blocks_out_of_sight_are_not_held() -> None:
+def test_skipped_blocks_are_not_held() -> None:
     one = sequence()
     one.block_table, one.num_skipped_blocks = [0, 0, 8, 9], 2
     assert one.held_blocks == [8, 9]
 
 
 @pytest.mark.parametrize(
-    ("wishes", "num_told", "wants"),
+    ("sampling", "num_existing", "wants"),
     [
         ({}, 0, False),
         ({"prompt_logprobs": 0}, 0, True),
@@ -59,21 +59,21 @@ def test_blocks_out_of_sight_are_not_held() -> None:
         ({"prompt_logprobs": 2}, 3, False),
     ],
 )
-def test_prompt_logprobs_are_wanted_until_all_but_the_first_token_have_them(
-    wishes: dict[str, object], num_told: int, wants: bool
+def test_prompt_logprobs_are_wanted_until_they_are_complete(
+    sampling: dict[str, object], num_existing: int, wants: bool
 ) -> None:
-    one = sequence(4, **wishes)
-    one.prompt_logprobs += [TokenLogprobs(7, -1.0, 1, ())] * num_told
+    one = sequence(4, **sampling)
+    one.prompt_logprobs += [TokenLogprobs(7, -1.0, 1, ())] * num_existing
     assert one.wants_prompt_logprobs is wants
 
 
 @pytest.mark.parametrize("ignores", [False, True])
-def test_what_ends_a_sequence(ignores: bool) -> None:
+def test_ending_tokens_include_eos_unless_ignored(ignores: bool) -> None:
     one = sequence(stop_token_ids=frozenset({6}), ignore_eos=ignores)
     assert one.ending_token_ids == ({6} if ignores else {5, 6})
 
 
-def test_salt_and_adapter_make_the_root_of_its_hashes() -> None:
+def test_the_root_hash_covers_salt_and_adapter() -> None:
     params = SamplingParams(max_tokens=9)
     one = Sequence("a", [7], params, frozenset(), 0.0, cache_salt="salt", adapter="adapter")
     assert one.root_hash == root_hash("salt", "adapter") != root_hash("adapter", "salt")

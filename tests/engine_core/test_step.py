@@ -1,4 +1,4 @@
-"""Derived properties of steps and scheduled sequences."""
+"""Tests of derived properties of steps and scheduled sequences."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def part(
     start: int, token_ids: tuple[int, ...], *, num_drafts: int = 0, num_runner_drafts: int = 0,
     is_sampled: bool = True,
 ) -> ScheduledSequence:  # fmt: skip
-    """A chunk of a sequence with four prompt tokens."""
+    """Returns a chunk of a sequence with four prompt tokens."""
     return ScheduledSequence(
         "a", start, token_ids, (0, 1), is_sampled, SamplingParams(max_tokens=9), HISTORY, 4,
         num_drafts=num_drafts, num_runner_drafts=num_runner_drafts,
@@ -35,7 +35,7 @@ def part(
         (part(5, (15, 7), num_drafts=1, num_runner_drafts=3), 2, 7, 2, 4, (7,)),
     ],
 )
-def test_rows_and_drafts_of_a_part(
+def test_tokens_rows_and_drafts_of_a_scheduled_sequence(
     scheduled: ScheduledSequence, num_tokens: int, end: int, num_rows: int, max_num_drafts: int,
     drafts: tuple[int, ...],
 ) -> None:  # fmt: skip
@@ -44,19 +44,19 @@ def test_rows_and_drafts_of_a_part(
     assert scheduled.drafts == drafts
 
 
-def test_a_drawn_token_is_known_and_others_were() -> None:
+def test_with_sampled_token_replaces_a_pending_token_only() -> None:
     assert part(5, PENDING_TOKEN).with_sampled_token() == part(5, (15,))
     assert part(5, (15,)).with_sampled_token() == part(5, (15,))
 
 
-def test_drafts_of_the_runner_take_the_place_of_those_left_open() -> None:
+def test_with_drafts_sets_the_drafts_of_the_runner() -> None:
     expected = part(5, (15, 7, 8), num_drafts=2)
     assert part(5, (15,), num_runner_drafts=3).with_drafts((7, 8)) == expected
     assert part(5, (15,), num_runner_drafts=3).with_drafts(()) == part(5, (15,))
 
 
-def test_a_step_counts_its_tokens_and_those_of_prompts() -> None:
-    """A part that begins within the prompt counts as a whole, the one that begins behind it not."""
+def test_a_step_counts_all_tokens_and_prompt_tokens() -> None:
+    """A chunk that starts inside the prompt counts with all its tokens, a later one not at all."""
     step = Step((part(0, (10, 11)), part(3, (13,)), part(4, (14, 7), num_drafts=1)))
     assert (step.num_tokens, step.num_prompt_tokens) == (5, 3)
     assert step.block_copies is NO_BLOCK_COPIES

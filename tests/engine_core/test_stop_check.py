@@ -1,4 +1,4 @@
-"""Which tokens a sequence takes in, at every small size."""
+"""Tests of the stop check: which tokens a sequence accepts, and how it ends."""
 
 import pytest
 from hypothesis import given
@@ -15,8 +15,8 @@ from penstock_engine.core.stop_check import LENGTH_STOP, Stop, append_until_stop
 EOS = 9
 
 
-class Exactly:
-    """A grammar of one text."""
+class ExactText:
+    """A grammar that allows exactly one text."""
 
     def __init__(self, *text: int) -> None:
         self.rest = list(text)
@@ -26,7 +26,7 @@ class Exactly:
         return not self.rest
 
     def fill(self, bits: memoryview) -> None:
-        raise AssertionError("nothing is drawn here")
+        raise AssertionError("this test does not sample")
 
     def accept(self, token_id: int) -> bool:
         is_next = self.rest[:1] == [token_id]
@@ -34,7 +34,7 @@ class Exactly:
         return is_next
 
     def rollback(self, num_tokens: int) -> None:
-        raise AssertionError("no draft is tried here")
+        raise AssertionError("this test has no drafts")
 
 
 def sequence(
@@ -49,20 +49,20 @@ def sequence(
 @pytest.mark.parametrize("eos", [frozenset(), frozenset({EOS}), frozenset({1})])
 @pytest.mark.parametrize("limit", ["max_tokens", "max_num_tokens"])
 @pytest.mark.parametrize("room", [1, 2, 3])
-@pytest.mark.parametrize("num_drawn", [1, 2, 3, 4])
-def test_no_token_beyond_the_limits_is_taken(
-    eos: frozenset[int], limit: str, room: int, num_drawn: int
+@pytest.mark.parametrize("num_sampled", [1, 2, 3, 4])
+def test_no_token_beyond_the_limits_is_appended(
+    eos: frozenset[int], limit: str, room: int, num_sampled: int
 ) -> None:
-    """Whether the request's limit or the engine's; where an end is possible and where none is."""
+    """The limit is the request's or the engine's, with and without possible end-of-sequence tokens."""
     one = sequence(2, room if limit == "max_tokens" else 99, eos=eos, min_tokens=99)
-    drawn = (1, 2, 3, 4)[:num_drawn]
-    taken = append_until_stop(one, drawn, 2 + room if limit == "max_num_tokens" else 99)
-    assert taken == (min(num_drawn, room), LENGTH_STOP if num_drawn >= room else None)
-    assert one.tokens == [1, 1, *drawn[:room]]
+    sampled = (1, 2, 3, 4)[:num_sampled]
+    taken = append_until_stop(one, sampled, 2 + room if limit == "max_num_tokens" else 99)
+    assert taken == (min(num_sampled, room), LENGTH_STOP if num_sampled >= room else None)
+    assert one.tokens == [1, 1, *sampled[:room]]
 
 
 @pytest.mark.parametrize(
-    ("text", "drawn", "expected"),
+    ("text", "sampled", "expected"),
     [
         ((5,), (5,), (1, Stop("stop"))),
         ((5, 6), (5,), (1, None)),
@@ -75,56 +75,56 @@ def test_no_token_beyond_the_limits_is_taken(
         ((5, 6, 7, 8), (5, 6, 7, 8), (3, LENGTH_STOP)),
     ],
 )
-def test_a_grammar_ends_a_sequence_when_its_text_is_complete_or_left(
-    text: tuple[int, ...], drawn: tuple[int, ...], expected: tuple[int, Stop | None]
+def test_a_sequence_ends_when_its_grammar_is_complete_or_violated(
+    text: tuple[int, ...], sampled: tuple[int, ...], expected: tuple[int, Stop | None]
 ) -> None:
-    one = sequence(max_tokens=3, constraint=Exactly(*text))
-    assert append_until_stop(one, drawn, 99) == expected
-    assert one.tokens == [1, *drawn[: expected[0]]]
+    one = sequence(max_tokens=3, constraint=ExactText(*text))
+    assert append_until_stop(one, sampled, 99) == expected
+    assert one.tokens == [1, *sampled[: expected[0]]]
 
 
 @pytest.mark.parametrize("min_tokens", [0, 1, 2])
-def test_an_ending_token_counts_as_soon_as_there_are_more_than_min_tokens(min_tokens: int) -> None:
+def test_an_ending_token_counts_after_min_tokens(min_tokens: int) -> None:
     one = sequence(min_tokens=min_tokens)
     assert append_until_stop(one, (EOS,) * 3, 99) == (min_tokens + 1, Stop("stop", EOS))
 
 
 @given(
-    drawn=st.lists(st.sampled_from([1, 2, EOS]), min_size=1, max_size=5),
+    sampled=st.lists(st.sampled_from([1, 2, EOS]), min_size=1, max_size=5),
     max_tokens=st.integers(1, 5), min_tokens=st.integers(0, 3),
 )  # fmt: skip
-def test_many_tokens_at_once_are_taken_as_one_by_one(
-    drawn: list[int], max_tokens: int, min_tokens: int
+def test_several_tokens_at_once_equal_single_ones(
+    sampled: list[int], max_tokens: int, min_tokens: int
 ) -> None:
-    """Right drafts come together."""
+    """A step with accepted drafts gives several tokens at once."""
     together = sequence(max_tokens=max_tokens, min_tokens=min_tokens)
     single = sequence(max_tokens=max_tokens, min_tokens=min_tokens)
-    num_taken, end = append_until_stop(together, tuple(drawn), 99)
+    num_taken, end = append_until_stop(together, tuple(sampled), 99)
     ends = []
-    for token in drawn[:num_taken]:
+    for token in sampled[:num_taken]:
         assert not any(ends)
         ends.append(append_until_stop(single, (token,), 99)[1])
     assert ends[-1] == end
-    assert end is not None or num_taken == len(drawn)
+    assert end is not None or num_taken == len(sampled)
     assert single.tokens == together.tokens
 
 
-def test_a_structured_sequence_is_told_of_as_it_ends() -> None:
-    """The scheduler's events carry tokens, finish reason and failure of each step."""
+def test_events_of_a_sequence_with_a_grammar() -> None:
+    """The last event has the finish reason, and the failure if the grammar was violated."""
     config = SchedulerConfig(
         max_num_seqs=1, max_num_batched_tokens=8, max_model_len=16, block_size=4, num_blocks=4
     )
-    told = []
-    for drawn in ((5, 6), (5, 7)):
+    results = []
+    for sampled in ((5, 6), (5, 7)):
         scheduler = Scheduler(config)
-        scheduler.add(sequence(constraint=Exactly(5, 6)))
-        for token in drawn:
+        scheduler.add(sequence(constraint=ExactText(5, 6)))
+        for token in sampled:
             step = scheduler.schedule(0.0)
             assert step is not None
             (event,) = scheduler.complete(step, {"a": SequenceOutput((token,))}, 0.0)
-            told.append((event.token_ids, event.finish_reason, event.failure))
+            results.append((event.token_ids, event.finish_reason, event.failure))
         assert not scheduler.has_work
-    assert told == [
+    assert results == [
         ((5,), None, None), ((6,), "stop", None),
         ((5,), None, None), ((7,), "error", "nothing_to_draw"),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The number of threads by what the CPU's other programs leave."""
+"""Tests of the number of CPU threads, which depends on the load of other programs."""
 
 import itertools
 
@@ -22,7 +22,7 @@ EXACT = CpuUsage(waiting_threads=0.1, free_cores=0.1)
 
 
 class Windows:
-    """Decisions one after another, on a clock of their own."""
+    """Makes one decision per window on a simulated clock."""
 
     def __init__(self, count: int, max_threads: int = 2) -> None:
         self.threads = ThreadCount(count)
@@ -30,8 +30,8 @@ class Windows:
         self.now_s = 100.0
         self.reason = ""
 
-    def pass_by(self, usage: CpuUsage | None, seconds: float = WINDOW_S) -> int:
-        """Decides for as many windows as fit into the seconds. Returns the number of threads then."""
+    def advance(self, usage: CpuUsage | None, seconds: float = WINDOW_S) -> int:
+        """Decides once per window for so many seconds. Returns the number of threads."""
         for _ in range(round(seconds / WINDOW_S)):
             self.now_s += WINDOW_S
             decision = decide(self.threads, usage, max_threads=self.max_threads, now_s=self.now_s)
@@ -42,9 +42,9 @@ class Windows:
 @pytest.mark.parametrize(
     ("waiting", "expected"), [(0.3, 8), (0.31, 7), (0.7, 7), (1.4, 7), (3.6, 4), (40.0, 1)]
 )
-def test_threads_that_wait_for_cores_are_given_up_at_once(waiting: float, expected: int) -> None:
+def test_threads_that_wait_for_cores_are_removed_at_once(waiting: float, expected: int) -> None:
     windows = Windows(8, max_threads=8)
-    assert windows.pass_by(CpuUsage(waiting, 0.0)) == expected
+    assert windows.advance(CpuUsage(waiting, 0.0)) == expected
     assert windows.reason == (
         "threads wait for cores" if expected < 8 else "all allowed cores are used"
     )
@@ -61,63 +61,63 @@ def test_threads_that_wait_for_cores_are_given_up_at_once(waiting: float, expect
         (2, FREE, "all allowed cores are used"),
     ],
 )
-def test_the_number_is_held_with_a_reason(count: int, usage: CpuUsage | None, reason: str) -> None:
+def test_the_number_is_kept_with_a_reason(count: int, usage: CpuUsage | None, reason: str) -> None:
     windows = Windows(count)
-    assert windows.pass_by(usage, 10) == count
+    assert windows.advance(usage, 10) == count
     assert windows.reason == reason
 
 
-def test_free_cores_are_used_after_they_were_free_for_a_while() -> None:
+def test_free_cores_are_used_after_a_delay() -> None:
     windows = Windows(1)
-    assert windows.pass_by(FREE, MIN_RAISE_DELAY_S) == 1
+    assert windows.advance(FREE, MIN_RAISE_DELAY_S) == 1
     assert windows.reason == "cores may stay free"
-    assert windows.pass_by(FREE) == 2
+    assert windows.advance(FREE) == 2
     assert windows.reason == "cores are free"
 
 
 @pytest.mark.parametrize("between", [EXACT, CROWDED, None], ids=["in-use", "crowded", "unknown"])
-def test_the_while_begins_anew_when_cores_are_not_free(between: CpuUsage | None) -> None:
+def test_the_delay_restarts_when_cores_are_not_free(between: CpuUsage | None) -> None:
     windows = Windows(1)
-    windows.pass_by(FREE, MIN_RAISE_DELAY_S)
-    windows.pass_by(between)
-    assert windows.pass_by(FREE, MIN_RAISE_DELAY_S) == 1
-    assert windows.pass_by(FREE) == 2
+    windows.advance(FREE, MIN_RAISE_DELAY_S)
+    windows.advance(between)
+    assert windows.advance(FREE, MIN_RAISE_DELAY_S) == 1
+    assert windows.advance(FREE) == 2
 
 
 @pytest.mark.parametrize(("free", "expected"), [(0.8, 3), (1.7, 3), (1.85, 4), (5.0, 7), (60.0, 8)])
 def test_as_many_threads_are_added_as_cores_are_free(free: float, expected: int) -> None:
     windows = Windows(2, max_threads=8)
-    assert windows.pass_by(CpuUsage(0.0, free), MIN_RAISE_DELAY_S + WINDOW_S) == expected
+    assert windows.advance(CpuUsage(0.0, free), MIN_RAISE_DELAY_S + WINDOW_S) == expected
 
 
-def test_patience_grows_while_added_threads_are_given_up_again() -> None:
+def test_the_delay_doubles_while_added_threads_are_removed_again() -> None:
     windows = Windows(1)
-    patience = []
+    delays = []
     for _ in range(7):
-        windows.pass_by(FREE, windows.threads.raise_delay_s + WINDOW_S)
+        windows.advance(FREE, windows.threads.raise_delay_s + WINDOW_S)
         assert windows.threads.count == 2
-        assert windows.pass_by(CROWDED) == 1
-        patience.append(windows.threads.raise_delay_s)
-    assert patience == [4, 8, 16, 32, MAX_RAISE_DELAY_S, MAX_RAISE_DELAY_S, MAX_RAISE_DELAY_S]
+        assert windows.advance(CROWDED) == 1
+        delays.append(windows.threads.raise_delay_s)
+    assert delays == [4, 8, 16, 32, MAX_RAISE_DELAY_S, MAX_RAISE_DELAY_S, MAX_RAISE_DELAY_S]
 
 
 @pytest.mark.parametrize("after", [FREE, EXACT])
-def test_patience_is_short_again_when_added_threads_have_held(after: CpuUsage) -> None:
+def test_the_delay_is_reset_when_added_threads_are_kept(after: CpuUsage) -> None:
     windows = Windows(1)
-    windows.pass_by(FREE, MIN_RAISE_DELAY_S + WINDOW_S)
-    windows.pass_by(CROWDED)
-    windows.pass_by(FREE, windows.threads.raise_delay_s + WINDOW_S)
+    windows.advance(FREE, MIN_RAISE_DELAY_S + WINDOW_S)
+    windows.advance(CROWDED)
+    windows.advance(FREE, windows.threads.raise_delay_s + WINDOW_S)
     assert windows.threads.raise_delay_s == 2 * MIN_RAISE_DELAY_S
-    windows.pass_by(after, 2 * MIN_RAISE_DELAY_S)
+    windows.advance(after, 2 * MIN_RAISE_DELAY_S)
     assert windows.threads.raise_delay_s == MIN_RAISE_DELAY_S
-    assert windows.pass_by(CROWDED) == 1
+    assert windows.advance(CROWDED) == 1
     assert windows.threads.raise_delay_s == MIN_RAISE_DELAY_S
 
 
-def test_a_program_that_comes_and_goes_changes_little() -> None:
-    """3 s busy and 3 s idle for ten minutes: the threads are tried once, then left."""
+def test_intermittent_load_causes_few_changes() -> None:
+    """Another program is busy for 3 s and idle for 3 s, for ten minutes."""
     windows = Windows(2)
-    counts = [windows.pass_by(usage) for _ in range(100) for usage in [CROWDED] * 12 + [FREE] * 12]
+    counts = [windows.advance(usage) for _ in range(100) for usage in [CROWDED] * 12 + [FREE] * 12]
     changes = sum(a != b for a, b in itertools.pairwise(counts))
     assert changes <= 3
 
@@ -133,7 +133,7 @@ def test_the_number_stays_within_its_bounds(measured: list[CpuUsage | None], mos
     windows = Windows(most, most)
     for usage in measured:
         before = windows.threads.count
-        count = windows.pass_by(usage)
+        count = windows.advance(usage)
         assert 1 <= count <= most
         assert MIN_RAISE_DELAY_S <= windows.threads.raise_delay_s <= MAX_RAISE_DELAY_S
         if usage is None:

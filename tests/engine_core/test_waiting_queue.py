@@ -1,4 +1,4 @@
-"""Which sequence is admitted next, and which are deferred."""
+"""Tests of the waiting queue: which sequence is admitted next, and which are deferred."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.waiting_queue import WaitingQueue
 
-PATIENCE_S = 2.0
+MAX_WAIT_S = 2.0
 
 
 def sequence(name: str, adapter: str = "", fork_of: str = "", arrival_s: float = 0.0) -> Sequence:
@@ -17,7 +17,7 @@ def sequence(name: str, adapter: str = "", fork_of: str = "", arrival_s: float =
 
 
 def queue_of(*sequences: Sequence, max_adapters: int = 1) -> WaitingQueue:
-    queue = WaitingQueue(max_adapters, PATIENCE_S)
+    queue = WaitingQueue(max_adapters, MAX_WAIT_S)
     for number, one in enumerate(sequences):
         one.order = (0, number)
         queue.sequences.add(one)
@@ -33,7 +33,7 @@ def next_of(
     return None if found is None else found.request_id
 
 
-def test_the_first_in_line_is_next() -> None:
+def test_the_first_of_the_queue_is_next() -> None:
     assert next_of(queue_of(), set()) is None
     assert next_of(queue_of(sequence("a"), sequence("b")), {"x"}) == "a"
 
@@ -49,7 +49,7 @@ def test_the_first_in_line_is_next() -> None:
         (0, set(), "none", 2),
     ],
 )
-def test_an_adapter_without_a_place_is_passed(
+def test_sequences_overtake_one_whose_adapter_has_no_slot(
     max_adapters: int, running: set[str], expected: str, num_deferred: int
 ) -> None:
     waiting = [sequence("y", adapter="y"), sequence("x", adapter="x"), sequence("none")]
@@ -59,20 +59,22 @@ def test_an_adapter_without_a_place_is_passed(
 
 
 @pytest.mark.parametrize(
-    ("now", "expected"), [(PATIENCE_S, "x"), (PATIENCE_S + 0.01, "none"), (99.0, "none")]
+    ("now", "expected"), [(MAX_WAIT_S, "x"), (MAX_WAIT_S + 0.01, "none"), (99.0, "none")]
 )
-def test_patience_ends_the_passing_of_others_with_adapters(now: float, expected: str) -> None:
-    """After the patience, only sequences without an adapter overtake one that waits for its adapter."""
+def test_sequences_with_adapters_do_not_overtake_after_the_maximum_wait(
+    now: float, expected: str
+) -> None:
+    """After the wait, only sequences without an adapter overtake one that waits for its adapter."""
     waiting = [sequence("y", adapter="y"), sequence("x", adapter="x"), sequence("none")]
     assert next_of(queue_of(*waiting), {"x"}, now) == expected
 
 
-def test_one_out_of_patience_closes_the_way_for_all_behind_it() -> None:
-    """Though the next one that is deferred has come just now; those before it pass."""
-    impatient, late = sequence("y", "y"), sequence("z", "z", arrival_s=9.0)
-    behind = queue_of(impatient, late, sequence("x", "x"))
+def test_a_sequence_past_the_maximum_wait_blocks_later_adapters() -> None:
+    """Sequences before it in the queue are admitted. A later deferred one does not reset the wait."""
+    overdue, late = sequence("y", "y"), sequence("z", "z", arrival_s=9.0)
+    behind = queue_of(overdue, late, sequence("x", "x"))
     assert next_of(behind, {"x"}, 9.0) is None
-    before = queue_of(sequence("x", "x"), impatient, late)
+    before = queue_of(sequence("x", "x"), overdue, late)
     assert next_of(before, {"x"}, 9.0) == "x"
     behind_late = queue_of(late, sequence("x", "x"))
     assert [next_of(behind_late, {"x"}, now) for now in (9.0, 11.0, 11.1)] == ["x", "x", None]
@@ -90,11 +92,11 @@ def test_a_fork_waits_for_the_prompt_of_its_parent(num_computed: int, expected: 
     assert queue.num_deferred({"parent": parent}, set()) == (expected == "other")
 
 
-def test_a_fork_without_its_parent_waits_for_nothing() -> None:
+def test_a_fork_without_its_parent_does_not_wait() -> None:
     assert next_of(queue_of(sequence("fork", fork_of="gone")), set()) == "fork"
 
 
-def test_who_waits_for_two_things_is_deferred_once() -> None:
+def test_a_sequence_that_waits_for_two_things_is_deferred_once() -> None:
     parent = sequence("parent")
     queue = queue_of(sequence("fork", adapter="y", fork_of="parent"))
     assert queue.num_deferred({"parent": parent}, {"x"}) == 1
