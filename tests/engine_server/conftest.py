@@ -1,4 +1,4 @@
-"""A model made in seconds, and real engine processes over real sockets."""
+"""Fixtures: a tiny model, engine processes on real sockets, and engines inside the test process."""
 
 import subprocess
 import sys
@@ -36,37 +36,41 @@ START_TIMEOUT_S = 90
 Launched = tuple[httpx.Client, subprocess.Popen[bytes]]
 Launch = Callable[..., Launched]
 
-# An engine around a runner, in this process. Keyword arguments: fields of its config and options.
-Around = Callable[..., httpx.AsyncClient]
+# Serves a fake runner in this process. Keyword arguments: fields of EngineConfig and ServeOptions.
+ServeRunner = Callable[..., httpx.AsyncClient]
 
 
-class Computes(Protocol):
+class FakeRunner(Protocol):
+    """A runner of the tests: returns the results of a step, without a model."""
+
     def run(self, step: Step) -> dict[str, SequenceOutput]: ...
 
 
 @dataclass
-class InStep:
-    """A runner that computes a step when it is waited for."""
+class SyncRunner:
+    """Adapts a fake runner to the engine's interface. A step runs when the engine waits for it."""
 
-    computes: Computes
+    fake: FakeRunner
     depth = 1
 
-    def launch(self, step: Step) -> "UnderWay":
-        return UnderWay(self.computes, step)
+    def launch(self, step: Step) -> "PendingStep":
+        return PendingStep(self.fake, step)
 
 
 @dataclass
-class UnderWay:
-    computes: Computes
+class PendingStep:
+    """A launched step that has not run yet."""
+
+    fake: FakeRunner
     step: Step
 
     def wait(self) -> dict[str, SequenceOutput]:
-        return self.computes.run(self.step)
+        return self.fake.run(self.step)
 
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Qwen3-shaped, with a real tokenizer and hardly any training: its answers are soup."""
+    """A tiny Qwen3 model with a real tokenizer, trained for three steps: its answers are gibberish."""
     directory = tmp_path_factory.mktemp("models") / "soup"
     make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
     return directory
@@ -74,9 +78,9 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    """Starts `penstock-engine serve` with the given flags; whatever is left is ended.
+    """Starts `penstock-engine serve` with the given flags. All engines are killed at the end.
 
-    seed: so that requests without one draw the same in each run of the tests.
+    seed: of the engine, so that requests without a seed sample the same tokens in every test run.
     """
     launched: list[Launched] = []
 
@@ -110,7 +114,7 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def client(launch: Launch) -> httpx.Client:
-    """An engine that all tests may use, with a context of 2048 tokens."""
+    """A client of an engine that all tests share, with a context of 2048 tokens."""
     client, _ = launch(
         "--max-model-len", "2048", "--max-num-seqs", "8", "--enable-prompt-tokens-details"
     )
@@ -118,12 +122,12 @@ def client(launch: Launch) -> httpx.Client:
 
 
 @pytest.fixture
-async def around(model_dir: Path) -> AsyncIterator[Around]:
-    """Serves whatever `load` makes, step by step, with a context of 64 tokens in 16 blocks."""
+async def serve_runner(model_dir: Path) -> AsyncIterator[ServeRunner]:
+    """Serves the runner that `load` returns, with a context of 64 tokens and 16 KV blocks."""
     engines: list[AsyncEngine] = []
 
     def start(
-        load: Callable[[], Computes],
+        load: Callable[[], FakeRunner],
         tracer: Any = None,
         tokenizer: Tokenizer | None = None,
         **flags: Any,
@@ -151,7 +155,9 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
             )
         )
         engines.append(
-            AsyncEngine(scheduler, InStep(load()), metrics, frozenset(), lambda: InStep(load()))
+            AsyncEngine(
+                scheduler, SyncRunner(load()), metrics, frozenset(), lambda: SyncRunner(load())
+            )
         )
         adapters = AdapterRegistry(
             engines[-1], config, metrics, targets={}, dtype="float32", root=None,

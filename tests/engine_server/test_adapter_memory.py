@@ -1,4 +1,4 @@
-"""The engine holds the adapters that the registry knows of, whenever clients leave."""
+"""Tests that engine and registry hold the same adapters after a client disconnects."""
 
 import asyncio
 import threading
@@ -20,15 +20,15 @@ from penstock_engine.sizing import size
 
 
 class BusyEngine:
-    """An engine's thread that answers between two steps. Each answer takes until `goes_on` is set."""
+    """A fake AsyncEngine whose calls run on one thread and block until `may_run` is set."""
 
     is_asleep = False
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        self.goes_on = threading.Event()
-        self.is_asked = asyncio.Event()
-        self.begins = threading.Event()  # an answer
+        self.may_run = threading.Event()
+        self.is_called = asyncio.Event()
+        self.has_started = threading.Event()  # a call
         self.thread = ThreadPoolExecutor(1)
         adapters = SimpleNamespace(
             add=lambda name, _: self.names.add(name), remove=self.names.discard
@@ -36,13 +36,13 @@ class BusyEngine:
         self._runner = SimpleNamespace(adapters=adapters)
 
     async def call_runner(self, function: Callable[[Any], Any]) -> Any:
-        def answer() -> Any:
-            self.begins.set()
-            self.goes_on.wait()
+        def call() -> Any:
+            self.has_started.set()
+            self.may_run.wait()
             return function(self._runner)
 
-        done = self.thread.submit(answer)
-        self.is_asked.set()
+        done = self.thread.submit(call)
+        self.is_called.set()
         return await asyncio.wrap_future(done)
 
 
@@ -50,12 +50,12 @@ class BusyEngine:
 async def engine() -> AsyncIterator[BusyEngine]:
     engine = BusyEngine()
     yield engine
-    engine.goes_on.set()
+    engine.may_run.set()
     engine.thread.shutdown()
 
 
 @pytest.fixture(autouse=True)
-def _read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fake_read_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: Any, **__: Any) -> Adapter:
         return Adapter(4, {})
 
@@ -63,7 +63,7 @@ def _read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> AdapterRegistry:
-    """A registry with room for one adapter."""
+    """Returns a registry with room for one adapter."""
     config = EngineConfig(model_dir=model_dir, enable_lora=True, max_loras=1, max_cpu_loras=1)
     sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
     return AdapterRegistry(
@@ -78,45 +78,45 @@ async def use(registry: AdapterRegistry, name: str) -> None:
         pass
 
 
-async def leave(task: asyncio.Task[None]) -> None:
+async def disconnect(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-async def test_a_client_that_leaves_while_an_adapter_goes_leaves_none_behind(
+async def test_a_disconnect_during_an_eviction_leaves_no_adapter_behind(
     engine: BusyEngine, model_dir: Path
 ) -> None:
-    """The client leaves before the engine has removed the first adapter."""
+    """The client disconnects before the engine has removed the first adapter."""
     in_memory: dict[str, Adapter] = {}
     adapters = registry(engine, model_dir, in_memory)
-    engine.goes_on.set()
+    engine.may_run.set()
     for name in ("a", "b"):
         await adapters.load(name, Path(name), path=name)
     assert engine.names == set(in_memory) == {"b#2"}
 
     step = threading.Event()
     engine.thread.submit(step.wait)
-    engine.is_asked.clear()
+    engine.is_called.clear()
     request = asyncio.create_task(use(adapters, "a"))
-    await engine.is_asked.wait()
-    await leave(request)
+    await engine.is_called.wait()
+    await disconnect(request)
     step.set()
     await use(adapters, "b")
     assert engine.names == set(in_memory)
 
 
-async def test_a_client_that_leaves_while_an_adapter_comes_leaves_none_behind(
+async def test_a_disconnect_during_a_load_leaves_no_adapter_behind(
     engine: BusyEngine, model_dir: Path
 ) -> None:
     in_memory: dict[str, Adapter] = {}
     adapters = registry(engine, model_dir, in_memory)
     loading = asyncio.create_task(adapters.load("a", Path("a"), path="a"))
-    await engine.is_asked.wait()
-    await asyncio.to_thread(engine.begins.wait)
-    leaving = asyncio.create_task(leave(loading))
+    await engine.is_called.wait()
+    await asyncio.to_thread(engine.has_started.wait)
+    disconnecting = asyncio.create_task(disconnect(loading))
     await asyncio.sleep(0)
-    engine.goes_on.set()
-    await leaving
+    engine.may_run.set()
+    await disconnecting
     await adapters.load("b", Path("b"), path="b")
     assert engine.names == set(in_memory) == {"b#2"}

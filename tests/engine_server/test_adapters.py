@@ -1,4 +1,4 @@
-"""LoRA adapters over HTTP: loading, residency, answers, counts, and what is refused."""
+"""Tests of LoRA adapters over HTTP: loading, residency, answers, metrics and errors."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def root(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapted(launch: Any, root: Path) -> httpx.Client:
-    """Two adapters in memory at most, one in a step."""
+    """An engine with at most two adapters in host memory, and one per step."""
     client: httpx.Client
     client, _ = launch(
         "--max-model-len", "2048", "--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2",
@@ -64,16 +64,17 @@ def text(client: httpx.Client, model: str) -> str:
     answer = client.post("/v1/completions", json=PROMPT | {"model": model})
     assert answer.status_code == 200, answer.text
     assert answer.json()["model"] == model
-    told: str = answer.json()["choices"][0]["text"]
-    return told
+    generated: str = answer.json()["choices"][0]["text"]
+    return generated
 
 
 def tiers(client: httpx.Client) -> dict[str, str]:
     return {entry["id"]: entry["tier"] for entry in client.get("/v1/adapters").json()["data"]}
 
 
-def test_the_life_of_adapters(adapted: httpx.Client, root: Path) -> None:
-    """Loaded, listed, answering each in its way, pushed out, brought back, unloaded."""
+def test_adapters_are_loaded_evicted_reloaded_and_unloaded(
+    adapted: httpx.Client, root: Path
+) -> None:
     assert load(adapted, "medicine", "medicine").status_code == 200
     texts = {name: text(adapted, name) for name in ("soup", "law", "medicine")}
     assert len(set(texts.values())) == 3
@@ -84,38 +85,38 @@ def test_the_life_of_adapters(adapted: httpx.Client, root: Path) -> None:
     }  # fmt: skip
     assert [card["root"] for card in cards] == ["soup", str(root / "law"), "medicine"]
 
-    # A third pushes out what was not used for longest; asked for, it comes back, and is the same.
+    # A third adapter evicts the least recently used one; a request for that reads it again.
     assert load(adapted, "poetry", "poetry").status_code == 200
     assert tiers(adapted) == {"law": "disk", "medicine": "device", "poetry": "host"}
     assert text(adapted, "law") == texts["law"]
     assert tiers(adapted)["law"] == "device"
 
-    # After a sleep everything is as it was.
+    # Sleeping and waking changes no answer.
     assert adapted.post("/sleep").status_code == 200
     assert adapted.post("/wake_up").status_code == 200
     assert {name: text(adapted, name) for name in texts} == texts
 
-    gone = adapted.post("/v1/unload_lora_adapter", json={"lora_name": "medicine"})
-    assert gone.status_code == 200
+    unloaded = adapted.post("/v1/unload_lora_adapter", json={"lora_name": "medicine"})
+    assert unloaded.status_code == 200
     answer = adapted.post("/v1/completions", json=PROMPT | {"model": "medicine"})
     assert answer.status_code == 404
-    # Under the same name, other weights: nothing is left of the first, in the prefix cache either.
+    # Other weights under the same name reuse nothing of the first ones, in the prefix cache either.
     assert load(adapted, "medicine", "poetry").status_code == 200
     assert text(adapted, "medicine") == text(adapted, "poetry") != texts["medicine"]
 
 
-def test_an_adapter_whose_files_changed_reads_no_blocks_of_the_old_ones(
+def test_an_adapter_with_changed_files_reuses_no_cached_blocks(
     adapted: httpx.Client, root: Path, model_dir: Path
 ) -> None:
-    """Pushed out of memory, rewritten, and read again by the next request."""
+    """The adapter is evicted, its files are rewritten, and the next request reads them again."""
     prompt = {
         "prompt": "A penstock is a gated pipe that feeds a turbine. " * 4,
         "model": "changing",
     }
-    tell = {"logprobs": 3, "temperature": 0, "max_tokens": 4, "return_token_ids": True}
+    settings = {"logprobs": 3, "temperature": 0, "max_tokens": 4, "return_token_ids": True}
 
     def ask(**body: Any) -> Any:
-        answer = adapted.post("/v1/completions", json=prompt | tell | body)
+        answer = adapted.post("/v1/completions", json=prompt | settings | body)
         assert answer.status_code == 200, answer.text
         cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
         return answer.json()["choices"][0]["logprobs"], cached
@@ -137,7 +138,7 @@ def test_an_adapter_whose_files_changed_reads_no_blocks_of_the_old_ones(
         adapted.post("/v1/unload_lora_adapter", json={"lora_name": name})
 
 
-def test_adapters_are_counted(adapted: httpx.Client) -> None:
+def test_metrics_count_requests_and_tokens_by_adapter(adapted: httpx.Client) -> None:
     def total(name: str, **labels: str) -> float:
         families = text_string_to_metric_families(adapted.get("/metrics").text)
         return sum(
@@ -176,7 +177,7 @@ def test_adapters_are_counted(adapted: httpx.Client) -> None:
         ("x", "pissa", 400, "has changed the model's own weights"),
     ],
 )
-def test_what_cannot_be_loaded(
+def test_invalid_adapters_are_rejected(
     adapted: httpx.Client, name: str, path: str, status: int, word: str
 ) -> None:
     answer = load(adapted, name, path)
@@ -195,24 +196,24 @@ def resident(client: httpx.Client, name: str) -> bool:
 
 def test_an_adapter_is_replaced_in_place(adapted: httpx.Client) -> None:
     body = {"lora_name": "newest", "load_inplace": True}
-    told, wanted = [], []
+    texts, expected = [], []
     for name in ("law", "medicine"):
         assert (
             adapted.post("/v1/load_lora_adapter", json=body | {"lora_path": name}).status_code
             == 200
         )
-        told.append(text(adapted, "newest"))
+        texts.append(text(adapted, "newest"))
         assert resident(adapted, "newest")
         assert load(adapted, f"as_{name}", name).status_code == 200
-        wanted.append(text(adapted, f"as_{name}"))
+        expected.append(text(adapted, f"as_{name}"))
     cards = {card["id"]: card["root"] for card in adapted.get("/v1/models").json()["data"]}
-    refused = adapted.post("/v1/load_lora_adapter", json=body | {"lora_path": "wide"})
+    rejected = adapted.post("/v1/load_lora_adapter", json=body | {"lora_path": "wide"})
     kept = text(adapted, "newest")
     unload(adapted, "newest", "as_law", "as_medicine")
-    assert told == wanted
-    assert told[0] != told[1]
+    assert texts == expected
+    assert texts[0] != texts[1]
     assert cards["newest"] == "medicine"
-    assert (refused.status_code, kept) == (400, told[1])
+    assert (rejected.status_code, kept) == (400, texts[1])
     assert not resident(adapted, "newest")
 
 
@@ -220,7 +221,9 @@ async def complete(client: httpx.AsyncClient, model: str, **body: Any) -> httpx.
     return await client.post("/v1/completions", json=PROMPT | {"model": model} | body)
 
 
-async def test_more_adapters_than_there_is_room_for_take_turns(adapted: httpx.Client) -> None:
+async def test_concurrent_requests_for_more_adapters_than_fit_all_succeed(
+    adapted: httpx.Client,
+) -> None:
     names = [f"turn{number}" for number in range(6)]
     assert [load(adapted, name, "law").status_code for name in names] == [200] * 6
     async with httpx.AsyncClient(base_url=adapted.base_url, timeout=60) as client:
@@ -232,8 +235,8 @@ async def test_more_adapters_than_there_is_room_for_take_turns(adapted: httpx.Cl
     assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
 
 
-async def test_a_request_waits_for_a_place_no_longer_than_it_may(adapted: httpx.Client) -> None:
-    """Both places are taken by streams that go on until the third request's time is over."""
+async def test_a_request_waits_for_an_adapter_until_its_deadline(adapted: httpx.Client) -> None:
+    """Two streams use both adapters in memory until the third request's deadline has passed."""
     names = ("first", "second", "third")
     assert [load(adapted, name, "law").status_code for name in names] == [200] * 3
     body = PROMPT | {"stream": True, "max_tokens": 1900}
@@ -253,11 +256,11 @@ async def test_a_request_waits_for_a_place_no_longer_than_it_may(adapted: httpx.
     assert (answer.status_code, bool(again)) == (504, True)
 
 
-def test_a_stranger_cannot_be_unloaded(adapted: httpx.Client) -> None:
+def test_unloading_an_unknown_adapter_is_a_404(adapted: httpx.Client) -> None:
     answer = adapted.post("/v1/unload_lora_adapter", json={"lora_name": "nobody"})
     assert answer.status_code == 404
 
 
-def test_an_engine_without_adapters_has_no_such_routes(client: httpx.Client) -> None:
+def test_an_engine_without_adapters_has_no_adapter_routes(client: httpx.Client) -> None:
     assert load(client, "law", "law").status_code == 404
     assert client.get("/v1/adapters").status_code == 404

@@ -1,4 +1,4 @@
-"""What nobody should send: an answer of 4xx with a sentence, and an engine that goes on."""
+"""Tests that invalid requests get a 4xx with a message, and that the engine keeps running."""
 
 import json
 from typing import Any
@@ -153,7 +153,7 @@ BAD: list[tuple[tuple[str, bytes], str | None]] = [
 
 
 @pytest.mark.parametrize(("request_", "param"), BAD)
-def test_refused_with_a_sentence(
+def test_an_invalid_request_is_rejected_with_a_message(
     client: httpx.Client, request_: tuple[str, bytes], param: str | None
 ) -> None:
     path, body = request_
@@ -173,14 +173,14 @@ def test_refused_with_a_sentence(
     assert good.status_code == 200, "the engine did not survive"
 
 
-def test_keys_of_a_logit_bias_that_are_no_token_ids_are_named(client: httpx.Client) -> None:
+def test_the_error_names_invalid_keys_of_a_logit_bias(client: httpx.Client) -> None:
     bias = {"bad1": 1, "5": 1, "x" * 100: 1}
     answer = client.post("/v1/completions", json=TEXT | {"logit_bias": bias})
     message = answer.json()["error"]["message"]
     assert message == f"logit_bias: must have token ids as its keys, not 'bad1', '{'x' * 32}'"
 
 
-ASKED = {"messages": CHAT["messages"]}
+PROMPT_ONLY = {"messages": CHAT["messages"]}
 
 
 @pytest.mark.parametrize(
@@ -198,17 +198,17 @@ ASKED = {"messages": CHAT["messages"]}
         ("/v1/messages", CHAT | {"max_tokens": 1}, ("use_beam_search", True)),
         ("/v1/messages", CHAT | {"max_tokens": 1}, ("thinking_token_budget", 5)),
         ("/tokenize", {"prompt": "a"}, ("truncate_prompt_tokens", 1)),
-        ("/tokenize", ASKED, ("temperature", 0.5)),
-        ("/tokenize", ASKED, ("max_tokens", 5)),
-        ("/tokenize", ASKED, ("include_reasoning", False)),
-        ("/v1/messages/count_tokens", ASKED, ("temperature", 0.5)),
-        ("/v1/messages/count_tokens", ASKED, ("max_tokens", 5)),
-        ("/v1/messages/count_tokens", ASKED, ("stop_sequences", ["a"])),
-        ("/v1/messages/count_tokens", ASKED, ("stream", True)),
+        ("/tokenize", PROMPT_ONLY, ("temperature", 0.5)),
+        ("/tokenize", PROMPT_ONLY, ("max_tokens", 5)),
+        ("/tokenize", PROMPT_ONLY, ("include_reasoning", False)),
+        ("/v1/messages/count_tokens", PROMPT_ONLY, ("temperature", 0.5)),
+        ("/v1/messages/count_tokens", PROMPT_ONLY, ("max_tokens", 5)),
+        ("/v1/messages/count_tokens", PROMPT_ONLY, ("stop_sequences", ["a"])),
+        ("/v1/messages/count_tokens", PROMPT_ONLY, ("stream", True)),
     ],
     ids=lambda case: case if isinstance(case, str) else str(next(iter(case))),
 )
-def test_a_parameter_without_effect_is_refused(
+def test_a_parameter_without_effect_is_rejected(
     client: httpx.Client, path: str, body: dict[str, Any], param: tuple[str, Any]
 ) -> None:
     name, value = param
@@ -219,16 +219,16 @@ def test_a_parameter_without_effect_is_refused(
     assert client.post(path, json=body | {name: neutral}).status_code == 200
 
 
-def test_a_body_beyond_the_cap(client: httpx.Client) -> None:
+def test_a_body_above_the_size_limit_is_a_413(client: httpx.Client) -> None:
     answer = client.post("/v1/completions", content=b'{"prompt": "' + b"x" * (9 * 2**20) + b'"}')
     assert answer.status_code == 413
     assert answer.json()["error"]["type"] == "RequestTooLargeError"
 
 
-def test_a_header_beyond_the_cap(client: httpx.Client) -> None:
+def test_a_header_above_the_size_limit_is_rejected(client: httpx.Client) -> None:
     try:
         status = client.get("/health", headers={"x-much": "x" * 3_000_000}).status_code
-    except httpx.TransportError:  # the server closed the connection while it was being written
+    except httpx.TransportError:  # the server closed the connection during the write
         status = 400
     assert status in (400, 431)
     assert client.get("/health").status_code == 200
@@ -244,13 +244,13 @@ def test_a_header_beyond_the_cap(client: httpx.Client) -> None:
         ("GET", "/v1/models/%2e%2e/%2e%2e/etc/passwd", 404),
     ],
 )
-def test_routes_that_are_not_there(
+def test_unknown_routes_and_methods_are_json_errors(
     client: httpx.Client, method: str, path: str, status: int
 ) -> None:
     answer = client.request(method, path)
     assert answer.status_code == answer.json()["error"]["code"] == status
 
 
-def test_one_bad_choice_of_a_batch_refuses_all_of_it(client: httpx.Client) -> None:
+def test_one_invalid_prompt_rejects_all_prompts(client: httpx.Client) -> None:
     answer = client.post("/v1/completions", json=TEXT | {"prompt": ["good", ""]})
     assert answer.status_code == 400

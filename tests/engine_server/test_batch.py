@@ -1,4 +1,4 @@
-"""/v1/chat/completions/batch: as many answers as conversations."""
+"""Tests of /v1/chat/completions/batch: one answer per conversation."""
 
 from typing import Any
 
@@ -10,14 +10,15 @@ CHATS = [
     [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is an engine?"}],
     [{"role": "user", "content": [{"type": "text", "text": "Why?"}]}],
 ]
-DRAW = {"model": "soup", "temperature": 0, "max_tokens": 8}
+GREEDY = {"model": "soup", "temperature": 0, "max_tokens": 8}
 
 
 def test_each_choice_is_the_answer_to_its_conversation(client: httpx.Client) -> None:
-    batch = client.post("/v1/chat/completions/batch", json=DRAW | {"messages": CHATS})
+    batch = client.post("/v1/chat/completions/batch", json=GREEDY | {"messages": CHATS})
     assert batch.status_code == 200, batch.text
     alone = [
-        client.post("/v1/chat/completions", json=DRAW | {"messages": chat}).json() for chat in CHATS
+        client.post("/v1/chat/completions", json=GREEDY | {"messages": chat}).json()
+        for chat in CHATS
     ]
     choices = batch.json()["choices"]
     assert [choice["index"] for choice in choices] == [0, 1, 2]
@@ -29,8 +30,13 @@ def test_each_choice_is_the_answer_to_its_conversation(client: httpx.Client) -> 
     assert batch.json()["object"] == "chat.completion"
 
 
-def test_choices_have_their_own_tokens(client: httpx.Client) -> None:
-    body = DRAW | {"messages": CHATS, "return_token_ids": True, "logprobs": True, "top_logprobs": 1}
+def test_each_choice_has_its_own_token_ids(client: httpx.Client) -> None:
+    body = GREEDY | {
+        "messages": CHATS,
+        "return_token_ids": True,
+        "logprobs": True,
+        "top_logprobs": 1,
+    }
     batch = client.post("/v1/chat/completions/batch", json=body).json()
     assert batch["prompt_token_ids"] is None
     for choice in batch["choices"]:
@@ -58,13 +64,17 @@ def test_choices_have_their_own_tokens(client: httpx.Client) -> None:
         ({"model": "other"}, "model"),
     ],
 )
-def test_what_a_batch_cannot_be(client: httpx.Client, change: dict[str, Any], param: str) -> None:
-    answer = client.post("/v1/chat/completions/batch", json=DRAW | {"messages": CHATS} | change)
+def test_invalid_batches_are_rejected(
+    client: httpx.Client, change: dict[str, Any], param: str
+) -> None:
+    answer = client.post("/v1/chat/completions/batch", json=GREEDY | {"messages": CHATS} | change)
     assert answer.status_code == (404 if param == "model" else 400)
     assert answer.json()["error"]["param"] == param
 
 
 @pytest.mark.parametrize("neutral", [{"stream": False}, {"n": 1}, {"tools": None}, {"echo": False}])
-def test_what_changes_nothing_is_welcome(client: httpx.Client, neutral: dict[str, Any]) -> None:
-    body = DRAW | {"messages": CHATS[:1]} | neutral
+def test_parameters_without_effect_are_accepted(
+    client: httpx.Client, neutral: dict[str, Any]
+) -> None:
+    body = GREEDY | {"messages": CHATS[:1]} | neutral
     assert client.post("/v1/chat/completions/batch", json=body).status_code == 200

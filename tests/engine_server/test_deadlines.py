@@ -1,4 +1,4 @@
-"""Work that comes too late is ended, and where it was is told."""
+"""Tests of deadlines: late requests are aborted, and errors, logs and metrics name the phase."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ TPOT = "x-penstock-tpot-s"
         ({ENVOY: "1500", OWN: "1"}, 9.0, 101.0),
     ],
 )
-def test_the_shortest_patience_counts(
+def test_the_earliest_deadline_counts(
     headers: dict[str, str], most_s: float | None, expected: float | None
 ) -> None:
     assert deadline_s(headers, 100.0, most_s) == expected
@@ -39,26 +39,28 @@ def test_the_shortest_patience_counts(
 
 @pytest.mark.parametrize("header", [OWN, ENVOY])
 @pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e99", "1 2"])
-def test_what_is_no_time(header: str, text: str) -> None:
-    with pytest.raises(RequestError) as refused:
+def test_an_invalid_timeout_header_is_rejected(header: str, text: str) -> None:
+    with pytest.raises(RequestError) as error:
         deadline_s({header: text}, 0.0, None)
-    assert (refused.value.status, refused.value.param) == (400, header)
+    assert (error.value.status, error.value.param) == (400, header)
 
 
 @pytest.mark.parametrize(("headers", "expected"), [({}, None), ({TPOT: "0.05"}, 0.05)])
-def test_how_far_tokens_may_be_apart(headers: dict[str, str], expected: float | None) -> None:
+def test_the_requested_time_per_token_is_read(
+    headers: dict[str, str], expected: float | None
+) -> None:
     assert tpot_s(headers) == expected
 
 
 @pytest.mark.parametrize("text", ["", "fast", "-1", "nan"])
-def test_what_is_no_distance(text: str) -> None:
-    with pytest.raises(RequestError) as refused:
+def test_an_invalid_tpot_header_is_rejected(text: str) -> None:
+    with pytest.raises(RequestError) as error:
         tpot_s({TPOT: text})
-    assert (refused.value.status, refused.value.param) == (400, TPOT)
+    assert (error.value.status, error.value.param) == (400, TPOT)
 
 
-class Slow:
-    """A step takes as long as it is told to."""
+class SlowRunner:
+    """A runner whose steps take `step_s` seconds."""
 
     def __init__(self, step_s: float) -> None:
         self._step_s = step_s
@@ -82,16 +84,16 @@ def timeouts(text: str) -> dict[str, float]:
         (2, 0.005, "decode", "while its answer was generated"),
     ],
 )
-async def test_the_phase_is_told(
-    around: Any,
+async def test_error_log_and_metric_name_the_phase(
+    serve_runner: Any,
     capsys: pytest.CaptureFixture[str],
     prompt: int,
     step_s: float,
     phase: str,
     words: str,
 ) -> None:
-    """50 prompt tokens in chunks of 4 take 13 steps."""
-    async with around(lambda: Slow(step_s), max_num_batched_tokens=4) as client:
+    """The prefill of 50 tokens in chunks of 4 takes 13 steps."""
+    async with serve_runner(lambda: SlowRunner(step_s), max_num_batched_tokens=4) as client:
         answer = await client.post(
             "/v1/completions",
             json={"prompt": [7] * prompt, "max_tokens": 10, "ignore_eos": True}
@@ -107,9 +109,9 @@ async def test_the_phase_is_told(
     assert metrics == {"queued": 0, "prefill": 0, "decode": 0} | {phase: 1}
 
 
-async def test_a_request_that_waits_too_long(around: Any) -> None:
-    runner = Slow(0.02)
-    async with around(lambda: runner, max_num_seqs=1, request_timeout_s=0.3) as client:
+async def test_a_request_past_its_deadline_in_the_queue_is_a_504(serve_runner: Any) -> None:
+    runner = SlowRunner(0.02)
+    async with serve_runner(lambda: runner, max_num_seqs=1, request_timeout_s=0.3) as client:
         body = {"prompt": [7], "max_tokens": 60, "ignore_eos": True}
         first = asyncio.create_task(client.post("/v1/completions", json=body))
         await asyncio.to_thread(runner.is_running.wait, 10)
@@ -122,15 +124,15 @@ async def test_a_request_that_waits_too_long(around: Any) -> None:
     assert metrics["queued"] == 1
 
 
-async def test_in_time_nothing_happens(around: Any) -> None:
-    async with around(lambda: Slow(0)) as client:
+async def test_a_request_within_its_deadline_is_answered(serve_runner: Any) -> None:
+    async with serve_runner(lambda: SlowRunner(0)) as client:
         answer = await client.post(
             "/v1/completions", json={"prompt": [7], "max_tokens": 3}, headers={OWN: "30"}
         )
     assert answer.json()["usage"]["completion_tokens"] == 3
 
 
-def test_a_stream_ends_with_the_reason(client: httpx.Client) -> None:
+def test_a_stream_past_its_deadline_ends_with_an_error(client: httpx.Client) -> None:
     body = {"prompt": "The engine", "max_tokens": 2000, "ignore_eos": True, "stream": True}
     with client.stream("POST", "/v1/completions", json=body, headers={OWN: "0.5"}) as answer:
         lines = [line for line in answer.iter_lines() if line]
@@ -138,10 +140,10 @@ def test_a_stream_ends_with_the_reason(client: httpx.Client) -> None:
     assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == 504
 
 
-async def test_lower_priorities_go_first(around: Any) -> None:
-    runner = Slow(0.02)
+async def test_lower_priority_values_run_first(serve_runner: Any) -> None:
+    runner = SlowRunner(0.02)
     ended: list[int] = []
-    async with around(lambda: runner, max_num_seqs=1, scheduling_policy="priority") as client:
+    async with serve_runner(lambda: runner, max_num_seqs=1, scheduling_policy="priority") as client:
 
         async def ask(priority: int) -> None:
             body = {"prompt": [7], "max_tokens": 2, "ignore_eos": True, "priority": priority}

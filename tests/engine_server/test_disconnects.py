@@ -1,4 +1,4 @@
-"""A client that leaves, in every phase of its request: nothing of it stays in the engine."""
+"""Tests that a client's disconnect frees everything in the engine, in every phase of a request."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ HALF_A_BODY = b'{"prompt": "The engine", "max_to'
 
 @pytest.fixture(scope="module")
 def narrow(launch: Any) -> httpx.Client:
-    """One request at a time, in small steps, so that each phase can be met."""
+    """A client of an engine that runs one request at a time in small steps, so that phases last."""
     client: httpx.Client
     client, _ = launch(
         "--max-model-len", "2048", "--max-num-seqs", "1", "--max-num-batched-tokens", "8"
@@ -26,20 +26,20 @@ def narrow(launch: Any) -> httpx.Client:
 
 
 def gauges(client: httpx.Client) -> dict[str, float]:
-    wanted = {
+    names = {
         "vllm:num_requests_running": "running",
         "vllm:num_requests_waiting": "waiting",
         "vllm:kv_cache_usage_perc": "kv",
         "penstock:prefill_tokens_pending": "pending",
     }
     families = text_string_to_metric_families(client.get("/metrics").text)
-    return {wanted[f.name]: f.samples[0].value for f in families if f.name in wanted}
+    return {names[f.name]: f.samples[0].value for f in families if f.name in names}
 
 
 def wait_for(client: httpx.Client, **expected: float) -> None:
     deadline_s = time.monotonic() + 20
-    while not expected.items() <= (seen := gauges(client)).items():
-        assert time.monotonic() < deadline_s, f"{seen} never became {expected}"
+    while not expected.items() <= (values := gauges(client)).items():
+        assert time.monotonic() < deadline_s, f"{values} never became {expected}"
         time.sleep(0.01)
 
 
@@ -51,7 +51,7 @@ def wait_until_empty(client: httpx.Client) -> None:
 def sent(
     client: httpx.Client, body: bytes, *, length: int | None = None
 ) -> Iterator[socket.socket]:
-    """A request on a connection of its own, which is closed at the end."""
+    """Sends a request on a connection of its own, which is closed at the end."""
     url = client.base_url
     head = (
         f"POST /v1/completions HTTP/1.1\r\nhost: {url.host}\r\n"
@@ -63,14 +63,14 @@ def sent(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_while_it_decodes(narrow: httpx.Client, is_streamed: bool) -> None:
+def test_a_disconnect_during_decode(narrow: httpx.Client, is_streamed: bool) -> None:
     with sent(narrow, json.dumps(LONG | {"stream": is_streamed}).encode()):
         wait_for(narrow, running=1, pending=0)
     wait_until_empty(narrow)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_while_its_prompt_is_computed(narrow: httpx.Client, is_streamed: bool) -> None:
+def test_a_disconnect_during_prefill(narrow: httpx.Client, is_streamed: bool) -> None:
     body = LONG | {"prompt": list(range(3, 1000)), "max_tokens": 9, "stream": is_streamed}
     body["cache_salt"] = str(is_streamed)
     with sent(narrow, json.dumps(body).encode()):
@@ -79,7 +79,7 @@ def test_while_its_prompt_is_computed(narrow: httpx.Client, is_streamed: bool) -
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_while_it_waits(narrow: httpx.Client, is_streamed: bool) -> None:
+def test_a_disconnect_in_the_queue(narrow: httpx.Client, is_streamed: bool) -> None:
     body = json.dumps(LONG | {"stream": is_streamed}).encode()
     with sent(narrow, body):
         wait_for(narrow, running=1, waiting=0)
@@ -89,7 +89,7 @@ def test_while_it_waits(narrow: httpx.Client, is_streamed: bool) -> None:
     wait_until_empty(narrow)
 
 
-def test_in_the_middle_of_a_stream(narrow: httpx.Client) -> None:
+def test_a_disconnect_in_the_middle_of_a_stream(narrow: httpx.Client) -> None:
     with narrow.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as answer:
         lines = answer.iter_lines()
         for _ in range(6):
@@ -97,20 +97,20 @@ def test_in_the_middle_of_a_stream(narrow: httpx.Client) -> None:
     wait_until_empty(narrow)
 
 
-def test_while_it_sends_its_body(narrow: httpx.Client) -> None:
+def test_a_disconnect_while_the_body_is_sent(narrow: httpx.Client) -> None:
     with sent(narrow, HALF_A_BODY, length=1000):
         assert narrow.get("/health").status_code == 200
     wait_until_empty(narrow)
 
 
-def test_a_batch(narrow: httpx.Client) -> None:
+def test_a_disconnect_ends_all_choices(narrow: httpx.Client) -> None:
     body = json.dumps(LONG | {"prompt": ["a", "b", "c"], "stream": True}).encode()
     with sent(narrow, body):
         wait_for(narrow, running=1, waiting=2)
     wait_until_empty(narrow)
 
 
-def test_after_all_that_it_answers(narrow: httpx.Client) -> None:
+def test_the_engine_still_answers(narrow: httpx.Client) -> None:
     answer = narrow.post("/v1/completions", json=LONG | {"max_tokens": 5})
     assert answer.json()["usage"]["completion_tokens"] == 5
     wait_until_empty(narrow)

@@ -1,4 +1,4 @@
-"""/v1/embeddings against the hidden states of transformers."""
+"""Tests of /v1/embeddings against the hidden states of transformers, and of /invocations."""
 
 import base64
 import struct
@@ -14,8 +14,8 @@ from transformers import AutoModel, PreTrainedTokenizerFast
 TEXTS = ["The engine", "The gateway waits for its engine", "A"]
 
 
-def embed(client: httpx.Client, given: Any, **more: Any) -> Any:
-    answer = client.post("/v1/embeddings", json={"model": "soup", "input": given, **more})
+def embed(client: httpx.Client, texts: Any, **more: Any) -> Any:
+    answer = client.post("/v1/embeddings", json={"model": "soup", "input": texts, **more})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -32,7 +32,7 @@ def expected(model_dir: Path) -> list[torch.Tensor]:
     return vectors
 
 
-def test_they_are_the_last_states_of_transformers(
+def test_embeddings_are_the_last_states_of_transformers(
     client: httpx.Client, expected: list[torch.Tensor]
 ) -> None:
     answer = embed(client, TEXTS)
@@ -42,20 +42,20 @@ def test_they_are_the_last_states_of_transformers(
         torch.testing.assert_close(vector, reference, atol=1e-5, rtol=1e-4)
 
 
-def test_the_cache_changes_nothing(client: httpx.Client) -> None:
+def test_the_prefix_cache_does_not_change_embeddings(client: httpx.Client) -> None:
     long = list(range(300, 370))
     first, second = (embed(client, long)["data"][0]["embedding"] for _ in range(2))
     assert first == pytest.approx(second, abs=1e-5)
 
 
-def test_as_base64(client: httpx.Client) -> None:
+def test_base64_has_the_same_numbers(client: httpx.Client) -> None:
     plain = embed(client, TEXTS[0])["data"][0]["embedding"]
     packed = embed(client, TEXTS[0], encoding_format="base64")["data"][0]["embedding"]
     raw = base64.b64decode(packed)
     assert struct.unpack(f"<{len(raw) // 4}f", raw) == pytest.approx(plain, abs=1e-5)
 
 
-def test_only_prompt_tokens_are_charged(client: httpx.Client) -> None:
+def test_usage_has_prompt_tokens_only(client: httpx.Client) -> None:
     tokens = client.post("/tokenize", json={"prompt": TEXTS[1]}).json()["count"]
     assert embed(client, TEXTS[1])["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
@@ -86,7 +86,9 @@ def test_only_prompt_tokens_are_charged(client: httpx.Client) -> None:
         ({"mm_processor_kwargs": {"a": 1}}, "mm_processor_kwargs"),
     ],
 )
-def test_refused(client: httpx.Client, change: dict[str, Any], param: str) -> None:
+def test_invalid_requests_are_rejected(
+    client: httpx.Client, change: dict[str, Any], param: str
+) -> None:
     answer = client.post("/v1/embeddings", json={"input": "x", **change})
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"] == param
@@ -102,7 +104,7 @@ def test_refused(client: httpx.Client, change: dict[str, Any], param: str) -> No
         ({"normalize": False, "use_activation": False}, "leave one out"),
     ],
 )
-def test_what_would_change_nothing_is_refused(
+def test_parameters_without_effect_are_rejected(
     client: httpx.Client, change: dict[str, Any], message: str
 ) -> None:
     answer = client.post("/v1/embeddings", json={"input": "x", **change})
@@ -111,7 +113,7 @@ def test_what_would_change_nothing_is_refused(
 
 
 @pytest.mark.parametrize("flag", ["use_activation", "normalize"])
-def test_vectors_are_scaled_unless_asked_not_to(client: httpx.Client, flag: str) -> None:
+def test_vectors_are_scaled_unless_disabled(client: httpx.Client, flag: str) -> None:
     plain, scaled, raw = (
         torch.tensor(embed(client, TEXTS[0], **more)["data"][0]["embedding"])
         for more in ({}, {flag: True}, {flag: False})
@@ -130,7 +132,7 @@ def test_vectors_are_scaled_unless_asked_not_to(client: httpx.Client, flag: str)
     ],
 )  # fmt: skip
 @pytest.mark.parametrize(("endianness", "order"), [("little", "<"), ("big", ">"), ("native", "=")])
-def test_numbers_in_any_form(
+def test_numbers_in_each_format_and_byte_order(
     client: httpx.Client, name: str, dtype: torch.dtype, same_size: str, endianness: str, order: str
 ) -> None:
     plain = torch.tensor(embed(client, TEXTS[0])["data"][0]["embedding"]).to(dtype)
@@ -150,14 +152,14 @@ def test_numbers_in_any_form(
         ({"truncate_prompt_tokens": -1}, list(range(300, 310))),
     ],
 )
-def test_prompts_are_cut(client: httpx.Client, cut: dict[str, Any], kept: list[int]) -> None:
+def test_prompts_are_truncated(client: httpx.Client, cut: dict[str, Any], kept: list[int]) -> None:
     answer = embed(client, list(range(300, 310)), **cut)
     assert answer["usage"]["prompt_tokens"] == len(kept)
     expected = embed(client, kept)["data"][0]["embedding"]
     assert answer["data"][0]["embedding"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_prompt_is_cut_to_the_context(client: httpx.Client) -> None:
+def test_a_prompt_is_truncated_to_the_context(client: httpx.Client) -> None:
     long = [300] * 2100
     assert client.post("/v1/embeddings", json={"input": long}).status_code == 400
     assert embed(client, long, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"] == 2047
@@ -184,8 +186,8 @@ def test_pooling_has_the_same_vectors(client: httpx.Client, task: dict[str, str]
     for data, vector in zip(answer.json()["data"], vectors, strict=True):
         assert (data["object"], data["index"]) == ("pooling", vector["index"])
         assert data["data"] == pytest.approx(vector["embedding"], abs=1e-5)
-    refused = client.post("/pooling", json={"input": "x", "task": "classify"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "task")
+    rejected = client.post("/pooling", json={"input": "x", "task": "classify"})
+    assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "task")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_pooling_has_the_same_vectors(client: httpx.Client, task: dict[str, str]
         ("/v1/embeddings", {"input": "The engine"}),
     ],
 )
-def test_invocations_are_what_their_body_says(
+def test_invocations_picks_the_route_by_the_body(
     client: httpx.Client, path: str, body: dict[str, Any]
 ) -> None:
     body |= {} if path == "/v1/embeddings" else {"max_tokens": 4, "temperature": 0}
@@ -207,15 +209,15 @@ def test_invocations_are_what_their_body_says(
         assert own.json()["usage"][name] == invoked.json()["usage"][name]
 
 
-def test_invocations_pass_over_null(client: httpx.Client) -> None:
+def test_invocations_ignores_null_fields(client: httpx.Client) -> None:
     body = {"messages": None, "prompt": "The engine", "input": None, "max_tokens": 4}
     answer = client.post("/invocations", json=body)
     assert (answer.status_code, answer.json()["object"]) == (200, "text_completion")
 
 
-def test_invocations_stream_and_refuse(client: httpx.Client) -> None:
+def test_invocations_streams_and_rejects(client: httpx.Client) -> None:
     body = {"prompt": "The engine", "max_tokens": 4, "stream": True}
     assert client.post("/invocations", json=body).text.endswith("data: [DONE]\n\n")
     assert client.post("/invocations", json={"text": "x"}).status_code == 400
-    refused = client.post("/invocations", json={"input": "x", "padding": "max_length"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "padding")
+    rejected = client.post("/invocations", json={"input": "x", "padding": "max_length"})
+    assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "padding")

@@ -1,4 +1,4 @@
-"""Flags as vLLM's users write them, and what each does to a running engine."""
+"""Tests of flags: vLLM's spelling, and their effect on a running engine."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ SHORT = {"prompt": "The engine", "max_tokens": 2}
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("serve m --port 1", "serve m --port 1"),
         ("--max_model_len 5 --a_b=c_d", "--max-model-len 5 --a-b=c_d"),
@@ -48,27 +48,27 @@ SHORT = {"prompt": "The engine", "max_tokens": 2}
         ),
     ],
 )
-def test_flags_are_read_as_vllm_reads_them(written: str, meant: str) -> None:
-    assert in_click_words(written.split()) == meant.split()
+def test_flags_are_parsed_like_vllms(written: str, expected: str) -> None:
+    assert in_click_words(written.split()) == expected.split()
 
 
-def test_flags_of_a_file_come_before_those_that_are_written_out(tmp_path: Path) -> None:
+def test_flags_on_the_command_line_override_those_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "engine.yaml"
     file.write_text(
         "model: m\nport: 1\nenable_lora: true\nenable-prefix-caching: false\napi-key: [a, b]\n"
         "override-generation-config: {temperature: 0}\ndtype: auto\nload-format: auto\n"
     )
-    meant = [
+    expected = [
         "serve", "m", "--port=1", "--enable-lora", "--no-enable-prefix-caching",
         "--api-key", "a", "--api-key", "b", '--override-generation-config={"temperature": 0}',
         "--dtype=auto", "--port", "2",
     ]  # fmt: skip
-    assert in_click_words(["serve", "--port", "2", "--config", str(file)]) == meant
-    assert in_click_words(["serve", f"--config={file}", "--port", "2"]) == meant
+    assert in_click_words(["serve", "--port", "2", "--config", str(file)]) == expected
+    assert in_click_words(["serve", f"--config={file}", "--port", "2"]) == expected
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: [", "1: 2", None])
-def test_a_file_that_holds_no_flags_is_refused(text: str | None, tmp_path: Path) -> None:
+def test_an_invalid_flag_file_is_rejected(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "engine.yaml"
     if text is not None:
         file.write_text(text)
@@ -85,30 +85,30 @@ def test_context_lengths(text: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "k", "1", "-2", "0", "nan", "inf", "1e999", "4q", "four"])
-def test_what_is_no_context_length(text: str) -> None:
+def test_invalid_context_lengths_are_rejected(text: str) -> None:
     with pytest.raises(BadParameter):
         context_length(text)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "1"])
-def test_what_is_no_object(text: str) -> None:
+def test_flags_that_need_a_json_object_reject_others(text: str) -> None:
     with pytest.raises(BadParameter):
         json_object(text)
 
 
 @pytest.mark.parametrize("text", ["", "*", "{}", "[1]", '"*"'])
-def test_what_is_no_list_of_texts(text: str) -> None:
+def test_flags_that_need_a_list_of_texts_reject_others(text: str) -> None:
     with pytest.raises(BadParameter):
         json_texts(text)
 
 
 @pytest.mark.parametrize("wrong", [{"api_keys": ["a", ""]}, {"ssl_keyfile": Path("k")}])
-def test_flags_that_would_leave_a_door_open(wrong: dict[str, Any]) -> None:
+def test_insecure_flags_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadParameter):
         ServeOptions(**wrong)
 
 
-def test_a_flag_that_is_not_there_says_so() -> None:
+def test_an_unknown_flag_is_an_error() -> None:
     done = subprocess.run(
         [COMMAND, "serve", "m", "--enable-magic"], capture_output=True, text=True, check=False
     )
@@ -132,7 +132,7 @@ def flagged(launch: Any, tmp_path_factory: pytest.TempPathFactory) -> httpx.Clie
     return client
 
 
-def test_every_name_is_served_and_the_first_one_shown(flagged: httpx.Client) -> None:
+def test_all_names_are_accepted_and_answers_have_the_first(flagged: httpx.Client) -> None:
     names = [model["id"] for model in flagged.get("/v1/models").json()["data"]]
     answers = [flagged.post("/v1/completions", json=SHORT | {"model": name}) for name in names]
     assert names == ["soup", "broth", "stock"]
@@ -151,48 +151,50 @@ def test_every_name_is_served_and_the_first_one_shown(flagged: httpx.Client) -> 
         ({"authorization": "Bearer one two"}, 401),
     ],
 )
-def test_any_key_of_several(flagged: httpx.Client, headers: dict[str, str], status: int) -> None:
+def test_each_of_several_keys_is_accepted(
+    flagged: httpx.Client, headers: dict[str, str], status: int
+) -> None:
     assert flagged.get("/v1/models", headers=headers).status_code == status
 
 
 @pytest.mark.parametrize(
     "path", ["/health", "/ready", "/version", "/metrics", "/ping", "/engine/health"]
 )
-def test_open_paths_stay_open_behind_a_root_path(flagged: httpx.Client, path: str) -> None:
+def test_open_paths_need_no_key_under_a_root_path(flagged: httpx.Client, path: str) -> None:
     assert httpx.get(flagged.base_url.join(path)).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/openapi.json"])
-def test_paths_with_the_root_path_before_them_are_the_same(
-    flagged: httpx.Client, path: str
-) -> None:
-    without, prefixed = flagged.get(path), flagged.get(f"/engine{path}")
-    assert (without.status_code, prefixed.status_code) == (200, 200)
-    assert without.content == prefixed.content
+def test_paths_with_and_without_the_root_path_are_equal(flagged: httpx.Client, path: str) -> None:
+    plain, prefixed = flagged.get(path), flagged.get(f"/engine{path}")
+    assert (plain.status_code, prefixed.status_code) == (200, 200)
+    assert plain.content == prefixed.content
 
 
 @pytest.mark.parametrize("path", ["/engine/v1/models", "/enginehealth", "/engine/engine/health"])
-def test_nothing_else_opens_behind_a_root_path(flagged: httpx.Client, path: str) -> None:
+def test_other_paths_need_a_key_under_a_root_path(flagged: httpx.Client, path: str) -> None:
     assert httpx.get(flagged.base_url.join(path)).status_code == 401
 
 
-def test_a_root_path_counts_once(flagged: httpx.Client) -> None:
+def test_the_root_path_is_removed_once_only(flagged: httpx.Client) -> None:
     paths = ("/engine", "/enginehealth", "/engine/engine/health")
     assert [flagged.get(path).status_code for path in paths] == [404] * 3
 
 
-def test_pages_of_an_allowed_origin_may_call(flagged: httpx.Client) -> None:
+def test_cors_allows_the_given_origins_only(flagged: httpx.Client) -> None:
     asks = {"origin": "http://page", "access-control-request-method": "POST"}
     allowed = httpx.options(flagged.base_url.join("/v1/completions"), headers=asks)
-    refused = httpx.options(
+    forbidden = httpx.options(
         flagged.base_url.join("/v1/completions"), headers=asks | {"origin": "http://other"}
     )
     assert allowed.headers["access-control-allow-origin"] == "http://page"
-    assert "access-control-allow-origin" not in refused.headers
+    assert "access-control-allow-origin" not in forbidden.headers
 
 
-def test_sampling_parameters_that_a_request_leaves_out(flagged: httpx.Client) -> None:
-    """temperature 0 is drawn alike without a seed; 7 tokens cap what asks for more."""
+def test_override_generation_config_sets_defaults_and_caps_the_length(
+    flagged: httpx.Client,
+) -> None:
+    """Temperature 0 gives equal answers without a seed; max_new_tokens 7 caps longer answers."""
     body = {"prompt": "The engine", "max_tokens": 50, "ignore_eos": True}
     first, second = (flagged.post("/v1/completions", json=body).json() for _ in range(2))
     hot = flagged.post("/v1/completions", json=body | {"temperature": 100, "seed": 1}).json()
@@ -200,7 +202,7 @@ def test_sampling_parameters_that_a_request_leaves_out(flagged: httpx.Client) ->
     assert first["usage"]["completion_tokens"] == 7
 
 
-def test_cached_tokens_are_in_usage_only_where_the_api_always_has_them(
+def test_usage_has_cached_tokens_only_if_the_api_requires_them(
     flagged: httpx.Client,
 ) -> None:
     chat = {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 2}
@@ -217,7 +219,7 @@ def test_cached_tokens_are_in_usage_only_where_the_api_always_has_them(
     assert again["input_tokens_details"]["cached_tokens"] > 0
 
 
-def test_usage_is_in_every_chunk_of_every_stream(flagged: httpx.Client) -> None:
+def test_forced_usage_is_in_every_chunk_of_a_stream(flagged: httpx.Client) -> None:
     answer = flagged.post("/v1/completions", json=SHORT | {"stream": True})
     *chunks, done = answer.text.strip().split("\n\n")
     usages = [json.loads(chunk.removeprefix("data: "))["usage"] for chunk in chunks]
@@ -227,7 +229,7 @@ def test_usage_is_in_every_chunk_of_every_stream(flagged: httpx.Client) -> None:
     assert "x-request-id" not in answer.headers
 
 
-def test_the_chat_template_is_the_given_one(flagged: httpx.Client) -> None:
+def test_the_chat_template_of_the_flag_is_used(flagged: httpx.Client) -> None:
     messages = [{"role": "user", "content": "the engine"}]
     body = {"messages": messages, "max_tokens": 2}
     chat = flagged.post("/v1/chat/completions", json=body).json()
@@ -240,29 +242,29 @@ def test_the_chat_template_is_the_given_one(flagged: httpx.Client) -> None:
 
 
 class EchoRunner:
-    """Draws the same token always."""
+    """A runner that always samples the same token."""
 
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
-class HeldRunner:
-    """Computes nothing until it is let go."""
+class BlockedRunner:
+    """A runner whose steps block until `may_run` is set."""
 
     def __init__(self) -> None:
         self.may_run = threading.Event()
-        self.is_held = threading.Event()
+        self.is_blocked = threading.Event()
 
     def run(self, step: Step) -> dict[str, SequenceOutput]:
-        self.is_held.set()
+        self.is_blocked.set()
         self.may_run.wait(30)
         return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
-async def test_queued_prompt_tokens_are_capped(around: Any) -> None:
-    """A prompt beyond the cap is served when nothing waits, and refused when something does."""
-    runner = HeldRunner()
-    async with around(lambda: runner, max_num_queued_tokens=20) as client:
+async def test_queued_prompt_tokens_are_limited(serve_runner: Any) -> None:
+    """A prompt above the limit is accepted if the queue is empty, and rejected otherwise."""
+    runner = BlockedRunner()
+    async with serve_runner(lambda: runner, max_num_queued_tokens=20) as client:
 
         async def post(num_tokens: int) -> httpx.Response:
             body = {"prompt": [7] * num_tokens, "max_tokens": 2}
@@ -270,26 +272,26 @@ async def test_queued_prompt_tokens_are_capped(around: Any) -> None:
             return answer
 
         first = asyncio.create_task(post(30))
-        await asyncio.to_thread(runner.is_held.wait, 30)
-        refused = await post(5)
+        await asyncio.to_thread(runner.is_blocked.wait, 30)
+        rejected = await post(5)
         runner.may_run.set()
-        served = await first
+        accepted = await first
         again = [await post(5), await post(20)]
         metrics = (await client.get("/metrics")).text
-    assert refused.headers["retry-after"]
-    assert [served.status_code, *(answer.status_code for answer in again)] == [200] * 3
+    assert rejected.headers["retry-after"]
+    assert [accepted.status_code, *(answer.status_code for answer in again)] == [200] * 3
     assert 'admission_rejections_total{model_name="small",reason="max_num_queued_tokens"} 1.0' in (
         metrics
     )
 
 
 @pytest.mark.parametrize(("n", "status"), [(5, 200), (6, 400)])
-async def test_as_many_choices_as_run_and_wait_fit_into_one_request(
-    around: Any, n: int, status: int
+async def test_one_request_may_have_as_many_choices_as_can_run_and_wait(
+    serve_runner: Any, n: int, status: int
 ) -> None:
-    """More could never be served, so the client is not told to try again."""
+    """More choices could never be accepted, so the error is a 400 and not a 503."""
     flags = {"max_num_seqs": 2, "max_num_queued_reqs": 3}
-    async with around(EchoRunner, **flags) as client:
+    async with serve_runner(EchoRunner, **flags) as client:
         for body in ({"prompt": [7], "n": n}, {"prompt": [[7]] * n}):
             answer = await client.post("/v1/completions", json=body | {"max_tokens": 2})
             assert answer.status_code == status, answer.text
@@ -299,7 +301,7 @@ async def test_as_many_choices_as_run_and_wait_fit_into_one_request(
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """(key, certificate) of localhost, signed by itself."""
+    """Writes a self-signed certificate of localhost, and returns the paths of its key and itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
@@ -318,7 +320,9 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return folder / "key", folder / "cert"
 
 
-def test_tls_on_a_unix_socket_with_a_context_that_fits(model_dir: Path, tmp_path: Path) -> None:
+def test_tls_on_a_unix_socket_and_a_context_fitted_to_the_cache(
+    model_dir: Path, tmp_path: Path
+) -> None:
     key, cert = certificate(tmp_path)
     socket, log = tmp_path / "engine.sock", tmp_path / "log"
     with log.open("wb") as output:
@@ -339,11 +343,11 @@ def test_tls_on_a_unix_socket_with_a_context_that_fits(model_dir: Path, tmp_path
             time.sleep(0.05)
         with httpx.Client(transport=transport, base_url="https://localhost") as client:
             (model,) = client.get("/v1/models").json()["data"]
-            served = client.post("/v1/completions", json=SHORT)
+            answer = client.post("/v1/completions", json=SHORT)
     finally:
         process.kill()
         process.wait()
     assert (model["id"], model["max_model_len"]) == (model_dir.name, 9 * 16)
-    assert served.status_code == 200
+    assert answer.status_code == 200
     assert "the context is cut to 144 of the model's" in log.read_text()
     assert "prompt_tokens" not in log.read_text()

@@ -1,4 +1,4 @@
-"""A seeded part of benchmarks/fuzz_engine.py, and of the malformed requests beside it."""
+"""Runs a seeded part of benchmarks/fuzz_engine.py and of benchmarks/malformed_requests.py."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def small(launch: Any) -> tuple[httpx.Client, Any]:
     return client, process
 
 
-def test_what_is_described_holds(small: tuple[httpx.Client, Any]) -> None:
+def test_answers_match_the_openapi_document(small: tuple[httpx.Client, Any]) -> None:
     client, process = small
     url = str(client.base_url).rstrip("/")
     findings = fuzz_engine.Findings()
@@ -35,7 +35,7 @@ def test_what_is_described_holds(small: tuple[httpx.Client, Any]) -> None:
     assert process.poll() is None
 
 
-def test_malformed_requests_do_no_harm(small: tuple[httpx.Client, Any]) -> None:
+def test_malformed_requests_do_not_harm_the_engine(small: tuple[httpx.Client, Any]) -> None:
     client, process = small
     statuses, wrong = malformed_requests.campaign("127.0.0.1", client.base_url.port or 80)
     assert wrong == []
@@ -44,8 +44,8 @@ def test_malformed_requests_do_no_harm(small: tuple[httpx.Client, Any]) -> None:
     assert process.poll() is None
 
 
-def test_every_route_is_described(client: httpx.Client) -> None:
-    """And answers with something else than 404 or 405."""
+def test_every_documented_route_exists(client: httpx.Client) -> None:
+    """No documented route answers 404 or 405, and no undocumented method is allowed."""
     document = client.get("/openapi.json").json()
     for path, operations in document["paths"].items():
         for method in operations:
@@ -56,24 +56,26 @@ def test_every_route_is_described(client: httpx.Client) -> None:
         assert allowed - {"head"} <= operations.keys()
 
 
-class Idle:
+class IdleRunner:
+    """A runner that is never used."""
+
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         return {}
 
 
-async def test_nothing_goes_undescribed(around: Any) -> None:
-    """Held against what FastAPI itself would describe."""
-    async with around(Idle, enable_sleep_mode=True, enable_lora=True) as client:
-        described = (await client.get("/openapi.json")).json()
-        served = FastAPI.openapi(client._transport.app._app)
+async def test_every_route_is_documented(serve_runner: Any) -> None:
+    """The document has the same routes as the one that FastAPI generates."""
+    async with serve_runner(IdleRunner, enable_sleep_mode=True, enable_lora=True) as client:
+        own = (await client.get("/openapi.json")).json()
+        generated = FastAPI.openapi(client._transport.app._app)
     routes = [
         {(path, method) for path, operations in document["paths"].items() for method in operations}
-        for document in (described, served)
+        for document in (own, generated)
     ]
     assert routes[0] == routes[1]
 
 
-def test_flags_add_to_the_description() -> None:
+def test_flags_add_routes_to_the_document() -> None:
     config = EngineConfig(model_dir=Path())
     plain = openapi_document(ServeOptions(), config)
     guarded = openapi_document(

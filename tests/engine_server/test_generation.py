@@ -1,4 +1,4 @@
-"""Answers of a running engine: streamed and whole, stopped, seeded, counted."""
+"""Tests of answers of a running engine: streams, stop strings, seeds, usage, request ids."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ import httpx
 import pytest
 from tokenizers import Tokenizer
 
-DRAW: dict[str, Any] = {"temperature": 1.0, "seed": 7, "max_tokens": 24, "ignore_eos": True}
+SAMPLED: dict[str, Any] = {"temperature": 1.0, "seed": 7, "max_tokens": 24, "ignore_eos": True}
 CHAT = [{"role": "user", "content": "What is a penstock?"}]
 
 
 def events(client: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The JSON of each event but the last, which must be [DONE]."""
+    """Returns the JSON of each event of a stream but the last, which must be [DONE]."""
     with client.stream("POST", path, json=body | {"stream": True}) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -23,7 +23,7 @@ def events(client: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[s
 
 
 def complete(client: httpx.Client, **body: Any) -> dict[str, Any]:
-    answer = client.post("/v1/completions", json=DRAW | body)
+    answer = client.post("/v1/completions", json=SAMPLED | body)
     assert answer.status_code == 200, answer.text
     result: dict[str, Any] = answer.json()
     return result
@@ -40,8 +40,8 @@ def test_the_model_is_listed(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("extra", [{}, {"temperature": 0}, {"skip_special_tokens": False}])
-def test_a_streamed_chat_is_the_whole_one(client: httpx.Client, extra: dict[str, Any]) -> None:
-    body = DRAW | {"messages": CHAT, "model": "soup"} | extra
+def test_a_streamed_chat_equals_the_whole_one(client: httpx.Client, extra: dict[str, Any]) -> None:
+    body = SAMPLED | {"messages": CHAT, "model": "soup"} | extra
     whole = client.post("/v1/chat/completions", json=body).json()
     chunks = events(
         client, "/v1/chat/completions", body | {"stream_options": {"include_usage": True}}
@@ -59,8 +59,8 @@ def test_a_streamed_chat_is_the_whole_one(client: httpx.Client, extra: dict[str,
     assert len({chunk["id"] for chunk in chunks}) == 1
 
 
-def test_a_streamed_completion_is_the_whole_one(client: httpx.Client) -> None:
-    body = DRAW | {"prompt": "The gateway"}
+def test_a_streamed_completion_equals_the_whole_one(client: httpx.Client) -> None:
+    body = SAMPLED | {"prompt": "The gateway"}
     chunks = events(client, "/v1/completions", body)
     assert "".join(c["choices"][0]["text"] for c in chunks) == text_of(complete(client, **body))
     assert all("usage" not in chunk for chunk in chunks)
@@ -71,24 +71,24 @@ def test_a_stream_with_echo_begins_with_the_prompt(
     client: httpx.Client, extra: dict[str, Any]
 ) -> None:
     prompts = ["The gateway", "A very long queue"]
-    body = DRAW | {"prompt": prompts, "echo": True} | extra
+    body = SAMPLED | {"prompt": prompts, "echo": True} | extra
     whole = complete(client, **body)["choices"]
     chunks = events(client, "/v1/completions", body)
     for choice in whole:
-        said = [e for chunk in chunks for e in chunk["choices"] if e["index"] == choice["index"]]
+        parts = [e for chunk in chunks for e in chunk["choices"] if e["index"] == choice["index"]]
         prompt = prompts[choice["index"] * len(prompts) // len(whole)]
-        assert said[0]["text"].startswith(prompt)
-        assert "".join(e["text"] for e in said) == choice["text"]
-        assert [t for e in said for t in e["token_ids"] or ()] == (choice["token_ids"] or [])
+        assert parts[0]["text"].startswith(prompt)
+        assert "".join(e["text"] for e in parts) == choice["text"]
+        assert [t for e in parts for t in e["token_ids"] or ()] == (choice["token_ids"] or [])
 
 
-def test_usage_in_every_chunk(client: httpx.Client) -> None:
+def test_continuous_usage_stats_are_in_every_chunk(client: httpx.Client) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
-    body = DRAW | {"prompt": "The gateway", "max_tokens": 3, "stream_options": options}
+    body = SAMPLED | {"prompt": "The gateway", "max_tokens": 3, "stream_options": options}
     counts = [c["usage"]["completion_tokens"] for c in events(client, "/v1/completions", body)]
     assert counts[-1] == 3
     assert counts == sorted(counts)
-    body = DRAW | {"messages": CHAT, "max_tokens": 3, "stream_options": options}
+    body = SAMPLED | {"messages": CHAT, "max_tokens": 3, "stream_options": options}
     first, *_, last = events(client, "/v1/chat/completions", body)
     assert (first["choices"][0]["delta"], first["usage"]["completion_tokens"]) == (
         {"role": "assistant", "content": ""}, 0,
@@ -100,45 +100,45 @@ def test_usage_in_every_chunk(client: httpx.Client) -> None:
 def test_token_ids_are_null_unless_requested(client: httpx.Client) -> None:
     answers = [
         complete(client, prompt="The"),
-        client.post("/v1/chat/completions", json=DRAW | {"messages": CHAT}).json(),
+        client.post("/v1/chat/completions", json=SAMPLED | {"messages": CHAT}).json(),
     ]
     for answer in answers:
         assert answer["choices"][0]["token_ids"] is None
     assert answers[0]["choices"][0]["prompt_token_ids"] is None
     assert answers[1]["prompt_token_ids"] is None
-    for chunk in events(client, "/v1/completions", DRAW | {"prompt": "The"}):
+    for chunk in events(client, "/v1/completions", SAMPLED | {"prompt": "The"}):
         (choice,) = chunk["choices"]
         assert (choice["token_ids"], choice["prompt_token_ids"]) == (None, None)
 
 
 def test_a_stream_begins_with_the_tokens_of_its_prompt(client: httpx.Client) -> None:
-    body = DRAW | {"return_token_ids": True}
+    body = SAMPLED | {"return_token_ids": True}
     tokens = complete(client, prompt="The gateway", return_token_ids=True)["choices"][0]
     chunks = events(client, "/v1/completions", body | {"prompt": "The gateway"})
-    told = [chunk["choices"][0] for chunk in chunks]
-    assert [choice["prompt_token_ids"] for choice in told[:2]] == [tokens["prompt_token_ids"], None]
-    assert [id_ for choice in told for id_ in choice["token_ids"]] == tokens["token_ids"]
+    choices = [chunk["choices"][0] for chunk in chunks]
+    prompts = [choice["prompt_token_ids"] for choice in choices[:2]]
+    assert prompts == [tokens["prompt_token_ids"], None]
+    assert [id_ for choice in choices for id_ in choice["token_ids"]] == tokens["token_ids"]
     chat = client.post("/v1/chat/completions", json=body | {"messages": CHAT}).json()
     chunks = events(client, "/v1/chat/completions", body | {"messages": CHAT})
     assert chunks[0]["prompt_token_ids"] == chat["prompt_token_ids"]
     assert all("prompt_token_ids" not in chunk for chunk in chunks[1:])
 
 
-def test_the_template_is_the_models(client: httpx.Client) -> None:
-    """A chat is the completion of what the template writes."""
+def test_a_chat_equals_the_completion_of_its_rendered_prompt(client: httpx.Client) -> None:
     written = (
         "<|im_start|>system\nBe\nbrief.<|im_end|>\n<|im_start|>user\nWhat is a penstock?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
     parts = [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]
-    body = DRAW | {"messages": [{"role": "system", "content": parts}, *CHAT]}
+    body = SAMPLED | {"messages": [{"role": "system", "content": parts}, *CHAT]}
     chat = client.post("/v1/chat/completions", json=body).json()
     plain = complete(client, prompt=written)
     assert chat["choices"][0]["message"]["content"] == text_of(plain)
     assert chat["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
 
 
-def test_a_seed_draws_the_same_whatever_runs_beside_it(client: httpx.Client) -> None:
+def test_a_seed_samples_the_same_tokens_in_any_batch(client: httpx.Client) -> None:
     alone = complete(client, prompt="The engine")
     together = complete(client, prompt=["The engine", "The gateway", "The engine"])
     texts = [choice["text"] for choice in together["choices"]]
@@ -148,10 +148,10 @@ def test_a_seed_draws_the_same_whatever_runs_beside_it(client: httpx.Client) -> 
     assert text_of(complete(client, prompt="The engine", seed=8)) != text_of(alone)
 
 
-def test_a_batch_can_be_streamed(client: httpx.Client) -> None:
+def test_several_prompts_can_be_streamed(client: httpx.Client) -> None:
     prompts = ["The engine", [40, 41, 42]]
     texts = ["", ""]
-    for chunk in events(client, "/v1/completions", DRAW | {"prompt": prompts}):
+    for chunk in events(client, "/v1/completions", SAMPLED | {"prompt": prompts}):
         (choice,) = chunk["choices"]
         texts[choice["index"]] += choice["text"]
     assert texts == [text_of(complete(client, prompt=prompt)) for prompt in prompts]
@@ -159,14 +159,14 @@ def test_a_batch_can_be_streamed(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("include", [False, True])
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_stop_string_across_tokens(
+def test_a_stop_string_may_span_tokens(
     client: httpx.Client, include: bool, is_streamed: bool
 ) -> None:
-    """Every stretch of three characters of an answer ends it just there, wherever tokens end."""
+    """Any three characters of an answer stop it exactly there, wherever the tokens end."""
     full = text_of(complete(client, prompt="The engine"))
     for start in range(0, len(full) - 3, 4):
         stop = full[start : start + 3]
-        body = DRAW | {
+        body = SAMPLED | {
             "prompt": "The engine", "stop": ["never said", stop],
             "include_stop_str_in_output": include,
         }  # fmt: skip
@@ -181,7 +181,7 @@ def test_a_stop_string_across_tokens(
 
 
 @pytest.mark.parametrize("include", [False, True])
-def test_a_stop_token_ends_and_is_text_only_when_asked(
+def test_a_stop_token_is_in_the_text_only_if_requested(
     client: httpx.Client, model_dir: Path, include: bool
 ) -> None:
     tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
@@ -195,7 +195,7 @@ def test_a_stop_token_ends_and_is_text_only_when_asked(
     assert text_of(answer) == (first if include else "")
 
 
-def test_no_special_token_in_the_text_unless_asked(client: httpx.Client) -> None:
+def test_special_tokens_are_in_the_text_only_if_requested(client: httpx.Client) -> None:
     prompt = "<|im_start|>assistant\nyes<|im_end|>\n<|im_start|>"
     shown = complete(client, prompt=prompt, skip_special_tokens=False, max_tokens=200)
     hidden = complete(client, prompt=prompt, max_tokens=200)
@@ -205,7 +205,7 @@ def test_no_special_token_in_the_text_unless_asked(client: httpx.Client) -> None
     assert text_of(shown) == text_of(hidden)
 
 
-def test_min_tokens_holds_the_end_back(client: httpx.Client) -> None:
+def test_min_tokens_delays_stop_strings(client: httpx.Client) -> None:
     everything = [" ", "e", "a", "t", "o", "i", "n", "r", "s", "l", "."]
     body = {"prompt": "The engine", "stop": everything, "max_tokens": 40}
     assert complete(client, **body)["usage"]["completion_tokens"] < 12
@@ -220,12 +220,12 @@ def test_min_tokens_holds_the_end_back(client: httpx.Client) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_ways_to_be_greedy(client: httpx.Client, extra: dict[str, Any]) -> None:
+def test_limits_to_one_token_are_greedy(client: httpx.Client, extra: dict[str, Any]) -> None:
     greedy = complete(client, prompt="The engine", temperature=0)
     assert text_of(complete(client, prompt="The engine", **extra)) == text_of(greedy)
 
 
-def test_neutral_values_of_what_is_missing_are_welcome(client: httpx.Client) -> None:
+def test_neutral_values_of_unsupported_parameters_are_accepted(client: httpx.Client) -> None:
     body = {
         "prompt": "The engine", "n": 1, "best_of": 1, "logprobs": None, "presence_penalty": 0.0,
         "frequency_penalty": 0, "repetition_penalty": 1.0, "echo": False, "suffix": None,
@@ -240,7 +240,7 @@ def test_the_context_can_be_filled_to_the_last_token(client: httpx.Client) -> No
 
 
 @pytest.mark.parametrize("given", ["", "a-request_1.2", "root:1"])
-def test_the_request_id_comes_back(client: httpx.Client, given: str) -> None:
+def test_the_request_id_is_returned(client: httpx.Client, given: str) -> None:
     headers = {"x-request-id": given} if given else {}
     body = {"prompt": "x", "max_tokens": 1}
     answer = client.post("/v1/completions", json=body, headers=headers)

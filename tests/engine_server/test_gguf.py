@@ -1,4 +1,4 @@
-"""An engine started from a GGUF file answers as one started from the folder it was made of."""
+"""Tests of engines that load a GGUF file: equal answers, tokenizer, preflight, conversion."""
 
 import json
 import subprocess
@@ -32,17 +32,17 @@ def gguf_path(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-def test_it_answers_as_the_folder_it_was_made_of(
+def test_an_engine_answers_like_the_folder_the_file_was_made_from(
     client: httpx.Client, launch: Callable[..., Any], gguf_path: Path
 ) -> None:
-    served, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8", model=gguf_path)
-    answers = [c.post("/v1/chat/completions", json=CHAT).json() for c in (client, served)]
+    from_file, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8", model=gguf_path)
+    answers = [c.post("/v1/chat/completions", json=CHAT).json() for c in (client, from_file)]
     assert answers[0]["choices"] == answers[1]["choices"]
     counts = [answer["usage"]["total_tokens"] for answer in answers]
     assert counts[0] == counts[1]
 
 
-def test_a_converted_file_answers_as_the_file(
+def test_a_converted_folder_answers_like_the_file(
     launch: Callable[..., Any], gguf_path: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "converted"
@@ -56,7 +56,7 @@ def test_a_converted_file_answers_as_the_file(
     assert {path.name for path in folder.iterdir()} >= {"config.json", "tokenizer.json"}
 
 
-def test_a_conversion_overwrites_nothing(gguf_path: Path, tmp_path: Path) -> None:
+def test_a_conversion_does_not_overwrite_files(gguf_path: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     done = subprocess.run(
         [COMMAND, "convert", gguf_path, tmp_path], capture_output=True, text=True, check=False
@@ -65,7 +65,7 @@ def test_a_conversion_overwrites_nothing(gguf_path: Path, tmp_path: Path) -> Non
     assert done.stderr == f"BadTarget: {tmp_path} is not an empty folder: give a new one\n"
 
 
-def test_its_tokenizer_is_that_of_the_folder(model_dir: Path, gguf_path: Path) -> None:
+def test_the_tokenizer_equals_that_of_the_folder(model_dir: Path, gguf_path: Path) -> None:
     own, theirs = Tokenizer(gguf_path), Tokenizer(model_dir)
     ids = theirs.encode(TEXT)
     assert own.encode(TEXT) == ids
@@ -74,7 +74,7 @@ def test_its_tokenizer_is_that_of_the_folder(model_dir: Path, gguf_path: Path) -
     assert own.special_tokens == theirs.special_tokens
 
 
-def test_the_preflight_judges_it_without_torch(gguf_path: Path) -> None:
+def test_preflight_accepts_the_file_without_torch(gguf_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; "
         "from penstock_engine.config import EngineConfig; "
@@ -89,7 +89,7 @@ def test_the_preflight_judges_it_without_torch(gguf_path: Path) -> None:
     assert verdict["architecture"] == "Qwen3ForCausalLM"
 
 
-def test_a_damaged_file_ends_the_command_with_a_sentence(gguf_path: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_one_line_error(gguf_path: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(gguf_path.read_bytes()[:-100])
     done = subprocess.run([COMMAND, "serve", cut], capture_output=True, text=True, check=False)
@@ -100,7 +100,7 @@ def test_a_damaged_file_ends_the_command_with_a_sentence(gguf_path: Path, tmp_pa
 def with_tokenizer(
     path: Path, *, pre: str = "gpt-2", template: str = "", bos: bool = False
 ) -> Path:
-    """Letters a to c, and a token 3 that begins every text where bos."""
+    """Writes a file with the tokens a to c and digits. bos: whether token 3 begins every text."""
     writer = GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
@@ -118,7 +118,7 @@ def with_tokenizer(
 
 
 @pytest.mark.parametrize(("bos", "expected"), [(True, [3, 0, 1]), (False, [0, 1])])
-def test_a_text_begins_as_add_bos_token_says(
+def test_add_bos_token_decides_how_a_text_begins(
     tmp_path: Path, *, bos: bool, expected: list[int]
 ) -> None:
     tokenizer = Tokenizer(with_tokenizer(tmp_path / "made.gguf", bos=bos))
@@ -128,7 +128,7 @@ def test_a_text_begins_as_add_bos_token_says(
 
 
 def test_the_tokenizer_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of a large one would take a second of the start."""
+    """Copying a large tokenizer would add a second to the startup."""
     path = with_tokenizer(tmp_path / "made.gguf")
     convert = gguf_tokenizer.convert_gguf_tokenizer
     converted: list[Any] = []
@@ -144,16 +144,18 @@ def test_the_tokenizer_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("pre", "expected"), [("gpt-2", [6]), ("smollm", [4, 5])])
-def test_text_is_split_as_the_file_says(tmp_path: Path, pre: str, expected: list[int]) -> None:
+def test_the_pre_tokenizer_of_the_file_is_used(
+    tmp_path: Path, pre: str, expected: list[int]
+) -> None:
     assert Tokenizer(with_tokenizer(tmp_path / "made.gguf", pre=pre)).encode("12") == expected
 
 
-def test_a_split_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_pre_tokenizer_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"tokenizer\.ggml\.pre 'mine' is not known"):
         Tokenizer(with_tokenizer(tmp_path / "made.gguf", pre="mine"))
 
 
-def test_its_template_runs_in_the_sandbox(tmp_path: Path) -> None:
+def test_the_files_template_runs_in_the_sandbox(tmp_path: Path) -> None:
     template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
     tokenizer = Tokenizer(with_tokenizer(tmp_path / "made.gguf", template=template))
     with pytest.raises(TemplateRefused):

@@ -1,4 +1,4 @@
-"""JSON of answers, encoded in pieces: the same text as in one go."""
+"""Tests of the JSON encoder: its pieces join to what json.dumps returns."""
 
 import json
 from typing import Any
@@ -26,18 +26,18 @@ LONG = [*range(MAX_SCALARS + 1)], [[]] * (2 * MAX_SCALARS), [*range(MAX_SCALARS)
 
 
 @given(values)
-def test_the_text_is_that_of_json(value: Any) -> None:
+def test_the_text_equals_that_of_json_dumps(value: Any) -> None:
     assert encode_line(value).decode() == json.dumps(value, separators=(",", ":"))
     whole = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     assert encode(value).decode() == whole
 
 
 @pytest.mark.parametrize("value", LONG, ids=["scalars", "lists", "mixed"])
-def test_long_lists_are_the_same_too(value: list[Any]) -> None:
+def test_long_lists_are_encoded_correctly(value: list[Any]) -> None:
     assert json.loads(encode({"x": value, "y": tuple(value)})) == {"x": value, "y": value}
 
 
-def test_what_is_encoded_already_is_not_encoded_again() -> None:
+def test_json_text_is_not_encoded_again() -> None:
     entry = {"token": "é\n", "top": [1.5, None]}
     body = {"few": [to_text(entry), None], "one": to_text(entry)}
     for text in (encode(body), encode_line(body)):
@@ -46,13 +46,13 @@ def test_what_is_encoded_already_is_not_encoded_again() -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_what_json_has_no_number_for_is_refused(number: float) -> None:
+def test_numbers_that_are_not_finite_are_rejected(number: float) -> None:
     for value in (number, [1, number], {"x": [{"y": number}]}):
         with pytest.raises(ValueError, match="not JSON compliant"):
             encode(value)
 
 
-def test_no_call_of_the_encoder_grows_with_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoder_calls_do_not_grow_with_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
     """The encoder holds the GIL, so each of its calls must be short."""
     sizes: list[int] = []
     encoder = json_text._utf8

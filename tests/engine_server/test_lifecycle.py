@@ -1,4 +1,4 @@
-"""Start, key, full queue, drain, and an engine that dies."""
+"""Tests of startup errors, API keys, a full queue, the drain, and failures of the engine."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ def metric(client: httpx.Client, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name}{{"))
 
 
-def test_a_drain_finishes_what_runs_and_takes_nothing_new(launch: Any) -> None:
+def test_a_drain_finishes_running_requests_and_rejects_new_ones(launch: Any) -> None:
     client, process = launch("--max-model-len", "2048", "--shutdown-timeout", "60")
     with client.stream("POST", "/v1/completions", json=LONG | {"max_tokens": 250}) as answer:
         lines = lines_of(answer)
@@ -37,14 +37,14 @@ def test_a_drain_finishes_what_runs_and_takes_nothing_new(launch: Any) -> None:
         while client.get("/ready").status_code == 200:
             pass
 
-        refused = client.post("/v1/completions", json=SHORT)
+        rejected = client.post("/v1/completions", json=SHORT)
         assert client.get("/health").status_code == 200
         assert metric(client, "penstock:draining") == 1
         rest = list(lines)
 
-    assert refused.status_code == 503
-    assert int(refused.headers["retry-after"]) >= 1
-    assert refused.json()["error"]["type"] == "ServiceUnavailableError"
+    assert rejected.status_code == 503
+    assert int(rejected.headers["retry-after"]) >= 1
+    assert rejected.json()["error"]["type"] == "ServiceUnavailableError"
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
     assert process.wait(30) == 0
@@ -53,7 +53,9 @@ def test_a_drain_finishes_what_runs_and_takes_nothing_new(launch: Any) -> None:
 @pytest.mark.parametrize(
     ("timeout", "signals"), [("60", 2), ("0.1", 1)], ids=["second signal", "time is up"]
 )
-def test_a_drain_that_ends_early_tells_the_client(launch: Any, timeout: str, signals: int) -> None:
+def test_a_drain_that_is_cut_short_sends_an_error_to_the_client(
+    launch: Any, timeout: str, signals: int
+) -> None:
     client, process = launch("--max-model-len", "2048", "--shutdown-timeout", timeout)
     with client.stream("POST", "/v1/completions", json=LONG) as answer:
         lines = lines_of(answer)
@@ -80,7 +82,7 @@ def test_a_drain_without_requests_ends_at_once(launch: Any) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(launch: Any) -> httpx.Client:
-    """A key, one running request, one waiting."""
+    """A client of an engine with an API key, one slot and a queue of one."""
     client: httpx.Client
     client, _ = launch(
         "--api-key", "s3cret", "--max-num-seqs", "1", "--max-num-queued-reqs", "1",
@@ -94,8 +96,8 @@ def guarded(launch: Any) -> httpx.Client:
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/v1/completions", "/nothing", "/health/", "/metrics/.."]
 )
-def test_everything_asks_for_the_key(guarded: httpx.Client, path: str, key: str) -> None:
-    """Decided on the path that is routed: a Host header that names an open one opens nothing."""
+def test_all_other_paths_need_the_key(guarded: httpx.Client, path: str, key: str) -> None:
+    """The routed path decides: a Host header that contains an open path has no effect."""
     headers = {"authorization": key, "host": "localhost/health?"}
     answer = httpx.get(guarded.base_url.join(path), headers=headers)
     assert answer.status_code == answer.json()["error"]["code"] == 401
@@ -107,25 +109,25 @@ def test_probes_need_no_key(guarded: httpx.Client, path: str) -> None:
     assert httpx.get(guarded.base_url.join(path)).status_code == 200
 
 
-def test_the_key_opens(guarded: httpx.Client) -> None:
+def test_the_key_is_accepted(guarded: httpx.Client) -> None:
     assert guarded.get("/v1/models").status_code == 200
     assert guarded.get("/v1/models", headers={"authorization": "bearer s3cret"}).status_code == 200
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back(guarded: httpx.Client) -> None:
+def test_a_full_queue_rejects_with_retry_after(guarded: httpx.Client) -> None:
     before = metric(guarded, "vllm:admission_rejections_total")
     with ThreadPoolExecutor(6) as pool:
         body = LONG | {"stream": False, "max_tokens": 150}
         answers = list(pool.map(lambda _: guarded.post("/v1/completions", json=body), range(6)))
-    refused = [answer for answer in answers if answer.status_code == 503]
+    rejected = [answer for answer in answers if answer.status_code == 503]
     assert {answer.status_code for answer in answers} == {200, 503}
-    assert all("retry-after" in answer.headers for answer in refused)
-    assert metric(guarded, "vllm:admission_rejections_total") - before == len(refused)
+    assert all("retry-after" in answer.headers for answer in rejected)
+    assert metric(guarded, "vllm:admission_rejections_total") - before == len(rejected)
     assert guarded.post("/v1/completions", json=SHORT).status_code == 200
 
 
 class BrokenRunner:
-    """A device that fails for one token id, or for all."""
+    """A runner that raises for sequences with one token id, or for all."""
 
     def __init__(self, fails_for: int | None) -> None:
         self._fails_for = fails_for
@@ -137,10 +139,10 @@ class BrokenRunner:
         return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
-async def test_a_request_that_fails_fails_alone(
-    around: Any, capsys: pytest.CaptureFixture[str]
+async def test_a_failed_request_does_not_affect_others(
+    serve_runner: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with around(lambda: BrokenRunner(fails_for=66)) as client:
+    async with serve_runner(lambda: BrokenRunner(fails_for=66)) as client:
         bad = await client.post("/v1/completions", json={"prompt": [66], "max_tokens": 3})
         good = await client.post("/v1/completions", json={"prompt": [67], "max_tokens": 3})
         health = await client.get("/health")
@@ -156,8 +158,8 @@ async def test_a_request_that_fails_fails_alone(
     assert (logged[1]["prompt_tokens"], logged[1]["completion_tokens"]) == (1, 3)
 
 
-async def test_an_engine_that_dies_is_unhealthy_and_says_so(around: Any) -> None:
-    async with around(lambda: BrokenRunner(fails_for=None)) as client:
+async def test_an_engine_whose_thread_ends_is_unhealthy(serve_runner: Any) -> None:
+    async with serve_runner(lambda: BrokenRunner(fails_for=None)) as client:
         body = {"prompt": [66], "max_tokens": 3}
         statuses = [(await client.post("/v1/completions", json=body)).status_code for _ in range(5)]
         health, ready = await client.get("/health"), await client.get("/ready")
@@ -165,7 +167,7 @@ async def test_an_engine_that_dies_is_unhealthy_and_says_so(around: Any) -> None
     assert (health.status_code, ready.status_code) == (503, 503)
 
 
-def test_a_model_that_cannot_be_served_ends_the_start(tmp_path: Path) -> None:
+def test_a_missing_model_is_a_startup_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [COMMAND, "serve", tmp_path / "absent"],
         capture_output=True,

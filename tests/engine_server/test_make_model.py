@@ -1,3 +1,5 @@
+"""Tests of `penstock-engine make-model`: corpus, tokenizer, training, and reproducibility."""
+
 import hashlib
 import itertools
 from pathlib import Path
@@ -39,7 +41,7 @@ def docs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_corpus_of_a_folder(docs: Path) -> None:
+def test_the_corpus_has_paragraphs_and_question_pairs(docs: Path) -> None:
     corpus = read_corpus([docs])
     assert corpus.passages == (
         "Opens gates.", "Slowly.",
@@ -52,13 +54,13 @@ def test_the_corpus_of_a_folder(docs: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent", "docs/.hidden/nothing", "docs/.hidden"])
-def test_nothing_to_learn_from(docs: Path, tmp_path: Path, name: str) -> None:
+def test_sources_without_text_are_rejected(docs: Path, tmp_path: Path, name: str) -> None:
     (docs / ".hidden" / "x.md").write_text("")
     with pytest.raises(ValueError, match=r"neither a file nor|no text to learn"):
         read_corpus([tmp_path / name])
 
 
-def test_every_text_survives_the_tokenizer() -> None:
+def test_the_tokenizer_round_trips_any_text() -> None:
     tokenizer = train_tokenizer([DOCUMENT], vocab_size=300)
     assert len(tokenizer) <= 300
     for text in (DOCUMENT, "Ωmega 管道 🚰", "", "  two  spaces\t\n"):
@@ -80,14 +82,14 @@ def test_the_same_seed_and_steps_give_the_same_files(docs: Path, tmp_path: Path)
     assert digests[0]["tokenizer.json"] == digests[2]["tokenizer.json"]
 
 
-def test_training_teaches(docs: Path, tmp_path: Path) -> None:
+def test_training_reduces_the_loss(docs: Path, tmp_path: Path) -> None:
     first = make(tmp_path / "a", [docs], seconds=1, steps=1)
     later = make(tmp_path / "b", [docs], seconds=1, steps=15)
     assert later.loss < first.loss - 0.5
     assert later.steps == 15
 
 
-def test_on_a_slow_machine_it_takes_longer_and_learns_as_much(
+def test_a_slow_machine_trains_for_the_minimum_number_of_steps(
     docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = itertools.count(step=100)  # for each step
@@ -109,7 +111,7 @@ def test_transformers_can_load_it(model_dir: Path) -> None:
         assert model(torch.tensor([ids])).logits.shape == (1, len(ids), model.config.vocab_size)
 
 
-def test_the_command(docs: Path, tmp_path: Path) -> None:
+def test_the_command_writes_a_model_or_a_one_line_error(docs: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     out = tmp_path / "model"
     done = runner.invoke(app, ["make-model", str(out), "--docs", str(docs), "--steps", "1"])
@@ -117,6 +119,6 @@ def test_the_command(docs: Path, tmp_path: Path) -> None:
     assert "final loss" in done.output
     assert (out / "model.safetensors").is_file()
     for flags in (["--docs", str(tmp_path / "absent")], ["--docs", str(docs), "--steps", "0"]):
-        refused = runner.invoke(app, ["make-model", str(out), *flags])
-        assert refused.exit_code == 1
-        assert len(refused.output.splitlines()) == 1
+        failed = runner.invoke(app, ["make-model", str(out), *flags])
+        assert failed.exit_code == 1
+        assert len(failed.output.splitlines()) == 1

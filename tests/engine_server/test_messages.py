@@ -1,4 +1,4 @@
-"""/v1/messages: Anthropic's requests become chats, and chats Anthropic's answers."""
+"""Tests of /v1/messages: Anthropic's requests to chat requests, and chat answers to Anthropic's."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ BODY: dict[str, Any] = {
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
-    """The data of each event, whose name must be its type."""
+    """Returns the data of each event. The event's name must be its type."""
     bodies = []
     for event in text.strip().split("\n\n"):
         name, data = event.split("\n")
@@ -28,14 +28,14 @@ def events_of(text: str) -> list[dict[str, Any]]:
     return bodies
 
 
-def test_a_message_is_the_chat_of_the_same_words(client: httpx.Client) -> None:
+def test_a_message_has_the_answer_of_the_same_chat(client: httpx.Client) -> None:
     message = client.post("/v1/messages", json=BODY).json()
     chat = client.post("/v1/chat/completions", json=BODY).json()
-    told = chat["choices"][0]
-    assert message["content"] == [{"type": "text", "text": told["message"]["content"]}]
+    choice = chat["choices"][0]
+    assert message["content"] == [{"type": "text", "text": choice["message"]["content"]}]
     assert (
         message["stop_reason"]
-        == {"length": "max_tokens", "stop": "end_turn"}[told["finish_reason"]]
+        == {"length": "max_tokens", "stop": "end_turn"}[choice["finish_reason"]]
     )
     assert (message["type"], message["role"], message["model"]) == ("message", "assistant", "soup")
     usage = message["usage"]
@@ -45,7 +45,7 @@ def test_a_message_is_the_chat_of_the_same_words(client: httpx.Client) -> None:
     )
 
 
-def test_a_streamed_message_is_the_whole_one(client: httpx.Client) -> None:
+def test_a_streamed_message_equals_the_whole_one(client: httpx.Client) -> None:
     whole = client.post("/v1/messages", json=BODY).json()
     answer = client.post("/v1/messages", json=BODY | {"stream": True})
     events = events_of(answer.text)
@@ -55,18 +55,18 @@ def test_a_streamed_message_is_the_whole_one(client: httpx.Client) -> None:
     assert kinds[:2] == ["message_start", "content_block_start"]
     assert set(kinds[2:-3]) == {"content_block_delta"}
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
-    begun = events[0]["message"]["usage"]
-    assert begun["input_tokens"] + begun["cache_read_input_tokens"] == sum(
+    first = events[0]["message"]["usage"]
+    assert first["input_tokens"] + first["cache_read_input_tokens"] == sum(
         whole["usage"][name] for name in ("input_tokens", "cache_read_input_tokens")
     )
-    assert begun["output_tokens"] == 0
+    assert first["output_tokens"] == 0
     text = "".join(event["delta"]["text"] for event in events[2:-3])
     assert [{"type": "text", "text": text}] == whole["content"]
     assert events[-2]["delta"]["stop_reason"] == whole["stop_reason"]
     assert events[-2]["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
-def test_a_stop_sequence_is_named(client: httpx.Client) -> None:
+def test_the_answer_has_the_stop_sequence_that_ended_it(client: httpx.Client) -> None:
     full = client.post("/v1/messages", json=BODY).json()["content"][0]["text"]
     body = BODY | {"stop_sequences": ["never said", full[4:7]]}
     message = client.post("/v1/messages", json=body).json()
@@ -89,7 +89,7 @@ def test_a_stop_sequence_is_named(client: httpx.Client) -> None:
         ({"temperature": 1000}, 400, "invalid_request_error"),
     ],
 )  # fmt: skip
-def test_refused_in_its_own_form(
+def test_errors_have_anthropics_format(
     client: httpx.Client, change: dict[str, Any], status: int, kind: str
 ) -> None:
     answer = client.post("/v1/messages", json=BODY | change)
@@ -101,7 +101,7 @@ def test_refused_in_its_own_form(
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
 
 
-def test_a_conversation_with_tools_as_a_chat() -> None:
+def test_a_conversation_with_tools_becomes_a_chat_request() -> None:
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "Look "}, {"type": "text", "text": "up"}]},
         {"role": "assistant", "content": [
@@ -146,29 +146,31 @@ def test_a_conversation_with_tools_as_a_chat() -> None:
         ({"type": "disabled"}, None),
     ],
 )
-def test_thinking_is_a_budget_of_a_chat(thinking: dict[str, Any], budget: int | None) -> None:
+def test_thinking_becomes_a_thinking_token_budget(
+    thinking: dict[str, Any], budget: int | None
+) -> None:
     body = BODY | {"max_tokens": 4, "thinking": thinking}
     chat = MessagesRequest.model_validate(body).as_chat()
     assert chat["thinking_token_budget"] == budget
 
 
-def test_reasoning_text_and_calls_are_blocks() -> None:
+def test_reasoning_text_and_calls_become_content_blocks() -> None:
     call = {"id": "t1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
     message = {"reasoning": "hm", "content": "I look.", "tool_calls": [call]}
     usage = {"prompt_tokens": 9, "completion_tokens": 5}
     choice = {"message": message, "finish_reason": "tool_calls"}
-    told = MessagesDialect().whole(
+    answer = MessagesDialect().whole(
         {"id": "chatcmpl-1", "model": "m", "choices": [choice], "usage": usage}
     )
-    assert told["content"] == [
+    assert answer["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "text", "text": "I look."},
         {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 1}},
     ]
-    assert (told["id"], told["stop_reason"]) == ("msg_1", "tool_use")
+    assert (answer["id"], answer["stop_reason"]) == ("msg_1", "tool_use")
 
 
-async def test_streamed_blocks_open_and_close_in_turn() -> None:
+async def test_streamed_blocks_start_and_stop_in_order() -> None:
     def call(index: int, arguments: str, **more: str) -> dict[str, Any]:
         function = {"arguments": arguments} | ({"name": more["name"]} if more else {})
         return {"index": index, "function": function} | ({"id": more["id"]} if more else {})
@@ -194,11 +196,11 @@ async def test_streamed_blocks_open_and_close_in_turn() -> None:
         yield SSE_DONE
 
     text = b"".join([event async for event in MessagesDialect().events(stream())])
-    told = [
+    summary = [
         (event["type"], event.get("index"), event.get("content_block") or event.get("delta"))
         for event in events_of(text.decode())
     ]
-    assert told[1:-2] == [
+    assert summary[1:-2] == [
         ("content_block_start", 0, {"type": "thinking", "thinking": "", "signature": ""}),
         ("content_block_delta", 0, {"type": "thinking_delta", "thinking": "h"}),
         ("content_block_delta", 0, {"type": "thinking_delta", "thinking": "m"}),
@@ -214,7 +216,7 @@ async def test_streamed_blocks_open_and_close_in_turn() -> None:
         ("content_block_delta", 3, {"type": "input_json_delta", "partial_json": "{}"}),
         ("content_block_stop", 3, None),
     ]
-    assert told[-2][2] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert summary[-2][2] == {"stop_reason": "tool_use", "stop_sequence": None}
 
 
 async def test_a_stream_that_breaks_ends_with_an_error() -> None:

@@ -1,4 +1,4 @@
-"""What a running engine exposes, held against what vLLM 0.32 was measured to expose."""
+"""Tests of /metrics against a recording of vLLM 0.32's, and of the values."""
 
 import json
 from collections import defaultdict
@@ -25,13 +25,13 @@ LABELS = {"engine": "0", "model_name": "soup"}
 
 
 def scrape(client: httpx.Client) -> dict[str, Metric]:
-    """Metric families by name."""
+    """Returns the metric families by name."""
     text = client.get("/metrics").text
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
 def total(client: httpx.Client, name: str, **labels: str) -> float:
-    """The sum of a series over the labels that are not given."""
+    """Returns the sum of the samples that have these labels."""
     return sum(
         sample.value
         for family in scrape(client).values()
@@ -41,7 +41,7 @@ def total(client: httpx.Client, name: str, **labels: str) -> float:
 
 
 def as_contract(family: Metric) -> dict[str, Any]:
-    """A family in the words of the contract."""
+    """Returns a metric family in the format of the recording."""
     name = family.name + ("_total" if family.type == "counter" else "")
     is_histogram = family.type == "histogram"
     values: dict[str, set[str]] = defaultdict(set)
@@ -49,18 +49,18 @@ def as_contract(family: Metric) -> dict[str, Any]:
         for label, value in sample.labels.items():
             values[label].add(value)
     buckets = values.pop("le", set())
-    described: dict[str, Any] = {"name": name, "type": family.type, "labels": sorted(values)}
+    entry: dict[str, Any] = {"name": name, "type": family.type, "labels": sorted(values)}
     own = {label: sorted(v) for label, v in values.items() if label not in LABELS}
     if own and name != "vllm:cache_config_info":
-        described["label_values"] = own
+        entry["label_values"] = own
     if is_histogram:
-        described["buckets"] = sorted(buckets, key=float)
-    return described
+        entry["buckets"] = sorted(buckets, key=float)
+    return entry
 
 
-def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
+def test_vllm_metrics_equal_vllms(client: httpx.Client) -> None:
     contract = {entry["name"]: entry for entry in json.loads(CONTRACT.read_text())}
-    # vLLM has it where VLLM_COMPUTE_NANS_IN_LOGITS is set.
+    # vLLM has this metric only if VLLM_COMPUTE_NANS_IN_LOGITS is set.
     corrupted = "vllm:corrupted_requests_total"
     contract[corrupted] = {"name": corrupted, "type": "counter", "labels": sorted(LABELS)}
     exposed = [
@@ -70,7 +70,7 @@ def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
     assert {entry["name"]: entry for entry in exposed} == contract
 
 
-def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
+def test_other_metrics_are_penstocks_own(client: httpx.Client) -> None:
     own = {name for name in scrape(client) if not name.startswith("vllm:")}
     assert own == {
         "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
@@ -79,7 +79,7 @@ def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
     }  # fmt: skip
 
 
-def test_the_capacity_can_be_read(client: httpx.Client) -> None:
+def test_cache_config_info_has_the_cache_capacity(client: httpx.Client) -> None:
     (sample,) = scrape(client)["vllm:cache_config_info"].samples
     assert sample.value == 1
     assert sample.labels["num_gpu_blocks"] == "400"
@@ -87,7 +87,7 @@ def test_the_capacity_can_be_read(client: httpx.Client) -> None:
     assert sample.labels["kv_cache_size_tokens"] == "6400"
 
 
-def test_a_request_counts_once_everywhere(client: httpx.Client, model_dir: Path) -> None:
+def test_each_metric_counts_a_request_once(client: httpx.Client, model_dir: Path) -> None:
     kv_bytes_per_token = ModelConfig.load(model_dir).kv_bytes_per_token(4)
     names = {
         "vllm:prompt_tokens_total": 3,
@@ -125,7 +125,7 @@ def test_a_request_counts_once_everywhere(client: httpx.Client, model_dir: Path)
     ],
     ids=["length", "stop string"],
 )
-def test_requests_count_by_how_they_end(
+def test_requests_are_counted_by_finish_reason(
     client: httpx.Client, body: dict[str, Any], reason: str
 ) -> None:
     name = "vllm:request_success_total"
@@ -141,8 +141,8 @@ def test_requests_count_by_how_they_end(
     assert {r: after[r] - before[r] for r in before} == {r: float(r == reason) for r in before}
 
 
-def test_a_cached_prompt_raises_the_hits_by_exactly_its_blocks(client: httpx.Client) -> None:
-    """70 tokens fill four blocks of 16; all four are found, the other six tokens computed."""
+def test_a_cached_prompt_increases_hits_by_its_full_blocks(client: httpx.Client) -> None:
+    """70 tokens fill four blocks of 16, which are found in the cache; six tokens are computed."""
     body = {"prompt": list(range(300, 370)), "max_tokens": 2, "cache_salt": "of this test"}
     first = client.post("/v1/completions", json=body).json()
     names = {
@@ -164,22 +164,22 @@ def test_a_cached_prompt_raises_the_hits_by_exactly_its_blocks(client: httpx.Cli
     assert total(client, "vllm:external_prefix_cache_hits_total") == 0
 
 
-def test_another_salt_shares_nothing(client: httpx.Client) -> None:
+def test_another_salt_shares_no_cached_blocks(client: httpx.Client) -> None:
     body = {"prompt": list(range(300, 370)), "max_tokens": 1}
     for salt in ("one", "two"):
         answer = client.post("/v1/completions", json=body | {"cache_salt": salt}).json()
         assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
 
 
-def test_the_seconds_of_the_start_are_told(client: httpx.Client) -> None:
+def test_startup_seconds_have_all_phases(client: httpx.Client) -> None:
     samples = scrape(client)["penstock:startup_seconds"].samples
     phases = {sample.labels["phase"]: sample.value for sample in samples}
     assert phases.keys() == {"import", "config", "weights", "warm_up", "listen"}
     assert all(seconds > 0 for seconds in phases.values())
 
 
-class Clocked:
-    """The real scheduler and the real metrics, at times that the test says."""
+class ClockedEngine:
+    """A real scheduler and real metrics, without a model, at times that the test sets."""
 
     def __init__(self, model_dir: Path) -> None:
         config = EngineConfig(model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16)
@@ -201,11 +201,11 @@ class Clocked:
         sampling = SamplingParams(max_tokens=num_tokens)
         self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
 
-    def step(self, begun_s: float, done_s: float, drawn: SequenceOutput | None = None) -> None:
-        step = self.scheduler.schedule(begun_s)
+    def step(self, start_s: float, end_s: float, output: SequenceOutput | None = None) -> None:
+        step = self.scheduler.schedule(start_s)
         assert step is not None
-        sampled = {s.request_id: drawn or SequenceOutput((5,)) for s in step.sequences}
-        for event in self.scheduler.complete(step, sampled, done_s):
+        outputs = {s.request_id: output or SequenceOutput((5,)) for s in step.sequences}
+        for event in self.scheduler.complete(step, outputs, end_s):
             self.metrics.observe_event(event, self._records[event.request_id])
 
     def sum_of(self, name: str) -> float:
@@ -217,24 +217,24 @@ class Clocked:
         return sum(s.value for s in samples if s.name == name)
 
 
-def test_what_draws_no_numbers_is_counted(model_dir: Path) -> None:
-    engine = Clocked(model_dir)
-    for name, drawn in (
-        ("wrong", SequenceOutput(is_corrupt=True)),
-        ("bad wishes", SequenceOutput()),
+def test_sequences_with_nan_logits_are_counted_as_corrupted(model_dir: Path) -> None:
+    engine = ClockedEngine(model_dir)
+    for name, output in (
+        ("corrupt", SequenceOutput(is_corrupt=True)),
+        ("no token left", SequenceOutput()),
     ):
         engine.add(name, 1.0, 1.0, 2)
-        engine.step(1.0, 2.0, drawn)
+        engine.step(1.0, 2.0, output)
     assert engine.value_of("vllm:corrupted_requests_total") == 1
     assert engine.value_of("vllm:request_success_total") == 2
 
 
-def test_seconds_are_what_the_clock_says(model_dir: Path) -> None:
-    """One request runs from 10 to 13; the other came at 10.5 and is held back until 13.25."""
-    engine = Clocked(model_dir)
+def test_latencies_match_the_clock(model_dir: Path) -> None:
+    """The first request runs from 10 to 13; the other is queued at 10.5 and starts at 13.25."""
+    engine = ClockedEngine(model_dir)
     engine.add("first", 9.5, 10.0, 2)
     engine.step(10.0, 12.0)
-    engine.add("held", 10.25, 10.5, 3)
+    engine.add("second", 10.25, 10.5, 3)
     engine.step(12.0, 13.0)
     names = (
         "request_queue_time", "request_prefill_time", "request_decode_time",
@@ -242,12 +242,12 @@ def test_seconds_are_what_the_clock_says(model_dir: Path) -> None:
         "inter_token_latency", "request_time_per_output_token",
     )  # fmt: skip
     first = {name: engine.sum_of(name) for name in names}
-    for begun_s, done_s in ((13.25, 14.0), (14.0, 14.5), (14.5, 15.5)):
-        engine.step(begun_s, done_s)
-    held = {name: engine.sum_of(name) - first[name] for name in names}
+    for start_s, end_s in ((13.25, 14.0), (14.0, 14.5), (14.5, 15.5)):
+        engine.step(start_s, end_s)
+    second = {name: engine.sum_of(name) - first[name] for name in names}
 
     assert list(first.values()) == [0, 2, 1, 3, 3.5, 2.5, 1, 1]
-    assert held == pytest.approx(
+    assert second == pytest.approx(
         {
             "request_queue_time": 13.25 - 10.5,
             "request_prefill_time": 0.75,

@@ -1,4 +1,4 @@
-"""A server whose model is spread over processes: they live, drain and end as one."""
+"""Tests of a server whose model runs in several processes: sleep, drain, failure and exit."""
 
 import json
 import signal
@@ -38,30 +38,30 @@ def until_status(client: httpx.Client, path: str, status: int) -> None:
 def text(client: httpx.Client) -> str:
     answer = client.post("/v1/completions", json=GREEDY)
     assert answer.status_code == 200, answer.text
-    written: str = answer.json()["choices"][0]["text"]
-    return written
+    generated: str = answer.json()["choices"][0]["text"]
+    return generated
 
 
-def test_it_answers_sleeps_wakes_and_drains_as_one_process_does(
+def test_a_parallel_engine_answers_sleeps_and_drains_like_one_process(
     launch: Any, client: httpx.Client
 ) -> None:
-    spread, process = launch(
+    parallel, process = launch(
         "--tensor-parallel-size", "2", "--max-model-len", "2048", "--enable-sleep-mode"
     )
     expected = text(client)
-    assert text(spread) == expected
+    assert text(parallel) == expected
     before = workers_of(process.pid)
     assert len(before) == 1
-    assert spread.post("/sleep?level=1").status_code == 200
+    assert parallel.post("/sleep?level=1").status_code == 200
     assert all_end(before)
-    assert spread.post("/wake_up").status_code == 200
-    assert text(spread) == expected
+    assert parallel.post("/wake_up").status_code == 200
+    assert text(parallel) == expected
 
     workers = workers_of(process.pid)
-    with spread.stream("POST", "/v1/completions", json=LONG) as answer:
+    with parallel.stream("POST", "/v1/completions", json=LONG) as answer:
         lines = lines_of(answer)
         next(lines)
-        # As a terminal does, which knows no difference between the processes.
+        # Signals all processes, like a terminal does.
         for target in (process, *workers):
             target.send_signal(signal.SIGTERM)
         rest = list(lines)
@@ -73,7 +73,7 @@ def test_it_answers_sleeps_wakes_and_drains_as_one_process_does(
 @pytest.mark.parametrize(
     ("flag", "is_busy"), [("--tensor-parallel-size", True), ("--pipeline-parallel-size", False)]
 )
-def test_a_worker_that_dies_ends_the_engine_and_its_server_says_so(
+def test_the_death_of_a_worker_makes_the_engine_unhealthy(
     launch: Any, flag: str, is_busy: bool
 ) -> None:
     client, process = launch(flag, "2", "--max-model-len", "2048")
@@ -95,7 +95,7 @@ def test_a_worker_that_dies_ends_the_engine_and_its_server_says_so(
     assert process.wait(END_TIMEOUT_S) == 0
 
 
-def test_no_worker_outlives_an_engine_that_is_killed(launch: Any) -> None:
+def test_workers_exit_if_the_engine_is_killed(launch: Any) -> None:
     client, process = launch("--tensor-parallel-size", "2", "--max-model-len", "2048")
     workers = workers_of(process.pid)
     assert len(workers) == 1

@@ -1,4 +1,4 @@
-"""Every refusal is a sentence that names the field of the InferenceService and what to set."""
+"""Tests of the preflight check: each error names the field of the InferenceService to change."""
 
 import json
 import os
@@ -25,12 +25,12 @@ COMMAND = Path(sys.executable).with_name("penstock-engine")
 MIB = 2**20
 GIB = 2**30
 
-Spoil = Callable[[Path], None]
+Damage = Callable[[Path], None]
 
 
 @pytest.fixture
 def folder(model_dir: Path, tmp_path: Path) -> Path:
-    """A copy of the model, free to be spoiled."""
+    """A copy of the model that a test may damage."""
     copy = tmp_path / "model"
     copy.mkdir()
     for file in model_dir.iterdir():
@@ -38,23 +38,23 @@ def folder(model_dir: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def config_with(**changes: Any) -> Spoil:
-    def spoil(folder: Path) -> None:
+def config_with(**changes: Any) -> Damage:
+    def damage(folder: Path) -> None:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
-    return spoil
+    return damage
 
 
-def without(*names: str) -> Spoil:
-    def spoil(folder: Path) -> None:
+def delete_files(*names: str) -> Damage:
+    def damage(folder: Path) -> None:
         for name in names:
             (folder / name).unlink()
 
-    return spoil
+    return damage
 
 
-def with_file(name: str, content: bytes) -> Spoil:
+def with_file(name: str, content: bytes) -> Damage:
     return lambda folder: void((folder / name).write_bytes(content))
 
 
@@ -67,8 +67,8 @@ def cut_weights(folder: Path) -> None:
         file.truncate(file.seek(0, os.SEEK_END) - 1000)
 
 
-def change_header(change: Callable[[dict[str, Any]], None]) -> Spoil:
-    def spoil(folder: Path) -> None:
+def change_header(change: Callable[[dict[str, Any]], None]) -> Damage:
+    def damage(folder: Path) -> None:
         path = folder / "model.safetensors"
         content = path.read_bytes()
         (length,) = struct.unpack("<Q", content[:8])
@@ -77,34 +77,34 @@ def change_header(change: Callable[[dict[str, Any]], None]) -> Spoil:
         text = json.dumps(header).encode()
         path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
 
-    return spoil
+    return damage
 
 
-def quantised(header: dict[str, Any]) -> None:
+def set_int8_norm(header: dict[str, Any]) -> None:
     header["model.norm.weight"]["dtype"] = "I8"
 
 
-def misshapen(header: dict[str, Any]) -> None:
+def set_wrong_shape(header: dict[str, Any]) -> None:
     header["model.norm.weight"]["shape"] = [3]
 
 
-def pickled(folder: Path) -> None:
+def replace_by_pickle(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def sharded_in_part(folder: Path) -> None:
+def remove_shard(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def escaping_index(folder: Path) -> None:
+def write_escaping_index(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     index = {"weight_map": {"model.norm.weight": "../../etc/passwd"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def tokens_beyond(folder: Path) -> None:
+def add_token_beyond_vocabulary(folder: Path) -> None:
     path = folder / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"]["vocab"]["new"] = 10**6
@@ -113,9 +113,9 @@ def tokens_beyond(folder: Path) -> None:
 
 URI = "spec.model.uri"
 
-# what is wrong -> (how, reason, the field to change)
-BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
-    "no config": (without("config.json"), "NotAModel", URI),
+# Name of the case, and: how to damage the folder, the reason of the error, the field to change.
+BAD_FOLDERS: dict[str, tuple[Damage, str, str]] = {
+    "no config": (delete_files("config.json"), "NotAModel", URI),
     "config is not JSON": (with_file("config.json", b"{"), "BadConfig", URI),
     "config is a list": (with_file("config.json", b"[]"), "BadConfig", URI),
     "another architecture": (
@@ -128,13 +128,13 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
     "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
-    "quantised in an unknown way": (
+    "set_int8_norm in an unknown way": (
         config_with(quantization_config={"bits": 4}), "UnsupportedQuantization", URI
     ),
     "unknown kind of layer": (config_with(layer_types=["chunked_attention"] * 4), "BadConfig", URI),
     "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
-    "no weights": (without("model.safetensors"), "NoSafetensors", URI),
-    "only pickled weights": (pickled, "NoSafetensors", "safetensors"),
+    "no weights": (delete_files("model.safetensors"), "NoSafetensors", URI),
+    "only replace_by_pickle weights": (replace_by_pickle, "NoSafetensors", "safetensors"),
     "weights that end early": (cut_weights, "BadWeights", URI),
     "weights that are nothing": (with_file("model.safetensors", b""), "BadWeights", URI),
     "weights of garbage": (with_file("model.safetensors", b"\x80\x04K\x01." * 99), "BadWeights", URI),
@@ -144,27 +144,31 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     "a pointer instead of weights": (
         with_file("model.safetensors", b"version https://git-lfs\noid sha256:0\n"), "BadWeights", URI
     ),
-    "numbers that cannot be served": (change_header(quantised), "BadWeights", URI),
-    "a shape that does not fit its bytes": (change_header(misshapen), "BadWeights", URI),
-    "a shard is missing": (sharded_in_part, "BadWeights", URI),
-    "an index that leads outside": (escaping_index, "BadWeights", URI),
+    "numbers that cannot be served": (change_header(set_int8_norm), "BadWeights", URI),
+    "a shape that does not fit its bytes": (change_header(set_wrong_shape), "BadWeights", URI),
+    "a shard is missing": (remove_shard, "BadWeights", URI),
+    "an index that leads outside": (write_escaping_index, "BadWeights", URI),
     "config of a wider model": (config_with(hidden_size=512), "WeightsMismatch", URI),
     "config of a deeper model": (
         config_with(num_hidden_layers=5, layer_types=None), "WeightsMismatch", URI
     ),
     "config of a larger vocabulary": (config_with(vocab_size=9999), "WeightsMismatch", URI),
     "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
-    "no tokenizer": (without("tokenizer.json"), "NoTokenizer", URI),
+    "no tokenizer": (delete_files("tokenizer.json"), "NoTokenizer", URI),
     "a tokenizer of garbage": (with_file("tokenizer.json", b"{}"), "BadTokenizer", URI),
-    "a tokenizer of another model": (tokens_beyond, "BadTokenizer", URI),
+    "a tokenizer of another model": (add_token_beyond_vocabulary, "BadTokenizer", URI),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("spoil", "reason", "field"), BAD_FOLDERS.values(), ids=BAD_FOLDERS.keys())
-def test_a_folder_that_is_refused(folder: Path, spoil: Spoil, reason: str, field: str) -> None:
+@pytest.mark.parametrize(
+    ("damage", "reason", "field"), BAD_FOLDERS.values(), ids=BAD_FOLDERS.keys()
+)
+def test_an_invalid_folder_is_rejected(
+    folder: Path, damage: Damage, reason: str, field: str
+) -> None:
     config = EngineConfig(model_dir=folder, dtype="float32")
     assert preflight(config, memory_limit_bytes=4 * GIB)["ok"]
-    spoil(folder)
+    damage(folder)
     verdict = preflight(config, memory_limit_bytes=4 * GIB)
     assert (verdict["ok"], verdict["reason"]) == (False, reason)
     assert field in verdict["message"]
@@ -172,14 +176,14 @@ def test_a_folder_that_is_refused(folder: Path, spoil: Spoil, reason: str, field
 
 
 @pytest.mark.parametrize("uri", ["absent", "file"])
-def test_a_folder_that_is_not_there(tmp_path: Path, uri: str) -> None:
+def test_a_missing_folder_is_rejected(tmp_path: Path, uri: str) -> None:
     (tmp_path / "file").touch()
     verdict = preflight(EngineConfig(model_dir=tmp_path / uri), memory_limit_bytes=GIB)
     assert verdict["reason"] == "ModelNotFound"
     assert URI in verdict["message"]
 
 
-# (changes to the config, memory, reason, what the message must say)
+# Changes to the config, memory in bytes, the reason of the error, and a part of its message.
 TOO_MUCH: list[tuple[dict[str, Any], int, str, str]] = [
     ({}, 64 * MIB, "MemoryTooSmall", "spec.resources.memory to at least "),
     ({"gpu_memory_utilization": 0.1}, 4 * GIB, "MemoryTooSmall", "spec.resources.memory"),
@@ -193,7 +197,7 @@ TOO_MUCH: list[tuple[dict[str, Any], int, str, str]] = [
 
 
 @pytest.mark.parametrize(("changes", "memory", "reason", "advice"), TOO_MUCH)
-def test_what_does_not_fit(
+def test_a_model_that_does_not_fit_is_rejected_with_advice(
     model_dir: Path, changes: dict[str, Any], memory: int, reason: str, advice: str
 ) -> None:
     config = EngineConfig(model_dir=model_dir, dtype="float32", **changes)
@@ -202,21 +206,21 @@ def test_what_does_not_fit(
     assert advice in verdict["message"]
 
 
-def test_the_reasons_are_many() -> None:
+def test_errors_have_many_reasons() -> None:
     reasons = {reason for _, reason, _ in BAD_FOLDERS.values()} | {r for _, _, r, _ in TOO_MUCH}
     assert len(reasons | {"ModelNotFound"}) >= 12
 
 
 @pytest.mark.parametrize("memory", [64 * MIB, 700 * MIB])
-def test_the_memory_it_asks_for_is_enough(model_dir: Path, memory: int) -> None:
+def test_the_memory_in_the_message_is_the_minimum(model_dir: Path, memory: int) -> None:
     config = EngineConfig(model_dir=model_dir, dtype="float32", max_model_len=1024)
     message = preflight(config, memory_limit_bytes=memory)["message"]
-    asked = int(message.rsplit("at least ", 1)[1].removesuffix("Mi"))
-    assert preflight(config, memory_limit_bytes=asked * MIB)["ok"]
-    assert not preflight(config, memory_limit_bytes=(asked - 1) * MIB)["ok"]
+    advised_mib = int(message.rsplit("at least ", 1)[1].removesuffix("Mi"))
+    assert preflight(config, memory_limit_bytes=advised_mib * MIB)["ok"]
+    assert not preflight(config, memory_limit_bytes=(advised_mib - 1) * MIB)["ok"]
 
 
-def test_the_numbers_are_those_of_the_weights(model_dir: Path) -> None:
+def test_the_verdict_has_sizes_of_weights_and_cache(model_dir: Path) -> None:
     config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=2)
     verdict = preflight(config, memory_limit_bytes=4 * GIB)
     with safe_open(model_dir / "model.safetensors", "np") as weights:
@@ -232,7 +236,7 @@ def test_the_numbers_are_those_of_the_weights(model_dir: Path) -> None:
     }
 
 
-def test_blocks_fill_what_is_left_and_no_more(model_dir: Path) -> None:
+def test_the_cache_fills_the_memory_that_is_left(model_dir: Path) -> None:
     config = EngineConfig(
         model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
     )
@@ -262,14 +266,14 @@ KV_TOKEN_BYTES = 2 * 4 * 4 * 32 * 4
 def test_the_cache_leaves_memory_to_other_programs(
     model_dir: Path, flags: dict[str, Any], memory: int, expected_bytes: int
 ) -> None:
-    """No more than a quarter of the memory, 4 GiB, or what requests can use, unless told."""
+    """The default size is at most a quarter of the memory, 4 GiB, and what all requests can use."""
     config = EngineConfig(model_dir=model_dir, dtype="float32", **{"max_num_seqs": 1000, **flags})
     sizing = size(config, device_name="cpu", memory_limit_bytes=memory)
     assert sizing.kv_capacity_tokens * sizing.kv_bytes_per_token == expected_bytes
 
 
-def test_one_longest_request_has_room_beside_other_programs(folder: Path) -> None:
-    """Its 320 MiB are more than a quarter of the memory."""
+def test_the_cache_holds_at_least_one_longest_request(folder: Path) -> None:
+    """The 320 MiB of such a request are more than a quarter of the memory."""
     config_with(max_position_embeddings=81920)(folder)
     config = EngineConfig(model_dir=folder, dtype="float32")
     sizing = size(config, device_name="cpu", memory_limit_bytes=int(1.2 * GIB))
@@ -277,7 +281,7 @@ def test_one_longest_request_has_room_beside_other_programs(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("utilization", [0.5, 0.9])
-def test_a_cache_of_the_memory_that_was_asked_for(model_dir: Path, utilization: float) -> None:
+def test_memory_utilization_sets_the_size_of_the_cache(model_dir: Path, utilization: float) -> None:
     config = EngineConfig(
         model_dir=model_dir,
         dtype="float32",
@@ -296,24 +300,24 @@ def test_a_cache_of_the_memory_that_was_asked_for(model_dir: Path, utilization: 
         ("bfloat16", "fp8_e4m3", 64 / 36),
     ],
 )
-def test_rounded_keys_and_values_leave_room_for_more(
+def test_a_quantized_cache_holds_more_tokens(
     model_dir: Path, dtype: Any, kv_cache_dtype: Any, factor: float
 ) -> None:
-    """Four bytes of scale beside the 32 numbers of a head; beside 128, the factor is 3.9 or 1.9."""
+    """A scale of 4 bytes per 32 numbers of a head; with heads of 128, the factor is 3.9 or 1.9."""
     config = EngineConfig(
         model_dir=model_dir, dtype=dtype, max_num_seqs=1000, kv_cache_memory_bytes=64 * MIB
     )
-    full, rounded = (
+    full, quantized = (
         size(c, device_name="cpu", memory_limit_bytes=4 * GIB)
         for c in (config, replace(config, kv_cache_dtype=kv_cache_dtype))
     )
-    assert full.kv_bytes_per_token == pytest.approx(rounded.kv_bytes_per_token * factor)
-    assert rounded.kv_capacity_tokens / full.kv_capacity_tokens == pytest.approx(factor, rel=0.01)
+    assert full.kv_bytes_per_token == pytest.approx(quantized.kv_bytes_per_token * factor)
+    assert quantized.kv_capacity_tokens / full.kv_capacity_tokens == pytest.approx(factor, rel=0.01)
     assert full.kv_dtype == dtype
-    assert rounded.kv_dtype == ("int8" if kv_cache_dtype == "int8" else "float8_e4m3fn")
+    assert quantized.kv_dtype == ("int8" if kv_cache_dtype == "int8" else "float8_e4m3fn")
 
 
-def test_rounded_weights_leave_room_for_more(model_dir: Path) -> None:
+def test_quantized_weights_leave_room_for_more_tokens(model_dir: Path) -> None:
     config = EngineConfig(
         model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
     )
@@ -328,7 +332,7 @@ def test_rounded_weights_leave_room_for_more(model_dir: Path) -> None:
     assert abs(grown_bytes - saved_bytes) < MIB
 
 
-def test_on_an_accelerator_only_the_files_are_judged(model_dir: Path) -> None:
+def test_memory_is_not_checked_for_accelerators(model_dir: Path) -> None:
     verdict = preflight(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
     assert verdict["ok"]
     assert verdict["kv_bytes_per_token"] == 2 * 4 * 4 * 32 * 2
@@ -341,7 +345,9 @@ def run(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_command_writes_its_verdict_twice(model_dir: Path, tmp_path: Path) -> None:
+def test_the_command_writes_its_verdict_to_stdout_and_the_termination_log(
+    model_dir: Path, tmp_path: Path
+) -> None:
     log = tmp_path / "termination-log"
     done = run(
         model_dir, "--termination-log", log, "--max-model-len", "512",
@@ -352,7 +358,7 @@ def test_the_command_writes_its_verdict_twice(model_dir: Path, tmp_path: Path) -
     assert json.loads(done.stdout)["max_model_len"] == 512
 
 
-def test_the_command_refuses_with_an_exit_status(model_dir: Path, tmp_path: Path) -> None:
+def test_the_command_exits_with_1_on_an_error(model_dir: Path, tmp_path: Path) -> None:
     log = tmp_path / "termination-log"
     done = run(model_dir, "--termination-log", log, PENSTOCK_MEMORY_LIMIT_BYTES=str(64 * MIB))
     assert done.returncode == 1
@@ -361,7 +367,7 @@ def test_the_command_refuses_with_an_exit_status(model_dir: Path, tmp_path: Path
     assert json.loads(flag.stdout)["reason"] == "MemoryTooSmall"
 
 
-def test_neither_torch_nor_transformers_is_loaded_for_a_verdict(model_dir: Path) -> None:
+def test_preflight_imports_neither_torch_nor_transformers(model_dir: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from penstock_engine.config import EngineConfig; "
         "from penstock_engine.preflight import preflight; "
@@ -374,8 +380,10 @@ def test_neither_torch_nor_transformers_is_loaded_for_a_verdict(model_dir: Path)
 
 
 @pytest.mark.parametrize(("num_blocks", "length"), [(1, 16), (9, 144), (10**6, None)])
-def test_a_context_that_is_fitted(folder: Path, num_blocks: int, length: int | None) -> None:
-    """As many tokens as the cache holds, and never more than the model was made for."""
+def test_a_fitted_context_has_the_length_of_the_cache(
+    folder: Path, num_blocks: int, length: int | None
+) -> None:
+    """The context is as long as the cache, but never longer than the model supports."""
     config = EngineConfig(
         model_dir=folder, max_model_len=FIT, num_gpu_blocks_override=num_blocks, dtype="float32"
     )
@@ -384,7 +392,7 @@ def test_a_context_that_is_fitted(folder: Path, num_blocks: int, length: int | N
     assert sizing.kv_capacity_tokens >= sizing.max_model_len
 
 
-def make_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> None:
+def write_draft_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> None:
     folder.mkdir()
     config = {
         "architectures": ["LlamaForCausalLM"], "hidden_size": hidden_size, "vocab_size": 512,
@@ -395,12 +403,12 @@ def make_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> None:
     save_file({"fc.weight": torch.zeros(fc)}, folder / "model.safetensors")
 
 
-def test_a_head_has_to_fit_the_model(model_dir: Path, tmp_path: Path) -> None:
-    """What it needs is counted, and less is left for the KV cache."""
+def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_path: Path) -> None:
+    """Its weights and cache are part of the sizes, and heads of other shapes are rejected."""
     hidden_size = json.loads((model_dir / "config.json").read_text())["hidden_size"]
 
     def verdict(name: str, hidden_size: int, fc: tuple[int, int]) -> dict[str, Any]:
-        make_head(tmp_path / name, hidden_size, fc)
+        write_draft_head(tmp_path / name, hidden_size, fc)
         speculation = SpeculationConfig(
             method="eagle", num_speculative_tokens=2, model=str(tmp_path / name)
         )
@@ -414,5 +422,5 @@ def test_a_head_has_to_fit_the_model(model_dir: Path, tmp_path: Path) -> None:
     assert fitting["weights_bytes"] - plain["weights_bytes"] == 2 * hidden_size**2 * 4
     assert fitting["kv_bytes_per_token"] > plain["kv_bytes_per_token"]
     for name, width, fc in (("wide", 2 * hidden_size, (4, 4)), ("other", hidden_size, (4, 4))):
-        refused = verdict(name, width, fc)
-        assert (refused["ok"], refused["reason"]) == (False, "DraftMismatch")
+        mismatch = verdict(name, width, fc)
+        assert (mismatch["ok"], mismatch["reason"]) == (False, "DraftMismatch")

@@ -1,4 +1,4 @@
-"""/v1/responses without a store, as chats and back."""
+"""Tests of /v1/responses without a store: translation to chat requests and back."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
-    """The data of each event: its name is its type, and its number its place."""
+    """Returns the data of each event. Names must be types, and sequence numbers must be in order."""
     bodies: list[dict[str, Any]] = []
     for event in text.strip().split("\n\n"):
         name, data = event.split("\n")
@@ -30,22 +30,22 @@ def events_of(text: str) -> list[dict[str, Any]]:
     return bodies
 
 
-def test_a_response_is_the_chat_of_the_same_words(client: httpx.Client) -> None:
-    told = client.post("/v1/responses", json=BODY).json()
+def test_a_response_has_the_answer_of_the_same_chat(client: httpx.Client) -> None:
+    response = client.post("/v1/responses", json=BODY).json()
     chat = client.post("/v1/chat/completions", json=CHAT).json()
-    (item,) = told["output"]
+    (item,) = response["output"]
     assert (item["type"], item["role"]) == ("message", "assistant")
     assert item["content"][0]["text"] == chat["choices"][0]["message"]["content"]
-    assert (told["status"], told["incomplete_details"]) == (
+    assert (response["status"], response["incomplete_details"]) == (
         ("incomplete", {"reason": "max_output_tokens"})
         if chat["choices"][0]["finish_reason"] == "length"
         else ("completed", None)
     )
-    assert told["usage"]["total_tokens"] == chat["usage"]["total_tokens"]
-    assert (told["object"], told["store"], told["error"]) == ("response", False, None)
+    assert response["usage"]["total_tokens"] == chat["usage"]["total_tokens"]
+    assert (response["object"], response["store"], response["error"]) == ("response", False, None)
 
 
-def test_a_streamed_response_is_the_whole_one(client: httpx.Client) -> None:
+def test_a_streamed_response_equals_the_whole_one(client: httpx.Client) -> None:
     whole = client.post("/v1/responses", json=BODY).json()
     events = events_of(client.post("/v1/responses", json=BODY | {"stream": True}).text)
 
@@ -63,13 +63,13 @@ def test_a_streamed_response_is_the_whole_one(client: httpx.Client) -> None:
     assert last["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
 
 
-def test_a_message_that_is_cut_off_is_incomplete(client: httpx.Client) -> None:
+def test_a_truncated_message_is_incomplete(client: httpx.Client) -> None:
     body = BODY | {"max_output_tokens": 3, "ignore_eos": True}
     whole = client.post("/v1/responses", json=body).json()
     events = events_of(client.post("/v1/responses", json=body | {"stream": True}).text)
     last = events[-1]["response"]
-    for told in (whole, last):
-        assert (told["status"], told["output"][0]["status"]) == ("incomplete", "incomplete")
+    for response in (whole, last):
+        assert (response["status"], response["output"][0]["status"]) == ("incomplete", "incomplete")
     assert events[-1]["type"] == "response.incomplete"
     assert (events[-2]["type"], events[-2]["item"]["status"]) == (
         "response.output_item.done", "incomplete",
@@ -85,7 +85,9 @@ def test_a_message_that_is_cut_off_is_incomplete(client: httpx.Client) -> None:
         ({"content": "I look.", "tool_calls": [CALL]}, ["completed", "completed"]),
     ],
 )
-async def test_only_the_last_item_is_cut_off(message: dict[str, Any], statuses: list[str]) -> None:
+async def test_only_the_last_item_can_be_incomplete(
+    message: dict[str, Any], statuses: list[str]
+) -> None:
     end = {"index": 0, "message": message, "delta": message, "finish_reason": "length"}
     usage = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
     body = {"model": "soup", "choices": [end], "usage": usage}
@@ -94,15 +96,15 @@ async def test_only_the_last_item_is_cut_off(message: dict[str, Any], statuses: 
         for chunk in ({"choices": [end]}, {"choices": [], "usage": usage}):
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
-    form = ResponsesDialect("7", 0)
-    form.read(json.dumps(BODY).encode(), {})
-    events = events_of(b"".join([e async for e in form.events(stream())]).decode())
-    for told in (form.whole(body), events[-1]["response"]):
-        assert told["status"] == "incomplete"
-        assert [item["status"] for item in told["output"]] == statuses
+    dialect = ResponsesDialect("7", 0)
+    dialect.read(json.dumps(BODY).encode(), {})
+    events = events_of(b"".join([e async for e in dialect.events(stream())]).decode())
+    for response in (dialect.whole(body), events[-1]["response"]):
+        assert response["status"] == "incomplete"
+        assert [item["status"] for item in response["output"]] == statuses
 
 
-def test_logprobs_come_with_the_text(client: httpx.Client) -> None:
+def test_items_and_events_have_logprobs(client: httpx.Client) -> None:
     body = BODY | {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     whole = client.post("/v1/responses", json=body).json()["output"][0]["content"][0]
     events = events_of(client.post("/v1/responses", json=body | {"stream": True}).text)
@@ -112,22 +114,25 @@ def test_logprobs_come_with_the_text(client: httpx.Client) -> None:
     assert len(whole["logprobs"][0]["top_logprobs"]) == 2
 
 
-def test_the_models_own_chat_of_items(client: httpx.Client) -> None:
+def test_items_become_the_messages_of_a_chat(client: httpx.Client) -> None:
     items = [
         {"role": "user", "content": [{"type": "input_text", "text": ASK}]},
         {"type": "message", "role": "assistant", "status": "completed", "id": "m1",
          "content": [{"type": "output_text", "text": "A pipe.", "annotations": []}]},
         {"role": "user", "content": "Why?"},
     ]  # fmt: skip
-    told = client.post("/v1/responses", json=BODY | {"input": items, "instructions": "Be brief."})
+    response = client.post(
+        "/v1/responses", json=BODY | {"input": items, "instructions": "Be brief."}
+    )
     messages = [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": ASK},
         {"role": "assistant", "content": "A pipe."}, {"role": "user", "content": "Why?"},
     ]  # fmt: skip
     chat = client.post("/v1/chat/completions", json=CHAT | {"messages": messages}).json()
-    assert told.json()["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    assert response.json()["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
     assert (
-        told.json()["output"][0]["content"][0]["text"] == (chat["choices"][0]["message"]["content"])
+        response.json()["output"][0]["content"][0]["text"]
+        == (chat["choices"][0]["message"]["content"])
     )
 
 
@@ -156,7 +161,7 @@ def test_the_models_own_chat_of_items(client: httpx.Client) -> None:
         ({"temperature": 1000}, "temperature"),
     ],
 )
-def test_refused_with_a_sentence(
+def test_invalid_requests_are_rejected(
     client: httpx.Client, change: dict[str, Any], message: str
 ) -> None:
     answer = client.post("/v1/responses", json=BODY | change)
@@ -164,18 +169,18 @@ def test_refused_with_a_sentence(
     assert message in answer.json()["error"]["message"]
 
 
-def test_nothing_is_stored_unless_the_engine_is_told_to(client: httpx.Client) -> None:
-    told = client.post("/v1/responses", json=BODY | {"store": True}).json()
-    assert told["store"] is False
-    assert client.get(f"/v1/responses/{told['id']}").status_code == 404
+def test_responses_are_not_stored_without_the_flag(client: httpx.Client) -> None:
+    response = client.post("/v1/responses", json=BODY | {"store": True}).json()
+    assert response["store"] is False
+    assert client.get(f"/v1/responses/{response['id']}").status_code == 404
 
 
-def test_a_param_is_called_what_it_is_called_here(client: httpx.Client) -> None:
+def test_errors_name_the_parameter_of_this_api(client: httpx.Client) -> None:
     answer = client.post("/v1/responses", json=BODY | {"max_output_tokens": 10**6})
     assert answer.json()["error"]["param"] == "max_output_tokens"
 
 
-def test_neutral_values_are_welcome(client: httpx.Client) -> None:
+def test_parameters_without_effect_are_accepted(client: httpx.Client) -> None:
     body = {
         "store": True, "previous_response_id": None, "background": False, "user": "u",
         "service_tier": "auto", "metadata": {"a": "b"}, "truncation": "disabled",
@@ -187,16 +192,16 @@ def test_neutral_values_are_welcome(client: httpx.Client) -> None:
     assert (answer.json()["store"], answer.json()["metadata"]) == (False, {"a": "b"})
 
 
-def test_what_codex_always_sends_is_welcome(client: httpx.Client) -> None:
+def test_parameters_that_codex_always_sends_are_accepted(client: httpx.Client) -> None:
     body = {
         "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low", "summary": "auto"},
     }  # fmt: skip
-    told = client.post("/v1/responses", json=BODY | body).json()
-    assert told["reasoning"] == {"effort": "low", "summary": None}
-    assert told["output"][0]["content"][0]["logprobs"] == []
+    response = client.post("/v1/responses", json=BODY | body).json()
+    assert response["reasoning"] == {"effort": "low", "summary": None}
+    assert response["output"][0]["content"][0]["logprobs"] == []
 
 
-def test_a_custom_tool_is_a_function_of_one_text_to_the_model() -> None:
+def test_a_custom_tool_becomes_a_function_with_one_text_parameter() -> None:
     tool = {
         "type": "custom", "name": "patch", "description": "Edits files.",
         "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"},
@@ -218,7 +223,7 @@ def test_a_custom_tool_is_a_function_of_one_text_to_the_model() -> None:
     assert chat["tool_choice"] == {"type": "function", "function": {"name": "patch"}}
 
 
-def test_a_stored_call_of_a_custom_tool_goes_back_in() -> None:
+def test_an_output_call_of_a_custom_tool_can_be_an_input_item() -> None:
     part = Delta("call", "text", id="c1", name="patch", is_custom=True)
     output = item(part, "resp_1", 0, status="completed")
     assert output["id"].startswith("ctc_")
@@ -227,7 +232,7 @@ def test_a_stored_call_of_a_custom_tool_goes_back_in() -> None:
     }  # fmt: skip
 
 
-def test_what_the_assistant_did_in_a_row_is_one_message() -> None:
+def test_adjacent_assistant_items_become_one_message() -> None:
     items = [
         {"role": "user", "content": "Look"},
         {"type": "reasoning", "id": "r", "summary": [],
@@ -259,7 +264,7 @@ def test_what_the_assistant_did_in_a_row_is_one_message() -> None:
     }  # fmt: skip
 
 
-async def test_streamed_items_open_and_close_in_turn() -> None:
+async def test_streamed_items_start_and_end_in_order() -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": "{"}}
     deltas: list[dict[str, Any]] = [
         {"role": "assistant", "content": ""},
@@ -280,9 +285,9 @@ async def test_streamed_items_open_and_close_in_turn() -> None:
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield SSE_DONE
 
-    form = ResponsesDialect("7", 0)
-    form.read(json.dumps(BODY).encode(), {})
-    events = events_of(b"".join([e async for e in form.events(stream())]).decode())
+    dialect = ResponsesDialect("7", 0)
+    dialect.read(json.dumps(BODY).encode(), {})
+    events = events_of(b"".join([e async for e in dialect.events(stream())]).decode())
     kinds = [event["type"].removeprefix("response.") for event in events]
     assert kinds == [
         "created", "in_progress",
@@ -294,24 +299,28 @@ async def test_streamed_items_open_and_close_in_turn() -> None:
         "function_call_arguments.done", "output_item.done",
         "completed",
     ]  # fmt: skip
-    told = events[-1]["response"]["output"]
-    assert [item["type"] for item in told] == ["reasoning", "message", "function_call"]
-    assert [item["id"] for item in told] == ["rs_7_0", "msg_7_1", "fc_7_2"]
-    assert (told[2]["call_id"], told[2]["name"], told[2]["arguments"]) == ("c1", "look", "{}")
+    response = events[-1]["response"]["output"]
+    assert [item["type"] for item in response] == ["reasoning", "message", "function_call"]
+    assert [item["id"] for item in response] == ["rs_7_0", "msg_7_1", "fc_7_2"]
+    assert (response[2]["call_id"], response[2]["name"], response[2]["arguments"]) == (
+        "c1",
+        "look",
+        "{}",
+    )
     assert [e["output_index"] for e in events if "output_index" in e] == sorted(
         e["output_index"] for e in events if "output_index" in e
     )
 
 
-async def test_a_stream_that_breaks_has_failed() -> None:
+async def test_a_stream_with_an_error_ends_as_failed() -> None:
     async def stream() -> Any:
         yield b'data: {"choices": [{"delta": {"content": "x"}}]}\n\n'
         yield b'data: {"error": {"message": "stopping", "code": 503}}\n\n'
         yield SSE_DONE
 
-    form = ResponsesDialect("7", 0)
-    form.read(json.dumps(BODY).encode(), {})
-    events = events_of(b"".join([e async for e in form.events(stream())]).decode())
+    dialect = ResponsesDialect("7", 0)
+    dialect.read(json.dumps(BODY).encode(), {})
+    events = events_of(b"".join([e async for e in dialect.events(stream())]).decode())
     assert events[-1]["type"] == "response.failed"
     assert events[-1]["response"]["status"] == "failed"
     assert events[-1]["response"]["error"] == {"code": "server_error", "message": "stopping"}

@@ -1,4 +1,4 @@
-"""The event loop serves others while the body of one large answer is built."""
+"""Tests that the event loop is free while the body of a large answer is built."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from penstock_engine.server.responses import answer as responses
 from penstock_engine.server.responses.answer import ResponsesDialect
 from penstock_engine.tokens import Tokenizer
 
-GIVE_UP_S = 30
+TIMEOUT_S = 30
 MESSAGES = [{"role": "user", "content": "x"}]
 
 
@@ -24,36 +24,36 @@ def logprobs_of(token_id: int) -> TokenLogprobs:
     return TokenLogprobs(token_id, -0.5, 1, ((token_id, -0.5), (6, -1.0)))
 
 
-class TellingRunner:
-    """Draws 5 and tells log-probabilities of whatever asks for them."""
+class LogprobsRunner:
+    """A runner that samples token 5, with log-probabilities if requested."""
 
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         results = {}
         for s in step.sequences:
             prompt = list(s.history[s.start + 1 : min(s.end + 1, s.num_prompt_tokens)])
             logprobs = () if s.sampling.logprobs is None else (logprobs_of(5),)
-            asked = s.sampling.prompt_logprobs is not None
+            has_prompt = s.sampling.prompt_logprobs is not None
             results[s.request_id] = SequenceOutput(
                 (5,) if s.is_sampled else (),
                 logprobs=logprobs if s.is_sampled else (),
-                prompt_logprobs=tuple(map(logprobs_of, prompt)) if asked else (),
+                prompt_logprobs=tuple(map(logprobs_of, prompt)) if has_prompt else (),
             )
         return results
 
 
-class HeldTokenizer(Tokenizer):
-    """Spells no token of log-probabilities before it is let go."""
+class BlockedTokenizer(Tokenizer):
+    """A tokenizer that decodes no token of log-probabilities until `may_run` is set."""
 
     def __init__(self, model_dir: Path) -> None:
         super().__init__(model_dir)
-        self.is_held, self.may_go_on = threading.Event(), threading.Event()
-        self.spelled: Counter[int] = Counter()
+        self.is_blocked, self.may_run = threading.Event(), threading.Event()
+        self.decoded: Counter[int] = Counter()
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         if not skip_special_tokens:
-            self.is_held.set()
-            assert self.may_go_on.wait(GIVE_UP_S), "nobody was served meanwhile"
-            self.spelled.update(ids)
+            self.is_blocked.set()
+            assert self.may_run.wait(TIMEOUT_S), "nobody was served meanwhile"
+            self.decoded.update(ids)
         return super().decode(ids, skip_special_tokens=skip_special_tokens)
 
 
@@ -69,36 +69,36 @@ class HeldTokenizer(Tokenizer):
     ],
     ids=["completion", "echo", "streamed-echo", "prompt", "chat", "chat-prompt"],
 )
-async def test_health_is_answered_while_logprobs_are_written(
-    around: Any, model_dir: Path, path: str, body: dict[str, Any]
+async def test_health_is_answered_while_logprobs_are_encoded(
+    serve_runner: Any, model_dir: Path, path: str, body: dict[str, Any]
 ) -> None:
-    """And each token is spelled once, however often it is among the best."""
-    tokenizer = HeldTokenizer(model_dir)
-    async with around(TellingRunner, tokenizer=tokenizer) as client:
-        asked = asyncio.create_task(client.post(path, json=body | {"max_tokens": 9}))
-        assert await asyncio.to_thread(tokenizer.is_held.wait, GIVE_UP_S)
+    """Each token is decoded only once, even if it is among the most likely ones more often."""
+    tokenizer = BlockedTokenizer(model_dir)
+    async with serve_runner(LogprobsRunner, tokenizer=tokenizer) as client:
+        request = asyncio.create_task(client.post(path, json=body | {"max_tokens": 9}))
+        assert await asyncio.to_thread(tokenizer.is_blocked.wait, TIMEOUT_S)
         health = await client.get("/health")
-        is_written = asked.done()
-        tokenizer.may_go_on.set()
-        answer = await asked
+        is_written = request.done()
+        tokenizer.may_run.set()
+        answer = await request
     assert (health.status_code, is_written, answer.status_code) == (200, False, 200)
     assert "logprob" in answer.text
-    assert set(tokenizer.spelled.values()) == {1}
+    assert set(tokenizer.decoded.values()) == {1}
 
 
-async def test_the_loop_turns_while_the_end_of_a_response_is_written(
+async def test_the_event_loop_runs_while_the_end_of_a_response_is_encoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its last events hold the text and the log-probabilities of the whole answer."""
+    """The last events of a response hold the text and the log-probabilities of the whole answer."""
     dialect = ResponsesDialect("id", 0)
     dialect.read(b'{"model": "m", "input": "x"}', {})
     loop, named = asyncio.get_running_loop(), responses.named_event
 
-    def held(body: dict[str, Any]) -> bytes:
+    def named_event_after_turn(body: dict[str, Any]) -> bytes:
         if body["type"].endswith((".done", ".completed")):
             turned = threading.Event()
             loop.call_soon_threadsafe(turned.set)
-            assert turned.wait(GIVE_UP_S), "the loop did not turn"
+            assert turned.wait(TIMEOUT_S), "the loop did not turn"
         return named(body)
 
     async def chat() -> AsyncGenerator[bytes]:
@@ -112,7 +112,7 @@ async def test_the_loop_turns_while_the_end_of_a_response_is_written(
         usage = {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4}
         yield frame({"id": "chatcmpl-id", "model": "m", "choices": [], "usage": usage})
 
-    monkeypatch.setattr(responses, "named_event", held)
+    monkeypatch.setattr(responses, "named_event", named_event_after_turn)
     events = [event async for event in dialect.events(chat())]
     bodies = [read_object(event.split(b"data: ", 1)[1]) for event in events]
     assert [body["type"] for body in bodies[-4:-1]] == [

@@ -1,4 +1,4 @@
-"""How a request wants its tokens drawn, and what it is told about them."""
+"""Tests of sampling parameters and log-probabilities over HTTP."""
 
 import json
 import math
@@ -32,8 +32,8 @@ def tokenizer(model_dir: Any) -> Tokenizer:
     return Tokenizer.from_file(str(model_dir / "tokenizer.json"))
 
 
-def test_n_choices_are_those_of_n_seeds(client: httpx.Client) -> None:
-    """One prompt, counted once; choice k is what a request with seed + k would have got."""
+def test_n_choices_equal_those_of_n_seeds(client: httpx.Client) -> None:
+    """Choice k equals the answer for seed + k. The prompt is counted once."""
     many = complete(client, n=3, seed=11, max_tokens=8)
     single = [complete(client, seed=11 + k, max_tokens=8)["choices"][0]["text"] for k in range(3)]
     assert [choice["index"] for choice in many["choices"]] == [0, 1, 2]
@@ -54,18 +54,18 @@ def test_equal_prompts_of_one_request_without_a_seed_differ(client: httpx.Client
     assert len({choice["text"] for choice in choices}) == 4
 
 
-def test_a_bias_decides(client: httpx.Client, tokenizer: Tokenizer) -> None:
+def test_a_large_bias_forces_a_token(client: httpx.Client, tokenizer: Tokenizer) -> None:
     body = {"logit_bias": {"77": 100}, "max_tokens": 3, "temperature": 0}
     assert complete(client, **body)["choices"][0]["text"] == tokenizer.decode([77] * 3)
 
 
-def test_allowed_tokens_are_the_only_ones(client: httpx.Client) -> None:
+def test_only_allowed_tokens_are_sampled(client: httpx.Client) -> None:
     body = {"allowed_token_ids": [70, 71, 72], "max_tokens": 30, "return_token_ids": True}
     assert set(complete(client, **body)["choices"][0]["token_ids"]) <= {70, 71, 72}
 
 
-def test_a_bad_word_never_comes(client: httpx.Client, tokenizer: Tokenizer) -> None:
-    """Not even where a bias would have it at every place."""
+def test_a_bad_word_is_never_sampled(client: httpx.Client, tokenizer: Tokenizer) -> None:
+    """A bias that would force the word everywhere has no effect."""
     token, word = next(
         (token, word)
         for word in ("engine", "service", "the", "a")
@@ -76,19 +76,19 @@ def test_a_bad_word_never_comes(client: httpx.Client, tokenizer: Tokenizer) -> N
         "max_tokens": 8, "temperature": 0, "return_token_ids": True, "logit_bias": {token: 100},
     }  # fmt: skip
     assert complete(client, **body)["choices"][0]["token_ids"] == [token] * 8
-    told = complete(client, bad_words=[word], **body)["choices"][0]["token_ids"]
-    assert token not in told
+    sampled = complete(client, bad_words=[word], **body)["choices"][0]["token_ids"]
+    assert token not in sampled
 
 
-def test_repetition_can_be_ruled_out(client: httpx.Client) -> None:
+def test_penalties_reduce_repetition(client: httpx.Client) -> None:
     body = {"max_tokens": 40, "temperature": 0, "return_token_ids": True}
     plain = complete(client, **body)["choices"][0]["token_ids"]
     varied = complete(client, presence_penalty=2, frequency_penalty=2, **body)
     assert len(set(varied["choices"][0]["token_ids"])) > len(set(plain))
 
 
-def test_chat_logprobs(client: httpx.Client) -> None:
-    """One entry for each token; greedy tokens are the best of their top."""
+def test_chat_logprobs_have_an_entry_per_token(client: httpx.Client) -> None:
+    """Greedy tokens are the first of their top_logprobs."""
     body = {"max_tokens": 6, "temperature": 0, "logprobs": True, "top_logprobs": 3}
     choice = chat(client, **body)["choices"][0]
     content = choice["logprobs"]["content"]
@@ -103,10 +103,10 @@ def test_chat_logprobs(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("stop", [None, "e", ["never said, however long", " nor this"]])
-def test_streamed_logprobs_are_the_whole_ones(
+def test_streamed_logprobs_equal_the_whole_ones(
     client: httpx.Client, stop: str | list[str] | None, echo: bool
 ) -> None:
-    """None is lost where text is held back for a stop string or a half character."""
+    """No entry is lost if text is held back for a stop string or an incomplete character."""
     body = {"max_tokens": 20, "seed": 4, "logprobs": 2, "stop": stop, "echo": echo}
     whole = complete(client, **body)["choices"][0]["logprobs"]
     with client.stream(
@@ -120,38 +120,38 @@ def test_streamed_logprobs_are_the_whole_ones(
         assert streamed == whole[name]
 
 
-def test_an_echo_with_logprobs_tells_of_the_prompt(client: httpx.Client) -> None:
-    """What evaluation harnesses ask for: the first token has no logprob, every other has."""
+def test_an_echo_with_logprobs_has_those_of_the_prompt(client: httpx.Client) -> None:
+    """All tokens but the first have one. Evaluation harnesses use this."""
     answer = complete(client, echo=True, logprobs=1, max_tokens=2, temperature=0)
     choice, usage = answer["choices"][0], answer["usage"]
     assert choice["text"].startswith(PROMPT)
-    told = choice["logprobs"]
-    assert len(told["tokens"]) == usage["total_tokens"]
-    assert told["token_logprobs"][0] is None
-    assert all(value <= 0 for value in told["token_logprobs"][1:])
-    assert "".join(told["tokens"]) == choice["text"]
-    for token, offset in zip(told["tokens"], told["text_offset"], strict=True):
+    logprobs = choice["logprobs"]
+    assert len(logprobs["tokens"]) == usage["total_tokens"]
+    assert logprobs["token_logprobs"][0] is None
+    assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
+    assert "".join(logprobs["tokens"]) == choice["text"]
+    for token, offset in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
         assert choice["text"].startswith(token, offset)
-    for token, top in zip(told["tokens"][1:], told["top_logprobs"][1:], strict=True):
+    for token, top in zip(logprobs["tokens"][1:], logprobs["top_logprobs"][1:], strict=True):
         assert next(iter(top)) == token
         assert len(top) <= 2
 
 
 def test_prompt_logprobs_do_not_depend_on_the_cache(client: httpx.Client) -> None:
-    """Asked twice: the second time all blocks are in the prefix cache, and are not read."""
+    """The second request finds all blocks in the prefix cache, but does not use them."""
     body = {"prompt_logprobs": 2, "max_tokens": 1, "prompt": PROMPT * 20}
     first, second = complete(client, **body), complete(client, **body)
-    told = first["choices"][0]["prompt_logprobs"]
-    assert told[0] is None
-    assert len(told) == first["usage"]["prompt_tokens"]
-    assert all(2 <= len(entry) <= 3 for entry in told[1:])
-    assert {entry["rank"] for entry in told[5].values()} >= {1, 2}
+    entries = first["choices"][0]["prompt_logprobs"]
+    assert entries[0] is None
+    assert len(entries) == first["usage"]["prompt_tokens"]
+    assert all(2 <= len(entry) <= 3 for entry in entries[1:])
+    assert {entry["rank"] for entry in entries[5].values()} >= {1, 2}
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    for one, other in zip(told[1:], second["choices"][0]["prompt_logprobs"][1:], strict=True):
+    for one, other in zip(entries[1:], second["choices"][0]["prompt_logprobs"][1:], strict=True):
         assert one.keys() == other.keys()
 
 
-def test_what_stopped_an_answer_is_told(client: httpx.Client) -> None:
+def test_stop_reason_is_the_stop_string_or_token(client: httpx.Client) -> None:
     greedy = {"max_tokens": 20, "temperature": 0, "return_token_ids": True}
     tokens = complete(client, **greedy)["choices"][0]["token_ids"]
     choice = complete(client, stop_token_ids=[tokens[2]], **greedy)["choices"][0]
@@ -201,7 +201,7 @@ def test_what_stopped_an_answer_is_told(client: httpx.Client) -> None:
     ],
     ids=str,
 )
-def test_caps(client: httpx.Client, body: Json, param: str) -> None:
+def test_parameters_out_of_range_are_rejected(client: httpx.Client, body: Json, param: str) -> None:
     answer = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1} | body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
@@ -216,30 +216,34 @@ def test_caps(client: httpx.Client, body: Json, param: str) -> None:
         ({"n": 129}, "--max-n-sequences"),
     ],
 )
-def test_refusals_say_what_to_change(client: httpx.Client, body: Json, words: str) -> None:
+def test_errors_name_the_flag_or_parameter_to_change(
+    client: httpx.Client, body: Json, words: str
+) -> None:
     answer = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1} | body)
     assert answer.status_code == 400
     assert words in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("drawn", [42, 500])
-def test_log_probabilities_of_named_tokens(client: httpx.Client, drawn: int, stream: bool) -> None:
-    """The drawn token first, then the named ones, each once, with what the whole list says of them."""
+@pytest.mark.parametrize("sampled_id", [42, 500])
+def test_logprob_token_ids_select_the_reported_tokens(
+    client: httpx.Client, sampled_id: int, stream: bool
+) -> None:
+    """The sampled token comes first, then the named ones, each once."""
     named = [500, 100, 300]
     body = {
         "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, "logprobs": True,
-        "allowed_token_ids": [drawn], "return_tokens_as_token_ids": True, "stream": stream,
+        "allowed_token_ids": [sampled_id], "return_tokens_as_token_ids": True, "stream": stream,
     }  # fmt: skip
     answer = client.post(
         "/v1/chat/completions", json=body | {"logprob_token_ids": named, "top_logprobs": 5}
     )
     lines = answer.text.split("\n\n") if stream else [answer.text]
     bodies = [json.loads(line.removeprefix("data: ")) for line in lines if "logprobs" in line]
-    told = [c["logprobs"] for b in bodies for c in b["choices"] if c.get("logprobs")]
-    entries = [entry for one in told for entry in one["content"]]
+    choices = [c["logprobs"] for b in bodies for c in b["choices"] if c.get("logprobs")]
+    entries = [entry for one in choices for entry in one["content"]]
     assert len(entries) == 2
-    ids = [drawn, *(token for token in named if token != drawn)]
+    ids = [sampled_id, *(token for token in named if token != sampled_id)]
     for entry in entries:
         top = entry["top_logprobs"]
         assert [one["token"] for one in top] == [f"token_id:{token}" for token in ids]
@@ -248,8 +252,8 @@ def test_log_probabilities_of_named_tokens(client: httpx.Client, drawn: int, str
 
 
 @pytest.fixture(scope="module")
-def telling(launch: Any) -> httpx.Client:
-    """Tells of the whole vocabulary, writes tokens as ids, and makes four choices at most."""
+def unlimited(launch: Any) -> httpx.Client:
+    """A client of an engine without a limit on logprobs, with token ids for texts, and n <= 4."""
     client: httpx.Client
     client, _ = launch(
         "--max-model-len", "512", "--max-logprobs", "-1", "--return-tokens-as-token-ids",
@@ -258,10 +262,10 @@ def telling(launch: Any) -> httpx.Client:
     return client
 
 
-def test_minus_one_tells_of_the_whole_vocabulary(telling: httpx.Client, model_dir: Any) -> None:
+def test_minus_one_reports_the_whole_vocabulary(unlimited: httpx.Client, model_dir: Any) -> None:
     size = json.loads((model_dir / "config.json").read_text())["vocab_size"]
     body = {"prompt": [9, 8, 7], "max_tokens": 1, "logprobs": -1, "prompt_logprobs": -1}
-    choice = telling.post("/v1/completions", json=body).json()["choices"][0]
+    choice = unlimited.post("/v1/completions", json=body).json()["choices"][0]
     (top,) = choice["logprobs"]["top_logprobs"]
     assert len(top) == size
     assert sum(math.exp(value) for value in top.values()) == pytest.approx(1, abs=1e-3)
@@ -269,27 +273,27 @@ def test_minus_one_tells_of_the_whole_vocabulary(telling: httpx.Client, model_di
     ranks = [entry["rank"] for entry in choice["prompt_logprobs"][1].values()]
     assert sorted(ranks) == list(range(1, size + 1))
     chat = {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1, "logprobs": True}
-    answer = telling.post("/v1/chat/completions", json=chat | {"top_logprobs": -1}).json()
+    answer = unlimited.post("/v1/chat/completions", json=chat | {"top_logprobs": -1}).json()
     assert len(answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == size
     named = body | {"prompt_logprobs": None, "logprobs": 1, "logprob_token_ids": [5, 6]}
-    few = telling.post("/v1/completions", json=named | {"allowed_token_ids": [5]}).json()
+    few = unlimited.post("/v1/completions", json=named | {"allowed_token_ids": [5]}).json()
     given = few["choices"][0]["logprobs"]["top_logprobs"][0]
     assert given == {name: pytest.approx(top[name]) for name in ("token_id:5", "token_id:6")}
 
 
-def test_tokens_are_ids_unless_the_request_decides_it(telling: httpx.Client) -> None:
+def test_a_request_overrides_return_tokens_as_token_ids(unlimited: httpx.Client) -> None:
     body = {"prompt": "The engine", "max_tokens": 1, "logprobs": 1, "seed": 1}
     names = []
     for extra in ({}, {"return_tokens_as_token_ids": False}, {"return_tokens_as_token_ids": None}):
-        answer = telling.post("/v1/completions", json=body | extra).json()
+        answer = unlimited.post("/v1/completions", json=body | extra).json()
         names += answer["choices"][0]["logprobs"]["tokens"]
     assert [name.startswith("token_id:") for name in names] == [True, False, True]
 
 
-def test_the_number_of_choices_is_capped_by_a_flag(telling: httpx.Client) -> None:
+def test_a_flag_limits_the_number_of_choices(unlimited: httpx.Client) -> None:
     body = {"prompt": "a", "max_tokens": 1}
-    assert len(telling.post("/v1/completions", json=body | {"n": 4}).json()["choices"]) == 4
-    error = telling.post("/v1/completions", json=body | {"n": 5}).json()["error"]
+    assert len(unlimited.post("/v1/completions", json=body | {"n": 4}).json()["choices"]) == 4
+    error = unlimited.post("/v1/completions", json=body | {"n": 5}).json()["error"]
     assert (error["param"], "4 (--max-n-sequences)" in error["message"]) == ("n", True)
 
 
@@ -325,8 +329,8 @@ def test_minus_one_truncates_to_the_context(client: httpx.Client) -> None:
     assert last["usage"]["prompt_tokens"] == 2047
 
 
-def test_wishes_that_leave_nothing_are_a_400(client: httpx.Client) -> None:
-    """Of this request alone: the engine lives on."""
+def test_parameters_that_leave_no_token_are_a_400(client: httpx.Client) -> None:
+    """The engine answers the next request."""
     body = {"prompt": "a", "allowed_token_ids": [70], "logit_bias": {}, "max_tokens": 4}
     text = complete(client, allowed_token_ids=[70], max_tokens=1)["choices"][0]["text"]
     answer = client.post("/v1/completions", json=body | {"bad_words": [text]})

@@ -1,3 +1,5 @@
+"""Tests of the request schemas: vLLM's parameters, neutral values, types and limits."""
+
 import json
 from pathlib import Path
 from typing import Any
@@ -26,36 +28,36 @@ def body(schema: Schema, **extra: Any) -> bytes:
 
 
 @pytest.mark.parametrize("schema", [CompletionRequest, ChatCompletionRequest])
-def test_every_parameter_of_vllm_is_known(schema: Schema) -> None:
+def test_all_parameters_of_vllm_are_known(schema: Schema) -> None:
     known = schema.model_fields.keys() | NEUTRAL.keys() | IGNORED
     assert set(FIELDS[schema.__name__]) - known == set()
 
 
-def test_a_parameter_has_one_meaning() -> None:
+def test_no_parameter_is_in_two_lists() -> None:
     fields = CompletionRequest.model_fields.keys() | ChatCompletionRequest.model_fields.keys()
     assert fields & NEUTRAL.keys() == fields & IGNORED == IGNORED & NEUTRAL.keys()
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_a_parameter_the_engine_lacks_is_refused_by_name(name: str) -> None:
+def test_an_unsupported_parameter_is_rejected_by_name(name: str) -> None:
     for value in (12345, "something", {"a": 1}, [1]):
-        with pytest.raises(RequestError) as refused:
+        with pytest.raises(RequestError) as error:
             parse(CompletionRequest, body(CompletionRequest, **{name: value}))
-        assert (refused.value.status, refused.value.param) == (400, name)
+        assert (error.value.status, error.value.param) == (400, name)
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_its_neutral_values_are_welcome(name: str) -> None:
+def test_neutral_values_are_accepted(name: str) -> None:
     for value in (None, *NEUTRAL[name]):
         parse(ChatCompletionRequest, body(ChatCompletionRequest, **{name: value}))
 
 
 @pytest.mark.parametrize("name", IGNORED)
-def test_what_has_no_effect_is_welcome(name: str) -> None:
+def test_ignored_parameters_are_accepted(name: str) -> None:
     parse(ChatCompletionRequest, body(ChatCompletionRequest, **{name: "anything"}))
 
 
-def test_null_asks_for_the_default() -> None:
+def test_null_means_the_default() -> None:
     names = CompletionRequest.model_fields.keys() - {"prompt"}
     request = parse(CompletionRequest, body(CompletionRequest, **dict.fromkeys(names)))
     assert request == parse(CompletionRequest, body(CompletionRequest))
@@ -71,13 +73,13 @@ def test_null_asks_for_the_default() -> None:
         (["a", [1]], ["a", [1]]),
     ],
 )
-def test_prompts(prompt: Any, prompts: Any) -> None:
+def test_a_prompt_becomes_a_list_of_prompts(prompt: Any, prompts: Any) -> None:
     assert parse(CompletionRequest, body(CompletionRequest, prompt=prompt)).prompt == prompts
 
 
-def test_max_tokens_by_its_two_names() -> None:
-    asked = parse(ChatCompletionRequest, body(ChatCompletionRequest, max_tokens=5))
-    assert asked.requested_max_tokens == 5
+def test_max_completion_tokens_overrides_max_tokens() -> None:
+    request = parse(ChatCompletionRequest, body(ChatCompletionRequest, max_tokens=5))
+    assert request.requested_max_tokens == 5
     both = body(ChatCompletionRequest, max_tokens=5, max_completion_tokens=6)
     assert parse(ChatCompletionRequest, both).requested_max_tokens == 6
     assert parse(ChatCompletionRequest, body(ChatCompletionRequest)).requested_max_tokens is None
@@ -85,7 +87,7 @@ def test_max_tokens_by_its_two_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("given", "expected"),
     [
         ({"max_tokens": "5"}, 5),
         ({"max_tokens": 5.0}, 5),
@@ -95,12 +97,12 @@ def test_max_tokens_by_its_two_names() -> None:
         ({"stop_token_ids": ["7"]}, [7]),
     ],
 )
-def test_values_are_taken_as_vllm_takes_them(given: dict[str, Any], taken: Any) -> None:
+def test_values_are_converted_like_vllms(given: dict[str, Any], expected: Any) -> None:
     request = parse(CompletionRequest, body(CompletionRequest, **given))
-    assert getattr(request, next(iter(given))) == taken
+    assert getattr(request, next(iter(given))) == expected
 
 
-def test_unknown_parameters_are_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_parameters_are_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     extra = {"max_token": 3, "enable_magic": {"a": [1]}}
     with caplog.at_level("DEBUG"):
         request = parse(CompletionRequest, body(CompletionRequest, **extra))
@@ -110,7 +112,7 @@ def test_unknown_parameters_are_left_out_and_logged(caplog: pytest.LogCaptureFix
     assert "enable_magic" in caplog.text
 
 
-def test_unknown_fields_of_messages_and_parts_are_left_out() -> None:
+def test_unknown_fields_of_messages_and_parts_are_ignored() -> None:
     parts = [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]
     message = {"role": "user", "content": parts, "annotations": [1], "refusal": None}
     request = parse(ChatCompletionRequest, body(ChatCompletionRequest, messages=[message]))

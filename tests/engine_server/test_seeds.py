@@ -1,4 +1,4 @@
-"""Seeds of requests that have none."""
+"""Tests of the seeds that the engine gives to requests without one."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ def first_answers(client: httpx.Client) -> list[str]:
 
 
 @pytest.mark.parametrize(("seed", "is_replayed"), [(None, False), (3, True)])
-def test_an_engine_replays_draws_only_when_it_is_told_to(
+def test_answers_repeat_after_a_restart_only_with_an_engine_seed(
     launch: Any, seed: int | None, is_replayed: bool
 ) -> None:
-    """Else replicas would give the same answers, and each of them again after a restart."""
+    """A fixed default seed would make all replicas give the same answers, also after restarts."""
     draws = []
     for _ in range(2):
         client, process = launch("--max-model-len", "2048", seed=seed)

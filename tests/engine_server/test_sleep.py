@@ -1,4 +1,4 @@
-"""Asleep an engine holds no weights and no cache; awake it says what it said before."""
+"""Tests of sleep mode: memory is freed, requests are rejected, and answers are equal after waking."""
 
 import asyncio
 import gc
@@ -36,11 +36,11 @@ def sleepy(launch: Any) -> httpx.Client:
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_after_a_sleep_the_words_are_the_same(sleepy: httpx.Client, level: int) -> None:
+def test_answers_are_the_same_after_a_sleep(sleepy: httpx.Client, level: int) -> None:
     before = sleepy.post("/v1/completions", json=GREEDY).json()
     assert sleepy.post("/sleep", params={"level": level}).status_code == 200
     asleep = states(sleepy)
-    refused = sleepy.post("/v1/completions", json=GREEDY)
+    rejected = sleepy.post("/v1/completions", json=GREEDY)
     ready, health = sleepy.get("/ready"), sleepy.get("/health")
     is_sleeping = sleepy.get("/is_sleeping").json()
     assert sleepy.post("/wake_up").status_code == 200
@@ -51,8 +51,8 @@ def test_after_a_sleep_the_words_are_the_same(sleepy: httpx.Client, level: int) 
         name: "1.0"
     }
     assert states(sleepy) == {"awake": "1.0", "weights_offloaded": "0.0", "discard_all": "0.0"}
-    assert (refused.status_code, ready.status_code, health.status_code) == (503, 503, 200)
-    assert refused.headers["retry-after"]
+    assert (rejected.status_code, ready.status_code, health.status_code) == (503, 503, 200)
+    assert rejected.headers["retry-after"]
     assert (ready.text, is_sleeping) == ("asleep", {"is_sleeping": True})
     assert sleepy.get("/is_sleeping").json() == {"is_sleeping": False}
     assert after["choices"][0]["text"] == before["choices"][0]["text"]
@@ -79,7 +79,7 @@ def test_the_cache_does_not_survive_a_sleep(sleepy: httpx.Client) -> None:
         ("/wake_up", {"tags": "scheduling"}),
     ],
 )
-def test_what_it_cannot_do_is_refused(
+def test_invalid_parameters_are_rejected(
     sleepy: httpx.Client, path: str, params: dict[str, str]
 ) -> None:
     assert sleepy.post(path, params=params).status_code == 400
@@ -87,17 +87,19 @@ def test_what_it_cannot_do_is_refused(
 
 
 @pytest.mark.parametrize("order", [("weights", "kv_cache"), ("kv_cache", "weights")])
-def test_it_sleeps_until_all_of_it_is_woken(sleepy: httpx.Client, order: tuple[str, str]) -> None:
-    told = []
+def test_the_engine_sleeps_until_all_tags_are_woken(
+    sleepy: httpx.Client, order: tuple[str, str]
+) -> None:
+    states_after = []
     assert sleepy.post("/sleep").status_code == 200
     for tag in (order[0], order[0], order[1]):
         assert sleepy.post("/wake_up", params={"tags": tag}).status_code == 200
-        told.append(sleepy.get("/is_sleeping").json()["is_sleeping"])
-    assert told == [True, True, False]
+        states_after.append(sleepy.get("/is_sleeping").json()["is_sleeping"])
+    assert states_after == [True, True, False]
     assert sleepy.post("/v1/completions", json=GREEDY).status_code == 200
 
 
-def test_what_was_woken_before_a_sleep_counts_no_more(sleepy: httpx.Client) -> None:
+def test_a_sleep_resets_the_woken_tags(sleepy: httpx.Client) -> None:
     for path in ("/sleep", "/wake_up?tags=weights", "/sleep", "/wake_up?tags=kv_cache"):
         assert sleepy.post(path).status_code == 200
     assert sleepy.get("/is_sleeping").json() == {"is_sleeping": True}
@@ -105,35 +107,35 @@ def test_what_was_woken_before_a_sleep_counts_no_more(sleepy: httpx.Client) -> N
     assert sleepy.get("/is_sleeping").json() == {"is_sleeping": False}
 
 
-def test_both_tags_are_all(sleepy: httpx.Client) -> None:
+def test_both_tags_in_one_request_wake_the_engine(sleepy: httpx.Client) -> None:
     assert sleepy.post("/wake_up?tags=weights&tags=kv_cache").status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/sleep", "/wake_up", "/reset_prefix_cache"])
-def test_nobody_without_the_key(sleepy: httpx.Client, path: str) -> None:
+def test_sleep_routes_need_the_key(sleepy: httpx.Client, path: str) -> None:
     assert httpx.post(sleepy.base_url.join(path)).status_code == 401
 
 
-def test_without_the_flag_there_are_no_such_routes(client: httpx.Client) -> None:
+def test_sleep_routes_need_the_flag(client: httpx.Client) -> None:
     assert client.post("/sleep").status_code == 404
 
 
-class Endless:
-    """Says the same token for ever."""
+class EchoRunner:
+    """A runner that always samples the same token."""
 
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
-async def test_the_runner_is_let_go_of(around: Any) -> None:
-    made: list[weakref.ref[Endless]] = []
+async def test_a_sleeping_engine_has_no_reference_to_its_runner(serve_runner: Any) -> None:
+    made: list[weakref.ref[EchoRunner]] = []
 
-    def load() -> Endless:
-        runner = Endless()
+    def load() -> EchoRunner:
+        runner = EchoRunner()
         made.append(weakref.ref(runner))
         return runner
 
-    async with around(load, enable_sleep_mode=True) as client:
+    async with serve_runner(load, enable_sleep_mode=True) as client:
         await client.post("/v1/completions", json=GREEDY)
         await client.post("/sleep")
         gc.collect()
@@ -144,8 +146,8 @@ async def test_the_runner_is_let_go_of(around: Any) -> None:
     assert awake == [False, True]
 
 
-class Slow:
-    """A hundredth of a second a step."""
+class SlowRunner:
+    """A runner whose steps take 10 ms."""
 
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         time.sleep(0.01)
@@ -153,8 +155,10 @@ class Slow:
 
 
 @pytest.mark.parametrize(("mode", "status"), [("abort", 503), ("wait", 200)])
-async def test_what_runs_is_ended_or_waited_for(around: Any, mode: str, status: int) -> None:
-    async with around(Slow, enable_sleep_mode=True) as client:
+async def test_a_sleep_aborts_running_requests_or_waits_for_them(
+    serve_runner: Any, mode: str, status: int
+) -> None:
+    async with serve_runner(SlowRunner, enable_sleep_mode=True) as client:
         running = asyncio.create_task(
             client.post("/v1/completions", json=GREEDY | {"max_tokens": 40, "prompt": [7]})
         )
@@ -163,25 +167,25 @@ async def test_what_runs_is_ended_or_waited_for(around: Any, mode: str, status: 
             await asyncio.sleep(0.005)
         slept = await client.post("/sleep", params={"mode": mode})
         answer = await running
-        refused = await client.post("/v1/completions", json=GREEDY)
-    assert (slept.status_code, answer.status_code, refused.status_code) == (200, status, 503)
+        rejected = await client.post("/v1/completions", json=GREEDY)
+    assert (slept.status_code, answer.status_code, rejected.status_code) == (200, status, 503)
 
 
-async def test_a_model_that_is_gone_leaves_the_engine_asleep(around: Any) -> None:
-    loads = iter([Endless, None, Endless])
+async def test_the_engine_stays_asleep_if_the_model_is_missing(serve_runner: Any) -> None:
+    loads = iter([EchoRunner, None, EchoRunner])
 
-    def load() -> Endless:
+    def load() -> EchoRunner:
         kind = next(loads)
         if kind is None:
             raise ModelError("ModelNotFound", "there is no model directory at this place")
         return kind()
 
-    async with around(load, enable_sleep_mode=True) as client:
+    async with serve_runner(load, enable_sleep_mode=True) as client:
         await client.post("/sleep")
         failed = await client.post("/wake_up")
         still = (await client.get("/is_sleeping")).json()
         again = await client.post("/wake_up")
-        served = await client.post("/v1/completions", json=GREEDY)
+        answer = await client.post("/v1/completions", json=GREEDY)
     assert (failed.status_code, still) == (503, {"is_sleeping": True})
     assert "no model directory" in failed.json()["error"]["message"]
-    assert (again.status_code, served.status_code) == (200, 200)
+    assert (again.status_code, answer.status_code) == (200, 200)

@@ -1,4 +1,4 @@
-"""An engine that guesses, over HTTP."""
+"""Tests of speculative decoding over HTTP: equal answers, metrics, streams."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def samples(client: httpx.Client) -> dict[tuple[str, str], float]:
-    """Speculation's samples by name and position."""
+    """Returns the samples of the speculation metrics by name and position."""
     families = text_string_to_metric_families(client.get("/metrics").text)
     return {
         (sample.name, sample.labels.get("position", "")): sample.value
@@ -19,22 +19,22 @@ def samples(client: httpx.Client) -> dict[tuple[str, str], float]:
 
 
 @pytest.fixture(scope="module")
-def guessing(launch: Any) -> httpx.Client:
+def speculating(launch: Any) -> httpx.Client:
     config = '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1}'
     client: httpx.Client
     client, _ = launch("--max-model-len", "512", "--speculative-config", config)
     return client
 
 
-def test_the_answer_is_the_same_and_the_guesses_are_counted(
-    guessing: httpx.Client, client: httpx.Client
+def test_answers_are_the_same_and_drafts_are_counted(
+    speculating: httpx.Client, client: httpx.Client
 ) -> None:
     body = {"prompt": "one two one two one two", "max_tokens": 60, "temperature": 0}
-    before = samples(guessing)
-    answer, plain = (c.post("/v1/completions", json=body).json() for c in (guessing, client))
+    before = samples(speculating)
+    answer, plain = (c.post("/v1/completions", json=body).json() for c in (speculating, client))
     assert answer["choices"] == plain["choices"]
     assert answer["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
-    after = samples(guessing)
+    after = samples(speculating)
     gained = {key: after[key] - before[key] for key in after}
     drafts = gained["vllm:spec_decode_num_drafts_total", ""]
     tried = gained["vllm:spec_decode_num_draft_tokens_total", ""]
@@ -48,15 +48,15 @@ def test_the_answer_is_the_same_and_the_guesses_are_counted(
     assert drafts >= by_position[0]
 
 
-def test_several_tokens_at_once_are_streamed_whole(guessing: httpx.Client) -> None:
-    """With log-probabilities, one for each token, and a stop string between guesses."""
+def test_every_token_of_a_step_has_its_logprob(speculating: httpx.Client) -> None:
+    """The request also has a stop string, which is checked between the tokens of a step."""
     body = {
         "prompt": "a b a b a b", "max_tokens": 40, "temperature": 0, "logprobs": 0, "stop": ["zz"],
         "return_token_ids": True,
     }  # fmt: skip
-    choice = guessing.post("/v1/completions", json=body).json()["choices"][0]
+    choice = speculating.post("/v1/completions", json=body).json()["choices"][0]
     assert len(choice["logprobs"]["tokens"]) == len(choice["token_ids"]) == 40
 
 
-def test_without_speculation_there_is_nothing_about_it(client: httpx.Client) -> None:
+def test_speculation_metrics_need_the_flag(client: httpx.Client) -> None:
     assert samples(client) == {}

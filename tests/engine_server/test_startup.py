@@ -1,9 +1,11 @@
+"""Test of the startup timer."""
+
 from collections.abc import Iterator
 
 from penstock_engine.server.startup import StartupTimer
 
 
-def test_phases_add_up_to_the_whole() -> None:
+def test_phases_add_up_to_the_startup_time() -> None:
     ticks: Iterator[float] = iter([12.0, 12.5, 20.0])
     startup_timer = StartupTimer(10.0, lambda: next(ticks))
     startup_timer.end_phase("import")

@@ -1,4 +1,4 @@
-"""/v1/responses with a store: read again, continued, in the background, cancelled, forgotten."""
+"""Tests of /v1/responses with a store: retrieve, continue, background, cancel, eviction."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ def read(client: httpx.Client, response_id: str) -> dict[str, Any]:
     return response
 
 
-def when_ended(client: httpx.Client, response_id: str) -> dict[str, Any]:
+def wait_until_ended(client: httpx.Client, response_id: str) -> dict[str, Any]:
     response = read(client, response_id)
     while response["status"] in ("queued", "in_progress"):
         time.sleep(0.02)
@@ -47,19 +47,19 @@ def when_ended(client: httpx.Client, response_id: str) -> dict[str, Any]:
     return response
 
 
-def test_a_response_is_read_again(storing: httpx.Client) -> None:
-    told = create(storing)
-    assert told["store"] is True
-    assert read(storing, told["id"]) == told
+def test_a_response_can_be_retrieved(storing: httpx.Client) -> None:
+    response = create(storing)
+    assert response["store"] is True
+    assert read(storing, response["id"]) == response
 
 
-def test_a_streamed_response_is_read_again(storing: httpx.Client) -> None:
+def test_a_streamed_response_can_be_retrieved(storing: httpx.Client) -> None:
     answer = storing.post("/v1/responses", json=BODY | {"stream": True})
     last = json.loads(answer.text.strip().split("\n\n")[-1].partition("data: ")[2])
     assert read(storing, last["response"]["id"]) == last["response"]
 
 
-def test_ids_are_not_what_clients_choose(storing: httpx.Client) -> None:
+def test_clients_cannot_choose_response_ids(storing: httpx.Client) -> None:
     first, second = (
         storing.post("/v1/responses", json=BODY, headers={"X-Request-Id": "mine"}).json()["id"]
         for _ in range(2)
@@ -69,14 +69,14 @@ def test_ids_are_not_what_clients_choose(storing: httpx.Client) -> None:
     assert len(first) >= 40
 
 
-def test_what_is_not_to_be_stored_is_not(storing: httpx.Client) -> None:
-    told = create(storing, store=False)
-    assert told["store"] is False
-    assert storing.get(f"/v1/responses/{told['id']}").status_code == 404
+def test_store_false_is_obeyed(storing: httpx.Client) -> None:
+    response = create(storing, store=False)
+    assert response["store"] is False
+    assert storing.get(f"/v1/responses/{response['id']}").status_code == 404
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_an_unknown_id_is_an_error_of_openais_form(storing: httpx.Client, method: str) -> None:
+def test_an_unknown_id_is_a_404_in_openais_format(storing: httpx.Client, method: str) -> None:
     path = "/v1/responses/resp_nobody" + ("/cancel" if method == "post" else "")
     answer = storing.request(method, path)
     assert answer.status_code == 404
@@ -86,24 +86,24 @@ def test_an_unknown_id_is_an_error_of_openais_form(storing: httpx.Client, method
     }  # fmt: skip
 
 
-def test_a_response_is_continued(storing: httpx.Client) -> None:
-    """The next turn has what was said before it, but not its instructions."""
+def test_previous_response_id_continues_a_conversation(storing: httpx.Client) -> None:
+    """The next turn has the earlier input and output, but not the earlier instructions."""
     first = create(storing, instructions="Be brief.")
     second = create(storing, previous_response_id=first["id"], input="Why?")
     third = create(
         storing, previous_response_id=second["id"], input=[{"role": "user", "content": "So?"}]
     )
-    said = [turn["output"][0]["content"][0]["text"] for turn in (first, second)]
+    texts = [turn["output"][0]["content"][0]["text"] for turn in (first, second)]
     items = [
-        {"role": "user", "content": ASK}, {"role": "assistant", "content": said[0]},
-        {"role": "user", "content": "Why?"}, {"role": "assistant", "content": said[1]},
+        {"role": "user", "content": ASK}, {"role": "assistant", "content": texts[0]},
+        {"role": "user", "content": "Why?"}, {"role": "assistant", "content": texts[1]},
         {"role": "user", "content": "So?"},
     ]  # fmt: skip
     assert second["previous_response_id"] == first["id"]
-    for told, num_items in ((second, 3), (third, 5)):
+    for response, num_items in ((second, 3), (third, 5)):
         plain = create(storing, input=items[:num_items], store=False)
-        assert told["usage"]["input_tokens"] == plain["usage"]["input_tokens"]
-        assert told["output"][0]["content"] == plain["output"][0]["content"]
+        assert response["usage"]["input_tokens"] == plain["usage"]["input_tokens"]
+        assert response["output"][0]["content"] == plain["output"][0]["content"]
 
 
 def test_a_response_that_is_not_stored_can_continue_one(storing: httpx.Client) -> None:
@@ -118,38 +118,38 @@ def test_an_unknown_response_cannot_be_continued(storing: httpx.Client) -> None:
     assert answer.json()["error"]["param"] == "previous_response_id"
 
 
-def test_a_response_in_the_background(storing: httpx.Client) -> None:
-    begun = create(storing, background=True)
-    assert (begun["status"], begun["output"], begun["background"]) == ("queued", [], True)
-    assert begun["model"] == "soup"
-    told, plain = when_ended(storing, begun["id"]), create(storing)
-    assert told["status"] == plain["status"]
-    assert told["output"][0]["content"] == plain["output"][0]["content"]
-    assert told["usage"]["output_tokens"] == plain["usage"]["output_tokens"]
-    refused = storing.post(f"/v1/responses/{begun['id']}/cancel")
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_id")
+def test_a_background_response_is_computed_and_stored(storing: httpx.Client) -> None:
+    queued = create(storing, background=True)
+    assert (queued["status"], queued["output"], queued["background"]) == ("queued", [], True)
+    assert queued["model"] == "soup"
+    response, plain = wait_until_ended(storing, queued["id"]), create(storing)
+    assert response["status"] == plain["status"]
+    assert response["output"][0]["content"] == plain["output"][0]["content"]
+    assert response["usage"]["output_tokens"] == plain["usage"]["output_tokens"]
+    rejected = storing.post(f"/v1/responses/{queued['id']}/cancel")
+    assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, "response_id")
 
 
-def test_a_response_in_the_background_is_cancelled(storing: httpx.Client) -> None:
-    begun = create(storing, background=True, max_output_tokens=1900, ignore_eos=True)
-    early = storing.post("/v1/responses", json=BODY | {"previous_response_id": begun["id"]})
-    cancelled = storing.post(f"/v1/responses/{begun['id']}/cancel")
+def test_a_background_response_can_be_cancelled(storing: httpx.Client) -> None:
+    queued = create(storing, background=True, max_output_tokens=1900, ignore_eos=True)
+    early = storing.post("/v1/responses", json=BODY | {"previous_response_id": queued["id"]})
+    cancelled = storing.post(f"/v1/responses/{queued['id']}/cancel")
     assert cancelled.status_code == 200, cancelled.text
     assert cancelled.json()["status"] == "cancelled"
-    assert read(storing, begun["id"])["status"] == "cancelled"
+    assert read(storing, queued["id"])["status"] == "cancelled"
     assert early.status_code == 400
     assert "still running" in early.json()["error"]["message"]
     while storing.get("/load").json() != {"server_load": 0}:
         time.sleep(0.02)
 
 
-def test_a_response_in_the_background_that_fails_says_why(storing: httpx.Client) -> None:
+def test_a_failed_background_response_has_its_error(storing: httpx.Client) -> None:
     body = BODY | {"background": True, "max_output_tokens": 1900, "ignore_eos": True}
-    begun = storing.post("/v1/responses", json=body, headers={"X-Request-Timeout-S": "0.3"})
-    told = when_ended(storing, begun.json()["id"])
-    assert (told["status"], told["output"], told["model"]) == ("failed", [], "soup")
-    assert told["error"]["code"] == "server_error"
-    assert "deadline" in told["error"]["message"]
+    queued = storing.post("/v1/responses", json=body, headers={"X-Request-Timeout-S": "0.3"})
+    response = wait_until_ended(storing, queued.json()["id"])
+    assert (response["status"], response["output"], response["model"]) == ("failed", [], "soup")
+    assert response["error"]["code"] == "server_error"
+    assert "deadline" in response["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_response_in_the_background_that_fails_says_why(storing: httpx.Client)
         ({"background": True, "max_output_tokens": 10**6}, "maximum context length"),
     ],
 )
-def test_what_cannot_run_in_the_background(
+def test_invalid_background_requests_are_rejected(
     storing: httpx.Client, body: dict[str, Any], message: str
 ) -> None:
     answer = storing.post("/v1/responses", json=BODY | body)
@@ -171,11 +171,13 @@ def test_what_cannot_run_in_the_background(
 
 @pytest.mark.parametrize("query", ["stream=true", "starting_after=3"])
 def test_events_are_not_stored(storing: httpx.Client, query: str) -> None:
-    told = create(storing)
-    assert storing.get(f"/v1/responses/{told['id']}?{query}").status_code == 400
+    response = create(storing)
+    assert storing.get(f"/v1/responses/{response['id']}?{query}").status_code == 400
 
 
-def test_the_routes_are_described(storing: httpx.Client, client: httpx.Client) -> None:
+def test_the_openapi_document_has_the_routes_if_responses_are_stored(
+    storing: httpx.Client, client: httpx.Client
+) -> None:
     path = "/v1/responses/{response_id}"
     assert path in storing.get("/openapi.json").json()["paths"]
     assert path not in client.get("/openapi.json").json()["paths"]
@@ -185,7 +187,7 @@ def put(store: ResponseStore, name: str, status: str = "completed", size: int = 
     store.put({"id": name, "status": status, "output": "x" * size}, ITEMS)
 
 
-def known(store: ResponseStore, *names: str) -> list[str]:
+def stored_names(store: ResponseStore, *names: str) -> list[str]:
     found = []
     for name in names:
         try:
@@ -196,49 +198,49 @@ def known(store: ResponseStore, *names: str) -> list[str]:
     return found
 
 
-def test_the_oldest_are_forgotten_first() -> None:
+def test_the_oldest_responses_are_dropped_first() -> None:
     store = ResponseStore(max_responses=2)
     for name in ("a", "b"):
         put(store, name)
-    put(store, "a")  # its place is that of its first state
+    put(store, "a")  # its age is that of its first state
     put(store, "c")
-    assert known(store, "a", "b", "c") == ["b", "c"]
+    assert stored_names(store, "a", "b", "c") == ["b", "c"]
 
 
-def test_bytes_are_bounded() -> None:
+def test_the_size_of_the_store_is_limited() -> None:
     store = ResponseStore(max_bytes=1500)
     for name in ("a", "b", "c"):
         put(store, name, size=500)
-    assert known(store, "a", "b", "c") == ["b", "c"]
+    assert stored_names(store, "a", "b", "c") == ["b", "c"]
     put(store, "b", size=1)
     put(store, "d", size=500)
-    assert known(store, "b", "c", "d") == ["b", "c", "d"]
+    assert stored_names(store, "b", "c", "d") == ["b", "c", "d"]
     put(store, "e", size=2000)
-    assert known(store, "b", "c", "d", "e") == []
+    assert stored_names(store, "b", "c", "d", "e") == []
 
 
-def test_what_runs_is_not_forgotten() -> None:
+def test_running_responses_are_not_dropped() -> None:
     store = ResponseStore(max_responses=1)
     put(store, "a", "in_progress")
     put(store, "b")
-    assert known(store, "a", "b") == ["a"]
+    assert stored_names(store, "a", "b") == ["a"]
 
 
-@pytest.mark.parametrize(("num_chars", "is_refused"), [(3 * 2**20, False), (5 * 2**20, True)])
-def test_a_conversation_is_no_larger_than_a_body_may_be(num_chars: int, is_refused: bool) -> None:
-    """Even when each of its turns is."""
+@pytest.mark.parametrize(("num_chars", "is_rejected"), [(3 * 2**20, False), (5 * 2**20, True)])
+def test_a_conversation_has_the_size_limit_of_a_body(num_chars: int, is_rejected: bool) -> None:
+    """The limit holds for the whole conversation, even if each of its turns is smaller."""
     store = ResponseStore()
-    said = {"type": "message", "role": "user", "content": "x" * num_chars}
-    store.put({"id": "a", "status": "completed"}, [said])
-    body = json.dumps({"input": said["content"], "previous_response_id": "a"}).encode()
-    refused = pytest.raises(RequestError, match="too large") if is_refused else nullcontext()
-    with refused as told:
+    message = {"type": "message", "role": "user", "content": "x" * num_chars}
+    store.put({"id": "a", "status": "completed"}, [message])
+    body = json.dumps({"input": message["content"], "previous_response_id": "a"}).encode()
+    context = pytest.raises(RequestError, match="too large") if is_rejected else nullcontext()
+    with context as error:
         ResponsesDialect("b", 0, store).read(body, {})
-    if told is not None:
-        assert (told.value.status, told.value.param) == (413, "previous_response_id")
+    if error is not None:
+        assert (error.value.status, error.value.param) == (413, "previous_response_id")
 
 
-async def test_what_was_cancelled_stays_so() -> None:
+async def test_a_cancelled_response_stays_cancelled() -> None:
     store = ResponseStore()
     put(store, "a", "in_progress")
     task = store.start("a", asyncio.sleep(60))
@@ -249,7 +251,7 @@ async def test_what_was_cancelled_stays_so() -> None:
     assert store.history("a", 1024) == ITEMS
 
 
-async def test_closing_ends_what_runs() -> None:
+async def test_close_cancels_running_tasks() -> None:
     store = ResponseStore()
     task = store.start("a", asyncio.sleep(60))
     await store.close()

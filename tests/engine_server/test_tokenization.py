@@ -1,3 +1,5 @@
+"""Tests of /tokenize, /detokenize, /v1/messages/count_tokens and /load."""
+
 from typing import Any
 
 import httpx
@@ -12,20 +14,20 @@ def post(client: httpx.Client, path: str, **body: Any) -> Any:
     return answer.json()
 
 
-def test_a_text_there_and_back(client: httpx.Client) -> None:
-    there = post(client, "/tokenize", model="soup", prompt="The gateway, l'été")
-    back = post(client, "/detokenize", tokens=there["tokens"])
-    assert there["count"] == len(there["tokens"]) > 3
-    assert (there["max_model_len"], there["token_strs"]) == (2048, None)
-    assert back == {"prompt": "The gateway, l'été"}
+def test_detokenize_reverts_tokenize(client: httpx.Client) -> None:
+    tokenized = post(client, "/tokenize", model="soup", prompt="The gateway, l'été")
+    text = post(client, "/detokenize", tokens=tokenized["tokens"])
+    assert tokenized["count"] == len(tokenized["tokens"]) > 3
+    assert (tokenized["max_model_len"], tokenized["token_strs"]) == (2048, None)
+    assert text == {"prompt": "The gateway, l'été"}
 
 
-def test_the_words_of_the_vocabulary(client: httpx.Client) -> None:
+def test_token_strs_are_the_words_of_the_vocabulary(client: httpx.Client) -> None:
     answer = post(client, "/tokenize", prompt="a b", return_token_strs=True)
     assert "".join(answer["token_strs"]) == "aĠb"
 
 
-def test_a_chat_has_the_tokens_that_are_charged_for(client: httpx.Client) -> None:
+def test_token_counts_equal_those_of_usage(client: httpx.Client) -> None:
     counted = post(client, "/tokenize", messages=CHAT)
     messages = {"messages": CHAT, "max_tokens": 1}
     charged = post(client, "/v1/chat/completions", **messages)["usage"]["prompt_tokens"]
@@ -33,7 +35,7 @@ def test_a_chat_has_the_tokens_that_are_charged_for(client: httpx.Client) -> Non
     assert counted["count"] == charged == anthropic["input_tokens"]
 
 
-def test_what_the_prompt_is_made_from_is_counted(client: httpx.Client) -> None:
+def test_parameters_that_affect_the_prompt_are_accepted(client: httpx.Client) -> None:
     plain = post(client, "/tokenize", messages=CHAT)["count"]
     open_end = post(client, "/tokenize", messages=CHAT, add_generation_prompt=False)["count"]
     body = {"messages": CHAT, "truncate_prompt_tokens": -1, "max_tokens": 2046}
@@ -41,14 +43,14 @@ def test_what_the_prompt_is_made_from_is_counted(client: httpx.Client) -> None:
     assert post(client, "/tokenize", **body)["count"] == 2
 
 
-def test_a_count_takes_what_clients_send_with_a_prompt(client: httpx.Client) -> None:
+def test_count_tokens_accepts_parameters_without_effect(client: httpx.Client) -> None:
     path = "/v1/messages/count_tokens"
     effort = {"output_config": {"effort": "low"}, "metadata": {"user_id": "u"}, "stream": False}
-    plain, told = (post(client, path, messages=CHAT, **extra) for extra in ({}, effort))
-    assert plain == told
+    plain, extended = (post(client, path, messages=CHAT, **extra) for extra in ({}, effort))
+    assert plain == extended
 
 
-def test_special_tokens_are_text_again(client: httpx.Client) -> None:
+def test_detokenize_keeps_special_tokens(client: httpx.Client) -> None:
     ids = post(client, "/tokenize", messages=CHAT)["tokens"]
     assert post(client, "/detokenize", tokens=ids)["prompt"].startswith("<|im_start|>user\n")
 
@@ -71,14 +73,16 @@ def test_special_tokens_are_text_again(client: httpx.Client) -> None:
         ("/v1/messages/count_tokens", {"model": "soup", "messages": []}, 400),
     ],
 )
-def test_refused(client: httpx.Client, path: str, body: dict[str, Any], status: int) -> None:
+def test_invalid_requests_are_rejected(
+    client: httpx.Client, path: str, body: dict[str, Any], status: int
+) -> None:
     assert client.post(path, json=body).status_code == status
 
 
-def test_no_token_is_no_text(client: httpx.Client) -> None:
+def test_the_empty_text_has_no_tokens(client: httpx.Client) -> None:
     assert post(client, "/detokenize", tokens=[]) == {"prompt": ""}
     assert post(client, "/tokenize", prompt="")["tokens"] == []
 
 
-def test_load_counts_nobody_when_nobody_is_there(client: httpx.Client) -> None:
+def test_load_is_zero_without_requests(client: httpx.Client) -> None:
     assert client.get("/load").json() == {"server_load": 0}

@@ -1,4 +1,4 @@
-"""Text as tokens arrive, with the tokenizer of a real folder."""
+"""Tests of incremental detokenization, stop strings and chat templates."""
 
 import json
 import random
@@ -32,7 +32,7 @@ def stream(stream: TextStream, ids: list[int]) -> list[str]:
     return [*pieces, stream.finish()]
 
 
-def test_pieces_make_the_text_and_never_half_a_character(tokenizer: Tokenizer) -> None:
+def test_pieces_join_to_the_text_and_split_no_character(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode(TEXT)
     assert len(ids) > len(TEXT) / 2
     pieces = stream(TextStream(tokenizer), ids)
@@ -41,16 +41,16 @@ def test_pieces_make_the_text_and_never_half_a_character(tokenizer: Tokenizer) -
     assert sum(bool(piece) for piece in pieces) > 20
 
 
-def test_any_bytes_come_out_as_the_whole_would(tokenizer: Tokenizer) -> None:
-    """Random tokens are mostly not UTF-8: what never becomes a character is not held for ever."""
-    draw = random.Random(0)
+def test_streamed_text_equals_the_decoded_whole(tokenizer: Tokenizer) -> None:
+    """Random tokens are mostly invalid UTF-8, which must not be held back forever."""
+    rng = random.Random(0)
     for _ in range(50):
-        ids = [draw.randrange(3, 1400) for _ in range(60)]
+        ids = [rng.randrange(3, 1400) for _ in range(60)]
         streamed = stream(TextStream(tokenizer), ids)
         assert "".join(streamed) == tokenizer.decode(ids)
 
 
-def test_endless_broken_bytes_are_let_go(tokenizer: Tokenizer) -> None:
+def test_invalid_bytes_are_emitted_eventually(tokenizer: Tokenizer) -> None:
     broken = tokenizer.encode("é")[0]
     assert tokenizer.decode([broken]) == "\ufffd"
     text = TextStream(tokenizer)
@@ -69,7 +69,7 @@ def test_a_stop_string_cuts_the_text(tokenizer: Tokenizer, stop: str, include: b
     assert text.finish() == ""
 
 
-def test_what_only_begins_like_a_stop_string_is_let_go(tokenizer: Tokenizer) -> None:
+def test_a_partial_stop_string_is_emitted_once_it_cannot_match(tokenizer: Tokenizer) -> None:
     text = TextStream(tokenizer, ["end of story", "aaab"])
     pieces = stream(text, tokenizer.encode("aaaaab is not the end"))
     assert text.stop is not None
@@ -81,7 +81,7 @@ def test_what_only_begins_like_a_stop_string_is_let_go(tokenizer: Tokenizer) -> 
 
 @pytest.fixture(scope="module")
 def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Decodes like those of Llama 2 and Mistral: a text loses its first space."""
+    """A tokenizer like those of Llama 2 and Mistral: decoding drops a text's first space."""
     return sentencepiece_tokenizer(tmp_path_factory.mktemp("sentencepiece"))
 
 
@@ -90,7 +90,7 @@ PARTS = ["▁Paris", "▁is", "▁", "s", "<0xC3>", "<0xA9>", "<s>", "<0xFF>", "
 
 @pytest.mark.parametrize("prompt", ["▁is", "▁is▁", "s", "<s>", "▁is<s>", "▁is<0xC3><0xA9>", ""])
 @pytest.mark.parametrize("answer", ["▁Paris", "▁▁Paris", "s", "<s>▁Paris", "<0xC3><0xA9>s", "▁"])
-def test_a_completion_goes_on_from_its_prompt(
+def test_a_completion_continues_the_text_of_its_prompt(
     sentencepiece: Tokenizer, prompt: str, answer: str
 ) -> None:
     ids, more = (ids_of(text) for text in (prompt, answer))
@@ -98,22 +98,26 @@ def test_a_completion_goes_on_from_its_prompt(
     assert sentencepiece.decode(ids) + "".join(pieces) == sentencepiece.decode([*ids, *more])
 
 
-def test_a_character_that_the_prompt_began_is_the_answers(sentencepiece: Tokenizer) -> None:
+def test_a_character_split_between_prompt_and_answer_is_in_the_answer(
+    sentencepiece: Tokenizer,
+) -> None:
     ids, more = ids_of("▁is<0xC3>"), ids_of("<0xA9>s▁Paris")
     assert "".join(stream(TextStream(sentencepiece, after=ids), more)) == "és Paris"
 
 
 class ParisRunner:
+    """A runner that always samples the token "▁Paris"."""
+
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         (paris,) = ids_of("▁Paris")
         return {sequence.request_id: SequenceOutput((paris,)) for sequence in step.sequences}
 
 
 async def test_the_first_space_of_a_completion_reaches_the_client(
-    around: Any, sentencepiece: Tokenizer
+    serve_runner: Any, sentencepiece: Tokenizer
 ) -> None:
-    """Whole, echoed and streamed."""
-    async with around(ParisRunner, tokenizer=sentencepiece) as client:
+    """The test covers whole, echoed and streamed answers."""
+    async with serve_runner(ParisRunner, tokenizer=sentencepiece) as client:
         body = {"prompt": ids_of("▁is"), "max_tokens": 2}
         whole = await client.post("/v1/completions", json=body)
         echoed = await client.post("/v1/completions", json=body | {"echo": True})
@@ -124,14 +128,14 @@ async def test_the_first_space_of_a_completion_reaches_the_client(
     assert [json.loads(event)["choices"][0]["text"] for event in events] == [" Paris", " Paris"]
 
 
-def test_a_stop_string_within_the_prompt_stops_nothing(sentencepiece: Tokenizer) -> None:
+def test_a_stop_string_in_the_prompt_has_no_effect(sentencepiece: Tokenizer) -> None:
     text = TextStream(sentencepiece, ["is", " P"], after=ids_of("▁is"))
     assert text.push(ids_of("s")[0]) == "s"
     assert text.push(ids_of("▁Paris")[0]) == ""
     assert text.stop == " P"
 
 
-def test_min_tokens_counts_the_answers_tokens_alone(sentencepiece: Tokenizer) -> None:
+def test_min_tokens_counts_tokens_of_the_answer_only(sentencepiece: Tokenizer) -> None:
     ids = ids_of("▁is" * 9)
     text = TextStream(sentencepiece, ["Paris"], min_tokens=1, after=ids)
     paris = ids_of("▁Paris")[0]
@@ -139,18 +143,18 @@ def test_min_tokens_counts_the_answers_tokens_alone(sentencepiece: Tokenizer) ->
     assert (text.push(paris), text.stop) == (" ", "Paris")
 
 
-def test_tokens_without_text_do_not_make_the_next_ones_dearer(
+def test_tokens_without_text_do_not_slow_down_later_ones(
     sentencepiece: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokens that are decoded for one more, after a thousand special ones."""
+    """Each push decodes a limited number of tokens, even after a thousand special ones."""
     sizes: list[int] = []
     decode = Tokenizer.decode
 
-    def counted(self: Tokenizer, ids: list[int], **options: bool) -> str:
+    def recording_decode(self: Tokenizer, ids: list[int], **options: bool) -> str:
         sizes.append(len(ids))
         return decode(self, ids, **options)
 
-    monkeypatch.setattr(Tokenizer, "decode", counted)
+    monkeypatch.setattr(Tokenizer, "decode", recording_decode)
     text = TextStream(sentencepiece)
     special, paris = ids_of("<s>▁Paris")
     assert [text.push(token) for token in (paris, *[special] * 1000, paris)] == [
@@ -176,7 +180,7 @@ def sentencepiece_tokenizer(folder: Path) -> Tokenizer:
 
 
 def ids_of(text: str) -> list[int]:
-    """Token ids of a text made of PARTS, matching the longest first."""
+    """Returns the token ids of a text made of PARTS, matching the longest first."""
     pattern = "|".join(map(re.escape, sorted(PARTS, key=len, reverse=True)))
     return [PARTS.index(part) for part in re.findall(pattern, text)]
 
@@ -205,11 +209,11 @@ def test_a_template_runs_in_a_sandbox(model_dir: Path, tmp_path: Path, template:
         Tokenizer(folder).encode_chat([{"role": "user", "content": "hi"}])
 
 
-def test_no_text_is_longer_than_its_tokens_can_be(tokenizer: Tokenizer) -> None:
+def test_max_token_chars_bounds_the_length_of_a_text(tokenizer: Tokenizer) -> None:
     for text in (TEXT, " " * 500, "a" * 500, "autoscaling " * 50):
         assert len(text) <= len(tokenizer.encode(text)) * tokenizer.max_token_chars
 
 
-def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="tokenizer"):
         Tokenizer(tmp_path)

@@ -1,4 +1,4 @@
-"""What a collector gets: real spans over a real socket."""
+"""Tests of tracing: the spans that a collector receives over a real socket."""
 
 import subprocess
 import sys
@@ -17,6 +17,8 @@ TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 class Collector(HTTPServer):
+    """An OTLP collector that keeps all exports."""
+
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.exports: list[ExportTraceServiceRequest] = []
@@ -60,14 +62,16 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def tracer(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
-    # The export is compressed otherwise, and the test would be of that.
+    # The collector of this test cannot decompress exports.
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     made = Tracer(collector.url)
     yield made
     made.close()
 
 
-class Echo:
+class EchoRunner:
+    """A runner that always samples the same token."""
+
     def run(self, step: Step) -> dict[str, SequenceOutput]:
         return {s.request_id: SequenceOutput((5,)) for s in step.sequences if s.is_sampled}
 
@@ -80,21 +84,21 @@ def attributes(span: Any) -> dict[str, Any]:
 
 
 async def test_a_span_has_vllms_attributes_and_the_clients_trace(
-    around: Any, collector: Collector, tracer: Tracer
+    serve_runner: Any, collector: Collector, tracer: Tracer
 ) -> None:
     body = {"prompt": [7, 8, 9], "max_tokens": 4, "temperature": 0.5, "top_p": 0.9, "n": 2}
     headers = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01", "x-request-id": "mine"}
-    async with around(Echo, tracer=tracer) as client:
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
         await client.post("/v1/completions", json=body, headers=headers)
     tracer.flush()
 
     first, second = collector.spans
-    told = attributes(first)
-    latencies = {name: told.pop(name) for name in list(told) if "latency" in name}
+    others = attributes(first)
+    latencies = {name: others.pop(name) for name in list(others) if "latency" in name}
     assert (first.name, first.kind) == ("llm_request", 2)  # 2: server
     assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE_ID, PARENT_ID)
     assert second.trace_id == first.trace_id
-    assert told == {
+    assert others == {
         "gen_ai.request.id": "mine",
         "gen_ai.request.max_tokens": 4,
         "gen_ai.request.n": 2,
@@ -121,10 +125,10 @@ async def test_a_span_has_vllms_attributes_and_the_clients_trace(
     assert seconds == pytest.approx(latencies["gen_ai.latency.e2e"], abs=1e-3)
 
 
-async def test_without_a_trace_of_its_own_a_request_begins_one(
-    around: Any, collector: Collector, tracer: Tracer
+async def test_a_request_without_a_trace_starts_one(
+    serve_runner: Any, collector: Collector, tracer: Tracer
 ) -> None:
-    async with around(Echo, tracer=tracer) as client:
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
         for headers in ({}, {"traceparent": "nonsense"}):
             await client.post("/v1/completions", json={"prompt": [7]}, headers=headers)
     tracer.flush()
@@ -132,20 +136,20 @@ async def test_without_a_trace_of_its_own_a_request_begins_one(
     assert {span.parent_span_id for span in collector.spans} == {b""}
 
 
-async def test_what_the_client_does_not_sample_is_not_sent(
-    around: Any, collector: Collector, tracer: Tracer
+async def test_spans_that_the_client_does_not_sample_are_not_exported(
+    serve_runner: Any, collector: Collector, tracer: Tracer
 ) -> None:
     headers = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-00"}
-    async with around(Echo, tracer=tracer) as client:
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
         await client.post("/v1/completions", json={"prompt": [7]}, headers=headers)
     tracer.flush()
     assert collector.spans == []
 
 
-async def test_a_request_that_fails_is_marked(
-    around: Any, collector: Collector, tracer: Tracer
+async def test_the_span_of_a_failed_request_has_error_status(
+    serve_runner: Any, collector: Collector, tracer: Tracer
 ) -> None:
-    async with around(Echo, tracer=tracer) as client:
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
         late = {"x-request-timeout-s": "0"}
         await client.post("/v1/completions", json={"prompt": [7]}, headers=late)
     tracer.flush()
@@ -154,7 +158,7 @@ async def test_a_request_that_fails_is_marked(
     assert "gen_ai.latency.time_to_first_token" not in attributes(span)
 
 
-def test_an_engine_that_does_not_trace_loads_none_of_it() -> None:
+def test_opentelemetry_is_imported_only_for_tracing() -> None:
     code = "import sys, penstock_engine.server.serve; print('opentelemetry.sdk' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Flags of deployments that were made for `vllm serve`: passed over, in effect, or refused."""
+"""Tests of flags of `vllm serve`: accepted without effect, supported, or rejected."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ WHOLE = "{% for m in messages %}{{ m.content }}{% endfor %}"
         "--swap-space 0", "--response-role assistant", "--language-model-only",
     ],
 )  # fmt: skip
-def test_what_is_done_anyway_is_passed_over(written: str) -> None:
+def test_flags_without_effect_are_dropped(written: str) -> None:
     assert in_click_words(["serve", "m", *written.split(), "--port", "1"]) == [
         "serve", "m", "--port", "1",
     ]  # fmt: skip
@@ -59,18 +59,18 @@ def test_what_is_done_anyway_is_passed_over(written: str) -> None:
         ("--revision main", "models are not downloaded"),
     ],
 )
-def test_what_it_cannot_do_is_refused_with_its_reason(written: str, reason: str) -> None:
+def test_unsupported_flags_are_rejected_with_a_reason(written: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         in_click_words(["serve", "m", *written.split()])
 
 
 @pytest.mark.parametrize(("text", "number"), [("512", 512), ("8k", 8000), ("1.5K", 1536), (3, 3)])
-def test_numbers_with_a_unit(text: str | int, number: int) -> None:
+def test_counts_may_have_a_unit(text: str | int, number: int) -> None:
     assert count(text) == number
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "k", "infk", "4q"])
-def test_what_is_no_number(text: str) -> None:
+def test_invalid_counts_are_rejected(text: str) -> None:
     with pytest.raises(BadParameter):
         count(text)
 
@@ -83,19 +83,19 @@ def test_what_is_no_number(text: str) -> None:
         ('[{"name": "a", "path": "/x", "base_model_name": "m"}]', [LoraModule("a", "/x", "m")]),
     ],
 )
-def test_adapters_of_the_command_line(text: str, modules: list[LoraModule]) -> None:
+def test_lora_modules_are_parsed(text: str, modules: list[LoraModule]) -> None:
     assert read_lora_modules(text) == modules
 
 
 @pytest.mark.parametrize(
     "text", ["a", "a=", "=b", "{", "[1]", '{"name": "a"}', '{"name": 1, "path": "b"}']
 )
-def test_what_names_no_adapter(text: str) -> None:
+def test_invalid_lora_modules_are_rejected(text: str) -> None:
     with pytest.raises(BadParameter, match="--lora-modules"):
         ServeOptions(lora_modules=[text])
 
 
-def test_lists_and_objects_of_a_file(tmp_path: Path) -> None:
+def test_lists_and_objects_of_a_file_are_flags_with_json(tmp_path: Path) -> None:
     file = tmp_path / "engine.yaml"
     module = {"name": "a", "path": "/x"}
     file.write_text(json.dumps({"lora-modules": [module], "trust-remote-code": False}))
@@ -114,7 +114,7 @@ def test_lists_and_objects_of_a_file(tmp_path: Path) -> None:
         ("{% for", False),
     ],
 )
-def test_a_template_tells_how_it_reads_content(template: str, loops: bool) -> None:
+def test_loops_over_content_detects_templates_that_read_parts(template: str, loops: bool) -> None:
     assert loops_over_content(template) is loops
 
 
@@ -122,7 +122,7 @@ def test_a_template_tells_how_it_reads_content(template: str, loops: bool) -> No
 def deployed(
     launch: Any, model_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> httpx.Client:
-    """An engine whose tokenizer lies in another folder, with another chat template."""
+    """A client of an engine whose tokenizer and chat template are in another folder."""
     folder = tmp_path_factory.mktemp("tokenizer")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(model_dir / name, folder / name)
@@ -137,7 +137,7 @@ def deployed(
 
 
 def prompt(client: httpx.Client, content: Any, **body: Any) -> str:
-    """The text that a chat of one message becomes."""
+    """Returns the text of the prompt of a chat with one message."""
     chat = {"messages": [{"role": "user", "content": content}]} | body
     answer = client.post("/tokenize", json=chat)
     assert answer.status_code == 200, answer.text
@@ -147,7 +147,7 @@ def prompt(client: httpx.Client, content: Any, **body: Any) -> str:
     return text
 
 
-def test_a_template_with_a_loop_gets_parts(deployed: httpx.Client) -> None:
+def test_a_template_that_loops_over_content_gets_parts(deployed: httpx.Client) -> None:
     assert prompt(deployed, PARTS) == "<one><two>dry"
     assert prompt(deployed, "one") == "<one>dry"
     assert deployed.post("/v1/chat/completions", json={
@@ -155,21 +155,21 @@ def test_a_template_with_a_loop_gets_parts(deployed: httpx.Client) -> None:
     }).status_code == 200  # fmt: skip
 
 
-def test_requests_set_variables_over_the_defaults(deployed: httpx.Client) -> None:
+def test_variables_of_a_request_override_the_defaults(deployed: httpx.Client) -> None:
     assert prompt(deployed, "one", chat_template_kwargs={"tone": "wet"}) == "<one>wet"
 
 
-def test_the_tokenizer_is_described(deployed: httpx.Client, client: httpx.Client) -> None:
-    told = deployed.get("/tokenizer_info")
-    assert told.status_code == 200
-    assert told.json()["tokenizer_class"]
-    assert told.json()["chat_template"] == LOOP + "{{ tone }}"
-    assert not [name for name in told.json() if name.endswith("_file")]
+def test_tokenizer_info_needs_the_flag(deployed: httpx.Client, client: httpx.Client) -> None:
+    info = deployed.get("/tokenizer_info")
+    assert info.status_code == 200
+    assert info.json()["tokenizer_class"]
+    assert info.json()["chat_template"] == LOOP + "{{ tone }}"
+    assert not [name for name in info.json() if name.endswith("_file")]
     assert "/tokenizer_info" in deployed.get("/openapi.json").json()["paths"]
     assert client.get("/tokenizer_info").status_code == 404
 
 
-def test_a_template_is_given_what_the_flag_says(launch: Any) -> None:
+def test_the_content_format_flag_decides_what_a_template_gets(launch: Any) -> None:
     client, _ = launch(
         "--chat-template", WHOLE, "--chat-template-content-format", "openai",
         "--max-model-len", "512",
@@ -177,7 +177,7 @@ def test_a_template_is_given_what_the_flag_says(launch: Any) -> None:
     assert "'text': 'one'" in prompt(client, "one")
 
 
-def test_tools_that_may_not_be_called_can_be_kept_from_the_template(launch: Any) -> None:
+def test_the_flag_hides_tools_from_the_template_if_tool_choice_is_none(launch: Any) -> None:
     template = "{{ tools | length if tools else 0 }} tools"
     client, _ = launch(
         "--chat-template", template, "--exclude-tools-when-tool-choice-none",
@@ -188,6 +188,6 @@ def test_tools_that_may_not_be_called_can_be_kept_from_the_template(launch: Any)
     assert prompt(client, "one", tools=tools, tool_choice="none") == "0 tools"
 
 
-def test_parts_are_lines_of_one_text(launch: Any) -> None:
+def test_parts_become_lines_of_one_text(launch: Any) -> None:
     client, _ = launch("--chat-template", WHOLE, "--max-model-len", "512")
     assert prompt(client, PARTS) == "one\ntwo"
