@@ -1,27 +1,27 @@
-"""A seeded part of benchmarks/sampling_distribution.py, and that it can fail."""
+"""Sampled tokens follow the exact distribution: a part of benchmarks/sampling_distribution.py."""
 
 import pytest
 import sampling_distribution as campaign
 
 
-def test_draws_follow_the_exact_distribution() -> None:
-    """Every setting of a request, in any combination, with drafts and without."""
+def test_samples_follow_the_exact_distribution() -> None:
+    """The sampling parameters of requests are combined at random, with and without drafts."""
     p_values = campaign.campaign(60, 1500, seed=3)
     passed, text = campaign.verdict(p_values)
     print(f"seed 3: {text}")
     assert passed, text
 
 
-def test_a_seed_draws_the_same_alone_and_in_a_batch_of_32() -> None:
+def test_a_seed_samples_the_same_tokens_alone_and_in_a_batch_of_32() -> None:
     assert campaign.num_seeds_that_differ(campaign.make_settings(32, seed=3)) == 0
 
 
-@pytest.mark.parametrize("wish", ["temperature", "presence_penalty", "logit_bias", "min_p"])
-def test_a_setting_that_were_ignored_would_be_found(wish: str) -> None:
-    settings = [s for s in campaign.make_settings(300, seed=3) if wish in s.wishes]
+@pytest.mark.parametrize("parameter", ["temperature", "presence_penalty", "logit_bias", "min_p"])
+def test_the_check_detects_an_ignored_parameter(parameter: str) -> None:
+    settings = [s for s in campaign.make_settings(300, seed=3) if parameter in s.wishes]
     for setting in settings:
         counts, _ = campaign.draw_many(setting, 1500, 0)
-        rest = {name: value for name, value in setting.wishes.items() if name != wish}
+        rest = {name: value for name, value in setting.wishes.items() if name != parameter}
         ignored = campaign.SamplingParams(max_tokens=100, **rest)
         output = setting.output
         if setting.with_draft:
@@ -31,4 +31,4 @@ def test_a_setting_that_were_ignored_would_be_found(wish: str) -> None:
         expected = campaign.exact(logits, ignored, setting.prompt, output)
         if campaign.p_value(counts, expected) * len(settings) < campaign.FLOOR:
             return
-    pytest.fail(f"{len(settings)} settings looked as if {wish} were ignored")
+    pytest.fail(f"in all {len(settings)} settings, samples agree with ignoring {parameter}")

@@ -1,4 +1,4 @@
-"""Grammars as masks, bit by bit."""
+"""Bit masks of the tokens that grammars allow in each row of a step."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ import torch
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
 
-About = Callable[..., ScheduledSequence]
+MakeScheduled = Callable[..., ScheduledSequence]
 
 
-class Counting:
-    """A grammar of the tokens 33, 34, 35, …, each followed by the next, up to `last`."""
+class CountingConstraint:
+    """A constraint that allows the tokens 33, 34, 35, … in this order, up to `last`."""
 
     def __init__(self, last: int = 99) -> None:
         self.next = 33
@@ -41,29 +41,29 @@ class Counting:
 
 
 def possible(allowed: GrammarMasks, num_rows: int, vocab_size: int) -> list[list[int]]:
-    """Tokens that a mask leaves in each row."""
+    """Returns the tokens that the mask allows in each row."""
     logits = torch.zeros(num_rows, vocab_size)
     allowed.apply(logits)
     return [row.isfinite().nonzero()[:, 0].tolist() for row in logits]
 
 
 @pytest.mark.parametrize(("vocab_size", "num_bytes"), [(36, 8), (63, 8), (64, 8), (65, 12)])
-def test_a_grammar_has_its_say_in_rows_of_its_own_sequence(
-    about: About, vocab_size: int, num_bytes: int
+def test_a_grammar_masks_only_rows_of_its_sequence(
+    scheduled: MakeScheduled, vocab_size: int, num_bytes: int
 ) -> None:
-    """Three sequences; the second has two drafts, of which the second is refused."""
-    grammar, other = Counting(), Counting()
+    """The second of three sequences has two drafts. The grammar rejects the second draft."""
+    grammar, other = CountingConstraint(), CountingConstraint()
     sequences = [
-        about(drafts=[1]),
-        about(drafts=[33, 40], constraint=grammar),
-        about(constraint=other),
+        scheduled(drafts=[1]),
+        scheduled(drafts=[33, 40], constraint=grammar),
+        scheduled(constraint=other),
     ]
     allowed = grammar_masks(sequences, vocab_size)
     assert allowed is not None
     assert allowed.rows == [2, 3, 5]
     assert (grammar.next, grammar.sizes, other.sizes) == (33, [num_bytes] * 2, [num_bytes])
-    every = list(range(vocab_size))
-    assert possible(allowed, 6, vocab_size) == [every, every, [33], [34], every, [33]]
+    full = list(range(vocab_size))
+    assert possible(allowed, 6, vocab_size) == [full, full, [33], [34], full, [33]]
     words = allowed.dense(6)
     assert words.dtype == np.int32
     assert words.tolist() == [
@@ -74,29 +74,29 @@ def test_a_grammar_has_its_say_in_rows_of_its_own_sequence(
     ]
 
 
-def test_all_drafts_that_are_right_have_a_row_and_the_token_after_them(about: About) -> None:
-    grammar = Counting()
-    allowed = grammar_masks([about(drafts=[33, 34], constraint=grammar)], 64)
+def test_each_allowed_draft_and_the_token_after_them_have_a_mask(scheduled: MakeScheduled) -> None:
+    grammar = CountingConstraint()
+    allowed = grammar_masks([scheduled(drafts=[33, 34], constraint=grammar)], 64)
     assert allowed is not None
     assert possible(allowed, 3, 64) == [[33], [34], [35]]
     assert grammar.next == 33
 
 
-def test_behind_a_complete_text_nothing_can_be_drawn(about: About) -> None:
-    grammar = Counting(last=33)
-    allowed = grammar_masks([about(drafts=[33], constraint=grammar)], 64)
+def test_a_complete_text_allows_no_token(scheduled: MakeScheduled) -> None:
+    grammar = CountingConstraint(last=33)
+    allowed = grammar_masks([scheduled(drafts=[33], constraint=grammar)], 64)
     assert allowed is not None
     assert possible(allowed, 2, 64) == [[33], []]
 
 
-def test_without_a_grammar_there_is_no_mask(about: About) -> None:
-    assert grammar_masks([about(), about(drafts=[1])], 64) is None
+def test_without_a_grammar_there_is_no_mask(scheduled: MakeScheduled) -> None:
+    assert grammar_masks([scheduled(), scheduled(drafts=[1])], 64) is None
 
 
-def test_a_grammar_that_breaks_stays_where_it_was(about: About) -> None:
-    grammar = Counting()
+def test_an_exception_of_a_grammar_leaves_its_state_unchanged(scheduled: MakeScheduled) -> None:
+    grammar = CountingConstraint()
     with pytest.raises(RuntimeError, match="broken"):
-        grammar_masks([about(drafts=[33, 34, -1], constraint=grammar)], 64)
+        grammar_masks([scheduled(drafts=[33, 34, -1], constraint=grammar)], 64)
     assert grammar.next == 33
 
 
@@ -108,12 +108,12 @@ def test_a_grammar_that_breaks_stays_where_it_was(about: About) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_part_of_the_rows_has_its_own_grammars(part: slice, rows: list[int] | None) -> None:
+def test_a_slice_of_the_rows_has_their_masks(part: slice, rows: list[int] | None) -> None:
     words = np.array([[1], [2], [5]], dtype=np.int32)
-    own = GrammarMasks([1, 2, 5], words).select(part)
+    allowed = GrammarMasks([1, 2, 5], words).select(part)
     if rows is None:
-        assert own is None
+        assert allowed is None
     else:
-        assert own is not None
-        assert own.rows == rows
-        assert own.words[:, 0].tolist() == [part.start + row for row in rows]
+        assert allowed is not None
+        assert allowed.rows == rows
+        assert allowed.words[:, 0].tolist() == [part.start + row for row in rows]

@@ -1,4 +1,4 @@
-"""The draw by kernels, on a CPU. The tests are beside those of the kernels."""
+"""Gumbel-max sampling by the Triton kernels, run by the interpreter on a CPU."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ RACE_TESTS = Path(__file__).parents[1] / "engine_model" / "kernels" / "test_kern
 
 
 @pytest.mark.timeout(300)
-def test_the_race_draws_as_it_should_under_the_interpreter() -> None:
-    """In a process of its own: Triton decides at its import whether it interprets."""
+def test_the_kernel_tests_pass_under_the_interpreter() -> None:
+    """They run in another process, because Triton reads TRITON_INTERPRET when it is imported."""
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(RACE_TESTS)],
         env={**os.environ, "TRITON_INTERPRET": "1"},
@@ -31,16 +31,16 @@ def test_the_race_draws_as_it_should_under_the_interpreter() -> None:
     assert " passed" in result.stdout
 
 
-def row(vocab_size: int, *, output: list[int], **wishes: float) -> Row:
-    """Behind the prompt 1, 2."""
+def row(vocab_size: int, *, output: list[int], **parameters: float) -> Row:
+    """Returns the row that follows the prompt 1, 2 and the output."""
     history = [1, 2, *output]
-    sampling = SamplingParams(max_tokens=9, **wishes)  # type: ignore[arg-type]
+    sampling = SamplingParams(max_tokens=9, **parameters)  # type: ignore[arg-type]
     sequence = ScheduledSequence("a", len(history) - 1, (0,), (), True, sampling, history, 2)
     return next(rows_of(sequence, RequestState(sequence, vocab_size, "cpu")))
 
 
-def test_penalties_of_a_batch_are_those_of_its_rows() -> None:
-    """Rows with penalties have a slot each, in their order; factors are those of all rows."""
+def test_penalties_of_a_batch_have_slots_for_rows_with_penalties() -> None:
+    """Counts exist only for these rows, in their order. Factors exist for all rows."""
     rows = [
         row(5, output=[4, 4]),
         row(5, output=[2, 4, 4, 9], repetition_penalty=1.5),

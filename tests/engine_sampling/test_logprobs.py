@@ -1,4 +1,4 @@
-"""Log-probabilities against a plain computation, filled and read in parts."""
+"""Log-probabilities equal those of a simple reference, even if computed and read in parts."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ LOGITS = [[2.0, 1.0, 0.5, 1.5], [0.0, 3.0, -1.0, 0.5], [1.0, 1.5, 2.5, 2.0], [9.
 CHOSEN = [3, 2, 2, 1]
 
 
-def told_by_hand(logits: Sequence[float], token_id: int, top: int) -> TokenLogprobs:
+def reference_logprobs(logits: Sequence[float], token_id: int, top: int) -> TokenLogprobs:
     total = math.log(sum(math.exp(value) for value in logits))
     logprobs = [value - total for value in logits]
     order = sorted(range(len(logits)), key=lambda token: -logits[token])
@@ -23,7 +23,7 @@ def told_by_hand(logits: Sequence[float], token_id: int, top: int) -> TokenLogpr
     return TokenLogprobs(token_id, logprobs[token_id], order.index(token_id) + 1, best)
 
 
-def rounded(told: Sequence[TokenLogprobs]) -> list[object]:
+def rounded(logprobs: Sequence[TokenLogprobs]) -> list[object]:
     return [
         (
             t.token_id,
@@ -31,22 +31,20 @@ def rounded(told: Sequence[TokenLogprobs]) -> list[object]:
             t.rank,
             [(token, round(value, 5)) for token, value in t.top],
         )
-        for t in told
+        for t in logprobs
     ]
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
-def test_any_rows_can_be_read_whatever_parts_they_were_filled_in(
-    split: int, top: int, first: int, end: int
-) -> None:
+def test_any_range_of_rows_can_be_read(split: int, top: int, first: int, end: int) -> None:
     buffer = LogprobBuffer(4, top, "cpu")
     logits, chosen = torch.tensor(LOGITS), torch.tensor(CHOSEN)
     buffer.fill(logits[:split], chosen[:split])
     buffer.fill(logits[split:], chosen[split:])
     buffer.fetch()
-    expected = [told_by_hand(*row, top) for row in zip(LOGITS, CHOSEN, strict=True)]
+    expected = [reference_logprobs(*row, top) for row in zip(LOGITS, CHOSEN, strict=True)]
     assert rounded(buffer.all()) == rounded(expected)
-    fewer = [told_by_hand(*row, top // 2) for row in zip(LOGITS, CHOSEN, strict=True)]
+    fewer = [reference_logprobs(*row, top // 2) for row in zip(LOGITS, CHOSEN, strict=True)]
     assert rounded(buffer.rows(first, end, top // 2)) == rounded(fewer[first:end])
 
 
@@ -58,7 +56,7 @@ def test_equally_probable_tokens_share_the_better_rank(token_id: int, rank: int)
 
 
 def test_half_precision_logits_are_summed_in_single() -> None:
-    """Else the shares of a vocabulary would not add up to 1."""
+    """A sum in half precision would be wrong for a large vocabulary."""
     buffer = LogprobBuffer(1, 1, "cpu")
     buffer.fill(torch.zeros(1, 3000, dtype=torch.bfloat16), torch.tensor([7]))
     assert buffer.all()[0].logprob == pytest.approx(-math.log(3000), abs=1e-5)

@@ -1,4 +1,4 @@
-"""Sampling state between steps: correct in each step, and not computed again."""
+"""The sampling state of a request is correct in each step and updated incrementally."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,46 +14,46 @@ from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.sampling.request_state import NO_TOKENS, RequestState, RequestStates
 from penstock_engine.sampling.sampler import sample
 
-About = Callable[..., ScheduledSequence]
+MakeScheduled = Callable[..., ScheduledSequence]
 VOCAB_SIZE = 50
 
 
-class Read(list[int]):
-    """A history that counts how many of its tokens are read."""
+class CountingList(list[int]):
+    """A token history that counts how many of its tokens are read."""
 
     num_read = 0
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        self.num_read += len(found) if isinstance(found, list) else 1
-        return found
+        value = super().__getitem__(index)
+        self.num_read += len(value) if isinstance(value, list) else 1
+        return value
 
     def __iter__(self) -> Iterator[int]:
         self.num_read += len(self)
         return super().__iter__()
 
 
-class Iterated(frozenset[int]):
-    """GrammarMasks tokens that count how often all of them are read."""
+class CountingSet(frozenset[int]):
+    """Allowed tokens that count how often they are iterated."""
 
     num_times = 0
 
     def __iter__(self) -> Iterator[int]:
-        Iterated.num_times += 1
+        CountingSet.num_times += 1
         return super().__iter__()
 
 
 PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.2}
 
 
-def test_a_step_reads_only_the_new_tokens_of_a_history(about: About) -> None:
-    """With 5,000 tokens, penalties and bad words; allowed tokens are read only once."""
-    Iterated.num_times = 0
-    states, first = RequestStates(), about(
-        temperature=0.0, allowed_token_ids=Iterated(range(0, VOCAB_SIZE, 2)),
+def test_a_step_reads_only_the_new_tokens_of_a_history(scheduled: MakeScheduled) -> None:
+    """The history has 5,000 tokens. The set of allowed tokens is read only once."""
+    CountingSet.num_times = 0
+    states, first = RequestStates(), scheduled(
+        temperature=0.0, allowed_token_ids=CountingSet(range(0, VOCAB_SIZE, 2)),
         bad_words=((4,), (6, 8, 10)), **PENALTIES,
     )  # fmt: skip
-    history = Read(index % VOCAB_SIZE for index in range(5000))
+    history = CountingList(index % VOCAB_SIZE for index in range(5000))
     torch.manual_seed(0)
     for _ in range(20):
         sequence = first._replace(
@@ -62,18 +62,18 @@ def test_a_step_reads_only_the_new_tokens_of_a_history(about: About) -> None:
         logits = torch.randn(1, VOCAB_SIZE)
         expected = sample(logits.clone(), [sequence]).results()
         history.num_read = 0
-        Iterated.num_times = 0
+        CountingSet.num_times = 0
         assert sample(logits, [sequence], states).results() == expected
         if len(history) > 5000:
             assert history.num_read < 10
-            assert Iterated.num_times == 0
+            assert CountingSet.num_times == 0
         history.append(expected[0].token_ids[0])
 
 
-def test_a_state_is_of_one_sequence_and_forgotten_with_it(about: About) -> None:
-    """The same name may come again with another text or other settings."""
+def test_a_state_belongs_to_one_sequence_and_is_dropped_with_it(scheduled: MakeScheduled) -> None:
+    """The same request id may return with another text or other parameters."""
     states = RequestStates()
-    one, other = about(prompt=[1, 2], **PENALTIES), about(prompt=[1, 2], **PENALTIES)
+    one, other = scheduled(prompt=[1, 2], **PENALTIES), scheduled(prompt=[1, 2], **PENALTIES)
     [state] = states.get([one], VOCAB_SIZE, "cpu")
     assert states.get([one], VOCAB_SIZE, "cpu") == [state]
     assert states.get([other], VOCAB_SIZE, "cpu") != [state]
@@ -88,7 +88,7 @@ Tokens = st.lists(st.integers(0, 9), max_size=6)
 
 
 @given(Tokens, st.lists(Tokens, max_size=5))
-def test_counts_are_those_of_the_text(prompt: list[int], parts: list[list[int]]) -> None:
+def test_token_counts_equal_those_of_the_text(prompt: list[int], parts: list[list[int]]) -> None:
     counts = NO_TOKENS.with_tokens(np.array(prompt, dtype=np.int64), is_output=False)
     for part in parts:
         counts = counts.with_tokens(np.array(part, dtype=np.int64), is_output=True)
@@ -98,10 +98,10 @@ def test_counts_are_those_of_the_text(prompt: list[int], parts: list[list[int]])
 
 
 @given(Tokens.filter(bool), st.lists(Tokens, max_size=5), Tokens)
-def test_a_state_counts_the_tokens_of_a_growing_text_and_of_drafts(
+def test_a_state_counts_new_tokens_and_drafts(
     prompt: list[int], parts: list[list[int]], drafts: list[int]
 ) -> None:
-    """Tokens beyond the vocabulary of 8 are not counted, and drafts only in their own step."""
+    """Tokens beyond the vocabulary of 8 are not counted. Drafts count only in their own step."""
     history, output = list(prompt), Counter[int]()
     sequence = ScheduledSequence(
         "a", 0, (0,), (), True, SamplingParams(max_tokens=9), history, len(prompt)
@@ -110,12 +110,12 @@ def test_a_state_counts_the_tokens_of_a_growing_text_and_of_drafts(
     for part in [[], *parts]:
         history += part
         output.update(part)
-        for guesses in (drafts, []):
-            counts = state.token_counts(tuple(guesses))
-            with_guesses = output + Counter(guesses)
-            known = [t for t in sorted({*history, *guesses}) if t < 8]
+        for step_drafts in (drafts, []):
+            counts = state.token_counts(tuple(step_drafts))
+            with_drafts = output + Counter(step_drafts)
+            known = [t for t in sorted({*history, *step_drafts}) if t < 8]
             assert counts.token_ids.tolist() == known
-            assert counts.counts.tolist() == [with_guesses[token] for token in known]
+            assert counts.counts.tolist() == [with_drafts[token] for token in known]
 
 
 def test_a_prompt_may_be_counted_in_parts() -> None:
@@ -123,15 +123,16 @@ def test_a_prompt_may_be_counted_in_parts() -> None:
     history = [1, 2]
     sequence = ScheduledSequence("a", 0, (0,), (), True, SamplingParams(max_tokens=9), history, 4)
     state = RequestState(sequence, 8, "cpu")
-    for more, expected in (([], {1: 0, 2: 0}), ([2, 3, 3], {1: 0, 2: 0, 3: 1})):
-        history += more
+    for tokens, expected in (([], {1: 0, 2: 0}), ([2, 3, 3], {1: 0, 2: 0, 3: 1})):
+        history += tokens
         counts = state.token_counts(())
-        found = dict(zip(counts.token_ids.tolist(), counts.counts.tolist(), strict=True))
-        assert found == expected
+        actual = dict(zip(counts.token_ids.tolist(), counts.counts.tolist(), strict=True))
+        assert actual == expected
 
 
-def test_allowed_tokens_and_bias_are_made_once_and_within_the_vocabulary(about: About) -> None:
-    sequence = about(
+def test_tensors_of_allowed_tokens_and_bias_are_made_once(scheduled: MakeScheduled) -> None:
+    """They contain only tokens of the vocabulary."""
+    sequence = scheduled(
         allowed_token_ids=frozenset({0, 3, 4, 99}), logit_bias={3: 1.5, 4: 9.0, 0: -2.0, 99: 9.0}
     )
     state = RequestState(sequence, 4, "cpu")
@@ -143,10 +144,10 @@ def test_allowed_tokens_and_bias_are_made_once_and_within_the_vocabulary(about: 
     assert state.bias is state.bias
 
 
-def test_states_come_in_the_order_of_their_sequences(about: About) -> None:
-    """Each is kept as long as its sequence is in every step."""
+def test_states_are_in_the_order_of_their_sequences(scheduled: MakeScheduled) -> None:
+    """A state is dropped when its sequence is missing in a step."""
     states = RequestStates()
-    one, other = about(), about()._replace(request_id="b")
+    one, other = scheduled(), scheduled()._replace(request_id="b")
     first = states.get([one, other], 8, "cpu")
     assert [state.history for state in first] == [one.history, other.history]
     assert [state.history is s.history for state, s in zip(first, (one, other), strict=True)] == [

@@ -11,12 +11,12 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.sampling.sampler import CORRUPT, sample
 
-About = Callable[..., ScheduledSequence]
+MakeScheduled = Callable[..., ScheduledSequence]
 VOCAB_SIZE = 4
 
 
 def one_hot(tokens: Sequence[int]) -> torch.Tensor:
-    """Logits of which a greedy row draws these tokens; CORRUPT: they are no numbers."""
+    """Returns logits whose largest are those of the tokens. Rows of CORRUPT are NaN."""
     logits = torch.zeros(len(tokens), VOCAB_SIZE)
     for row, token in zip(logits, tokens, strict=True):
         if token == CORRUPT:
@@ -42,12 +42,12 @@ def one_hot(tokens: Sequence[int]) -> torch.Tensor:
         ([], [CORRUPT], ()),
     ],
 )
-def test_right_drafts_and_the_token_after_them_are_kept(
-    about: About, drafts: list[int], best: list[int], kept: tuple[int, ...]
+def test_accepted_drafts_and_the_token_after_them_are_returned(
+    scheduled: MakeScheduled, drafts: list[int], best: list[int], kept: tuple[int, ...]
 ) -> None:
-    """Behind one that is wrong, or whose logits are no numbers, nothing counts."""
-    neighbour = about(temperature=0.0)
-    sequences = [neighbour, about(temperature=0.0, drafts=drafts), neighbour]
+    """Rows after a rejected draft or after NaN logits are ignored."""
+    neighbour = scheduled(temperature=0.0)
+    sequences = [neighbour, scheduled(temperature=0.0, drafts=drafts), neighbour]
     first, result, last = sample(one_hot([1, *best, 2]), sequences).results()
     assert (first, last) == (SequenceOutput((1,)), SequenceOutput((2,)))
     is_corrupt = best[0] == CORRUPT
@@ -56,7 +56,7 @@ def test_right_drafts_and_the_token_after_them_are_kept(
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[tuple[list[int], list[int], int | None]]:
-    """For each sequence: its drafts, the tokens of its rows, and the log-probabilities requested."""
+    """Generates for each sequence: drafts, the best token of each row, and `logprobs`."""
     token = st.integers(0, VOCAB_SIZE - 1)
     sequences = []
     for _ in range(draw(st.integers(1, 5))):
@@ -67,10 +67,10 @@ def batches(draw: st.DrawFn) -> list[tuple[list[int], list[int], int | None]]:
 
 
 @given(batches())
-def test_a_batch_tells_each_what_it_would_be_told_alone(
+def test_results_do_not_depend_on_the_batch(
     batch: list[tuple[list[int], list[int], int | None]],
 ) -> None:
-    """And of as many of the best as each asks for, at most the vocabulary."""
+    """Each sequence has as many top log-probabilities as it requests, at most the vocabulary."""
     sequences = [
         ScheduledSequence(
             "a", 0, (0, *drafts), (), True,
@@ -91,27 +91,26 @@ def test_a_batch_tells_each_what_it_would_be_told_alone(
             [] if logprobs is None else list(result.token_ids)
         )
         expected = part.log_softmax(-1)
-        for row, told in enumerate(result.logprobs):
-            assert told.logprob == pytest.approx(expected[row, told.token_id].item(), abs=1e-5)
+        for row, token in enumerate(result.logprobs):
+            assert token.logprob == pytest.approx(expected[row, token.token_id].item(), abs=1e-5)
             best = expected[row].sort(descending=True)
             count = min(logprobs or 0, VOCAB_SIZE)
-            assert [token for token, _ in told.top] == best.indices[:count].tolist()
-            values = [value for _, value in told.top]
+            assert [token_id for token_id, _ in token.top] == best.indices[:count].tolist()
+            values = [value for _, value in token.top]
             assert values == pytest.approx(best.values[:count].tolist(), abs=1e-5)
 
 
-def test_log_probabilities_are_of_unadjusted_logits(about: About) -> None:
-    """They are the model's, in half precision too and beside rows that request none."""
+def test_logprobs_are_of_unadjusted_logits_in_any_precision(scheduled: MakeScheduled) -> None:
+    """They are the model's own, even in a batch with rows that request none."""
     for dtype in (torch.float32, torch.bfloat16):
         logits = one_hot([1, 2]).to(dtype)
         sequences = [
-            about(temperature=0.0, logit_bias={3: 90.0}, logprobs=1),
-            about(temperature=0.0),
+            scheduled(temperature=0.0, logit_bias={3: 90.0}, logprobs=1),
+            scheduled(temperature=0.0),
         ]
         [result, _] = sample(logits, sequences).results()
-        [told] = result.logprobs
+        [token] = result.logprobs
         expected = one_hot([1])[0].log_softmax(-1)
-        assert told.token_id == 3
-        assert told.logprob == pytest.approx(expected[3].item(), abs=1e-5)
-        [(token, value)] = told.top
-        assert (token, value) == (1, pytest.approx(expected[1].item(), abs=1e-5))
+        assert token.token_id == 3
+        assert token.logprob == pytest.approx(expected[3].item(), abs=1e-5)
+        assert token.top == ((1, pytest.approx(expected[1].item(), abs=1e-5)),)
