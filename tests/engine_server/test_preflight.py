@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from safetensors.torch import save_file
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.flag_values import FIT
 from penstock_engine.preflight import preflight
-from penstock_engine.sizing import size
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 MIB = 2**20
@@ -128,15 +125,15 @@ BAD_FOLDERS: dict[str, tuple[Damage, str, str]] = {
     ),
     "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
     "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
-    "set_int8_norm in an unknown way": (
+    "quantized in an unknown way": (
         config_with(quantization_config={"bits": 4}), "UnsupportedQuantization", URI
     ),
     "unknown kind of layer": (config_with(layer_types=["chunked_attention"] * 4), "BadConfig", URI),
     "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
     "no weights": (delete_files("model.safetensors"), "NoSafetensors", URI),
-    "only replace_by_pickle weights": (replace_by_pickle, "NoSafetensors", "safetensors"),
+    "only pickled weights": (replace_by_pickle, "NoSafetensors", "safetensors"),
     "weights that end early": (cut_weights, "BadWeights", URI),
-    "weights that are nothing": (with_file("model.safetensors", b""), "BadWeights", URI),
+    "empty weights": (with_file("model.safetensors", b""), "BadWeights", URI),
     "weights of garbage": (with_file("model.safetensors", b"\x80\x04K\x01." * 99), "BadWeights", URI),
     "weights with a list for a header": (
         with_file("model.safetensors", struct.pack("<Q", 2) + b"[]"), "BadWeights", URI
@@ -236,102 +233,6 @@ def test_the_verdict_has_sizes_of_weights_and_cache(model_dir: Path) -> None:
     }
 
 
-def test_the_cache_fills_the_memory_that_is_left(model_dir: Path) -> None:
-    config = EngineConfig(
-        model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
-    )
-    small, large = (
-        size(config, device_name="cpu", memory_limit_bytes=memory) for memory in (2 * GIB, 3 * GIB)
-    )
-    grown_bytes = (large.num_blocks - small.num_blocks) * 16 * small.kv_bytes_per_token
-    assert abs(grown_bytes - 0.9 * GIB) < MIB
-    half = size(replace(config, dtype="bfloat16"), device_name="cpu", memory_limit_bytes=2 * GIB)
-    assert half.kv_bytes_per_token * 2 == small.kv_bytes_per_token
-
-
-KV_TOKEN_BYTES = 2 * 4 * 4 * 32 * 4
-
-
-@pytest.mark.parametrize(
-    ("flags", "memory", "expected_bytes"),
-    [
-        ({}, 4 * GIB, GIB),
-        ({}, 64 * GIB, 4 * GIB),
-        ({"max_num_seqs": 2}, 64 * GIB, 2 * 4096 * KV_TOKEN_BYTES),
-        ({"kv_cache_memory_bytes": 2 * GIB}, 4 * GIB, 2 * GIB),
-        ({"num_gpu_blocks_override": 2**15}, 4 * GIB, 2**15 * 16 * KV_TOKEN_BYTES),
-    ],
-    ids=["quarter", "4-gib", "all-requests", "bytes", "blocks"],
-)
-def test_the_cache_leaves_memory_to_other_programs(
-    model_dir: Path, flags: dict[str, Any], memory: int, expected_bytes: int
-) -> None:
-    """The default size is at most a quarter of the memory, 4 GiB, and what all requests can use."""
-    config = EngineConfig(model_dir=model_dir, dtype="float32", **{"max_num_seqs": 1000, **flags})
-    sizing = size(config, device_name="cpu", memory_limit_bytes=memory)
-    assert sizing.kv_capacity_tokens * sizing.kv_bytes_per_token == expected_bytes
-
-
-def test_the_cache_holds_at_least_one_longest_request(folder: Path) -> None:
-    """The 320 MiB of such a request are more than a quarter of the memory."""
-    config_with(max_position_embeddings=81920)(folder)
-    config = EngineConfig(model_dir=folder, dtype="float32")
-    sizing = size(config, device_name="cpu", memory_limit_bytes=int(1.2 * GIB))
-    assert sizing.kv_capacity_tokens == 81920
-
-
-@pytest.mark.parametrize("utilization", [0.5, 0.9])
-def test_memory_utilization_sets_the_size_of_the_cache(model_dir: Path, utilization: float) -> None:
-    config = EngineConfig(
-        model_dir=model_dir,
-        dtype="float32",
-        max_num_seqs=10_000,
-        gpu_memory_utilization=utilization,
-    )
-    sizing = size(config, device_name="cpu", memory_limit_bytes=16 * GIB)
-    assert sizing.kv_capacity_tokens * sizing.kv_bytes_per_token > (utilization * 16 - 2) * GIB
-
-
-@pytest.mark.parametrize(
-    ("dtype", "kv_cache_dtype", "factor"),
-    [
-        ("float32", "int8", 128 / 36),
-        ("float32", "fp8", 128 / 36),
-        ("bfloat16", "fp8_e4m3", 64 / 36),
-    ],
-)
-def test_a_quantized_cache_holds_more_tokens(
-    model_dir: Path, dtype: Any, kv_cache_dtype: Any, factor: float
-) -> None:
-    """A scale of 4 bytes per 32 numbers of a head; with heads of 128, the factor is 3.9 or 1.9."""
-    config = EngineConfig(
-        model_dir=model_dir, dtype=dtype, max_num_seqs=1000, kv_cache_memory_bytes=64 * MIB
-    )
-    full, quantized = (
-        size(c, device_name="cpu", memory_limit_bytes=4 * GIB)
-        for c in (config, replace(config, kv_cache_dtype=kv_cache_dtype))
-    )
-    assert full.kv_bytes_per_token == pytest.approx(quantized.kv_bytes_per_token * factor)
-    assert quantized.kv_capacity_tokens / full.kv_capacity_tokens == pytest.approx(factor, rel=0.01)
-    assert full.kv_dtype == dtype
-    assert quantized.kv_dtype == ("int8" if kv_cache_dtype == "int8" else "float8_e4m3fn")
-
-
-def test_quantized_weights_leave_room_for_more_tokens(model_dir: Path) -> None:
-    config = EngineConfig(
-        model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
-    )
-    full, int8, int4 = (
-        size(replace(config, quantization=q), device_name="cpu", memory_limit_bytes=2 * GIB)
-        for q in (None, "int8", "int4")
-    )
-    assert int4.weights_bytes < int8.weights_bytes < full.weights_bytes
-    assert int4.kv_capacity_tokens > int8.kv_capacity_tokens > full.kv_capacity_tokens
-    saved_bytes = full.weights_bytes - int8.weights_bytes
-    grown_bytes = (int8.num_blocks - full.num_blocks) * 16 * full.kv_bytes_per_token
-    assert abs(grown_bytes - saved_bytes) < MIB
-
-
 def test_memory_is_not_checked_for_accelerators(model_dir: Path) -> None:
     verdict = preflight(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
     assert verdict["ok"]
@@ -377,19 +278,6 @@ def test_preflight_imports_neither_torch_nor_transformers(model_dir: Path) -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(("num_blocks", "length"), [(1, 16), (9, 144), (10**6, None)])
-def test_a_fitted_context_has_the_length_of_the_cache(
-    folder: Path, num_blocks: int, length: int | None
-) -> None:
-    """The context is as long as the cache, but never longer than the model supports."""
-    config = EngineConfig(
-        model_dir=folder, max_model_len=FIT, num_gpu_blocks_override=num_blocks, dtype="float32"
-    )
-    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 50)
-    assert sizing.max_model_len == (length or sizing.model.max_model_len)
-    assert sizing.kv_capacity_tokens >= sizing.max_model_len
 
 
 def write_draft_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> None:

@@ -1,10 +1,13 @@
-"""Fixtures: the tiny model of the server tests, its tokenizer, and grammar compilers."""
+"""Fixtures: the tiny model of the server tests, grammar compilers, and running engines."""
 
 import importlib.util
+import json
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from penstock_engine.models.config import ModelConfig
@@ -91,3 +94,80 @@ async def compiler(model_dir: Path, tokenizer: Tokenizer) -> AsyncIterator[Gramm
 @pytest.fixture(scope="session")
 def compile_now(tokenizer: Tokenizer) -> DirectCompiler:
     return DirectCompiler(tokenizer)
+
+
+CHAT: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Say something."}],
+    "temperature": 1.0,
+    "seed": 3,
+    "max_tokens": 400,
+}
+Choice = dict[str, Any]
+
+
+class ChatEngine:
+    """Sends chat requests to a running engine, with default values for fields that are not given."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+
+    def post(self, body: dict[str, Any]) -> httpx.Response:
+        return self.client.post("/v1/chat/completions", json=CHAT | body)
+
+    def ask(self, **body: Any) -> Choice:
+        """Returns the first choice of the answer."""
+        answer = self.post(body)
+        assert answer.status_code == 200, answer.text
+        choice: Choice = answer.json()["choices"][0]
+        return choice
+
+    def stream(self, **body: Any) -> Choice:
+        """Returns the choice that the deltas of a stream add up to."""
+        content: str | None = None
+        message: dict[str, Any] = {"role": "assistant", "reasoning": None}
+        reason = None
+        body = CHAT | body | {"stream": True}
+        with self.client.stream("POST", "/v1/chat/completions", json=body) as lines:
+            assert lines.status_code == 200, lines.read()
+            for line in lines.iter_lines():
+                if not line or line == "data: [DONE]":
+                    continue
+                (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+                delta = choice["delta"]
+                content = (content or "") + delta.get("content", "")
+                if "reasoning" in delta:
+                    message["reasoning"] = (message["reasoning"] or "") + delta["reasoning"]
+                for call in delta.get("tool_calls", ()):
+                    assert call.pop("index") == len(message.setdefault("tool_calls", []))
+                    message["tool_calls"].append(call)
+                reason = choice["finish_reason"] or reason
+        is_null = not content and bool(message["reasoning"] or "tool_calls" in message)
+        message["content"] = None if is_null else content
+        return {"message": message, "finish_reason": reason}
+
+    def assert_stream_equals(self, choice: Choice, **body: Any) -> None:
+        """Asserts that the stream of a request adds up to the choice, except for ids of calls."""
+        assert self.without_call_ids(self.stream(**body)) == self.without_call_ids(choice)
+
+    @staticmethod
+    def without_call_ids(choice: Choice) -> Choice:
+        message = choice["message"]
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        return message | {"tool_calls": calls, "finish_reason": choice["finish_reason"]}
+
+
+@pytest.fixture(scope="session")
+def engine(launch: Any) -> ChatEngine:
+    """An engine with a tool-call parser and a reasoning parser."""
+    client, _ = launch(
+        "--max-model-len", "1024", "--max-num-seqs", "8", "--enable-auto-tool-choice",
+        "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
+    )  # fmt: skip
+    return ChatEngine(client)
+
+
+@pytest.fixture(scope="session")
+def plain_engine(launch: Any) -> ChatEngine:
+    """An engine without parsers."""
+    client, _ = launch("--max-model-len", "1024", "--max-num-seqs", "8")
+    return ChatEngine(client)
