@@ -150,10 +150,13 @@ def test_steps_are_recorded_unless_each_is_to_be_launched(
 def test_adapters(computing: Computing, qwen3_dir: Path, device: str) -> None:
     """Three of different ranks, of which two fit at once, beside sequences without one."""
     adapters = ("3", "", "16", "3", "5")
+    lengths = (1, 7, 8, 17, 27)
     launched = NORM | GATE | GROUPED
-    adapted = check(computing, launched, qwen3_dir, device, adapters=adapters, max_adapters=2)
+    adapted = check(
+        computing, launched, qwen3_dir, device, adapters=adapters, lengths=lengths, max_adapters=2
+    )
     with computing("torch"):
-        plain = generate(qwen3_dir, "cpu")
+        plain = generate(qwen3_dir, "cpu", lengths=lengths)
     assert [plain[n] == adapted[n] for n in plain] == [not name for name in adapters]
 
 
