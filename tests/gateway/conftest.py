@@ -255,11 +255,11 @@ def run_virtually() -> Callable[[Callable[[], Awaitable[None]]], None]:
     """Run a coroutine function to its end on a VirtualLoop."""
 
     def run_on_loop(main: Callable[[], Awaitable[None]]) -> None:
-        async def awaited() -> None:
+        async def main_coroutine() -> None:
             await main()
 
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(awaited())
+            runner.run(main_coroutine())
 
     return run_on_loop
 

@@ -14,7 +14,7 @@ from penstock.core.spec.objectives import Objectives
 
 # Two prompts of 0.2 s fit with a margin of a tenth. A third would be late.
 OBJECTIVES = Objectives(0.61, 0.5)
-# Of about 300 tokens, as the gateway estimates them.
+# The gateway estimates about 300 tokens.
 PROMPT = "x" * 1200
 DONE = b"data: [DONE]\n\n"
 

@@ -64,7 +64,7 @@ async def test_deeply_nested_body(start_engine, start_gateway, model):
         assert json.loads(request.body)["model"] == "chat"
 
 
-async def test_a_half_character_in_the_user(start_engine, start_gateway, make_service):
+async def test_lone_surrogate_in_the_user(start_engine, start_gateway, make_service):
     engine = await start_engine()
     front = await start_gateway(synced=False)
     rule = RouteRule(Match(), (("chat", 1),), sticky_by="User")

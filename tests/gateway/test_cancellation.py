@@ -13,19 +13,19 @@ async def never():
 
 async def interrupted_after(use, receive=never, total_s=10.0):
     """Run `use(cancellation)` and hang. Returns (cause, phase, seconds) of the cancellation."""
-    loop, everyone = asyncio.get_running_loop(), set()
+    loop, registry = asyncio.get_running_loop(), set()
     began_s = loop.time()
 
-    async def guarded():
-        with CancellationScope(receive, total_s, everyone) as cancellation:
-            assert everyone == {cancellation}
+    async def scoped():
+        with CancellationScope(receive, total_s, registry) as cancellation:
+            assert registry == {cancellation}
             assert cancellation.phase is Phase.WAITING
             await use(cancellation)
             await asyncio.sleep(1000)
 
     with pytest.raises(RequestCancelled) as end:
-        await guarded()
-    assert everyone == set()
+        await scoped()
+    assert registry == set()
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
@@ -104,13 +104,13 @@ def test_closed_scope_cancels_nothing(run_virtually):
         return {"type": "http.disconnect"}
 
     async def main():
-        everyone: set[CancellationScope] = set()
-        with CancellationScope(receive, 10.0, everyone) as cancellation:
+        registry: set[CancellationScope] = set()
+        with CancellationScope(receive, 10.0, registry) as cancellation:
             cancellation.enter_phase(FIRST, 1)
             cancellation.close()
-            assert everyone == set()
+            assert registry == set()
             await asyncio.sleep(100)
-        with CancellationScope(never, 10.0, everyone) as cancellation:  # nor after its block
+        with CancellationScope(never, 10.0, registry) as cancellation:  # nor after its block
             cancellation.enter_phase(FIRST, 1)
         await asyncio.sleep(100)
 
@@ -119,28 +119,28 @@ def test_closed_scope_cancels_nothing(run_virtually):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
 def test_other_errors_pass_through(run_virtually, error):
-    async def guarded(everyone):
-        with CancellationScope(never, 10.0, everyone):
+    async def scoped(registry):
+        with CancellationScope(never, 10.0, registry):
             raise error
 
     async def main():
-        everyone: set[CancellationScope] = set()
+        registry: set[CancellationScope] = set()
         with pytest.raises(error):
-            await guarded(everyone)
-        assert everyone == set()
+            await scoped(registry)
+        assert registry == set()
 
     run_virtually(main)
 
 
 def test_error_in_a_cancelled_block_is_not_hidden(run_virtually):
-    async def guarded():
+    async def scoped():
         with CancellationScope(never, 10.0, set()) as cancellation:
             cancellation.cancel(CancelCause.SHUTDOWN)
             raise ZeroDivisionError
 
     async def main():
         with pytest.raises(ZeroDivisionError):
-            await guarded()
+            await scoped()
         with pytest.raises(asyncio.CancelledError):  # of the interruption, which nobody took back
             await asyncio.sleep(0)
 

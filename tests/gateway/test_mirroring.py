@@ -226,7 +226,7 @@ async def test_copy_that_exceeds_the_total_timeout_is_an_error(shadowed, until):
 
 
 async def test_copy_follows_no_redirect(shadowed, until):
-    """It has no cookies and no keys either."""
+    """A copy has no cookies and no keys."""
 
     async def redirects(request):
         location = f"location: http://{request.headers['host']}/other\r\nset-cookie: a=b\r\n"

@@ -169,7 +169,7 @@ async def test_sticky_user_stays_on_one_side(start_engine, start_gateway, make_s
 
 
 async def test_first_event_of_a_chat_is_no_token(start_engine, start_gateway):
-    """Of five events, four are tokens in a chat and five in a completion."""
+    """Five events are four tokens in a chat and five in a completion."""
     front = await start_gateway(await start_engine())
     for path, tokens in (("/v1/chat/completions", 4), ("/v1/completions", 4 + 5)):
         await front.ask(path)

@@ -306,7 +306,7 @@ def test_queued_and_in_flight_requests(stats, clock, make):
 
 
 def test_requests_ahead_and_open_at_the_engine(stats, make):
-    """Only requests at the engine now count, not failed attempts and ended requests."""
+    """Failed attempts and ended requests do not count."""
     for _ in range(2):
         with make().in_flight(POD, None):
             pass

@@ -139,7 +139,7 @@ async def test_error_response_when_every_attempt_fails(
 
 
 async def test_single_engine_is_retried_after_a_backoff(start_engine, start_gateway):
-    """There is no other engine to retry on."""
+    """A single engine leaves no other one to retry on."""
     attempts = 0
 
     async def fails_twice(request):

@@ -192,7 +192,7 @@ def test_unreadable_object_does_not_affect_the_others(bad, caplog):
 
 
 def test_service_that_becomes_unreadable_keeps_its_last_state():
-    """Only its endpoints are updated."""
+    """Its endpoints are still updated."""
     builder, route = SnapshotBuilder(), model_route()
     before = builder.build([inference_service()], [pod()], [route])
     broken = inference_service(status={"traffic": [{}]})

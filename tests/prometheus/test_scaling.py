@@ -24,7 +24,7 @@ SERVICE = {
         "template": {"spec": {"schedulerName": "nobody"}},
     },
 }
-# Of a network that nobody has: for documentation.
+# An address reserved for documentation: unreachable.
 ELSEWHERE = "192.0.2.1"
 
 

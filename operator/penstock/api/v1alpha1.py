@@ -179,7 +179,7 @@ class Engine(Model):
 
 
 class Scaling(Model):
-    """How many engines there are."""
+    """Number of engines, and how it is scaled."""
 
     mode: Literal["Active", "Shadow", "External"] = Field(
         default="Active",
@@ -292,7 +292,7 @@ class PodTemplate(Model):
 
 
 class InferenceServiceSpec(Model):
-    """What is wanted."""
+    """Desired state of the service."""
 
     RULES = (
         Rule(

@@ -82,7 +82,7 @@ class Toleration(Model):
 
 
 class Variant(Model):
-    """One kind of nodes that engines may run on."""
+    """Kind of nodes that engines may run on."""
 
     RULES = (
         Rule(

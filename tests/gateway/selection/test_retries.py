@@ -192,7 +192,7 @@ def test_request_that_several_endpoints_fail_ejects_none(bench, failed, ejected)
 
 
 def test_all_unreachable_endpoints_are_ejected(bench):
-    """Of endpoints that accept connections at most half are ejected."""
+    """At most half of the endpoints that accept connections are ejected."""
 
     async def main(made, cancellation):
         made.show(made.service(A, B))
