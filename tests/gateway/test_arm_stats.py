@@ -198,7 +198,7 @@ async def test_tenants_are_counted_if_the_service_names_a_header(pair):
 
 
 async def test_tenants_are_not_counted_with_one_side(start_engine, start_gateway, make_service):
-    """Such tenants would fill the bounded table."""
+    """Tenants of a service with one side would fill the bounded table."""
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway()
     for with_engines in (engines[:1], engines):

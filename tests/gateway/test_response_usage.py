@@ -14,7 +14,7 @@ from penstock.gateway.response_usage import ResponseUsage, error_status
         (b'data: {"error": {"code": "busy"}}\n\n', 500),
         (b'event: error\ndata: {"type": "error", "error": {}}\n\n', 500),
         (b'event: response.failed\ndata: {"code": 503}\n\n', 503),
-        # Only a code after the error counts.
+        # A code before the error does not count.
         (b'data: {"code": 404}\n\ndata: {"error": {"code": 507}}\n\n', 507),
         (b'data: {"text": "data: {\\"error\\": 1}"}\n\n', None),
         (b"", None),

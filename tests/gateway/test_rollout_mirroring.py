@@ -159,7 +159,7 @@ async def test_overhead_events_of_a_copy_are_no_tokens(mirrored, until, path, to
 
 
 async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, make_service, until):
-    """Only the first byte is timed, by the gateway's clock."""
+    """The first byte alone is timed, by the gateway's clock."""
     now_s = 1000.0
 
     async def slow(request):

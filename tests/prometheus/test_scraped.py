@@ -45,7 +45,7 @@ async def test_readings_equal_those_of_the_engine_with_their_age(
     assert told.kv_capacity_tokens == direct.kv_capacity_tokens > 0
     assert told.ttft_s.bounds == direct.ttft_s.bounds
     assert 0 < told.output_tokens <= direct.output_tokens
-    # The server's clock is told in whole seconds, and a scrape takes a while.
+    # Prometheus reports its clock in whole seconds, and a scrape takes time.
     assert -1 <= direct.at_s - told.at_s <= STALE_S
 
 
