@@ -111,7 +111,7 @@ def test_the_demo_leaves_an_existing_cluster_alone(tmp_path: Path) -> None:
     before = tree(tmp_path)
     outcome = CliRunner().invoke(build("demo"), ["demo", "--name=mine"])
     assert outcome.exit_code == 1
-    assert "there already" in outcome.output
+    assert "exists already" in outcome.output
     assert tree(tmp_path) == before
 
 
@@ -162,7 +162,7 @@ def test_a_damaged_record_harms_no_other_cluster(text: str, root: Path, tmp_path
     shown = runner.invoke(app, ["local", "status"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert "good" in shown.stdout
-    assert "bad/cluster.json is" in shown.stderr
+    assert "bad/cluster.json" in shown.stderr
     for words in (
         ["down", "--name=bad"],
         ["up", "--bare", "--name=bad"],
@@ -170,7 +170,7 @@ def test_a_damaged_record_harms_no_other_cluster(text: str, root: Path, tmp_path
     ):
         outcome = runner.invoke(app, ["local", *words])
         assert outcome.exit_code == 1
-        assert "bad/cluster.json is" in outcome.stderr
+        assert "bad/cluster.json" in outcome.stderr
     assert tree(tmp_path) == before
     everything = runner.invoke(app, ["local", "down", "--all"])
     assert everything.exit_code == 1
