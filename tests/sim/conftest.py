@@ -1,4 +1,4 @@
-"""Small worlds: one service under an even load."""
+"""Fixtures: small worlds with one service under a constant load."""
 
 from collections.abc import Callable
 from typing import Any

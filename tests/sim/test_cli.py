@@ -1,4 +1,4 @@
-"""`penstock simulate`: what others build on."""
+"""Output of `penstock simulate` that scripts rely on."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compiled modules: never of other sources, and without a compiler none."""
+"""Compiled modules match the sources; without a compiler the simulator is interpreted."""
 
 import shutil
 import subprocess
@@ -84,9 +84,7 @@ def test_where_nothing_can_be_compiled_all_is_interpreted(
     assert not cache.exists()
 
 
-def test_what_did_not_compile_is_not_tried_again(
-    monkeypatch: pytest.MonkeyPatch, cache: Path
-) -> None:
+def test_a_failed_compilation_is_not_repeated(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     tries: list[Path] = []
 
     def failing(work: Path, _: object) -> str:
@@ -101,7 +99,7 @@ def test_what_did_not_compile_is_not_tried_again(
     assert (folder / "failed.txt").read_text() == "no such thing"
 
 
-def test_what_is_loaded_already_stays_as_it_is(cache: Path) -> None:
+def test_loaded_modules_are_not_replaced(cache: Path) -> None:
     assert engine.__name__ in sys.modules
     compiled.prefer([])
     assert compiled.used() is None

@@ -1,4 +1,4 @@
-"""The simulated engine: the real scheduler in simulated time."""
+"""Simulated engine: the real scheduler in simulated time."""
 
 from dataclasses import replace
 from random import Random
@@ -24,34 +24,34 @@ def profile(**changes: object) -> Profile:
 
 
 class Log:
-    """What an engine told, as (what, id)."""
+    """Events of an engine as (event, request id)."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
 
     def started(self, request: Request) -> None:
-        self.told.append(("started", request.request_id))
+        self.events.append(("started", request.request_id))
 
     def ended(self, request: Request) -> None:
-        self.told.append(("ended", request.request_id))
+        self.events.append(("ended", request.request_id))
 
 
-def serve(requests: list[Request], engine_profile: Profile, look_every_s: float = 0.0) -> Engine:
-    """Each request goes to the one engine when it arrives; all are done at the end."""
+def serve(requests: list[Request], engine_profile: Profile, read_every_s: float = 0.0) -> Engine:
+    """Serve all requests with one engine until they end."""
     clock = Clock()
     engine = Engine(engine_profile, clock, Log(), Random(0))
     for request in requests:
         clock.at(request.arrival_s, lambda request=request: engine.submit(request))
-    if look_every_s:
-        for look in range(int(20 / look_every_s)):
-            clock.at(look * look_every_s, engine.reading)
+    if read_every_s:
+        for reading in range(int(20 / read_every_s)):
+            clock.at(reading * read_every_s, engine.reading)
     clock.run(10_000.0)
     engine.scheduler.check()
     assert not engine.num_open
     return engine
 
 
-def test_one_request_takes_what_the_formula_says() -> None:
+def test_the_time_of_one_request_follows_the_profile() -> None:
     """600 prompt tokens in one chunk, then 3 iterations of one sequence that grows by a token."""
     request = Request("a", 1.0, 600, 4)
     serve([request], profile())
@@ -71,7 +71,7 @@ def test_a_prompt_longer_than_the_budget_is_computed_in_chunks() -> None:
     assert request.ttft_s == pytest.approx(expected)
 
 
-def test_who_comes_within_an_iteration_waits_for_its_end() -> None:
+def test_an_arrival_within_an_iteration_waits_for_its_end() -> None:
     early, late = Request("early", 0.0, 100, 50), Request("late", 0.5, 100, 1)
     serve([early, late], profile())
     alone = Request("alone", 0.0, 100, 1)
@@ -83,7 +83,7 @@ def test_who_comes_within_an_iteration_waits_for_its_end() -> None:
     assert alone.ttft_s < late.ttft_s <= alone.ttft_s + 2 * most
 
 
-def test_a_leap_is_as_long_as_its_iterations_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leap_takes_the_time_of_its_single_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same requests with leaps of 64 iterations and of one: the same times."""
 
     def times_of() -> list[tuple[float | None, float | None]]:
@@ -104,17 +104,17 @@ def test_a_leap_is_as_long_as_its_iterations_one_by_one(monkeypatch: pytest.Monk
         assert end == pytest.approx(end_alone, abs=1e-6)
 
 
-def test_a_look_changes_nothing() -> None:
-    def ends(look_every_s: float) -> list[float | None]:
+def test_reading_metrics_changes_nothing() -> None:
+    def ends(read_every_s: float) -> list[float | None]:
         requests = [Request(str(i), i * 0.3, 300, 60) for i in range(20)]
-        serve(requests, profile(), look_every_s)
+        serve(requests, profile(), read_every_s)
         return [request.end_s for request in requests]
 
     assert ends(0.13) == pytest.approx(ends(0.0))
 
 
 def test_a_full_cache_preempts_and_all_end() -> None:
-    """Blocks for about three of eight sequences: some start over, and the books balance."""
+    """Blocks for about three of eight sequences: some are recomputed, and the invariants hold."""
     requests = [Request(str(i), 0.01 * i, 100, 400) for i in range(8)]
     engine = serve(requests, profile(kv_tokens=1600, block_size=16))
 
@@ -126,10 +126,10 @@ def test_a_full_cache_preempts_and_all_end() -> None:
 
 
 @pytest.mark.parametrize(("prompt_tokens", "output_tokens"), [(64, 2), (63, 3), (48, 17)])
-def test_who_is_preempted_before_its_last_token_ends_with_its_prompt(
+def test_a_sequence_preempted_before_its_last_token_ends_with_its_recomputed_prompt(
     prompt_tokens: int, output_tokens: int
 ) -> None:
-    """The last token of each needs a block more than its prompt does, and there is one for all of them."""
+    """The last token of each needs a block more than its prompt, and there is one spare block in all."""
     requests = [Request(str(i), 0.0, prompt_tokens, output_tokens) for i in range(8)]
     blocks = 8 * -(-prompt_tokens // 16) + 1
     engine = serve(requests, profile(kv_tokens=blocks * 16, block_size=16))

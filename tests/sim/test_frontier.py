@@ -1,4 +1,4 @@
-"""The frontier: what is tuned, what it costs at equal attainment, and that nothing is run twice."""
+"""Search of the frontier: tuning, cost at equal attainment, and no run made twice."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
 
 
 def point(attainment: float, hours: float, spread: float = 0.0) -> Point:
-    """Of two seeds."""
+    """Point with two seeds."""
     both = (attainment - spread, attainment + spread)
     return Point({"target": hours}, both, (hours - spread, hours + spread), hours / 2, 0.0)
 
@@ -33,7 +33,7 @@ def test_the_cost_is_where_the_line_between_two_settings_meets_the_target() -> N
 
 
 def test_a_seed_that_attains_more_is_charged_for_it() -> None:
-    """A point of attainment costs an hour here: who is above the mean by 0.01 could do with 1 less."""
+    """0.01 of attainment costs one hour here, so a seed 0.01 above the mean needs one hour less."""
     found = crossing([point(0.97, 5.0, 0.01), point(1.0, 8.0, 0.01)], 0.99)
     assert found is not None
     low, high = found.costs
@@ -41,7 +41,7 @@ def test_a_seed_that_attains_more_is_charged_for_it() -> None:
     assert high == pytest.approx(7.0 + 0.01 - 1.0)
 
 
-def test_who_never_attains_has_no_cost_and_who_always_does_its_least() -> None:
+def test_cost_is_undefined_if_nothing_attains_and_the_least_if_all_attain() -> None:
     never, always = [point(0.9, 5.0), point(0.95, 9.0)], [point(0.995, 4.0), point(1.0, 5.0)]
     assert price(never, 0.99) == float("inf")
     assert price(always, 0.99) == 4.0
@@ -63,7 +63,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_only_what_leads_to_the_crossing_is_run_and_only_once(tiny: Path) -> None:
+def test_bisection_runs_few_settings_and_each_only_once(tiny: Path) -> None:
     rule = PUBLISHED["static"]
     case = Case(world("tiny-30", tiny), "tuning", "deadline", "static")
     ledger = Ledger(tiny / "runs.jsonl", figures_of)

@@ -1,4 +1,4 @@
-"""What the rows of profiles.yaml come to."""
+"""Profiles shipped in profiles.yaml against published measurements."""
 
 import pytest
 

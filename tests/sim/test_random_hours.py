@@ -1,4 +1,4 @@
-"""The seeded part of benchmarks/random_hours.py."""
+"""Fixed seeds of benchmarks/random_hours.py."""
 
 import pytest
 import random_hours

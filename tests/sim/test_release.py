@@ -1,4 +1,4 @@
-"""Rollouts while a service is scaled: every strategy comes to its end and loses nobody."""
+"""Simulated rollouts while a service scales: every strategy completes and loses no request."""
 
 import pytest
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ FORWARD = {
 
 
 def released(world, strategy, *, factor=1.0, **service):
-    """A scaled service while a revision is rolled out; a judge needs more to see than others."""
+    """Run a scaled service with a rollout; a canary needs more load than the others."""
     rollout = {"strategy": strategy, "blueGreen": {"previousKept": "30s"}, **SOON}
     service = {"min_replicas": 2, "max_replicas": 6, **service}
     rps, duration_s = (8, 400.0) if strategy == "Canary" else (2, 150.0)
@@ -47,7 +47,7 @@ def test_a_slow_revision_goes_back(world):
     assert summary.failed == summary.unfinished == 0
 
 
-def test_what_a_spec_would_not_take_is_refused(world):
+def test_an_invalid_rollout_spec_is_refused(world):
     with pytest.raises(ValidationError, match="strategy"):
         world().with_each(release={"at_s": 1, "rollout": {"strategy": "Sideways"}})
 
@@ -59,6 +59,6 @@ def test_what_a_spec_would_not_take_is_refused(world):
         {"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}},
     ],
 )
-def test_what_nobody_would_ever_end_is_refused(world, rollout):
+def test_a_rollout_that_needs_a_person_is_refused(world, rollout):
     with pytest.raises(ValidationError, match="copies no requests"):
         world().with_each(release={"at_s": 1, "rollout": rollout})

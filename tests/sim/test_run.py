@@ -1,4 +1,4 @@
-"""Whole runs: nothing gets lost, and the same seed does the same."""
+"""Complete runs: request counts balance, and a seed reproduces its run."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ FAULTS = {
 @pytest.mark.parametrize("admission", ["none", "fcfs", "deadline"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_request_ends_in_one_way(world, fault, admission) -> None:
-    """arrived = ended + shed + failed + open, in what is counted and in what is there."""
+    """arrived = ended + shed + failed + open, in counters and in requests."""
     small = world(
         rps=30, min_replicas=2, max_replicas=4, admission=admission, max_wait_s=5.0,
         faults=FAULTS[fault],
@@ -66,14 +66,14 @@ def test_a_crash_fails_only_those_that_have_begun(world) -> None:
 
 
 def test_replicas_count_from_creation_until_they_are_gone(world) -> None:
-    """One is ready from the start; the second one is asked for after 60 s and starts for 20 s."""
+    """A replica is ready from the start; a second is requested after 60 s and takes 20 s to start."""
     small = world(min_replicas=1, max_replicas=2)
     [summary] = summaries_of(run(small, "static", 0, {"replicas": "2", "period_s": "60"}))
     assert summary.mean_replicas == pytest.approx(1.5)
     assert summary.gpu_hours == pytest.approx(1.5 * 120 / 3600)
 
 
-def test_a_queue_of_fixed_service_is_that_of_theory(world) -> None:
+def test_a_queue_with_constant_service_time_matches_m_d_1(world) -> None:
     """M/D/1, one request at a time: the mean wait is rho/(2(1 - rho)) of the service time."""
     service_s = 0.0065 + 1000 * 2.5e-5 + 1000 * 500 * 2e-10
     rho = 0.6
@@ -90,7 +90,7 @@ def test_a_queue_of_fixed_service_is_that_of_theory(world) -> None:
     [service] = run(small, "static", 0).services
 
     ttft = [r.ttft_s for r in service.gateway.requests if r.ttft_s is not None]
-    # Chunks of up to eight prompts share an iteration, which makes the wait a little shorter.
+    # Up to eight prompts share an iteration, which shortens the wait slightly.
     waited = sum(ttft) / len(ttft) - service_s
     theory = rho / (2 * (1 - rho)) * service_s
     assert 0.5 * theory < waited < 1.2 * theory
@@ -118,8 +118,8 @@ def test_a_scenario_survives_being_written(world, tmp_path: Path) -> None:
     assert scenario.load(str(path)) == small
 
 
-def test_only_what_is_shared_is_read_from_the_cache(world) -> None:
-    """Nine tenths of a prompt are shared at first, and nothing from 60 s on."""
+def test_only_shared_prefixes_hit_the_cache(world) -> None:
+    """90 % of each prompt is shared at first, and nothing from 60 s on."""
     length = {"prompt": {"kind": "fixed", "tokens": 2560}, "output": {"kind": "fixed", "tokens": 5}}
     mixes = [{"classes": [{**length, "prefix_share": 0.9}]}, {"from_s": 60, "classes": [length]}]
     rate = {"kind": "rate", "points": [(0, 4), (120, 4)], "mixes": mixes}
@@ -131,8 +131,10 @@ def test_only_what_is_shared_is_read_from_the_cache(world) -> None:
 
 
 def test_long_answers_of_very_different_lengths_are_held_in_time(world) -> None:
-    """The longest tenth holds most of the KV cache for most of the time. Counted as so many of the mean
-    length, 1.65 replicas seemed enough, and tokens of 18 % came too late."""
+    """The longest tenth of the answers holds most of the KV cache.
+
+    With the mean length alone, 1.65 replicas seemed enough, and 18 % of the requests missed TPOT.
+    """
     lengths = {
         "prompt": {"kind": "lognormal", "median": 500, "p99": 5000},
         "output": {"kind": "lognormal", "median": 1500, "p99": 12000, "max": 12000},
@@ -167,7 +169,7 @@ def test_gpus_go_to_the_higher_priority_and_come_back(world) -> None:
         return [c.held for c in service.fleet.census if from_s <= c.at_s < to_s]
 
     lower, higher = services
-    assert max(held(lower, 0, 101)) == 5  # the other one's minimum is a promise
+    assert max(held(lower, 0, 101)) == 5  # minReplicas of the other service is guaranteed
     assert max(held(higher, 101, 200)) >= 4
     assert min(held(lower, 101, 230)) <= 2
     assert held(lower, 300, 400)[-1] >= 4

@@ -1,4 +1,4 @@
-"""Each format, on lines of our own."""
+"""Readers of trace formats, on lines written here."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_azure_of_2023_has_seven_digits_and_of_2024_a_zone() -> None:
     assert second.at_s % 60 == pytest.approx(1.5)
 
 
-def test_burstgpt_leaves_out_what_failed() -> None:
+def test_burstgpt_skips_failed_requests() -> None:
     lines = [
         "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type",
         "5,ChatGPT,472,18,490,Conversation log",
@@ -43,7 +43,7 @@ def test_mooncake_has_prefixes_and_milliseconds() -> None:
 
 @pytest.fixture
 def servegen_folder(tmp_path: Path) -> Path:
-    """Two clients; the second one has no lengths."""
+    """Folder with two clients, the second without lengths."""
     window = {"input_tokens": "{10: 0.5, 20: 0.5}", "output_tokens": "{3: 1.0}"}
     empty = {"input_tokens": "{}", "output_tokens": "{}"}
     for number, lengths in ((0, {"0": empty, "21600": window}), (1, {"0": empty})):

@@ -1,4 +1,4 @@
-"""A service on two kinds of engines: the cheap one grows first, and what is paid is told."""
+"""Service with two variants: the cheap one grows first, and costs are reported."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ H100 = {"name": "large", "profile": "llama-3.1-8b-h100", "startup_s": 20.0}
 
 @pytest.fixture(scope="module")
 def grown() -> Run:
-    """Twenty times the load in the middle."""
+    """Run with twenty times the load in the middle."""
     rates = [(0, 1), (100, 1), (100, 20), (400, 20)]
     lengths = {
         "prompt": {"kind": "fixed", "tokens": 1000},
@@ -83,7 +83,7 @@ def test_a_quota_of_one_kind_leaves_the_other(grown: Run) -> None:
         {"variants": []},
     ],
 )
-def test_what_cannot_be_is_refused(grown: Run, change: dict[str, Any]) -> None:
+def test_invalid_variants_are_refused(grown: Run, change: dict[str, Any]) -> None:
     plain = grown.scenario.model_dump(mode="json")
     plain["services"][0] |= change
     with pytest.raises(ValidationError):

@@ -1,4 +1,4 @@
-"""Set numbers and step the clock: observations in a line, and a rule played over them."""
+"""Fixtures: build observations from numbers and run a rule over them."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def histogram(*values):
 
 
 def an_engine(**numbers):
-    """An idle engine, but for the numbers."""
+    """Reading of an idle engine with some values replaced."""
     empty = EngineReading(
         at_s=0.0,
         running=0,
@@ -51,7 +51,7 @@ def an_engine(**numbers):
 
 
 def a_gateway(at_s=0.0, **numbers):
-    """An idle gateway, but for the numbers."""
+    """Reading of an idle gateway with some values replaced."""
     empty = GatewayReading(
         at_s=at_s,
         queued=0,
@@ -74,7 +74,7 @@ def a_gateway(at_s=0.0, **numbers):
 
 
 def observed(now_s=0.0, engines=(), *, missing=0, starting=0, provisioned=None, gateway=None):
-    """Ready pods a0.. with these readings, m0.. without one, s0.. that start."""
+    """Observation with ready pods a0.. with readings, m0.. without one, and starting pods s0.."""
     pods = [PodView(f"a{i}", "Ready", 0.0, 0.0, reading) for i, reading in enumerate(engines)]
     pods += [PodView(f"m{i}", "Ready", 0.0, 0.0, LOST) for i in range(missing)]
     pods += [PodView(f"s{i}", "Starting", now_s, None, None) for i in range(starting)]
@@ -82,21 +82,21 @@ def observed(now_s=0.0, engines=(), *, missing=0, starting=0, provisioned=None, 
     return Observation(now_s, tuple(pods), count, gateway)
 
 
-def played(rule, looks, bounds=BOUNDS, objectives=GOAL, state=None):
-    """The decisions of a rule on these observations, and what it remembers."""
+def played(rule, observations, bounds=BOUNDS, objectives=GOAL, state=None):
+    """Decisions of a rule on these observations, and its final state."""
     state = rule.initial() if state is None else state
     decisions = []
-    for look in looks:
-        decision, state = rule.decide(objectives, bounds, look, state)
+    for observation in observations:
+        decision, state = rule.decide(objectives, bounds, observation, state)
         decisions.append(decision)
     return decisions, state
 
 
-def followed(rule, look, seconds, start=1, bounds=BOUNDS):
-    """Replicas over time when each decision becomes true at once. look: (now, replicas) -> seen."""
+def followed(rule, observe, seconds, start=1, bounds=BOUNDS):
+    """Replicas over time if each decision takes effect at once. observe: (now, replicas) -> observation."""
     state, replicas, now, course = rule.initial(), start, 0.0, []
     while now <= seconds:
-        decision, state = rule.decide(GOAL, bounds, look(now, replicas), state)
+        decision, state = rule.decide(GOAL, bounds, observe(now, replicas), state)
         replicas = decision.desired
         course.append(replicas)
         now += rule.period_s
@@ -135,7 +135,7 @@ def times():
 
 @pytest.fixture
 def profile():
-    """10 ms an iteration, 1 ms more for 20 prompt tokens: 8,192 of them in 0.4206 s."""
+    """Profile with 10 ms per iteration and 50 us per prompt token: 8,192 tokens take 0.4206 s."""
     return EngineProfile(
         base_s=0.01,
         prefill_token_s=5e-5,

@@ -1,4 +1,4 @@
-"""AIBrix' proportional rule, and its quirks."""
+"""AIBrix APA with its published quirks."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_the_mean_over_pods_and_then_over_the_window(engine, see, play):
 
 
 def test_up_is_immediate_and_down_takes_the_lowest_of_the_window(engine, see, play, follow):
-    """The opposite of an HPA: one idle look, and the smallest recommendation wins."""
+    """The opposite of an HPA: after one idle scrape the smallest recommendation wins."""
 
     def load(now, n):
         usage = 0.4 if now == 100 else 0.8
@@ -42,10 +42,10 @@ def test_up_is_immediate_and_down_takes_the_lowest_of_the_window(engine, see, pl
 
     looks = [see(0, [engine(kv_usage=0.2)] * 8), see(10, [engine(kv_usage=0.7)] * 8)]
     decisions, _ = play(rule, looks)
-    assert [d.desired for d in decisions] == [4, 4]  # 0.7 / 0.8 x 8 = 7, but 4 was asked for
+    assert [d.desired for d in decisions] == [4, 4]  # 0.7 / 0.8 x 8 = 7, but 4 was recommended
 
 
-def test_pending_pods_are_asked_for_again_unless_guarded(engine, see, play):
+def test_pending_pods_are_requested_again_unless_guarded(engine, see, play):
     """2 ready at 1.0 of 0.5, 2 start: 2.0 x 4 = 8; guarded 1.0 x 2 / 0.5 = 4."""
     looks = [see(0, [engine(kv_usage=1.0)] * 2, starting=2)]
     assert play(AibrixApa(target=0.5), looks)[0][0].desired == 8
@@ -56,7 +56,7 @@ def test_pending_pods_are_asked_for_again_unless_guarded(engine, see, play):
     assert play(AibrixApa(target=0.5, guards_pending=True), looks)[0][0].desired == 3
 
 
-def test_what_cannot_be_read_is_left_out_and_nothing_holds(engine, see, play):
+def test_unreadable_pods_are_left_out_of_the_sum(engine, see, play):
     assert (
         play(AibrixApa(target=0.5), [see(0, [engine(kv_usage=0.9)], missing=1)])[0][0].desired == 4
     )

@@ -1,4 +1,4 @@
-"""Dynamo's planner: the best rate, the forecast, and one replica at a time."""
+"""Dynamo planner: best rate, forecast, and steps of one replica."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_an_objective_out_of_reach_runs_one_at_a_time(profile):
 
 
 def traffic(gateway, see, engine, per_interval):
-    """Requests of 1,000 and 100 tokens; so many in each 180 s."""
+    """Gateway readings with requests of 1,000 and 100 tokens; counts per 180 s."""
     total, looks = 0, []
     for i, requests in enumerate((0, *per_interval)):
         total += requests
@@ -130,7 +130,7 @@ def test_load_waits_for_a_scaling_and_for_every_worker(profile, see, engine, gat
     ]  # fmt: skip
 
 
-def test_what_the_gateway_holds_back_is_queued_at_the_workers(profile, see, engine, gateway, play):
+def test_the_gateway_queue_counts_as_queued_at_the_workers(profile, see, engine, gateway, play):
     at = gateway(queued=40, queued_prompt_tokens=80_000)
     looks = [see(0, [engine()] * 2, gateway=at)]
     assert play(DynamoLoad(profile=profile), looks, objectives=GOAL)[0][0].desired == 3

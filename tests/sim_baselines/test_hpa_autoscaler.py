@@ -1,4 +1,4 @@
-"""The HPA's clock, KEDA's activation, and what happens when metrics are lost."""
+"""HPA timing, KEDA activation, and lost metrics."""
 
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing
@@ -47,7 +47,7 @@ def test_an_unbounded_one_asks_for_the_deficit(engine, see, follow):
     assert course[5] == 12
 
 
-def test_what_the_gateway_holds_back_counts_as_waiting(engine, gateway, see, play):
+def test_the_gateway_queue_counts_as_waiting(engine, gateway, see, play):
     looks = [see(t, [engine()] * 2, gateway=gateway(queued=20)) for t in range(0, 15, 5)]
     decisions, _ = play(hpa_queue(target=5), looks)
     assert decisions[-1].desired == 4  # 20 / 2 = 10 a pod; 10 / 5 x 2

@@ -24,7 +24,7 @@ UP_30_DOWN_180 = Behavior(
 @pytest.mark.parametrize(
     ("current", "wanted", "past", "replicas"),
     [
-        (3, 8, [(990, 3)], 3),  # 10 s ago 3 were enough: not yet
+        (3, 8, [(990, 3)], 3),  # a recommendation of 3 from 10 s ago holds
         (3, 8, [(970, 3)], 8),  # 30 s ago no longer counts
         (3, 8, [(980, 5), (990, 6)], 5),  # as far as the lowest
         (8, 3, [(830, 6)], 6),  # 170 s ago 6 were needed
@@ -49,11 +49,11 @@ def test_stabilised(current, wanted, past, replicas):
         (DEFAULT, 5, 50, [(990, 4)], 5),  # 1 + 4 at the period's start
         (DEFAULT, 5, 50, [(985, 4)], 10),  # 15 s ago: a new period
         (DEFAULT, 10, 1, [], 1),  # 100 %
-        # One down in 120 s.
+        # down by 1 in 120 s
         (UP_30_DOWN_180, 8, 3, [], 7),
         (UP_30_DOWN_180, 7, 3, [(900, -1)], 7),
         (UP_30_DOWN_180, 7, 3, [(880, -1)], 6),
-        # One was added and one removed: the start was the same.
+        # +1 and -1: the start of the period is the current count.
         (UP_30_DOWN_180, 8, 3, [(950, 1), (960, -1)], 7),
         (UP_30_DOWN_180, 8, 20, [(950, 4)], 8),  # 4 + max(4, 4)
     ],
@@ -68,7 +68,7 @@ def test_limited(behavior, current, wanted, changes, replicas):
     [("Max", 14, 5), ("Min", 11, 9), ("Disabled", 10, 10)],
 )
 def test_select_policy(select, up, down):
-    """Of 4 replicas and 10 % (11 up), of 1 replica and 50 % (5 down)."""
+    """Policies of 4 replicas and 10 % (11 up), of 1 replica and 50 % (5 down)."""
     behavior = Behavior(
         Direction((Policy("Pods", 4, 60), Policy("Percent", 10, 60)), 0, select),
         Direction((Policy("Pods", 1, 60), Policy("Percent", 50, 60)), 0, select),
@@ -90,7 +90,7 @@ history = st.lists(st.tuples(st.floats(0, 1000), replicas), max_size=8)
 
 
 @given(replicas, replicas, history)
-def test_neither_passes_what_is_wanted_nor_turns_round(current, wanted, past):
+def test_limits_neither_overshoot_nor_reverse(current, wanted, past):
     stamped = tuple(Stamped(*p) for p in past)
     calm = stabilised(UP_30_DOWN_180, current, wanted, stamped, NOW)
     slow = limited(UP_30_DOWN_180, current, calm, (), NOW)

@@ -1,4 +1,4 @@
-"""Busy share: what GPU utilisation would show."""
+"""HPA on the busy share, as GPU utilisation shows it."""
 
 from penstock.sim.baselines.hpa_busy import hpa_busy
 
@@ -10,13 +10,13 @@ def test_one_request_at_a_time_looks_like_a_full_gpu(engine, see, follow):
 
 
 def test_half_of_the_time(engine, see, play):
-    """Of 12 scrapes in a minute every second found a request: 0.5 / 0.8 = 0.625 x 4 = 2.5."""
+    """Every second of 12 scrapes found a request: 0.5 / 0.8 x 4 = 2.5."""
     looks = [see(t, [engine(running=int(t % 10 == 0))] * 4) for t in range(0, 420, 5)]
     decisions, _ = play(hpa_busy(0.8), looks)
     assert decisions[-1].desired == 3
 
 
 def test_pods_that_start_are_set_aside(engine, see, play):
-    """(1 + 0 + 0) / 3 / 0.8 = 0.42 would turn round, so it stays at three."""
+    """(1 + 0 + 0) / 3 / 0.8 = 0.42 would reverse the direction, so it stays at three."""
     looks = [see(t, [engine(running=1)], starting=2) for t in range(0, 15, 5)]
     assert play(hpa_busy(0.8), looks)[0][-1].desired == 3

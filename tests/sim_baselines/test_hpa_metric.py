@@ -1,4 +1,4 @@
-"""One metric against its target, worked by hand from replica_calculator.go."""
+"""Metrics against their target, computed by hand from replica_calculator.go."""
 
 import pytest
 from hypothesis import given
@@ -21,21 +21,21 @@ NO_VALUE = ()
         ((0.44,), 0, 0, 1, 1),  # 1.1
         ((0.36, 0.36), 0, 0, 2, 2),  # 0.9
         ((0.45,), 0, 0, 1, 2),  # 1.125
-        # What is missing counts for nothing on the way up: (0.8 + 0.8 + 0) / 3 / 0.4 = 1.33; 4.
+        # Missing pods count as empty on the way up: (0.8 + 0.8 + 0) / 3 / 0.4 = 1.33; 4.
         ((0.8, 0.8), 1, 0, 3, 4),
         # (0.8 + 0) / 2 / 0.4 = 1: the same as there are.
         ((0.8,), 1, 0, 2, 2),
-        # (0.6 + 0) / 2 / 0.4 = 0.75: it would turn round, so it stays.
+        # (0.6 + 0) / 2 / 0.4 = 0.75: this would reverse the direction, so it stays.
         ((0.6,), 1, 0, 2, 2),
-        # And as much as the target on the way down: (0.1 + 0.4) / 2 / 0.4 = 0.625 x 2 = 1.25.
+        # Missing pods count as the target on the way down: (0.1 + 0.4) / 2 / 0.4 = 0.625 x 2 = 1.25.
         ((0.1,), 1, 0, 2, 2),
         # (0.1 x 3 + 0.4) / 4 / 0.4 = 0.4375 x 4 = 1.75.
         ((0.1, 0.1, 0.1), 1, 0, 4, 2),
-        # An unready pod takes its share of what is too much, and counts for nothing else.
+        # An unready pod counts as empty when scaling up, and is ignored otherwise.
         ((0.8, 0.8), 0, 2, 4, 4),  # 1.6 / 4 / 0.4 = 1
         ((0.8, 0.8), 0, 1, 3, 4),  # 1.33 x 3
         ((0.1, 0.1), 0, 2, 4, 1),  # 0.25 x 2 = 0.5
-        # A ratio of fewer pods than there are never turns a raise into a cut.
+        # A ratio over fewer pods never turns a raise into a cut.
         ((0.48,), 0, 0, 5, 2),  # 1.2 x 1: kubernetes does so when nothing is missing
         (NO_VALUE, 3, 0, 3, None),
     ],

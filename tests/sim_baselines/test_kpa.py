@@ -1,4 +1,4 @@
-"""Knative's stable and panic windows."""
+"""Knative KPA: stable and panic windows."""
 
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing
@@ -16,19 +16,19 @@ def test_stable(gateway, see, engine, follow):
     assert course[-1] == 2
 
 
-def test_panic_begins_at_twice_what_is_ready_and_never_shrinks(gateway, see, engine, follow):
+def test_panic_begins_at_twice_the_ready_replicas_and_never_shrinks(gateway, see, engine, follow):
     look = steady(gateway, see, engine, lambda t: 160 if 60 <= t < 80 else 20)
     course = follow(Kpa(target=20.0), look, 240, start=1)
     at = course[30:]  # from 60 s on
     assert at[0] == 4  # mean of 6 s: (20 + 20 + 160) / 3 = 66.7; 66.7 / 20 = 3.3
     assert at[2] == 8  # all three samples
-    assert min(at[2:31]) == 8  # for 60 s: with 4 ready it was over the threshold no more
+    assert min(at[2:31]) == 8  # for 60 s: with 4 ready it is no longer over the threshold
     assert at[31] < 8
     assert at[-1] == 1
 
 
-def test_over_the_threshold_is_twice_what_is_ready(gateway, see, engine, play):
-    """4 wanted over 2 ready is panic, 3 over 2 is not; down to half at most in one look."""
+def test_panic_starts_at_twice_the_ready_replicas(gateway, see, engine, play):
+    """4 wanted over 2 ready is panic, 3 over 2 is not; down to half at most in one decision."""
     for requests, panics in ((80, True), (60, False)):
         looks = [see(t, [engine()] * 2, gateway=gateway(in_flight=requests)) for t in (0, 2)]
         _, state = play(Kpa(target=20.0), [see(-10, [engine()], gateway=gateway()), *looks])
@@ -37,13 +37,13 @@ def test_over_the_threshold_is_twice_what_is_ready(gateway, see, engine, play):
     assert play(Kpa(target=20.0), looks)[0][-1].desired == 4  # floor(9 / 2)
 
 
-def test_it_starts_in_panic_at_what_it_finds(gateway, see, engine, follow):
+def test_it_starts_in_panic_at_the_current_replicas(gateway, see, engine, follow):
     course = follow(Kpa(target=20.0), steady(gateway, see, engine, lambda t: 0), 120, start=6)
     assert set(course[:30]) == {6}
     assert course[-1] == 1
 
 
-def test_what_cannot_be_read_holds_until_the_window_is_empty(gateway, see, engine, play):
+def test_missing_data_holds_until_the_window_is_empty(gateway, see, engine, play):
     lost = Missing("gateway", "no answer")
     looks = [see(0, [engine()] * 3, gateway=gateway(in_flight=60))]
     looks += [see(t, [engine()] * 3, gateway=lost) for t in range(2, 100, 2)]
@@ -69,4 +69,4 @@ def test_a_delay_holds_the_most_wanted_in_it(gateway, see, engine, follow):
     course = follow(Kpa(target=20.0, down_delay_s=120.0), look, 400, start=5)
     quick = follow(Kpa(target=20.0), look, 400, start=5)
     first, delayed = (next(i for i, n in enumerate(c) if n < 5) for c in (quick, course))
-    assert delayed - first == 59  # the last look that wanted five leaves the window 120 s later
+    assert delayed - first == 59  # the last decision for five leaves the window 120 s later

@@ -5,14 +5,14 @@ from penstock.sim.baselines.kubeai import KubeAi
 
 
 def test_the_average_starts_with_zeros(gateway, engine, see, play):
-    """300 active, 100 a replica, 60 looks: 1 until 20 x 300 / 60 = 100, 2 until 40, then 3."""
+    """300 active, 100 a replica, 60 samples: 1 until 20 x 300 / 60 = 100, 2 until 40, then 3."""
     looks = [see(10 * i, [engine()], gateway=gateway(in_flight=300)) for i in range(60)]
     desired = [d.desired for d in play(KubeAi(), looks)[0]]
     assert (desired[19], desired[20], desired[39], desired[40], desired[59]) == (1, 2, 2, 3, 3)
 
 
-def test_down_on_the_fourth_look_and_then_at_once(gateway, engine, see, follow):
-    """30 s of delay are three looks that wait; the count is not reset by the step itself."""
+def test_down_at_the_fourth_sample_and_then_at_once(gateway, engine, see, follow):
+    """30 s of delay are three samples; the step itself does not reset the count."""
     rule = KubeAi(target_requests=10.0, time_window_s=10.0)
     active = {0: 50, 1: 20, 2: 20, 3: 20, 4: 20, 5: 10}
     course = follow(

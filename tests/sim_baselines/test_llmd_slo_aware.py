@@ -1,4 +1,4 @@
-"""The published formula, its windows, and the latency it is fed."""
+"""llm-d slo-aware rule: published formula, windows, and latency input."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -55,8 +55,8 @@ def test_no_traffic_and_a_lost_gateway_read_as_zero(gateway, engine, see, times)
     assert tail.ratio(GOAL, scrapes, 10.0) == 0.0
 
 
-def test_engines_are_asked_where_there_is_no_gateway(engine, see, times):
-    """A new pod counts from its start, one that left not at all."""
+def test_engine_histograms_are_used_without_a_gateway(engine, see, times):
+    """A new pod counts from its start, a removed pod not at all."""
     tail = LatencyTail(None)
     old = engine(ttft_s=times(9.0), itl_s=times(0.05))
     scrapes = tail.scraped(see(0, [old, old]), ())
@@ -66,8 +66,8 @@ def test_engines_are_asked_where_there_is_no_gateway(engine, see, times):
     assert tail.ratio(GOAL, scrapes, 5.0) == pytest.approx(0.9)
 
 
-def test_prediction_sees_the_line_before_any_first_token(profile, gateway, engine, see):
-    """20 wait and 4 finish in 10 s: 50 s, and the own prompt of nothing known."""
+def test_prediction_sees_the_queue_before_any_first_token(profile, gateway, engine, see):
+    """20 wait and 4 finish in 10 s: 50 s; the length of its own prompt is unknown."""
     earlier = engine(running=8)
     now = replace(earlier, waiting=12, finished=4)
     seen = see(10.0, [now], gateway=gateway(queued=8))

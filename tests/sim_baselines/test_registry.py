@@ -1,4 +1,4 @@
-"""What holds for every rule: bounds, lost readings, determinism, a word for each decision."""
+"""Properties of every rule: bounds, lost readings, determinism, a code for each decision."""
 
 import re
 
@@ -86,7 +86,7 @@ world = st.tuples(
 )
 
 
-def seen(now_s, readings, num_starting, gateway, provisioned=None):
+def observation_of(now_s, readings, num_starting, gateway, provisioned=None):
     pods = tuple(PodView(f"a{i}", "Ready", 0.0, 0.0, r) for i, r in enumerate(readings))
     pods += tuple(PodView(f"s{i}", "Starting", 0.0, None, None) for i in range(num_starting))
     return Observation(now_s, pods, len(pods) if provisioned is None else provisioned, gateway)
@@ -101,9 +101,9 @@ def test_bounds_hold_and_the_same_past_gives_the_same_answer(name, worlds, low, 
     rule, bounds = rules()[name], Bounds(low, low + more)
     state, again = rule.initial(), rule.initial()
     for i, (readings, num_starting, gateway) in enumerate(worlds):
-        look = seen(i * max(5.0, rule.period_s), readings, num_starting, gateway)
-        decision, state = rule.decide(Objectives(3.0, 0.1), bounds, look, state)
-        second, again = rule.decide(Objectives(3.0, 0.1), bounds, look, again)
+        observation = observation_of(i * max(5.0, rule.period_s), readings, num_starting, gateway)
+        decision, state = rule.decide(Objectives(3.0, 0.1), bounds, observation, state)
+        second, again = rule.decide(Objectives(3.0, 0.1), bounds, observation, again)
         assert bounds.min_replicas <= decision.desired <= bounds.max_replicas
         assert (decision, state) == (second, again)
         assert re.fullmatch(r"([A-Z][a-z0-9]*)+", decision.code)
@@ -113,11 +113,11 @@ def test_bounds_hold_and_the_same_past_gives_the_same_answer(name, worlds, low, 
 
 @pytest.mark.parametrize("name", [n for n in rules() if n not in KNOWS_ANYWAY | {"oracle"}])
 def test_fifteen_minutes_without_any_reading(name):
-    """Those that sum walk down to the minimum, as published; the others stay where they are."""
+    """Rules that sum scale down to the minimum, as published; the others hold."""
     rule, state, replicas, now = rules()[name], rules()[name].initial(), 4, 0.0
     while now <= 900:
-        look = seen(now, [LOST] * replicas, 0, LOST)
-        decision, state = rule.decide(Objectives(3.0, 0.1), Bounds(1, 8), look, state)
+        observation = observation_of(now, [LOST] * replicas, 0, LOST)
+        decision, state = rule.decide(Objectives(3.0, 0.1), Bounds(1, 8), observation, state)
         replicas = decision.desired
         now += rule.period_s
     assert (replicas < 4) == (name in SUMS_MISSING_AS_ZERO)

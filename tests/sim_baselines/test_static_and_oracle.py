@@ -1,4 +1,4 @@
-"""The two ends: what never moves, and what knows."""
+"""Fixed replica count and clairvoyant oracle."""
 
 import pytest
 

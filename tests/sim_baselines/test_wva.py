@@ -1,4 +1,4 @@
-"""WVA's analyzers, and the HPA that takes their number."""
+"""WVA analyzers, and the HPA around them."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -26,7 +26,7 @@ def load(kv=0.0, waiting=0, **numbers):
         ([load(0.70)], 1),
         # Spare queue 5 - 3 = 2 is below 3.
         ([load(0.1, 3), load(0.1, 3)], 3),
-        # One is saturated and does not count; the other has enough left: stay.
+        # The saturated pod does not count; the other has enough spare: hold.
         ([load(0.9), load(0.5)], 2),
         ([load(0.9), load(0.75)], 3),
         # All are saturated: nothing is spare.
@@ -48,7 +48,7 @@ def test_v1(see, engine, loads, target):
 def test_v1_stands_still_in_transition(see, engine):
     seen = see(0, [engine()] * 2, starting=1)
     assert V1.target(seen, (load(0.9),) * 2, 3, None)[0] == 3  # two of three report
-    assert V1.target(seen, (load(0.9),) * 2, 4, None)[0] == 4  # what it said is not reached
+    assert V1.target(seen, (load(0.9),) * 2, 4, None)[0] == 4  # the desired count is not reached
 
 
 def v2(profile, **knobs):
@@ -61,7 +61,7 @@ def v2(profile, **knobs):
     [
         # Capacity by memory 80,000. Demand 150,000 / 0.85 = 176,471; 176,471 - 160,000: 1 more.
         ([load(0.75), load(0.75)], 2, 3),
-        # One starts already: 240,000 is enough.
+        # A starting pod counts: 240,000 is enough.
         ([load(0.75), load(0.75)], 3, 3),
         # 60,000 / 0.85 < 160,000; 160,000 - 60,000 / 0.7 = 74,286: less than one.
         ([load(0.30), load(0.30)], 2, 2),
@@ -76,7 +76,7 @@ def test_v2_by_memory(profile, see, engine, loads, provisioned, target):
     assert v2(profile).target(seen, tuple(loads), 0, {})[0] == target
 
 
-def test_v2_learns_what_compute_bears_under_a_full_queue(profile, see, engine):
+def test_v2_learns_the_compute_bound_under_a_full_queue(profile, see, engine):
     """6 wait at 40,000 tokens: that is the capacity, remembered by the length of answers."""
     full = load(0.4, 6, input_tokens=1000.0, output_tokens=200.0)
     number, memory = v2(profile).target(see(0, [engine()]), (full,), 0, {})
@@ -119,8 +119,8 @@ def test_no_report_keeps_the_number(see):
     assert series.desired == 3
 
 
-def test_v1_is_not_stuck_at_a_number_that_the_bounds_refuse(see, engine, follow):
-    """Idle at the minimum it wants one fewer, and full at the maximum one more: neither is awaited."""
+def test_v1_is_not_stuck_at_a_count_outside_the_bounds(see, engine, follow):
+    """Idle at the minimum it wants one fewer, full at the maximum one more; it waits for neither."""
 
     def load(now, n):
         return see(now, [engine(kv_usage=0.78 if 300 < now < 1200 else 0.1)] * n)
@@ -130,7 +130,7 @@ def test_v1_is_not_stuck_at_a_number_that_the_bounds_refuse(see, engine, follow)
 
 
 def test_v1_waits_for_readiness_before_the_next_one(see, engine, follow):
-    """One a minute at most, and the HPA holds each for 120 s."""
+    """At most one step per minute, and the HPA holds each for 120 s."""
     course = follow(wva_v1(), lambda t, n: see(t, [engine(kv_usage=0.78)] * n), 900)
     rises = [5 * i for i in range(1, len(course)) if course[i] > course[i - 1]]
     assert course[-1] > 3
