@@ -288,8 +288,9 @@ async def _children(kube: Kube, namespace: str) -> list[tuple[str, Object]]:
 async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
     """Children by kind and name, without random parts, and the stable fields of the status."""
     found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
+    # A pod template's hash is the digits of 32 bits in letters: up to ten of them.
     children = [
-        f"{plural}/{re.sub(r'-[a-z0-9]{8,10}-[a-z0-9]{5}$', '', child['metadata']['name'])}"
+        f"{plural}/{re.sub(r'-[a-z0-9]{1,10}-[a-z0-9]{5}$', '', child['metadata']['name'])}"
         for plural, child in await _children(kube, namespace)
     ]
     status = found["status"]

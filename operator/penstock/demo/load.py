@@ -170,6 +170,11 @@ class Load:
 
 
 def corpus(root: Path) -> list[str]:
-    """Return the words of the documentation, which prompts are excerpts of."""
+    """Return the words of the documentation, which prompts are excerpts of.
+
+    Words of more than 20 characters are left out: a URL or a line of JSON is a hundred tokens, and a prompt
+    with several of them exceeds the tiny model's maximum length.
+    """
     texts = sorted((root / "docs").rglob("*.md"))
-    return re.findall(r"\S+", "\n".join(text.read_text() for text in texts))
+    words = re.findall(r"\S+", "\n".join(text.read_text() for text in texts))
+    return [word for word in words if len(word) <= 20]
