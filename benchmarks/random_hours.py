@@ -23,7 +23,7 @@ if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.recording import Recording, Settings, Tick, Writer
+from penstock.core.scaling.recording import Recording, RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
@@ -140,9 +140,9 @@ def lived(scenario: Scenario, seed: int) -> list[Tick]:
 
 def check_replay(ticks: list[Tick]) -> None:
     """Write and read the recording as JSON lines, then compare the replayed decisions."""
-    writer = Writer("default/random")
+    writer = RecordingWriter("default/random")
     recording = Recording.read(line for tick in ticks for line in writer.lines(tick))
-    for (again, decision), tick in zip(recording.ticks(), ticks, strict=True):
+    for (again, decision), tick in zip(recording.replay(), ticks, strict=True):
         if decision != tick.decision or again.state != tick.state:
             raise Broken(f"replay decides otherwise at {tick.seen.now_s:g} s")
 

@@ -12,7 +12,7 @@ import pytest
 from campaigns.quiet_writes import writes_while_quiet
 
 from penstock.clients.resources import CONFIG_MAPS
-from penstock.core.manifests.kept import SIZING
+from penstock.core.manifests.stored_record import SIZING
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.scaling.recording import Recording
 from penstock.demo.load import End, Load, Workload, corpus

@@ -86,20 +86,7 @@ FUNCTIONS = dict.fromkeys(
 EXCEPTIONS = {
     "tests/architecture/retired_words.py": "the list itself",
     **dict.fromkeys(
-        (
-            "operator/penstock/core/formats/serialization.py",
-            "operator/penstock/core/manifests/evaluation.py",
-            "operator/penstock/core/manifests/kept.py",
-            "operator/penstock/core/routing/admission.py",
-            "operator/penstock/core/routing/engine_load.py",
-            "operator/penstock/core/routing/prefill_throughput.py",
-            "operator/penstock/core/scaling/budget.py",
-            "operator/penstock/core/scaling/by_objectives",
-            "operator/penstock/core/scaling/histogram.py",
-            "operator/penstock/core/scaling/recording.py",
-            "operator/penstock/core/scaling/signals.py",
-            "tests/core_sizing/conftest.py",
-        ),
+        ("operator/penstock/core/scaling/by_objectives",),
         "not renamed yet",
     ),
 }

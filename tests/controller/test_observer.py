@@ -10,7 +10,7 @@ from penstock.clients.clock import steady
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.observer import Observer
-from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.core.observed.gateway_report import VERSION, GatewayReport
 
 KEY = ("default", "chat")
 
@@ -18,7 +18,11 @@ KEY = ("default", "chat")
 @asynccontextmanager
 async def gateway(name, obeys, *, ready="True"):
     """Serve this feed and yield the gateway's pod; with `obeys` None the answer is not a feed."""
-    body = b"down" if obeys is None else stats_report.encode(Feed(VERSION, 1.0, {}, obeys=obeys))
+    body = (
+        b"down"
+        if obeys is None
+        else stats_report.encode(GatewayReport(VERSION, 1.0, {}, obeys=obeys))
+    )
 
     async def connected(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

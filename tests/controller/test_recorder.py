@@ -92,7 +92,7 @@ async def test_a_stream_replays(operator: Operator) -> None:
         found = await read(answer.content, 11)
     await publishing
     assert found.header.service == "default/chat"
-    assert [decision for _, decision in found.ticks()] == [tick.decision for tick in made]
+    assert [decision for _, decision in found.replay()] == [tick.decision for tick in made]
     async with asyncio.timeout(5):  # a closed stream is dropped with the next decision
         while operator.listeners:
             operator.recorder.publish(KEY, made[0])

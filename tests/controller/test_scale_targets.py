@@ -7,7 +7,7 @@ from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import gateway_pods, scale_targets
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.scaling.shortage import Waiting
+from penstock.core.scaling.shortage import UnscheduledPods
 from penstock.core.spec.service import (
     COHORT_LABEL,
     REVISION_LABEL,
@@ -104,7 +104,9 @@ def test_replicas_and_unschedulable_pods_are_counted_by_variant():
     assert [(view.name, view.variant) for view, _ in target.pods] == [
         ("a1", "a"), ("b1", "b"), ("b2", "b"),
     ]  # fmt: skip
-    assert target.unschedulable == {"b": Waiting(parse_timestamp("2026-01-01T00:00:00Z"), 1)}
+    assert target.unschedulable == {
+        "b": UnscheduledPods(parse_timestamp("2026-01-01T00:00:00Z"), 1)
+    }
 
 
 def test_children_of_a_deleted_service_of_the_same_name_do_not_count():

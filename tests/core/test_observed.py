@@ -9,8 +9,8 @@ from penstock.core.observed.children import (
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
-    pods_of,
-    verdict_of,
+    own_pods,
+    preflight_result,
 )
 
 METADATA: dict[str, Any] = {
@@ -46,7 +46,7 @@ GONE = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC
 )
 def test_a_preflight_that_its_node_gave_up_says_nothing_of_the_model(status: Any) -> None:
     pod = preflight(**status)
-    assert verdict_of(pod) is None
+    assert preflight_result(pod) is None
     assert pod.lost
     assert status.get("message", "") in pod.lost
 
@@ -63,7 +63,7 @@ def test_a_preflight_that_its_node_gave_up_says_nothing_of_the_model(status: Any
     ],
 )  # fmt: skip
 def test_one_that_ended_by_itself_does(status: Any, reason: str) -> None:
-    verdict = verdict_of(preflight(**status))
+    verdict = preflight_result(preflight(**status))
     assert verdict is not None
     assert (verdict.ok, verdict.reason) == (False, reason)
 
@@ -141,7 +141,7 @@ CRASHED = {"lastState": {"terminated": {"exitCode": 1, "message": "no such file"
 def test_what_keeps_a_pod_from_running(status: Any, trouble: Any) -> None:
     pod = engine_pod(**status)
     assert pod.trouble == trouble
-    assert pod.is_starved == (trouble is not None and trouble[0] == "Unschedulable")
+    assert pod.is_unschedulable == (trouble is not None and trouble[0] == "Unschedulable")
     assert pod.is_crash_looping == (trouble is not None and trouble[0] == "CrashLoopBackOff")
 
 
@@ -201,7 +201,7 @@ def test_pods_of_a_deleted_service_of_the_name_are_told_by_their_age_and_owner()
         pod("its-preflight", "preflight", "2026-01-01T00:01:00Z", owner="u1"),
         pod("an-orphan", "preflight", "2026-01-01T00:00:00Z", owner=""),
     ]
-    own = pods_of(pods, [made], "u1", "2026-01-01T00:01:00Z")
+    own = own_pods(pods, [made], "u1", "2026-01-01T00:01:00Z")
     assert [each.name for each in own] == [
         "of-its-deployment",
         "of-a-deployment-that-is-gone",

@@ -10,9 +10,9 @@ from penstock.core.observed.children import (
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
-    Verdict,
+    PreflightResult,
     owner_uid,
-    verdict_of,
+    preflight_result,
 )
 from penstock.core.spec.service import (
     COHORT_LABEL,
@@ -102,10 +102,10 @@ def test_a_pod_has_its_first_owner() -> None:
         (engine(state=terminated(reason="Unknown", message="m")), "Unknown: m"),
         (
             engine(state=terminated(reason="ContainerStatusUnknown")),
-            "ContainerStatusUnknown: nobody saw its container end",
+            "ContainerStatusUnknown: the end of its container was not observed",
         ),
         ({"reason": "DeadlineExceeded", **engine(state=terminated(reason="Unknown"))},
-         "Unknown: nobody saw its container end"),
+         "Unknown: the end of its container was not observed"),
         (engine(state={"waiting": {}}), "its container never ended"),
         ({}, "its container never ended"),
     ],
@@ -236,8 +236,8 @@ def test_the_deployments_of_a_side_are_found_by_variant() -> None:
     two = replace(one, name="a", replicas=3, variant="plain")
     control = replace(one, name="c", cohort=CONTROL, replicas=5)
     observed = Observed((one, two, control, replace(one, revision="r2")))
-    assert observed.of_side("r1") == {"spot": one, "plain": two}
-    assert observed.of_side("r1", CONTROL) == {"spot": control}
+    assert observed.deployments_of("r1") == {"spot": one, "plain": two}
+    assert observed.deployments_of("r1", CONTROL) == {"spot": control}
     assert (observed.replicas("r1"), observed.replicas("r1", CONTROL)) == (5, 5)
     assert observed.deployment("r1") is two
     assert (observed.deployment("r3"), observed.replicas("r3")) == (None, 0)
@@ -248,19 +248,19 @@ def test_the_deployments_of_a_side_are_found_by_variant() -> None:
     [
         ("Pending", "", None),
         ("Running", "", None),
-        ("Succeeded", "", Verdict(True, "Passed", "the preflight passed")),
-        ("Failed", "", Verdict(False, "PreflightFailed", "the preflight failed")),
-        ("Failed", "killed", Verdict(False, "PreflightFailed", "killed")),
-        ("Failed", LONG, Verdict(False, "PreflightFailed", LONG[-500:])),
+        ("Succeeded", "", PreflightResult(True, "Passed", "the preflight passed")),
+        ("Failed", "", PreflightResult(False, "PreflightFailed", "the preflight failed")),
+        ("Failed", "killed", PreflightResult(False, "PreflightFailed", "killed")),
+        ("Failed", LONG, PreflightResult(False, "PreflightFailed", LONG[-500:])),
         (
-            "Failed", '{"ok": false, "reason": "R", "message": "m"}', Verdict(False, "R", "m"),
+            "Failed", '{"ok": false, "reason": "R", "message": "m"}', PreflightResult(False, "R", "m"),
         ),
         (
             "Succeeded",
             '{"ok": true, "architecture": "Q", "weights_bytes": 2097152, "kv_capacity_tokens": 9}',
-            Verdict(True, "Fits", "Q, 2 MiB of weights, 9 tokens of KV cache"),
+            PreflightResult(True, "Fits", "Q, 2 MiB of weights, 9 tokens of KV cache"),
         ),
     ],
 )  # fmt: skip
-def test_what_a_preflight_found(phase: str, said: str, expected: Verdict | None) -> None:
-    assert verdict_of(replace(POD, phase=phase, said=said)) == expected
+def test_what_a_preflight_found(phase: str, said: str, expected: PreflightResult | None) -> None:
+    assert preflight_result(replace(POD, phase=phase, said=said)) == expected

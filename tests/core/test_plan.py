@@ -70,7 +70,7 @@ def pod(name: str, revision: str = REVISION, *, ready: bool = True) -> ObservedP
 def deployment(
     revision: str = REVISION, replicas: int = 1, spec: ServiceSpec = SPEC
 ) -> ObservedDeployment:
-    body = manifests.deployment(spec, revision, manifests.pods_of(spec, revision, "image"))
+    body = manifests.deployment(spec, revision, manifests.own_pods(spec, revision, "image"))
     return ObservedDeployment(
         f"chat-{revision}", f"d{revision}", revision, replicas, 0, False, body
     )
@@ -78,7 +78,7 @@ def deployment(
 
 KNOWN = (
     Revision(
-        f"chat-{REVISION}", "r", REVISION, 2, {}, manifests.pods_of(SPEC, REVISION, "image"), True
+        f"chat-{REVISION}", "r", REVISION, 2, {}, manifests.own_pods(SPEC, REVISION, "image"), True
     ),
     Revision("chat-old", "o", "old", 1, {}),
 )
@@ -234,7 +234,7 @@ def test_only_what_shapes_a_pod_makes_a_revision(change: dict[str, Any], is_new:
 
 
 def test_a_deployment_never_states_its_replicas() -> None:
-    pods = manifests.pods_of(SPEC, REVISION, "image")
+    pods = manifests.own_pods(SPEC, REVISION, "image")
     assert "replicas" not in manifests.deployment(SPEC, REVISION, pods)["spec"]
 
 
@@ -484,7 +484,7 @@ def test_labels_that_pods_are_known_by_outlast_the_users_template() -> None:
     theirs = {"app.kubernetes.io/managed-by": "Helm", COHORT_LABEL: "mine", "team": "a"}
     spec = replace(SPEC, template={"metadata": {"labels": theirs, "annotations": {"b": "c"}}})
     made = manifests.deployment(
-        spec, REVISION, manifests.pods_of(spec, REVISION, "image"), CONTROL
+        spec, REVISION, manifests.own_pods(spec, REVISION, "image"), CONTROL
     )["spec"]
     pod = made["template"]["metadata"]
     assert made["selector"]["matchLabels"].items() <= pod["labels"].items()
@@ -500,7 +500,7 @@ def test_labels_that_pods_are_known_by_outlast_the_users_template() -> None:
 def test_a_preflight_runs_once_whatever_the_template_says() -> None:
     """Deployments take only Always, with which a preflight would never end."""
     spec = replace(SPEC, template={"spec": {"restartPolicy": "Always"}})
-    assert manifests.pods_of(spec, REVISION, "image").preflight["restartPolicy"] == "Never"
+    assert manifests.own_pods(spec, REVISION, "image").preflight["restartPolicy"] == "Never"
 
 
 @pytest.mark.parametrize(("seed", "flags"), [(None, []), (0, ["--seed=0"]), (7, ["--seed=7"])])
@@ -508,12 +508,12 @@ def test_engines_share_a_seed_only_when_the_service_names_one(
     seed: int | None, flags: list[str]
 ) -> None:
     spec = replace(SPEC, seed=seed)
-    (container,) = manifests.pods_of(spec, REVISION, "image").serve["spec"]["containers"]
+    (container,) = manifests.own_pods(spec, REVISION, "image").serve["spec"]["containers"]
     assert [arg for arg in container["args"] if arg.startswith("--seed")] == flags
 
 
 def test_engines_report_cached_prompt_tokens_and_preflights_have_no_such_flag() -> None:
     """Canaries compare the prefix-hit rates of revisions, which they read from `usage`."""
-    pods = manifests.pods_of(SPEC, REVISION, "image")
+    pods = manifests.own_pods(SPEC, REVISION, "image")
     args = [pod["containers"][0]["args"] for pod in (pods.serve["spec"], pods.preflight)]
     assert [flags.count("--enable-prompt-tokens-details") for flags in args] == [1, 0]

@@ -63,7 +63,7 @@ def deployment(
     is_ending: bool = False,
 ) -> ObservedDeployment:
     spec = STABLE_SPEC if revision == OLD else SPEC
-    pods = manifests.pods_of(spec, revision, image)
+    pods = manifests.own_pods(spec, revision, image)
     body = deepcopy(manifests.deployment(spec, revision, pods, cohort, variant))
     if not is_hashed:
         del body["metadata"]["annotations"][TEMPLATE_HASH]
@@ -75,7 +75,7 @@ def deployment(
 
 def recorded(revision: str, number: int, image: str | None = "image") -> Revision:
     spec = STABLE_SPEC if revision == OLD else SPEC
-    pods = image and manifests.pods_of(spec, revision, image)
+    pods = image and manifests.own_pods(spec, revision, image)
     return Revision(
         f"chat-{revision}", f"u-{revision}", revision, number, spec.shape, pods or None, True
     )

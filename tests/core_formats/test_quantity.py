@@ -43,5 +43,5 @@ def test_forms(text: str, expected: float) -> None:
     "text", ["", "x", "1x", "1e", "1e3Ki", "1 ", "1K", "1mi", "٣", "NaN", "inf", "1_000", "1\n"]
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no quantity"):
+    with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.formats.serialization import Unreadable, from_plain, to_plain
+from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
@@ -61,10 +61,10 @@ trees = st.builds(
 
 @given(trees)
 def test_a_record_comes_back_to_the_bit(tree: Tree) -> None:
-    text = json.dumps(to_plain(tree))
-    back = from_plain(Tree, json.loads(text))
+    text = json.dumps(serialize(tree))
+    back = deserialize(Tree, json.loads(text))
     assert back == tree
-    assert json.dumps(to_plain(back)) == text  # tells -0.0 from 0.0
+    assert json.dumps(serialize(back)) == text  # tells -0.0 from 0.0
 
 
 counts = st.integers(0, 2**53)
@@ -95,7 +95,7 @@ observations = st.builds(
 
 @given(observations)
 def test_what_is_seen_comes_back_to_the_bit(seen: Observation) -> None:
-    assert from_plain(Observation, json.loads(json.dumps(to_plain(seen)))) == seen
+    assert deserialize(Observation, json.loads(json.dumps(serialize(seen)))) == seen
 
 
 GOOD = {"kind": "oak", "leaf": {"number": 1.5}}
@@ -124,7 +124,7 @@ GOOD = {"kind": "oak", "leaf": {"number": 1.5}}
 def test_what_is_no_record_is_refused_with_its_place(
     changed: dict[str, object], reason: str
 ) -> None:
-    assert from_plain(Tree, GOOD) == Tree("oak", Leaf(1.5))
-    with pytest.raises(Unreadable) as refused:
-        from_plain(Tree, GOOD | changed)
+    assert deserialize(Tree, GOOD) == Tree("oak", Leaf(1.5))
+    with pytest.raises(DecodeError) as refused:
+        deserialize(Tree, GOOD | changed)
     assert str(refused.value) == reason

@@ -182,7 +182,7 @@ class World:
         return PlanInputs(self.desired, verdict, self.command, applied_generations, self.by_variant)
 
     def follow(self):
-        """Gateways hear of the traffic."""
+        """Tell the gateways the traffic split."""
         for gateway in self.gateways.keys() - self.deaf:
             self.gateways[gateway] = self.generation
 

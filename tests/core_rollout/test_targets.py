@@ -331,7 +331,7 @@ def test_traffic_in_whole_percent(whole, by, weights):
 
 
 @pytest.mark.parametrize(
-    ("total", "new", "old", "surge", "unavailable", "is_starved", "expected"),
+    ("total", "new", "old", "surge", "unavailable", "is_unschedulable", "expected"),
     [
         (4, (0, 0), (4, 4), 1, 0, False, (1, 4)),
         (4, (1, 0), (4, 4), 1, 0, False, (1, 4)),
@@ -348,7 +348,7 @@ def test_traffic_in_whole_percent(whole, by, weights):
     ],
 )
 def test_the_next_numbers_of_a_replacement(
-    total, new, old, surge, unavailable, is_starved, expected
+    total, new, old, surge, unavailable, is_unschedulable, expected
 ):
     found = next_replicas(
         total,
@@ -356,7 +356,7 @@ def test_the_next_numbers_of_a_replacement(
         ReplicaCounts(*old),
         surge=surge,
         unavailable=unavailable,
-        is_starved=is_starved,
+        is_unschedulable=is_unschedulable,
     )
     assert found == expected
 

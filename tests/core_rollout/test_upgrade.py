@@ -248,9 +248,9 @@ def test_what_a_variant_says_no_more_is_gone_from_its_pods_alone(mixed, upgrade,
 def test_pods_placed_afterwards_are_those_that_are_made_for_the_nodes(make_world, template):
     spec = replace(make_world().spec, template=template, variants=(SPOT, PLAIN))
     revision = revision_of(spec)
-    pinned = manifests.pods_of(spec, revision, "image")
+    pinned = manifests.own_pods(spec, revision, "image")
     for variant, placed in spec.placed.items():
-        there = manifests.pods_of(placed, revision, "image")
+        there = manifests.own_pods(placed, revision, "image")
         made = manifests.deployment(placed, revision, pinned, variant=variant)
         assert made["spec"]["template"]["spec"] == there.serve["spec"]
         preflight = manifests.preflight(placed, revision, pinned, variant)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
-from penstock.core.routing.engine_load import KV_LIMIT, EngineLoad, Place, Waiting
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.engine_load import KV_LIMIT, EngineLoad, Placement, Waiting
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 
 # 1,000 prompt tokens a second.
-PACE = Pace(1000.0, 1.0)
+THROUGHPUT = PrefillThroughput(1000.0, 1.0)
 SPEC = AdmissionSpec(ttft_s=1.0, max_queued=8, max_wait_s=60.0)
 
 
@@ -20,7 +20,7 @@ def engine(pod="p", prefill_tokens=0.0, kv_tokens=0.0):
     return EngineLoad(
         pod=pod,
         kv_capacity_tokens=10_000,
-        pace=PACE,
+        throughput=THROUGHPUT,
         prefill_tokens=prefill_tokens,
         kv_tokens=kv_tokens,
     )
@@ -43,7 +43,7 @@ def order(admission, now, *engines):
     while (found := admission.next(engines, now)) is not None:
         waiting, fitting = found
         went.append((waiting.request_id, [load.pod for load in fitting]))
-        Place(fitting[0], waiting, now)
+        Placement(fitting[0], waiting, now)
         admission.check()
     return went
 
@@ -110,7 +110,7 @@ def test_a_new_engine_lets_late_ones_be_in_time_again():
     slow = engine("busy", prefill_tokens=2000)
     admission = line(request("first", 0.0, 700), request("second", -0.05, 700))
     assert order(admission, 0.0, slow) == []
-    admission.renew()
+    admission.requeue_late()
     assert [name for name, _ in order(admission, 0.0, slow, engine("new"))] == ["second"]
 
 
@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         pod = f"p{number}"
         if self.engines.pop(pod, None) is None:
             self.engines[pod] = engine(pod)
-            self.admission.renew()
+            self.admission.requeue_late()
 
     @rule(seconds=st.floats(0.01, 30))
     def time_passes(self, seconds):
@@ -192,14 +192,14 @@ class Machine(RuleBasedStateMachine):
         self.waiting.remove(waiting.request_id)
         for load in fitting:
             assert not load.kv_tokens or load.kv_tokens + waiting.kv_tokens <= KV_LIMIT * 10_000
-        self.sent[waiting.request_id] = Place(draw.choice(fitting), waiting, self.now)
+        self.sent[waiting.request_id] = Placement(draw.choice(fitting), waiting, self.now)
 
     @precondition(lambda self: self.sent)
     @rule(draw=st.randoms(use_true_random=False), ends=st.booleans())
     def answer(self, draw, ends):
         name = draw.choice(sorted(self.sent))
         if ends:
-            self.sent.pop(name).left()
+            self.sent.pop(name).release()
         else:
             self.sent[name].computed()
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 
 # 1,000 prompt tokens a second.
-PACE = Pace(1000.0, 1.0)
+THROUGHPUT = PrefillThroughput(1000.0, 1.0)
 
 
 def engine(**more):
-    return EngineLoad(pod="p", kv_capacity_tokens=10_000, pace=PACE, **more)
+    return EngineLoad(pod="p", kv_capacity_tokens=10_000, throughput=THROUGHPUT, **more)
 
 
 def waiting(tokens=1000.0, name="w"):
@@ -21,36 +21,36 @@ def waiting(tokens=1000.0, name="w"):
 
 def test_a_request_adds_what_it_is_until_it_is_over():
     load = engine()
-    place = Place(load, waiting(300), 0.0)
+    placement = Placement(load, waiting(300), 0.0)
     assert (load.prefill_tokens, load.kv_tokens) == (300, 300)
-    assert place.expected_s == pytest.approx(0.3)
-    place.began(0.5)
+    assert placement.expected_s == pytest.approx(0.3)
+    placement.first_token(0.5)
     assert (load.prefill_tokens, load.kv_tokens) == (0, 300)
-    place.left()
-    place.left()
+    placement.release()
+    placement.release()
     assert (load.prefill_tokens, load.kv_tokens) == (0, 0)
 
 
 def test_what_ends_twice_frees_nothing_of_others():
     """A client that leaves while its answer ends."""
     load = engine()
-    first, second = Place(load, waiting(300, "a"), 0.0), Place(load, waiting(500, "b"), 0.0)
+    first, second = Placement(load, waiting(300, "a"), 0.0), Placement(load, waiting(500, "b"), 0.0)
     for _ in range(2):
         first.computed()
         assert (load.prefill_tokens, load.kv_tokens) == (500, 800)
     for _ in range(2):
-        first.left()
+        first.release()
         assert (load.prefill_tokens, load.kv_tokens) == (500, 500)
     first.computed()
     assert load.prefill_tokens == 500
-    second.left()
+    second.release()
     assert (load.prefill_tokens, load.kv_tokens) == (0, 0)
 
 
 def test_what_is_not_known_holds_nothing():
     load = EngineLoad(pod="p", kv_capacity_tokens=10_000)
     for name in "abc":
-        Place(load, waiting(5000, name), 0.0)
+        Placement(load, waiting(5000, name), 0.0)
     assert load.ttft_s(10_000) == 0
 
 
@@ -59,18 +59,18 @@ steps = st.lists(st.tuples(st.sampled_from(["send", "begin", "leave"]), st.integ
 
 @given(steps)
 def test_the_load_is_that_of_the_places(steps):
-    load, places, now = engine(), {}, 0.0
+    load, placements, now = engine(), {}, 0.0
     for number, (step, which) in enumerate(steps):
         now += 0.1
-        if step == "send" and which not in places:
+        if step == "send" and which not in placements:
             tokens = 10.0 * (number + 1)
-            places[which] = [Place(load, waiting(tokens, str(which)), now), tokens, False]
-        elif step == "begin" and which in places and not places[which][2]:
-            places[which][0].began(now)
-            places[which][2] = True
-        elif step == "leave" and which in places:
-            places.pop(which)[0].left()
+            placements[which] = [Placement(load, waiting(tokens, str(which)), now), tokens, False]
+        elif step == "begin" and which in placements and not placements[which][2]:
+            placements[which][0].first_token(now)
+            placements[which][2] = True
+        elif step == "leave" and which in placements:
+            placements.pop(which)[0].release()
         assert load.prefill_tokens == sum(
-            tokens for _, tokens, begun in places.values() if not begun
+            tokens for _, tokens, begun in placements.values() if not begun
         )
-        assert load.kv_tokens == sum(tokens for _, tokens, _ in places.values())
+        assert load.kv_tokens == sum(tokens for _, tokens, _ in placements.values())

@@ -16,7 +16,7 @@ from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
 from penstock.controller.scale_targets import ScaleTarget
 from penstock.controller.scaler import TICK_S, Scaler
-from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.core.scaling.signals import GatewayReading, Histogram, PodView
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec, ServiceSpec
@@ -123,7 +123,7 @@ class Gateway:
             output_tokens=0, attended_tokens=0, shed=0, failed=0, late=0, ttft_s=EMPTY, tpot_s=EMPTY,
         )  # fmt: skip
         return stats_report.encode(
-            Feed(VERSION, self.started_s, {"default/chat": reading})
+            GatewayReport(VERSION, self.started_s, {"default/chat": reading})
         ).decode()
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.budget import Claim, share
+from penstock.core.scaling.budget import Claim, share_accelerators
 
 CASES = [
     ("enough for all", [("a", 3, 1, 0, 1), ("b", 2, 1, 0, 1)], 8, {"a": 3, "b": 2}),
@@ -27,14 +27,14 @@ def test_shares(
     accelerators: int,
     expected: dict[str, int],
 ) -> None:
-    grants = share([Claim(*claim) for claim in claims], accelerators)
+    grants = share_accelerators([Claim(*claim) for claim in claims], accelerators)
     assert {service: grant.replicas for service, grant in grants.items()} == expected
     for service, wanted, *_ in claims:
         assert (grants[service].reason == "") == (expected[service] == wanted)
 
 
 def test_a_short_grant_says_who_has_the_rest() -> None:
-    grants = share([Claim("a", 6, 1), Claim("b", 5, 1, priority=9)], 6)
+    grants = share_accelerators([Claim("a", 6, 1), Claim("b", 5, 1, priority=9)], 6)
     assert grants["a"].reason == (
         "1 of 6 wanted replicas: there are 6 accelerators, shared with b with 5"
     )
@@ -58,7 +58,7 @@ claims = st.lists(
 def test_no_share_is_too_large_and_none_is_left_that_somebody_could_use(
     wanted: list[Claim], accelerators: int
 ) -> None:
-    grants = share(wanted, accelerators)
+    grants = share_accelerators(wanted, accelerators)
     used = sum(grants[c.service].replicas * c.accelerators for c in wanted)
     assert used <= accelerators
     for claim in wanted:
@@ -70,4 +70,4 @@ def test_no_share_is_too_large_and_none_is_left_that_somebody_could_use(
             for other in wanted:
                 if other.priority < claim.priority and other.accelerators >= claim.accelerators:
                     assert grants[other.service].replicas <= other.least
-    assert grants == share(list(reversed(wanted)), accelerators)
+    assert grants == share_accelerators(list(reversed(wanted)), accelerators)

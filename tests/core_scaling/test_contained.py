@@ -58,7 +58,7 @@ async def test_a_quota_that_cannot_be_read_is_told_once(world, caplog):
         await world.tick(3)
     told = [r.getMessage() for r in caplog.records if "ResourceQuota" in r.getMessage()]
     assert told == [
-        "the ResourceQuota a/odd is not counted: requests.nvidia.com/gpu: 'many' is no quantity"
+        "the ResourceQuota a/odd is not counted: requests.nvidia.com/gpu: 'many' is not a quantity"
     ]
     assert world.report().desired == 2
 

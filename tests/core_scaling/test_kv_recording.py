@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import build
-from penstock.core.formats.serialization import Unreadable
+from penstock.core.formats.serialization import DecodeError
 from penstock.core.scaling.by_kv import KvRule
 from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
@@ -17,9 +17,9 @@ from penstock.core.scaling.recording import (
     KvSettings,
     KvTick,
     Recording,
+    RecordingWriter,
     Settings,
     Tick,
-    Writer,
 )
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import EngineReading, Histogram, Observation, PodView
@@ -52,7 +52,7 @@ def ticks(count: int, seed: int = 1) -> Iterator[KvTick]:
 
 
 def written(made: list[KvTick | Tick]) -> list[str]:
-    writer = Writer("default/chat")
+    writer = RecordingWriter("default/chat")
     return [line for tick in made for line in writer.lines(tick)]
 
 
@@ -72,7 +72,7 @@ def with_objectives(now_s: float) -> Tick:
 
 def test_the_recorded_rule_gives_the_recorded_decisions() -> None:
     made = list(ticks(200))
-    again = list(Recording.read(written([*made])).ticks())
+    again = list(Recording.read(written([*made])).replay())
     assert [tick for tick, _ in again] == made
     assert [decision for _, decision in again] == [tick.decision for tick in made]
     assert len({tick.decision.desired for tick in made}) > 2
@@ -82,15 +82,15 @@ def test_objectives_may_be_set_and_removed_on_the_way() -> None:
     made = [*ticks(3), with_objectives(1010.0), *ticks(2)]
     recording = Recording.read(written(made))
     assert [line.state is None for line in recording.lines] == [True] * 3 + [False, False, True]
-    assert all(decision == tick.decision for tick, decision in recording.ticks())
+    assert all(decision == tick.decision for tick, decision in recording.replay())
     assert recording.changes_rule
 
 
 def test_settings_of_one_rule_with_the_state_of_the_other_are_refused() -> None:
     recording = Recording.read(written([*ticks(2)]))
     mixed = replace(recording.header, state=with_objectives(0.0).state)
-    with pytest.raises(Unreadable, match="line 2: settings and state are of different rules"):
-        list(replace(recording, header=mixed).ticks())
+    with pytest.raises(DecodeError, match="line 2: settings and state are of different rules"):
+        list(replace(recording, header=mixed).replay())
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_setting_is_tried(given: dict[str, str], replicas: int) -> None:
         ({"ttft": "1s"}, "no setting 'ttft'; there are minReplicas"),
         ({"kvUtilizationTarget": "0"}, "kvUtilizationTarget must be 0.1 to 1"),
         ({"queueTarget": "0"}, "queueTarget at least 1"),
-        ({"scaleDownDelay": "1"}, "no duration"),
+        ({"scaleDownDelay": "1"}, "is not a duration"),
     ],
 )
 def test_a_setting_that_cannot_be(given: dict[str, str], reason: str) -> None:

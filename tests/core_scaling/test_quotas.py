@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from penstock.core.scaling.quotas import budgets, most_by_variant, within
+from penstock.core.scaling.quotas import apply_quotas, budgets, quota_limits
 from penstock.core.scaling.rule import Decision
 from penstock.core.spec.service import ScalingSpec, ServiceSpec, VariantSpec
 
@@ -68,11 +68,11 @@ def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
         (service("cpu", accelerator=None), decided(9)),
         (service("elsewhere", namespace="other"), decided(9)),
     ]
-    granted = within(wanted, {POOL: 6})
+    granted = apply_quotas(wanted, {POOL: 6})
     assert [decision.desired for decision in granted] == [4, 2, 9, 9, 9]
     assert [decision.code for decision in granted] == ["ScaleUp", "OverBudget", *["ScaleUp"] * 3]
     assert "shared with urgent with 4" in granted[1].reason
-    assert within(wanted, {}) == [decision for _, decision in wanted]
+    assert apply_quotas(wanted, {}) == [decision for _, decision in wanted]
 
 
 def on_two(name: str) -> ServiceSpec:
@@ -86,18 +86,18 @@ def on_two(name: str) -> ServiceSpec:
 
 def test_of_each_variant_its_own_accelerators_are_shared() -> None:
     decision = replace(decided(6), by_variant={"cpu": 3, "gpu": 3})
-    both = within([(on_two("a"), decision), (service("b"), decided(3))], {POOL: 4})
+    both = apply_quotas([(on_two("a"), decision), (service("b"), decided(3))], {POOL: 4})
     assert [(d.desired, d.by_variant) for d in both] == [(5, {"cpu": 3, "gpu": 2}), (2, {})]
     assert both[0].reason == (
         "2 of 3 wanted replicas: there are 4 accelerators, shared with b with 2"
     )
     assert "a on gpu with 2" in both[1].reason
-    assert within([(on_two("a"), decision)], {POOL: 3}) == [decision]
+    assert apply_quotas([(on_two("a"), decision)], {POOL: 3}) == [decision]
 
 
 def test_a_variant_without_room_is_known_beforehand() -> None:
-    assert most_by_variant(on_two("a"), {POOL: 3}) == {"gpu": 3}
-    assert most_by_variant(on_two("a"), {}) == {}
+    assert quota_limits(on_two("a"), {POOL: 3}) == {"gpu": 3}
+    assert quota_limits(on_two("a"), {}) == {}
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_a_quota_that_cannot_be_read_is_named_and_hides_no_other() -> None:
     assert [sentence[:44] for sentence in found.unreadable] == [
         "the ResourceQuota default/q is not counted: "
     ] * 2
-    assert "'many' is no quantity" in found.unreadable[0]
+    assert "'many' is not a quantity" in found.unreadable[0]

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper, parse
-from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.core.scaling.signals import EngineReading, Histogram, Missing
 
 NOW_S = 1000.0
@@ -191,7 +191,7 @@ async def test_an_engine_that_hangs_or_is_gone(scraper):
     assert await scraper.read("p", address) == Missing("p", "ConnectError")
 
 
-FEED = Feed(VERSION, 5.0, {})
+FEED = GatewayReport(VERSION, 5.0, {})
 FEED_TEXT = stats_report.encode(FEED).decode()
 
 
@@ -199,12 +199,12 @@ FEED_TEXT = stats_report.encode(FEED).decode()
     ("answer", "expected"),
     [
         (http(FEED_TEXT), FEED),
-        (http("[]"), Missing("g", "unreadable feed: Feed is '[]'")),
+        (http("[]"), Missing("g", "unreadable feed: GatewayReport is '[]'")),
         (http("{"), Missing("g", "unreadable feed")),
         (http("[" * 100_000), Missing("g", "unreadable feed")),
         (
             http(FEED_TEXT.replace(f"{VERSION},", "1,", 1)),
-            Missing("g", "unreadable feed: Feed.version is '1'"),
+            Missing("g", "unreadable feed: GatewayReport.version is '1'"),
         ),
         (http(FEED_TEXT, "404 Not Found"), Missing("g", "status 404")),
     ],

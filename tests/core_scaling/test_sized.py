@@ -7,7 +7,7 @@ import pytest
 from penstock.controller.learned_state import MIN_WRITE_INTERVAL_S
 from penstock.controller.scaler import BLIND_TICKS_TO_REPORT, TICK_S
 from penstock.core.scaling import quotas
-from penstock.core.scaling.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
+from penstock.core.scaling.shortage import AVOID_S, NODE_WAIT_S, UnscheduledPods, VariantShortages
 from penstock.core.spec.service import VariantSpec
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
@@ -147,19 +147,19 @@ async def test_what_no_node_has_room_for_is_another_variants(sized):
     await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     assert sized.report().by_variant == {"spot": 5, "sure": 0}
     for since_s, expected in (
-        (sized.now_s - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
-        (sized.now_s - PATIENCE_S, {"spot": 2, "sure": 3}),
+        (sized.now_s - NODE_WAIT_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
+        (sized.now_s - NODE_WAIT_S, {"spot": 2, "sure": 3}),
         (None, {"spot": 2, "sure": 3}),  # not at once again
     ):
-        sized.unschedulable = {"spot": Waiting(since_s, 2)} if since_s else {}
+        sized.unschedulable = {"spot": UnscheduledPods(since_s, 2)} if since_s else {}
         await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
         assert sized.report().by_variant == expected
     assert "spot, at most 2, each 1 an hour" in sized.report().trail[0][2]
 
 
 def test_a_variant_is_tried_again_after_a_while():
-    short = Shortages().after(1000.0, {"spot": Waiting(1000.0 - PATIENCE_S, 2)})
-    assert short.within({"spot": 4, "other": 1}) == {"spot": 2, "other": 1}
-    assert short.within({"spot": 1}) == {"spot": 1}
-    assert short.after(999.0 + AVOIDED_S, {}).within({}) == {"spot": 2}
-    assert short.after(1000.0 + AVOIDED_S, {}).within({}) == {}
+    short = VariantShortages().updated(1000.0, {"spot": UnscheduledPods(1000.0 - NODE_WAIT_S, 2)})
+    assert short.limit({"spot": 4, "other": 1}) == {"spot": 2, "other": 1}
+    assert short.limit({"spot": 1}) == {"spot": 1}
+    assert short.updated(999.0 + AVOID_S, {}).limit({}) == {"spot": 2}
+    assert short.updated(1000.0 + AVOID_S, {}).limit({}) == {}

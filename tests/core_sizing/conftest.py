@@ -9,7 +9,7 @@ import pytest
 from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.core.scaling.by_objectives.mixed import Variant
 from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.recording import Settings, Tick, Writer
+from penstock.core.scaling.recording import RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
@@ -26,7 +26,7 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 500, 100
 TRUE = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
 
 
-class Seen:
+class SyntheticService:
     """draw: decides how much comes, and what is lost, in each look."""
 
     def __init__(self, draw: random.Random) -> None:
@@ -100,7 +100,7 @@ def live(
     """Ticks of a service whose number is as decided, from the one after `skip` on. In `silent` ones nothing
     comes."""
     settings = replace(SETTINGS, rule=replace(SETTINGS.rule, variants=variants))
-    seen, replicas = Seen(random.Random(seed)), 1
+    seen, replicas = SyntheticService(random.Random(seed)), 1
     by_variant = {variant.name: int(i == 0) for i, variant in enumerate(variants)}
     state = settings.rule.initial()
     for number in range(looks):
@@ -116,7 +116,7 @@ def live(
 
 
 def written(ticks: Iterator[Tick]) -> list[str]:
-    writer = Writer("default/chat")
+    writer = RecordingWriter("default/chat")
     return [line for tick in ticks for line in writer.lines(tick)]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.formats.serialization import from_plain, to_plain
+from penstock.core.formats.serialization import deserialize, serialize
 from penstock.core.scaling.by_objectives.hindsight import (
     FAILURE,
     HABIT,
@@ -195,7 +195,7 @@ def test_rates_are_close_and_reach_far() -> None:
 
 def test_it_is_written_without_what_waits() -> None:
     found = seen(bursts(40, 60.0, 40.0), 1.0, outcomes=Outcomes(10.0, 9.0))
-    back = from_plain(Hindsight, json.loads(json.dumps(to_plain(found.kept()))))
+    back = deserialize(Hindsight, json.loads(json.dumps(serialize(found.kept()))))
     assert back.rate(0.01, 0.01) == found.rate(0.01, 0.01) > 0
     again = seen(bursts(1, 60.0, 0.0), 1.0, back)
     assert again.own.late_s == pytest.approx(found.own.late_s, rel=0.01)

@@ -97,5 +97,5 @@ def test_recorded_decisions_come_again_and_are_within_bounds(
         assert sum(mix.values()) == tick.decision.desired <= 10
         assert all(0 <= count <= 8 for count in mix.values())
     assert len({tuple(tick.decision.by_variant.items()) for tick in ticks}) > 1
-    again = Recording.read(written(ticks)).ticks()
+    again = Recording.read(written(ticks)).replay()
     assert [decision for _, decision in again] == [tick.decision for tick in ticks]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.formats.serialization import Unreadable
+from penstock.core.formats.serialization import DecodeError
 from penstock.core.scaling.recording import Recording
 from penstock.sim.baselines import registry
 
@@ -28,7 +28,7 @@ def test_the_recorded_rule_gives_the_recorded_decisions(
     recording = Recording.read(written(ticks))
     assert recording.header.state == ticks[0].state
     assert [line.seen for line in recording.lines] == [tick.seen for tick in ticks]
-    again = list(recording.ticks())
+    again = list(recording.replay())
     assert [decision for _, decision in again] == [tick.decision for tick in ticks]
     assert [tick.state for tick, _ in again] == [tick.state for tick in ticks]
 
@@ -39,7 +39,7 @@ def test_a_file_of_version_1_is_replayed(live: Any, written: Any) -> None:
     old = [header.replace('"version":2', '"version":1')]
     old += [line.replace(',"state":null}', "}") for line in lines]
     assert not any("state" in json.loads(line) for line in old[1:])
-    assert all(decision == tick.decision for tick, decision in Recording.read(old).ticks())
+    assert all(decision == tick.decision for tick, decision in Recording.read(old).replay())
 
 
 def test_settings_that_change_on_the_way_are_in_it(live: Any, written: Any) -> None:
@@ -47,17 +47,17 @@ def test_settings_that_change_on_the_way_are_in_it(live: Any, written: Any) -> N
     bounds = replace(ticks[0].settings.bounds, max_replicas=1)
     last = ticks[-1]
     narrow = replace(last, settings=replace(last.settings, bounds=bounds))
-    narrow = replace(narrow, decision=narrow.decided())
+    narrow = replace(narrow, decision=narrow.decide_again())
     recording = Recording.read(written([*ticks[:-1], narrow]))
     assert [line.settings is None for line in recording.lines] == [True] * 29 + [False]
-    assert all(decision == tick.decision for tick, decision in recording.ticks())
+    assert all(decision == tick.decision for tick, decision in recording.replay())
 
 
 @pytest.mark.parametrize("name", registry.PUBLISHED)
 def test_every_published_rule_can_be_set_beside(live: Any, written: Any, name: str) -> None:
     recording = Recording.read(written(live(2, 90)))
     rule = registry.build(name, recording.profile())
-    numbers = [decision.desired for _, decision in recording.under(rule, rule.initial())]
+    numbers = [decision.desired for _, decision in recording.replay_with(rule, rule.initial())]
     assert len(numbers) == 90
     assert set(numbers) <= set(range(1, 11))
 
@@ -75,7 +75,7 @@ def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
             looks.append((seen.now_s, seen.provisioned))
             return replace(recording.lines[0].decision, desired=len(looks) + 1), state
 
-    assert len(list(recording.under(Watching(), None))) == 60
+    assert len(list(recording.replay_with(Watching(), None))) == 60
     gaps = [b[0] - a[0] for a, b in pairwise(looks)]
     assert 14 < min(gaps) <= max(gaps) < 18
     assert [provisioned for _, provisioned in looks[1:]] == list(range(2, len(looks) + 1))
@@ -93,7 +93,7 @@ def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
     ],
 )
 def test_what_is_no_recording_is_refused(live: Any, written: Any, spoil: Any, reason: str) -> None:
-    with pytest.raises(Unreadable, match=reason):
+    with pytest.raises(DecodeError, match=reason):
         Recording.read(spoil(written(live(1, 2))))
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from penstock.core.scaling.what_if_by_objectives import (
-    loads_that_change_it,
-    settings_that_change_it,
+    loads_that_change_decision,
+    settings_that_change_decision,
     under_load,
     with_settings,
 )
@@ -24,7 +24,7 @@ def tick(live: Any) -> Any:
 
 def test_more_load_asks_for_more_and_less_for_fewer(tick: Any) -> None:
     number = under_load(tick, 1.0).desired
-    more, less = loads_that_change_it(tick)
+    more, less = loads_that_change_decision(tick)
     assert more.what.endswith("more load")
     assert more.decision.desired > number
     assert less.what.endswith("less load")
@@ -47,7 +47,7 @@ def test_the_need_grows_as_the_load_does(tick: Any) -> None:
 def test_a_bound_below_the_number_changes_it(tick: Any) -> None:
     number = tick.decision.desired
     at_bound = replace(tick, settings=with_settings(tick.settings, {"maxReplicas": str(number)}))
-    changes = {c.what: c.decision.desired for c in settings_that_change_it(at_bound)}
+    changes = {c.what: c.decision.desired for c in settings_that_change_decision(at_bound)}
     assert changes[f"maxReplicas={number - 1}"] == number - 1
 
 
@@ -77,7 +77,7 @@ def test_settings_by_their_names_in_yaml(
         ({"replicas": "3"}, "no setting 'replicas'"),
         ({"maxReplicas": "0"}, "minReplicas must be"),
         ({"maxReplicas": "many"}, "invalid literal"),
-        ({"ttft": "2"}, "no duration"),
+        ({"ttft": "2"}, "is not a duration"),
         ({"ttft": "0s"}, "must not be zero"),
         ({"attainment": "1"}, "below 1"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.engine_load import EngineLoad
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.admission_queue import AdmissionQueue, QueueFull
 from penstock.gateway.admission_queues import AdmissionQueues
@@ -19,20 +19,20 @@ from penstock.gateway.snapshot import Service, Snapshot
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip
 # 1,000 tokens/s, measured over ten responses.
-PACE = Pace(10_000.0, 10.0, 10.0)
+THROUGHPUT = PrefillThroughput(10_000.0, 10.0, 10.0)
 
 
 class Bench:
     """An admission queue whose endpoints all have the same throughput. ejected: pods."""
 
-    def __init__(self, spec, *engines, pace=PACE):
+    def __init__(self, spec, *engines, throughput=THROUGHPUT):
         self.loop = asyncio.get_running_loop()
         self.ejected = set()
         self.ejected_calls = []
         self.queue = AdmissionQueue(spec, self._ejected, self.loop.time)
         self.queue.update(spec, engines)
         for load in self.queue._loads.values():
-            load.pace = pace
+            load.throughput = throughput
         self.started_s = self.loop.time()
         self.num_waits = 0
 
@@ -68,7 +68,7 @@ def spec(ttft_s=1.0, max_queued=100):
 
 @pytest.fixture
 def run(run_virtually):
-    """`run(main, engine, …, pace=…)` runs `main(bench)`."""
+    """`run(main, engine, …, throughput=…)` runs `main(bench)`."""
 
     def run(main, *engines, wanted=None, **more):
         async def on_loop():
@@ -262,11 +262,13 @@ def test_update_without_new_endpoints_dispatches_nothing(run):
 def test_new_endpoint_inherits_the_throughput_of_the_others(run):
     async def main(bench):
         bench.queue.update(spec(), [A, B])
-        assert bench.load(A).pace == PACE
-        assert bench.load(B).pace == PACE.faded() == Pace(1000.0, 1.0, 1.0)
+        assert bench.load(A).throughput == THROUGHPUT
+        assert (
+            bench.load(B).throughput == THROUGHPUT.as_prior() == PrefillThroughput(1000.0, 1.0, 1.0)
+        )
         bench.queue.update(spec(), [])  # the estimate outlives the endpoints
         bench.queue.update(spec(), [C])
-        assert bench.load(C).pace == PACE.faded()
+        assert bench.load(C).throughput == THROUGHPUT.as_prior()
         assert bench.load(C).kv_capacity_tokens >= 1 << 60
 
     run(main, A)
@@ -380,7 +382,7 @@ def test_removed_queue_releases_all_requests(queues, after):
     async def main(queues):
         queues.update(Snapshot((service_of({"r1": 100}, A),)))
         queue = queues.get(KEY, R1)
-        queue._loads[A.pod].pace, queue._loads[A.pod].prefill_tokens = PACE, 1e6
+        queue._loads[A.pod].throughput, queue._loads[A.pod].prefill_tokens = THROUGHPUT, 1e6
         reserving = queue.reserve(1000.0, 100.0, 300.0, 10.0, contextlib.nullcontext())
         task = asyncio.create_task(reserving)
         await asyncio.sleep(0.01)

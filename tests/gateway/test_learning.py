@@ -118,11 +118,11 @@ async def test_prompts_with_images_do_not_change_the_token_estimate(learned):
 async def test_refused_stream_does_not_change_the_throughput(learned, until, user):
     front, engine, behaviour = learned
     queue = front.gateway.state.admission_queues.get("default/chat", Side("r1"))
-    before = queue._loads["default/engine-0"].pace
+    before = queue._loads["default/engine-0"].throughput
     for _ in range(10):
         await front.ask(prompt=PROMPT, user=user)
     await front.idle()
-    assert queue._loads["default/engine-0"].pace == before
+    assert queue._loads["default/engine-0"].throughput == before
     assert await burst_at_engine(front, engine, behaviour, until) == 2
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
-from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.request_record import RequestRecord
@@ -327,25 +327,29 @@ def test_requests_ahead_and_open_at_the_engine(stats, make):
 @pytest.fixture
 async def slot(clock):
     """An engine that computes 1,000 tokens a second, a request's slot at it, and what is freed."""
-    load = EngineLoad(pod=POD, kv_capacity_tokens=1 << 40, pace=Pace(1000.0, 1.0))
+    load = EngineLoad(
+        pod=POD, kv_capacity_tokens=1 << 40, throughput=PrefillThroughput(1000.0, 1.0)
+    )
     waiting = Waiting("0", clock(), clock() + 1.0, 300.0, 556.0)
     freed = []
     reservation = Reservation(
-        Endpoint(POD, "10.0.0.1:8000", "r1"), Place(load, waiting, clock()), lambda: freed.append(1)
+        Endpoint(POD, "10.0.0.1:8000", "r1"),
+        Placement(load, waiting, clock()),
+        lambda: freed.append(1),
     )
     return load, reservation, freed
 
 
 async def test_first_token_frees_the_prefill_work_and_updates_the_throughput(slot, clock, make):
     load, reservation, freed = slot
-    before, record = load.pace, make()
+    before, record = load.throughput, make()
     with record.in_flight(POD, reservation):
         assert (load.prefill_tokens, freed) == (300.0, [])
         clock.now_s += 0.5
         record.start_response(is_stream=True)
         record.add_chunk(EVENT)
         assert (load.prefill_tokens, load.kv_tokens, freed) == (0.0, 556.0, [1])
-        assert load.pace == before.after_first_token(300.0, 0.5)
+        assert load.throughput == before.after_first_token(300.0, 0.5)
         record.add_chunk(EVENT)
         assert freed == [1]
     assert (load.kv_tokens, freed) == (0.0, [1, 1])
@@ -353,20 +357,20 @@ async def test_first_token_frees_the_prefill_work_and_updates_the_throughput(slo
 
 async def test_error_event_does_not_update_the_throughput(slot, clock, make):
     load, reservation, freed = slot
-    before, record = load.pace, make()
+    before, record = load.throughput, make()
     with record.in_flight(POD, reservation):
         clock.now_s += 0.5
         record.start_response(is_stream=True)
         record.add_chunk(b'data: {"error": {"code": 400}}\n\n')
-        assert (load.pace, load.prefill_tokens, freed) == (before, 300.0, [])
-    assert (load.pace, load.prefill_tokens, freed) == (before, 0.0, [1])
+        assert (load.throughput, load.prefill_tokens, freed) == (before, 300.0, [])
+    assert (load.throughput, load.prefill_tokens, freed) == (before, 0.0, [1])
 
 
 async def test_prefill_work_of_a_complete_response_is_freed_after_its_predicted_time(
     slot, until, make
 ):
     load, reservation, freed = slot
-    before, record = load.pace, make(stream=False)
+    before, record = load.throughput, make(stream=False)
     with record.in_flight(POD, reservation):
         assert load.prefill_tokens == 300.0
         await until(lambda: freed)
@@ -374,7 +378,7 @@ async def test_prefill_work_of_a_complete_response_is_freed_after_its_predicted_
         record.start_response(is_stream=False)
         record.add_chunk(USAGE % 3)
         assert freed == [1]
-    assert (load.pace, load.kv_tokens, freed) == (before, 0.0, [1, 1])
+    assert (load.throughput, load.kv_tokens, freed) == (before, 0.0, [1, 1])
 
 
 async def test_release_cancels_the_prefill_timer(slot, make):
@@ -388,6 +392,6 @@ async def test_release_cancels_the_prefill_timer(slot, make):
 
 async def test_prefill_work_is_freed_at_once_at_unknown_throughput(slot, make):
     load, reservation, freed = slot
-    load.pace = Pace()
+    load.throughput = PrefillThroughput()
     with make(stream=False).in_flight(POD, reservation):
         assert (load.prefill_tokens, reservation._timer, freed) == (0.0, None, [1])

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.clients.clock import wall
 from penstock.clients.stats_report import PATH, parse
-from penstock.core.observed.gateway_feed import Feed
+from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.response_usage import ResponseUsage
 
@@ -25,7 +25,7 @@ async def report_of(front, **headers):
 async def reading(front):
     await front.idle()
     report = await report_of(front)
-    assert isinstance(report, Feed)
+    assert isinstance(report, GatewayReport)
     return report.services["default/chat"]
 
 

@@ -168,7 +168,7 @@ async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper)
 
     async def look(address):
         seen = (await observer.scrape([target(address)]))["default", "chat"]
-        return seen.pods[0].reading, seen.second_hand
+        return seen.pods[0].reading, seen.prometheus_note
 
     await prometheus.until("up == 1")
     reading, note = await look(NOBODY)

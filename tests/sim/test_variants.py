@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.core.formats.serialization import from_plain, to_plain
+from penstock.core.formats.serialization import deserialize, serialize
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.sim.report import held_s, summaries_of
@@ -63,7 +63,7 @@ def test_each_is_learned_of_by_itself(grown: Run) -> None:
     learned = Learned.of(state)
     assert from_record(json.loads(json.dumps(to_record(learned)))) == learned
     assert learned.restored(service.rule.initial(), 0.0).known == learned.known
-    assert from_plain(SizingState, json.loads(json.dumps(to_plain(state)))) == state
+    assert deserialize(SizingState, json.loads(json.dumps(serialize(state)))) == state
 
 
 def test_a_quota_of_one_kind_leaves_the_other(grown: Run) -> None:

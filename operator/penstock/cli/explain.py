@@ -68,7 +68,7 @@ async def _read(
             async for line in lines:
                 text.append(line.decode())
                 if len(text) == 2:
-                    return body, next(tick for tick, _ in Recording.read(text).ticks())
+                    return body, next(tick for tick, _ in Recording.read(text).replay())
     raise KubeError("the operator has made no decision")
 
 

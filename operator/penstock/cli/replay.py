@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.core.formats.serialization import Unreadable
+from penstock.core.formats.serialization import DecodeError
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.scaling.recording import KvSettings, Recording
 from penstock.core.scaling.rule import Rule
@@ -43,7 +43,7 @@ def command(
 
 def _check(recording: Recording) -> bool:
     """Print whether the recorded rule repeats all its decisions."""
-    for number, (tick, decision) in enumerate(recording.ticks(), 1):
+    for number, (tick, decision) in enumerate(recording.replay(), 1):
         if decision != tick.decision:
             was, now = tick.decision, decision
             typer.echo(f"decision {number} differs", err=True)
@@ -61,7 +61,7 @@ def _compare(recording: Recording, policy: str, knobs: dict[str, Any]) -> None:
     table = Table("time", "ready", "recorded", policy, "reason")
     last: tuple[int, int] | None = None
     sums, changes = [0, 0], [-1, -1]
-    for line, decision in recording.under(rule, state):
+    for line, decision in recording.replay_with(rule, state):
         numbers = line.decision.desired, decision.desired
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         changes = [
@@ -86,7 +86,7 @@ def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rul
     """Build the rule and its initial state. Raises ValueError or TypeError if that is impossible."""
     recorded = _recorded_rule(recording)
     if recording.changes_rule:
-        raise Unreadable(
+        raise DecodeError(
             "spec.objectives was set or removed during the recording, so no rule fits all of it"
         )
     if policy == recorded:
@@ -94,11 +94,11 @@ def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rul
     published = registry.PUBLISHED.get(policy)
     if published is None:
         known = ", ".join((recorded, *registry.PUBLISHED))
-        raise Unreadable(f"no rule {policy!r}; known rules: {known}")
+        raise DecodeError(f"no rule {policy!r}; known rules: {known}")
     if recorded == SIZING:
         rule = published.build(recording.profile(), **knobs)
     elif published.takes_profile or published.needs_objectives:
-        raise Unreadable(
+        raise DecodeError(
             f"{policy} needs the objectives of the service or the learned speed of its engines; "
             "the recording has neither, as the service had no spec.objectives"
         )

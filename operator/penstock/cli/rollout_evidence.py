@@ -6,7 +6,7 @@ from penstock.cli.rollout_status import console, percent
 from penstock.clients.kube import Kube
 from penstock.clients.resources import CONFIG_MAPS, INFERENCE_SERVICES
 from penstock.core.canary.counts import Counts
-from penstock.core.manifests.kept import TRIAL
+from penstock.core.manifests.stored_record import TRIAL
 from penstock.core.rollout.by_prompt_length import MeanPair, compare_by_prompt_length
 from penstock.core.rollout.by_tenant import compare_by_tenant
 from penstock.core.rollout.trial import Trial, from_record

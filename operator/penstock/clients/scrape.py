@@ -8,7 +8,7 @@ import httpx
 
 from penstock.clients import stats_report
 from penstock.clients.exposition import Samples, label
-from penstock.core.observed.gateway_feed import Feed
+from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import EngineReading, Histogram, Missing, Source
 from penstock_engine import metric_specs as specs
 
@@ -55,7 +55,7 @@ class Scraper:
         text = await self._get(pod, f"http://{address}/metrics")
         return text if isinstance(text, Missing) else parse(pod, text, self.now())
 
-    async def stats_report(self, pod: str, address: str) -> Feed | Missing:
+    async def stats_report(self, pod: str, address: str) -> GatewayReport | Missing:
         """Scrape the stats report of a gateway."""
         text = await self._get(pod, f"http://{address}{stats_report.PATH}")
         return text if isinstance(text, Missing) else stats_report.parse(pod, text)

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS
-from penstock.core.formats.serialization import Unreadable, from_plain
-from penstock.core.observed.gateway_feed import Feed
+from penstock.core.formats.serialization import DecodeError, deserialize
+from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import Missing
 
 PATH = "/penstock/feed"
 
 
-def encode(feed: Feed) -> bytes:
+def encode(feed: GatewayReport) -> bytes:
     """Encode a report as JSON."""
     # The same as the serialiser of core, at a third of its time: gateways answer clients meanwhile.
     return json.dumps(feed, default=_fields, separators=(",", ":")).encode()
@@ -21,11 +21,11 @@ def _fields(record: Any) -> dict[str, Any]:
     return {name: getattr(record, name) for name in type(record).__slots__}
 
 
-def parse(who: str, text: str) -> Feed | Missing:
+def parse(who: str, text: str) -> GatewayReport | Missing:
     """Parse a report. who: the pod, for the reason of Missing, which an invalid report or version gives."""
     try:
-        feed = from_plain(Feed, json.loads(text))
-    except Unreadable as error:
+        feed = deserialize(GatewayReport, json.loads(text))
+    except DecodeError as error:
         return Missing(who, f"unreadable feed: {error}")
     except (ValueError, RecursionError):
         return Missing(who, "unreadable feed")

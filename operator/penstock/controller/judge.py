@@ -24,9 +24,9 @@ from penstock.core.canary.metric_verdict import apply_metric_gates
 from penstock.core.canary.shadow import fault as shadow_fault
 from penstock.core.canary.shadow import judge_shadow
 from penstock.core.canary.verdict import Verdict
-from penstock.core.manifests.kept import TRIAL, is_ours
+from penstock.core.manifests.stored_record import TRIAL, is_ours
 from penstock.core.observed.children import ObservedPod
-from penstock.core.observed.gateway_feed import Arms
+from penstock.core.observed.gateway_report import Arms
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.rollout.blocks import ComparedPods, build_block
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
@@ -270,12 +270,12 @@ def canary_cases(
     failures: Failures,
 ) -> list[CanaryCase]:
     """List the canaries to judge, from mirrored Kubernetes objects."""
-    pods_of, deployments_of = by_service(pods), by_service(deployments)
+    own_pods, deployments_of = by_service(pods), by_service(deployments)
     cases = []
     for key, body in services.items():
         with failures.contained("judge", "/".join(key)):
             if _phase(body) in (*JUDGED_PHASES, SHADOW_PHASE):
-                cases += _cases(body, deployments_of.get(key, []), pods_of.get(key, []))
+                cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
     return cases
 
 

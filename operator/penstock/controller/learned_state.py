@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import CONFIG_MAPS
-from penstock.core.manifests.kept import SIZING, is_ours
+from penstock.core.manifests.stored_record import SIZING, is_ours
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import KubeError, NotFound

@@ -11,7 +11,7 @@ from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
-from penstock.core.observed.gateway_feed import Arms, Feed, Gateways
+from penstock.core.observed.gateway_report import Arms, GatewayReport, GatewayTotals
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.scaling.signals import (
     EngineReading,
@@ -42,10 +42,10 @@ class Observer:
         self._failures = failures
         self._fallback = scraped
         self._gateway_pods = gateways
-        self._gateways = Gateways()
+        self._gateways = GatewayTotals()
         self._corrupted: dict[str, int] = {}
         self._last_direct_s: dict[str, float] = {}
-        self._feeds: dict[str, Feed | Missing] | None = None
+        self._feeds: dict[str, GatewayReport | Missing] | None = None
 
     async def scrape(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         """Scrape all gateways and the engines of these targets. Returns an observation per service."""
@@ -180,10 +180,10 @@ class Observer:
         self._feeds = {
             pod.name: feeds[pod.name]
             for pod in pods
-            if pod.is_ready or isinstance(feeds[pod.name], Feed)
+            if pod.is_ready or isinstance(feeds[pod.name], GatewayReport)
         }
         if not pods:
-            self._gateways = Gateways()
+            self._gateways = GatewayTotals()
             return None
         if not any(pod.is_ready for pod in pods):
             return Missing("gateway", "none of its pods is ready")
@@ -191,14 +191,14 @@ class Observer:
             feed = feeds[pod.name]
             if isinstance(feed, Missing) and pod.is_ready:
                 return feed
-        read = {name: feed for name, feed in feeds.items() if isinstance(feed, Feed)}
+        read = {name: feed for name, feed in feeds.items() if isinstance(feed, GatewayReport)}
         try:
-            self._gateways = self._gateways.after(read, feeds.keys(), self._scraper.now())
+            self._gateways = self._gateways.updated(read, feeds.keys(), self._scraper.now())
         except ValueError as error:
             return Missing("gateway", str(error))
         return None
 
-    async def _read_gateway(self, pod: GatewayPod) -> tuple[str, Feed | Missing]:
+    async def _read_gateway(self, pod: GatewayPod) -> tuple[str, GatewayReport | Missing]:
         return pod.name, await self._scraper.stats_report(pod.name, pod.address)
 
 

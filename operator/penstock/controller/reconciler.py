@@ -29,8 +29,8 @@ from penstock.core.observed.children import (
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
+    own_pods,
     owner_uid,
-    pods_of,
 )
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile import conditions
@@ -191,7 +191,7 @@ class Reconciler:
         jobs = await self._owned(JOBS, spec, leftovers) if is_tried else []
         return Observed(
             deployments=deployments,
-            pods=pods_of(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
+            pods=own_pods(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from penstock.core.scaling.recording import AnyTick, Writer
+from penstock.core.scaling.recording import AnyTick, RecordingWriter
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Recorder:
                     " does the service exist, and is its scaling.mode Active or Shadow?"
                 )
                 return web.Response(status=404, text=text)
-            writer = Writer("/".join(key))
+            writer = RecordingWriter("/".join(key))
             response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
             await response.prepare(request)
             while tick is not None:

@@ -9,11 +9,11 @@ from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.children import ObservedDeployment, ObservedPod, owner_uid, pods_of
+from penstock.core.observed.children import ObservedDeployment, ObservedPod, own_pods, owner_uid
 from penstock.core.reconcile.status import traffic_of
 from penstock.core.scaling.quotas import Pool, pools_of
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.scaling.shortage import Waiting
+from penstock.core.scaling.shortage import UnscheduledPods
 from penstock.core.scaling.signals import PodPhase, PodView
 from penstock.core.spec.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
 
@@ -36,7 +36,7 @@ class ScaleTarget:
     reported: ScalingReport | None
     fault_pods: tuple[tuple[PodView, str], ...] = ()
     by_variant: Mapping[str, int] = field(default_factory=dict)
-    unschedulable: Mapping[str, Waiting] = field(default_factory=dict)
+    unschedulable: Mapping[str, UnscheduledPods] = field(default_factory=dict)
 
     @property
     def is_scaled(self) -> bool:
@@ -90,7 +90,7 @@ def children_of(
     metadata = body["metadata"]
     uid, created_at = metadata["uid"], metadata["creationTimestamp"]
     own = [ObservedDeployment.of(each) for each in deployments if owner_uid(each) == uid]
-    return own, pods_of(map(ObservedPod.of, pods), own, uid, created_at)
+    return own, own_pods(map(ObservedPod.of, pods), own, uid, created_at)
 
 
 def _target(
@@ -125,16 +125,16 @@ def _target(
     )
 
 
-def _unschedulable(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
+def _unschedulable(pods: Iterable[ObservedPod]) -> dict[str, UnscheduledPods]:
     """Variants with unschedulable pods: age of the oldest one, and the number of placed pods."""
     created: dict[str, list[float]] = {}
     placed: Counter[str] = Counter()
     for pod in pods:
-        if pod.is_starved:
+        if pod.is_unschedulable:
             created.setdefault(pod.variant, []).append(parse_timestamp(pod.created_at))
         else:
             placed[pod.variant] += 1
-    return {name: Waiting(min(times), placed[name]) for name, times in created.items()}
+    return {name: UnscheduledPods(min(times), placed[name]) for name, times in created.items()}
 
 
 def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:

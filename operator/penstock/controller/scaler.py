@@ -17,7 +17,7 @@ from penstock.core.scaling import quotas
 from penstock.core.scaling.quotas import Pool
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.rule import Decision
-from penstock.core.scaling.shortage import Shortages
+from penstock.core.scaling.shortage import VariantShortages
 from penstock.core.scaling.signals import Observation
 from penstock.errors import KubeError
 
@@ -56,7 +56,7 @@ class Scaler:
         self._changed = changed
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
-        self._shortages: dict[Key, Shortages] = {}
+        self._shortages: dict[Key, VariantShortages] = {}
         self._uids: dict[Key, str] = {}
         self._unreadable: tuple[str, ...] = ()
 
@@ -116,7 +116,9 @@ class Scaler:
         self, wanted: Sequence[tuple[ScaleTarget, Decision]], limits: Mapping[Pool, int]
     ) -> None:
         """Share the quotas among the services of one namespace, and report the granted decisions."""
-        granted = quotas.within([(target.service, decision) for target, decision in wanted], limits)
+        granted = quotas.apply_quotas(
+            [(target.service, decision) for target, decision in wanted], limits
+        )
         for (target, _), decision in zip(wanted, granted, strict=True):
             with self._failures.contained("scaler", "/".join(target.service.key)):
                 self._set_report(target, decision)
@@ -136,10 +138,10 @@ class Scaler:
     ) -> Decision:
         key, spec = target.service.key, target.service.scaling
         if spec.objectives is not None:
-            shortages = self._shortages.get(key, Shortages())
-            shortages = shortages.after(observation.now_s, target.unschedulable)
+            shortages = self._shortages.get(key, VariantShortages())
+            shortages = shortages.updated(observation.now_s, target.unschedulable)
             self._shortages[key] = shortages
-            max_by_variant = shortages.within(quotas.most_by_variant(target.service, limits))
+            max_by_variant = shortages.limit(quotas.quota_limits(target.service, limits))
             return await self._by_objectives.decide(target.service, observation, max_by_variant)
         return self._by_kv.decide(target.service, observation)
 

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from itertools import count
 
 from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
-from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.gateway.reservation import Reservation
 
 # A gateway does not know how large KV caches are. The engine's own queue guards them.
@@ -41,7 +41,7 @@ class AdmissionQueue:
         self._admission = Admission(spec)
         self._ejected = ejected
         self._now = now
-        self._prior = Pace()  # prefill throughput that a new engine is assumed to have
+        self._prior = PrefillThroughput()  # prefill throughput that a new engine is assumed to have
         self._endpoints: dict[str, Endpoint] = {}
         self._loads: dict[str, EngineLoad] = {}
         self._grants: dict[str, Grant] = {}
@@ -52,12 +52,12 @@ class AdmissionQueue:
         """Set the objectives and the current endpoints. Without any, all waiting requests are released."""
         self._admission.spec = spec
         known, self._endpoints = self._loads, {e.pod: e for e in endpoints}
-        self._prior = next((load.pace.faded() for load in known.values()), self._prior)
+        self._prior = next((load.throughput.as_prior() for load in known.values()), self._prior)
         self._loads = {pod: known.get(pod) or self._new_load(pod) for pod in self._endpoints}
         if not self._loads:
             self.close()
         elif self._loads.keys() - known.keys():
-            self._admission.renew()
+            self._admission.requeue_late()
             self.dispatch()
 
     def close(self) -> None:
@@ -120,8 +120,8 @@ class AdmissionQueue:
             least = min(load.kv_tokens for load in fitting)
             idlest = [load for load in fitting if load.kv_tokens == least]
             load = random.choice(idlest)  # noqa: S311 - spreads load
-            place = Place(load, waiting, now)
-            grant.set_result(Reservation(self._endpoints[load.pod], place, self.dispatch))
+            placement = Placement(load, waiting, now)
+            grant.set_result(Reservation(self._endpoints[load.pod], placement, self.dispatch))
         if len(self._admission) and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(RECHECK_INTERVAL_S, self._recheck)
@@ -135,7 +135,9 @@ class AdmissionQueue:
         return QueueFull(message, round(retry_s))
 
     def _new_load(self, pod: str) -> EngineLoad:
-        return EngineLoad(pod=pod, kv_capacity_tokens=UNKNOWN_CAPACITY_TOKENS, pace=self._prior)
+        return EngineLoad(
+            pod=pod, kv_capacity_tokens=UNKNOWN_CAPACITY_TOKENS, throughput=self._prior
+        )
 
 
 def _release_unclaimed(grant: Grant) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.core.routing.engine_load import Place
+from penstock.core.routing.engine_load import Placement
 from penstock.core.routing.pick import Endpoint
 
 
@@ -13,17 +13,17 @@ class Reservation:
     freed: called each time the endpoint may have room for another request.
     """
 
-    def __init__(self, endpoint: Endpoint, place: Place, freed: Callable[[], None]) -> None:
+    def __init__(self, endpoint: Endpoint, placement: Placement, freed: Callable[[], None]) -> None:
         self.endpoint = endpoint
-        self._place = place
+        self._placement = placement
         self._freed = freed
         self._timer: asyncio.TimerHandle | None = None
 
     def assume_prefill_time(self) -> None:
         """Free the prefill work when it is predicted to end: only a stream shows when it does."""
-        if self._place.expected_s > 0:
+        if self._placement.expected_s > 0:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._place.expected_s, self._free_prefill)
+            self._timer = loop.call_later(self._placement.expected_s, self._free_prefill)
         else:
             self._free_prefill()
 
@@ -32,16 +32,16 @@ class Reservation:
 
         now: when the first event of a stream arrived that is no error, on the monotonic clock.
         """
-        self._place.began(now)
+        self._placement.first_token(now)
         self._freed()
 
     def release(self) -> None:
         """Free the whole slot. Further calls change nothing."""
         if self._timer is not None:
             self._timer.cancel()
-        self._place.left()
+        self._placement.release()
         self._freed()
 
     def _free_prefill(self) -> None:
-        self._place.computed()
+        self._placement.computed()
         self._freed()

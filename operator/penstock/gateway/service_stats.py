@@ -6,7 +6,7 @@ from typing import Protocol
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import Arm
 from penstock.core.routing.token_estimate import TokenEstimate
-from penstock.core.scaling.histogram import Tally
+from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
 from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
@@ -34,7 +34,10 @@ class ServiceStats:
         self.objectives: Objectives | None = None
         self.arrivals = self.prompt_tokens = self.ended = self.shed = self.failed = 0
         self.output_tokens = self.attended_tokens = self.late = 0
-        self.ttft_s, self.tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
+        self.ttft_s, self.tpot_s = (
+            HistogramCounter(FIRST_TOKEN_S),
+            HistogramCounter(BETWEEN_TOKENS_S),
+        )
         self.queued: set[OpenRequest] = set()
         self.in_flight: set[OpenRequest] = set()
         self._arms: dict[str, ArmCounter] = {}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from penstock.clients.clock import wall
-from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.service_stats import ServiceStats
 from penstock.gateway.snapshot import Service
@@ -46,7 +46,7 @@ class StatsRegistry:
         """Return the statistics of the service "namespace/name", empty ones if it is new."""
         return self._by_service.setdefault(service, ServiceStats())
 
-    def report(self, services: Iterable[Service]) -> Feed:
+    def report(self, services: Iterable[Service]) -> GatewayReport:
         """Report the statistics of all these services, and drop those of other services.
 
         services: all that the current snapshot has.
@@ -58,7 +58,7 @@ class StatsRegistry:
         for service, stats in current:
             stats.keep_only(service.sides)
         at_s, now_s = wall(), self._now()
-        return Feed(
+        return GatewayReport(
             VERSION,
             self._started_s,
             {service.key: stats.reading(at_s, now_s) for service, stats in current},

@@ -14,7 +14,7 @@ from math import sqrt
 from random import Random
 from typing import Protocol
 
-from penstock.core.scaling.histogram import Tally
+from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import EngineReading
 from penstock.sim.batch import Batch
 from penstock.sim.clock import Clock
@@ -107,7 +107,10 @@ class Engine:
         self._leap_tokens = 0  # tokens of this leap, not yet in the scheduler
         self._finished = self._finished_tokens = 0
         self._drained: Callable[[], None] = lambda: None
-        self._ttft_s, self._itl_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
+        self._ttft_s, self._itl_s = (
+            HistogramCounter(FIRST_TOKEN_S),
+            HistogramCounter(BETWEEN_TOKENS_S),
+        )
 
     @property
     def num_open(self) -> int:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from penstock.core.routing.admission import Admission, AdmissionSpec
-from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint, Pick, Side, pick
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.weights import drawn
-from penstock.core.scaling.histogram import Tally
+from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
@@ -57,18 +57,21 @@ class Gateway:
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
-        self._belief = Pace()  # estimate for a new engine while there is no other
+        self._belief = PrefillThroughput()  # estimate for a new engine while there is no other
         self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
         self._unanswered: dict[str, int] = {}
         self._unended: dict[str, int] = {}
-        self._sent: dict[str, tuple[Request, Waiting, Place]] = {}
+        self._sent: dict[str, tuple[Request, Waiting, Placement]] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
         self._expects_expiry = False
         self._prompt_tokens = self._ended = self._shed = self._failed = 0
         self._ended_tokens = self._attended_tokens = self._late = 0
-        self._ttft_s, self._tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
+        self._ttft_s, self._tpot_s = (
+            HistogramCounter(FIRST_TOKEN_S),
+            HistogramCounter(BETWEEN_TOKENS_S),
+        )
 
     def arrive(self, request: Request) -> None:
         self.requests.append(request)
@@ -86,13 +89,13 @@ class Gateway:
     def add_engine(self, pod: str, engine: Engine, side: Side = STABLE) -> None:
         queue = self._queues.setdefault(side, _Queue(self._spec))
         self._engines[pod] = engine
-        belief = next((load.pace.faded() for load in queue.loads.values()), self._belief)
+        belief = next((load.throughput.as_prior() for load in queue.loads.values()), self._belief)
         queue.loads[pod] = EngineLoad(
-            pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, pace=belief
+            pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, throughput=belief
         )
         self.sides[pod] = side
         self._endpoints[pod] = Endpoint(pod, pod, side.revision, side.cohort)
-        queue.admission.renew()
+        queue.admission.requeue_late()
         for other in list(self._queues.values()):
             if not other.loads:
                 self._empty(other)
@@ -101,7 +104,7 @@ class Gateway:
     def remove_engine(self, pod: str) -> None:
         """Send no new requests to this pod. Its running requests go on."""
         queue = self._queues[self.sides[pod]]
-        self._belief = queue.loads[pod].pace.faded()
+        self._belief = queue.loads[pod].throughput.as_prior()
         del self._engines[pod], queue.loads[pod], self._endpoints[pod]
         if not queue.loads:
             self._empty(queue)
@@ -121,7 +124,7 @@ class Gateway:
         self._ttft_s.add(self._clock.now - request.arrival_s)
         cached_share = request.cached_tokens / request.prompt_tokens
         self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
-        self._sent[request.request_id][2].began(self._clock.now)
+        self._sent[request.request_id][2].first_token(self._clock.now)
         self._dispatch()
 
     def ended(self, request: Request) -> None:
@@ -212,7 +215,7 @@ class Gateway:
         picked = pick(endpoints, {side: 1}, self._random.random(), load=self._in_flight)
         assert isinstance(picked, Pick)
         pod = picked.endpoint.pod
-        place = Place(self._queues[side].loads[pod], waiting, self._clock.now)
+        placement = Placement(self._queues[side].loads[pod], waiting, self._clock.now)
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod
         request.num_tries += 1
@@ -220,20 +223,20 @@ class Gateway:
         self._unanswered[pod] = request.ahead + 1
         beside = self._unended.get(pod, 0)
         self._unended[pod], request.beside = beside + 1, float(beside)
-        self._sent[request.request_id] = (request, waiting, place)
+        self._sent[request.request_id] = (request, waiting, placement)
         if not self._engines[pod].submit(request, self._engine_tpot_s):
             self._settle(request)
             self._fail(request)
 
     def _settle(self, request: Request) -> None:
         """Remove an ended request from the load of its engine."""
-        _, waiting, place = self._sent.pop(request.request_id)
+        _, waiting, placement = self._sent.pop(request.request_id)
         self._in_flight[request.pod] -= round(waiting.kv_tokens)
         self._unended[request.pod] -= 1
         request.beside = (request.beside + self._unended[request.pod]) / 2
         if request.first_token_s is None:
             self._unanswered[request.pod] -= 1
-        place.left()
+        placement.release()
 
     def _await_expiry(self) -> None:
         """Check every second for requests that waited too long, while any request is queued."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.core.scaling.budget import Claim, share
+from penstock.core.scaling.budget import Claim, share_accelerators
 from penstock.sim.quota import Quota
 from penstock.sim.service import Service
 
@@ -19,7 +19,7 @@ class Sharing:
         self._wanted[service.spec.name] = replicas
         gpu = service.spec.engine.gpu
         peers = [peer for peer in self._services if peer.spec.engine.gpu == gpu]
-        grants = share([self._claim(peer) for peer in peers], self._quota.limits[gpu])
+        grants = share_accelerators([self._claim(peer) for peer in peers], self._quota.limits[gpu])
         for peer in peers:
             peer.fleet.scale(grants[peer.spec.name].replicas)
 

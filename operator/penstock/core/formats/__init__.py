@@ -1,4 +1,4 @@
-"""Quantities, timestamps, addresses, merge patches, and frozen dataclasses as JSON.
+"""Data formats: quantities, timestamps, addresses, merge patches, and dataclasses as JSON.
 
 Imports nothing.
 """

@@ -1,6 +1,6 @@
-"""Addresses of pods as URLs have them."""
+"""Formats network addresses for URLs."""
 
 
 def host_port(host: str, port: int) -> str:
-    """host: a name or an IP address; one of IPv6 gets its brackets."""
+    """Join host and port for a URL. host: a name or an IP address; IPv6 addresses get brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

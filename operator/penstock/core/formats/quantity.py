@@ -1,4 +1,4 @@
-"""Kubernetes quantities and durations as numbers."""
+"""Parses Kubernetes quantities and durations."""
 
 import re
 
@@ -25,7 +25,7 @@ def parse_quantity(text: str) -> float:
     """Parse any Kubernetes quantity: `512Mi` -> 536870912.0. Raises ValueError."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no quantity")
+        raise ValueError(f"{text!r} is not a quantity")
     number, exponent, suffix = match[1], match[2], match[3] or ""
     if suffix in _BINARY:
         value = float(number) * 2.0 ** _BINARY[suffix]
@@ -35,7 +35,7 @@ def parse_quantity(text: str) -> float:
 
 
 def parse_duration_s(text: str) -> float:
-    """`1m30s` -> 90.0. Raises ValueError."""
+    """Parse a duration to seconds: `1m30s` -> 90.0. Raises ValueError."""
     if not re.fullmatch(DURATION_PATTERN, text):
-        raise ValueError(f"{text!r} is no duration")
+        raise ValueError(f"{text!r} is not a duration")
     return sum(float(n) * _UNITS_S[unit] for n, unit in re.findall(r"([0-9]+)(ms|s|m|h)", text))

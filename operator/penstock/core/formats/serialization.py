@@ -1,10 +1,10 @@
-"""Frozen dataclasses as JSON's own values, and back to the same: no number loses a bit.
+"""Lossless (de)serialization of frozen dataclasses to and from JSON values.
 
-The types that a class declares say how its fields are read, so a record needs no code of its own:
-numbers, strings, booleans, None, other dataclasses, tuples and frozen sets of one type, mappings of
-strings, literals, and unions of them in which dataclasses are told apart by their fields.
+The declared field types determine how values are decoded, so a record needs no code of its own.
+Supported are numbers, strings, booleans, None, dataclasses, tuples, frozen sets of one type, mappings with
+string keys, literals, and unions; dataclasses of a union are distinguished by their field names.
 
-How a type is read is worked out once: a gateway's feed is read every two seconds, of each gateway.
+Decoders are built once per type and cached: every gateway's report is decoded every two seconds.
 """
 
 import math
@@ -21,31 +21,31 @@ Reader = Callable[[Any], Any]
 SCALARS = frozenset({float, int, str, bool, NoneType})
 
 
-class Unreadable(ValueError):
-    """What was read is not such a record; the text says where, and why."""
+class DecodeError(ValueError):
+    """The input is not a valid record; the message gives the path and the cause."""
 
 
-class _Misread(Exception):
-    """path: to what is wrong, from the inside out."""
+class _FieldError(Exception):
+    """An invalid value. path: path components to it, innermost first."""
 
     def __init__(self, wrong: str) -> None:
         super().__init__(wrong)
         self.path: list[str] = []
 
 
-def to_plain(value: Any) -> Any:
-    """Dataclasses and mappings become dicts, tuples and sets lists; sets are sorted."""
+def serialize(value: Any) -> Any:
+    """Convert to JSON values: dataclasses and mappings to dicts, tuples and (sorted) sets to lists."""
     kind: Any = type(value)
     if kind in SCALARS:
         return value
     if names := _names(kind):
-        return {name: to_plain(getattr(value, name)) for name in names}
+        return {name: serialize(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {key: to_plain(each) for key, each in value.items()}
+        return {key: serialize(each) for key, each in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, tuple):
-        return [to_plain(each) for each in value]
+        return [serialize(each) for each in value]
     return value
 
 
@@ -54,17 +54,18 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
 
 
-def from_plain(kind: type[T], value: Any, where: str = "") -> T:
-    """The record of this type. Fields that it does not know, or that are not finite, are refused.
+def deserialize(kind: type[T], value: Any, where: str = "") -> T:
+    """Decode a record of type `kind` from JSON values.
 
-    Raises Unreadable.
+    where: prefix of error messages; by default the type's name. Raises DecodeError for unknown or missing
+    fields, wrong types and numbers that are not finite.
     """
     of: Any = kind
     try:
         made: T = _reader(of)(value)
-    except _Misread as wrong:
+    except _FieldError as wrong:
         path = "".join(reversed(wrong.path))
-        raise Unreadable(f"{where or kind.__name__}{path} {wrong}") from None
+        raise DecodeError(f"{where or kind.__name__}{path} {wrong}") from None
     return made
 
 
@@ -79,7 +80,7 @@ def _reader(kind: Any) -> Reader:
         return _record(kind)
     if origin is tuple:
         first, *others = get_args(kind)
-        return _tuple(first) if others == [Ellipsis] else _parts((first, *others))
+        return _tuple(first) if others == [Ellipsis] else _fixed_tuple((first, *others))
     if origin is frozenset:
         every = _tuple(get_args(kind)[0])
         return lambda value: frozenset(every(value))
@@ -92,26 +93,26 @@ def _reader(kind: Any) -> Reader:
     raise TypeError(f"records hold no {kind}")
 
 
-def _is(value: Any) -> _Misread:
-    return _Misread(f"is {str(value)[:60]!r}")
+def _wrong_value(value: Any) -> _FieldError:
+    return _FieldError(f"is {str(value)[:60]!r}")
 
 
 def _float(value: Any) -> float:
     if type(value) not in (float, int):
-        raise _is(value)
+        raise _wrong_value(value)
     try:
         number = float(value)
-    except OverflowError:  # of a whole number
-        raise _is(value) from None
+    except OverflowError:  # an integer beyond the range of float
+        raise _wrong_value(value) from None
     if not math.isfinite(number):
-        raise _is(value)
+        raise _wrong_value(value)
     return number
 
 
 def _scalar(kind: type) -> Reader:
     def read(value: Any) -> Any:
         if type(value) is not kind:
-            raise _is(value)
+            raise _wrong_value(value)
         return value
 
     return read
@@ -120,7 +121,7 @@ def _scalar(kind: type) -> Reader:
 def _literal(options: tuple[Any, ...]) -> Reader:
     def read(value: Any) -> Any:
         if value not in options:
-            raise _is(value)
+            raise _wrong_value(value)
         return value
 
     return read
@@ -128,32 +129,32 @@ def _literal(options: tuple[Any, ...]) -> Reader:
 
 def _tuple(of: Any) -> Reader:
     read_one = _reader(of)
-    return lambda value: _each(repeat(read_one), _list(value))
+    return lambda value: _read_items(repeat(read_one), _list(value))
 
 
-def _parts(kinds: tuple[Any, ...]) -> Reader:
+def _fixed_tuple(kinds: tuple[Any, ...]) -> Reader:
     readers = [_reader(kind) for kind in kinds]
 
     def read(value: Any) -> tuple[Any, ...]:
         if len(_list(value)) != len(readers):
-            raise _Misread(f"has {len(value)} of {len(readers)} parts")
-        return _each(readers, value)
+            raise _FieldError(f"has {len(value)} of {len(readers)} parts")
+        return _read_items(readers, value)
 
     return read
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise _is(value)
+        raise _wrong_value(value)
     return value
 
 
-def _each(readers: Iterable[Reader], values: list[Any]) -> tuple[Any, ...]:
+def _read_items(readers: Iterable[Reader], values: list[Any]) -> tuple[Any, ...]:
     made: list[Any] = []
     try:
         for read_one, each in zip(readers, values, strict=False):
             made.append(read_one(each))
-    except _Misread as wrong:
+    except _FieldError as wrong:
         wrong.path.append(f"[{len(made)}]")
         raise
     return tuple(made)
@@ -164,13 +165,13 @@ def _mapping(of: Any) -> Reader:
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise _is(value)
+            raise _wrong_value(value)
         made = {}
         key = ""
         try:
             for key, each in value.items():
                 made[key] = read_one(each)
-        except _Misread as wrong:
+        except _FieldError as wrong:
             wrong.path.append(f".{key}")
             raise
         return made
@@ -181,18 +182,18 @@ def _mapping(of: Any) -> Reader:
 def _record(kind: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise _is(value)
+            raise _wrong_value(value)
         readers, required = _readers(kind), _required(kind)
         if unknown := value.keys() - readers.keys():
-            raise _Misread(f"has no {sorted(unknown)[0]}")
+            raise _FieldError(f"has no {sorted(unknown)[0]}")
         if missing := required - value.keys():
-            raise _Misread(f"lacks {sorted(missing)[0]}")
+            raise _FieldError(f"lacks {sorted(missing)[0]}")
         made = {}
         name = ""
         try:
             for name, each in value.items():
                 made[name] = readers[name](each)
-        except _Misread as wrong:
+        except _FieldError as wrong:
             wrong.path.append(f".{name}")
             raise
         return kind(**made)
@@ -201,19 +202,19 @@ def _record(kind: Any) -> Reader:
 
 
 def _union(options: tuple[Any, ...]) -> Reader:
-    """Reads as the first of them that the value is of."""
-    telling = [(_telling(kind), _reader(kind)) for kind in options]
+    """Decode as the first of the types that matches the value."""
+    matchers = [(_matcher(kind), _reader(kind)) for kind in options]
 
     def read(value: Any) -> Any:
-        for is_of, read_one in telling:
+        for is_of, read_one in matchers:
             if is_of(value):
                 return read_one(value)
-        raise _Misread(f"is none of {' | '.join(kind.__name__ for kind in options)}")
+        raise _FieldError(f"is none of {' | '.join(kind.__name__ for kind in options)}")
 
     return read
 
 
-def _telling(kind: Any) -> Callable[[Any], bool]:
+def _matcher(kind: Any) -> Callable[[Any], bool]:
     record: Any = kind
     if is_dataclass(kind):
         return lambda value: (

@@ -1,4 +1,4 @@
-"""Kubernetes' strategic merge, for the parts of a pod template that people override."""
+"""Kubernetes strategic merge patch, for the fields of a pod template that users override."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ _MERGE_KEYS = {
 
 
 def merge(base: Any, patch: Any, field: str = "") -> Any:
-    """`base` with `patch` laid over it; neither is changed. A null removes a field."""
+    """Merge `patch` into a copy of `base`; neither argument is modified. A null removes a field."""
     if isinstance(base, dict) and isinstance(patch, dict):
         merged = dict(base)
         for name, value in patch.items():
@@ -57,9 +57,9 @@ def _merge_list(base: list[Object], patch: list[Object], key: str) -> list[Objec
 
 
 def covers(live: Any, wanted: Any) -> bool:
-    """Whether `live` has everything that `wanted` states, whatever else it has.
+    """Whether `live` contains all values of `wanted`; it may contain more.
 
-    The API server adds defaults, leaves empty values out, and writes quantities its own way.
+    The API server adds defaults, drops empty values and normalizes quantities.
     """
     if not wanted:
         return live is None or not live or live == wanted

@@ -1,13 +1,13 @@
-"""Times as Kubernetes writes them."""
+"""Converts between Unix time and Kubernetes timestamps (RFC 3339, UTC)."""
 
 from datetime import UTC, datetime
 
 
 def timestamp(seconds: float) -> str:
-    """Seconds since the epoch as Kubernetes writes them, to the second, in UTC."""
+    """Format Unix time as a Kubernetes timestamp, truncated to seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_timestamp(text: str) -> float:
-    """Seconds since the epoch of a Kubernetes timestamp."""
+    """Parse a Kubernetes timestamp to Unix time."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -1,4 +1,4 @@
-"""Renders Kubernetes objects as plain data.
+"""Renders Kubernetes objects as dicts.
 
 Imports observed and what is below it.
 """

@@ -1,4 +1,4 @@
-"""Manifests of a service's pods: engines, and the preflight before them."""
+"""Manifests of a service's pods: engines, and the preflight that checks the model first."""
 
 import hashlib
 import json
@@ -29,13 +29,14 @@ from penstock.core.spec.service import (
 )
 
 MODEL_MOUNT = "/models"
-# Routes have moved after this: a gateway sees a pod's deletion within a second.
+# Length of the preStop sleep: gateways stop routing to a deleted pod within 1 s.
 PRE_STOP_S = 3
-# Above preStop and drain together, so that the engine's own drain limit is the one that acts.
+# Added to preStop and drain for the termination grace period, so that the engine's drain limit applies first.
 GRACE_MARGIN_S = 10
 
 
 def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
+    """Labels of a child object. role: serve, preflight or evaluation."""
     return {
         MANAGED_LABEL: MANAGED_BY,
         SERVICE_LABEL: spec.name,
@@ -45,7 +46,7 @@ def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
 
 
 def owner(spec: ServiceSpec) -> Object:
-    """Deleting the service deletes what carries this."""
+    """Owner reference to the service, so that Kubernetes deletes the object with it."""
     return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "InferenceService",
@@ -57,6 +58,7 @@ def owner(spec: ServiceSpec) -> Object:
 
 
 def deployment_name(spec: ServiceSpec, revision: str, cohort: str = "", variant: str = "") -> str:
+    """Name of a Deployment; unlike that of the pods, it tells cohort and variant."""
     return "-".join(part for part in (spec.name, revision, cohort, variant) if part)
 
 
@@ -64,7 +66,7 @@ def preflight_name(spec: ServiceSpec, revision: str) -> str:
     return f"{spec.name}-{revision}-preflight"
 
 
-def pods_of(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
+def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
     """The pods of a new revision, as this version of Penstock builds them."""
     serve = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
     # Set after the merge: operator, gateway and Deployment select pods by these.
@@ -94,7 +96,7 @@ def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> 
     if live.variant:
         template["spec"] = place(template["spec"], spec, _overrides(spec), resources_of(spec))
     image = PinnedPods(template, {}).image
-    return replace(pods_of(spec, revision, image), serve=template)
+    return replace(own_pods(spec, revision, image), serve=template)
 
 
 def deployment(
@@ -102,7 +104,7 @@ def deployment(
 ) -> Object:
     """The Deployment of one revision, cohort and variant. spec: as placed on the variant.
 
-    It has no spec.replicas: another field manager sets that.
+    It leaves spec.replicas to the field manager of the scaler.
     """
     side = {COHORT_LABEL: cohort, VARIANT_LABEL: variant}
     side = {label: value for label, value in side.items() if value}
@@ -159,7 +161,7 @@ def _overrides(spec: ServiceSpec) -> Object:
 
 
 def _run_once(pod: Object) -> Object:
-    """The pod spec with restartPolicy Never, whatever the user's template says."""
+    """The pod spec with restartPolicy Never, which overrides the user's template."""
     return pod | {"restartPolicy": "Never"}
 
 
@@ -168,10 +170,10 @@ def _pod_overrides(spec: ServiceSpec) -> Object:
 
 
 def _hash(template: Object) -> str:
-    """Hash of a pod template, 16 hexadecimal digits, to find out whether a live one is up to date.
+    """Hash of a pod template, 16 hexadecimal digits, to detect outdated Deployments.
 
-    Comparing fields would not do: a live template also has defaults, and a field that was removed
-    from the template looks like one of them.
+    Comparing fields would not suffice: a field that was removed from the template looks like a default of
+    the API server in the live object.
     """
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -191,17 +193,17 @@ def _serve_pod(spec: ServiceSpec, image: str) -> Object:
         "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
         "resources": resources_of(spec),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
-        # Ten minutes for weights to be read, then quick to notice.
+        # 600 s for loading weights, with a short period so that readiness is noticed within 1 s.
         "startupProbe": _probe("/ready", period_s=1, failures=600),
         "readinessProbe": _probe("/ready", period_s=2, failures=2),
-        # Long: a step on a busy CPU may hold the process for seconds.
+        # 60 s until a restart, because a step on a busy CPU may block the process for seconds.
         "livenessProbe": _probe("/health", period_s=10, failures=6),
     }
     return pod
 
 
 def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
-    """The pod spec that preflight and engine share: model, sizing flags, restricted profile."""
+    """The pod spec shared by preflight and engine: model volume, sizing flags, restricted profile."""
     volume, path = _model_volume(spec.model_uri)
     env: list[Object] = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -250,7 +252,7 @@ def _sizing_flags(spec: ServiceSpec) -> list[str]:
 
 
 def _model_volume(uri: str) -> tuple[Object, str]:
-    """The volume and the path in the container of a model."""
+    """The model's volume source, and its path in the container."""
     scheme, _, rest = uri.partition("://")
     if scheme == "pvc":
         claim, _, path = rest.partition("/")

@@ -1,4 +1,4 @@
-"""The Job that tries a canary before it is promoted."""
+"""Manifest of the Job that evaluates a canary before it is promoted."""
 
 from copy import deepcopy
 
@@ -24,9 +24,10 @@ def job_name(spec: ServiceSpec, revision: str) -> str:
 def evaluation_job(
     spec: ServiceSpec, wanted: EvaluationSpec, revision: str, stable: str, address: str
 ) -> Object:
-    """One attempt, in a pod without rights. address: of a ready pod of the canary.
+    """The evaluation Job: one attempt, in a pod without a service account token.
 
-    Its labels are those of the service's other pods, so that its end is seen at once.
+    address: IP of a ready pod of the canary. The Job's pod has the labels of the service's other pods, so
+    the operator's pod watch reports its end.
     """
     own = labels(spec, revision, EVALUATION)
     return {
@@ -43,13 +44,13 @@ def evaluation_job(
             "activeDeadlineSeconds": max(1, round(wanted.timeout_s)),
             "template": {
                 "metadata": {"labels": own},
-                "spec": _pod(wanted, _told(spec, revision, stable, address)),
+                "spec": _pod(wanted, _environment(spec, revision, stable, address)),
             },
         },
     }
 
 
-def _told(spec: ServiceSpec, revision: str, stable: str, address: str) -> dict[str, str]:
+def _environment(spec: ServiceSpec, revision: str, stable: str, address: str) -> dict[str, str]:
     return {
         "PENSTOCK_CANARY_URL": f"http://{host_port(address, ENGINE_PORT)}",
         "PENSTOCK_MODEL": spec.served_name,
@@ -60,8 +61,8 @@ def _told(spec: ServiceSpec, revision: str, stable: str, address: str) -> dict[s
     }
 
 
-def _pod(wanted: EvaluationSpec, told: dict[str, str]) -> Object:
-    env: list[Object] = [{"name": name, "value": value} for name, value in told.items()]
+def _pod(wanted: EvaluationSpec, environment: dict[str, str]) -> Object:
+    env: list[Object] = [{"name": name, "value": value} for name, value in environment.items()]
     for variable in wanted.env:
         if variable.secret is None:
             env.append({"name": variable.name, "value": variable.value})

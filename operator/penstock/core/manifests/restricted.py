@@ -1,4 +1,4 @@
-"""What every pod of ours may not do: the security contexts of the restricted Pod Security Standard."""
+"""Security contexts of the restricted Pod Security Standard, for all pods that Penstock creates."""
 
 from typing import Any, Final
 

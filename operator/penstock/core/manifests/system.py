@@ -1,4 +1,4 @@
-"""What runs Penstock itself: namespace, accounts, rights, operator, gateway."""
+"""Manifests of Penstock itself: namespace, service accounts, RBAC rules, operator, gateway."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -12,11 +12,11 @@ OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 OPERATOR_PORT = 8081
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-# Verbs granted are verbs used: e2e/revision_change compares them with the audit log.
+# Only verbs that are used: e2e/revision_change compares these rules with the audit log.
 OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
-    # blockOwnerDeletion on a child asks for this right on its owner.
+    # Setting blockOwnerDeletion on a child requires this permission on its owner.
     {"apiGroups": [GROUP], "resources": ["inferenceservices/finalizers"], "verbs": ["update"]},
     {
         "apiGroups": ["apps"],
@@ -34,7 +34,7 @@ OPERATOR_RULES: list[Object] = [
         "resources": ["poddisruptionbudgets"],
         "verbs": ["list", "create", "patch", "delete"],
     },
-    # A canary's evaluation.
+    # Evaluation Jobs of canaries.
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "patch", "delete"]},
     {
         "apiGroups": [""],
@@ -75,10 +75,10 @@ def system_manifests(
     replicas: int,
     operator_args: Sequence[str] = (),
 ) -> list[Object]:
-    """Everything but the CRDs, in the order to apply.
+    """All objects except the CRDs, in the order to apply.
 
     host_network: the gateway listens on its node's address, for clusters without load balancers.
-    operator_args: more of what the operator is started with.
+    operator_args: additional command-line arguments of the operator.
     """
     return [
         {
@@ -112,8 +112,8 @@ def _selector(name: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": name}
 
 
-def _apart(name: str) -> Object:
-    """Anti-affinity: prefers different nodes, so that one node's failure does not end all replicas."""
+def _anti_affinity(name: str) -> Object:
+    """Preferred pod anti-affinity across nodes, so that one node's failure does not stop all replicas."""
     term = {
         "labelSelector": {"matchLabels": _selector(name)},
         "topologyKey": "kubernetes.io/hostname",
@@ -196,7 +196,7 @@ def _gateway(image: str, port: int, host_network: bool, replicas: int) -> Object
     pod = deployment["spec"]["template"]["spec"]
     if host_network:
         pod["hostNetwork"] = True
-        # Two gateways cannot share the node's port: the old one goes before the new one comes.
+        # Two gateways cannot share the node's port, so the old pod must stop before the new one starts.
         deployment["spec"]["strategy"] = {"type": "Recreate"}
     return deployment
 
@@ -214,7 +214,7 @@ def _deployment(name: str, image: str, replicas: int, container: Object, *, grac
                 "spec": {
                     "serviceAccountName": name,
                     "enableServiceLinks": False,
-                    "affinity": {"podAntiAffinity": _apart(name)},
+                    "affinity": {"podAntiAffinity": _anti_affinity(name)},
                     "terminationGracePeriodSeconds": grace_s,
                     "securityContext": deepcopy(restricted.POD),
                     "containers": [_container(name, image) | container],

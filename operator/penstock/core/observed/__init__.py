@@ -1,4 +1,4 @@
-"""The observed state: child objects, the stored rollout, and reports of gateways, as records.
+"""The observed state as frozen records: child objects, the stored rollout state, gateway reports.
 
 Imports canary, scaling and what is below them.
 """

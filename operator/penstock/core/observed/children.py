@@ -1,4 +1,4 @@
-"""The children of a service, reduced to what decisions need."""
+"""Child objects of a service, reduced to the fields that decisions need."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -24,19 +24,19 @@ from penstock.core.spec.service import (
     ServiceSpec,
 )
 
-# Reasons, with an exit code of their own, for a container whose end was not seen: of the kubelet, and of
-# containerd after its node started anew.
+# Termination reasons of containers whose end was not observed: from the kubelet, and from containerd
+# after a restart of the node. Both come with an exit code, which means nothing.
 UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """Of an engine, a preflight or an evaluation. trouble: (reason, message) when it cannot go on by
-    itself.
+    """A pod of an engine, a preflight or an evaluation.
 
-    created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
-    restarts: of its container. is_out_of_memory: whether its last end was an OOM kill. owner: uid of
-    its controller. lost: why it failed without fault of its own, such as an eviction; else empty.
+    trouble: (reason, message) if the pod cannot become ready without a change. created_at, ready_at: RFC
+    3339; ready_at is None while the pod is not ready. restarts: of its container. is_out_of_memory: whether
+    the container was last ended by an OOM kill. owner: uid of the pod's controller. lost: why the pod failed
+    for an external reason, such as an eviction; else empty.
     """
 
     name: str
@@ -63,8 +63,8 @@ class ObservedPod:
         return Side(self.revision, self.cohort)
 
     @property
-    def is_starved(self) -> bool:
-        """No node has room for it."""
+    def is_unschedulable(self) -> bool:
+        """Whether no node has room for the pod."""
         return self.trouble is not None and self.trouble[0] == "Unschedulable"
 
     @property
@@ -90,7 +90,7 @@ class ObservedPod:
             is_ending="deletionTimestamp" in metadata,
             phase=status.get("phase", "Pending"),
             trouble=_trouble(conditions, engine),
-            said=_last_words(engine),
+            said=_termination_message(engine),
             created_at=metadata["creationTimestamp"],
             ready_at=ready.get("lastTransitionTime") if is_ready else None,
             cohort=labels.get(COHORT_LABEL, ""),
@@ -104,10 +104,12 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True)
 class ObservedDeployment:
+    """The Deployment of one revision, cohort and variant."""
+
     name: str
     uid: str
     revision: str
-    replicas: int  # asked for
+    replicas: int  # requested in spec.replicas
     ready: int
     is_ending: bool
     body: Object
@@ -122,7 +124,7 @@ class ObservedDeployment:
 
     @property
     def template_hash(self) -> str:
-        """Hash of the pod template applied last; empty if an earlier Penstock applied it."""
+        """Hash of the pod template applied last; empty if a version before the annotation applied it."""
         return str(self.body["metadata"].get("annotations", {}).get(TEMPLATE_HASH, ""))
 
     @classmethod
@@ -149,7 +151,7 @@ class ObservedDeployment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedJob:
-    """A canary's evaluation. reason: of its failure, from the Job itself."""
+    """The evaluation Job of a canary. reason: of its failure, from the Job's conditions."""
 
     name: str
     uid: str
@@ -179,10 +181,10 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBudget:
-    """PodDisruptionBudgets of a service's engines. ours: Penstock's. foreign: the name of another that
-    selects the engines or has our name; else empty.
+    """PodDisruptionBudgets of a service's engines.
 
-    Both at once would be harmful: a pod that two budgets select cannot be evicted at all.
+    ours: Penstock's. foreign: name of another one that selects the engines or occupies our name; else
+    empty. A pod that two budgets select cannot be evicted, so Penstock's must not exist beside another.
     """
 
     ours: Object | None = None
@@ -192,8 +194,10 @@ class ObservedBudget:
     def of(
         cls, budgets: Iterable[Object], name: str, uid: str, pods: Collection[Object]
     ) -> "ObservedBudget":
-        """Find both among the budgets of the namespace. name: of ours. uid: of the service. pods: its
-        engines."""
+        """Find both among the budgets of a namespace.
+
+        name: of Penstock's budget. uid: of the service. pods: of its engines.
+        """
         ours, foreign = None, ""
         for body in budgets:
             metadata, selector = body["metadata"], body.get("spec", {}).get("selector")
@@ -212,15 +216,15 @@ def owner_uid(child: Object) -> str | None:
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
-def pods_of(
+def own_pods(
     pods: Iterable[ObservedPod], deployments: Iterable[ObservedDeployment], uid: str, since: str
 ) -> tuple[ObservedPod, ...]:
     """The pods of a service, without those of a deleted service of the same name.
 
-    deployments: the service's. uid, since: the service's, and when it was created. Pods are owned by
-    ReplicaSets, which the operator does not read, so ages decide: no pod is older than its Deployment,
-    and a pod without a Deployment counts only if it was created after the second of the service's
-    creation.
+    deployments: of the service. uid: of the service. since: its creation time. Pods are owned by
+    ReplicaSets, which the operator does not read, so creation times decide: no pod is older than its
+    Deployment, and a pod without a Deployment must be younger than the service, by a full second because
+    timestamps have no fractions.
     """
     made = {(each.side, each.variant): each.created_at for each in deployments}
 
@@ -235,10 +239,10 @@ def pods_of(
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A service's children and what its status said before.
+    """The children of a service and its stored status.
 
-    traffic, copies: what gateways were told last; traffic_generation: how often that changed.
-    stable_spec: what the stable revision was made of, where that is known.
+    traffic, copies: traffic shares and shadow copies last published to gateways. traffic_generation: number
+    of their changes. stable_spec: spec of the stable revision; None if unknown.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()
@@ -249,7 +253,7 @@ class Observed:
     copies: Copies | None = None
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
-    # Another service of the namespace, and older, that serves the same name.
+    # Name of an older service of the namespace that serves the same model name.
     name_taken_by: str | None = None
     # (reason, message) by revision whose pod or template the API server refused.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -263,17 +267,21 @@ class Observed:
         return self.rollout.stable if self.rollout else None
 
     def deployment(self, revision: str | None, cohort: str = "") -> ObservedDeployment | None:
-        """The first of them by name, where there is one for each variant."""
-        return min(self.of_side(revision, cohort).values(), key=lambda d: d.name, default=None)
+        """The Deployment of a side; of several variants, the first by name."""
+        return min(
+            self.deployments_of(revision, cohort).values(), key=lambda d: d.name, default=None
+        )
 
-    def of_side(self, revision: str | None, cohort: str = "") -> dict[str, ObservedDeployment]:
-        """By variant."""
+    def deployments_of(
+        self, revision: str | None, cohort: str = ""
+    ) -> dict[str, ObservedDeployment]:
+        """The Deployments of a side, by variant."""
         side = (revision, cohort)
         return {d.variant: d for d in self.deployments if (d.revision, d.cohort) == side}
 
     def replicas(self, revision: str | None, cohort: str = "") -> int:
-        """That are asked for, of all variants."""
-        return sum(d.replicas for d in self.of_side(revision, cohort).values())
+        """Requested replicas of a side, over all variants."""
+        return sum(d.replicas for d in self.deployments_of(revision, cohort).values())
 
     def preflight(self, revision: str) -> ObservedPod | None:
         return next(
@@ -286,7 +294,7 @@ class Observed:
         )
 
     def evaluation(self, revision: str | None) -> ObservedJob | None:
-        """One that goes is of an earlier try, and says nothing of this one."""
+        """The revision's evaluation Job; a terminating one belongs to an earlier attempt and is ignored."""
         return next((j for j in self.jobs if j.revision == revision and not j.is_ending), None)
 
     def report(self, job: ObservedJob) -> str:
@@ -295,7 +303,7 @@ class Observed:
         return said[-500:] or job.reason or "it has no termination message"
 
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
-        """Engine pods of a revision that are not on their way out; of one cohort, or of all."""
+        """Engine pods of a revision that are not terminating. cohort: None for all."""
         return tuple(
             p
             for p in self.pods
@@ -308,21 +316,21 @@ class Observed:
     def ready(self, revision: str | None, cohort: str | None = None) -> int:
         return sum(pod.is_ready for pod in self.serving(revision, cohort))
 
-    def is_starved(self, revision: str | None) -> bool:
-        """Whether some of its pods wait for room."""
-        return any(pod.is_starved for pod in self.serving(revision))
+    def is_unschedulable(self, revision: str | None) -> bool:
+        """Whether a pod of the revision waits for a node with room."""
+        return any(pod.is_unschedulable for pod in self.serving(revision))
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a preflight found. None of a verdict: it has not ended."""
+class PreflightResult:
+    """Result of a preflight: whether the model can be served, with a reason and a message."""
 
     ok: bool
     reason: str
     message: str
 
 
-def verdict_of(preflight: ObservedPod) -> Verdict | None:
+def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
     """The verdict in the preflight's termination message; without one, by whether the pod succeeded.
 
     None while it runs, and if it was lost.
@@ -336,14 +344,16 @@ def verdict_of(preflight: ObservedPod) -> Verdict | None:
             message = (
                 f"{said['architecture']}, {said['weights_bytes'] >> 20} MiB of weights, {capacity}"
             )
-            return Verdict(True, "Fits", message)
-        return Verdict(False, said["reason"], said["message"])
+            return PreflightResult(True, "Fits", message)
+        return PreflightResult(False, said["reason"], said["message"])
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
-            return Verdict(True, "Passed", "the preflight passed")
+            return PreflightResult(True, "Passed", "the preflight passed")
         if preflight.lost:
             return None
-        return Verdict(False, "PreflightFailed", preflight.said[-500:] or "the preflight failed")
+        return PreflightResult(
+            False, "PreflightFailed", preflight.said[-500:] or "the preflight failed"
+        )
 
 
 def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
@@ -354,15 +364,15 @@ def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] |
     if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
         return None
     if waiting["reason"] == "CrashLoopBackOff":
-        return "CrashLoopBackOff", _last_words(engine) or waiting.get("message", "")
+        return "CrashLoopBackOff", _termination_message(engine) or waiting.get("message", "")
     return waiting["reason"], waiting.get("message", "")
 
 
 def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
-    """Why a failed pod's program did not end by itself: evicted, not admitted, or its node is gone.
+    """Why a pod failed for an external reason: evicted, not admitted, or its node is gone. Else empty.
 
-    Empty for other pods. The kubelet gives the cause in the pod's reason; DeadlineExceeded is the
-    spec's own doing and does not count.
+    The kubelet puts the cause in the pod's status.reason. DeadlineExceeded comes from the pod's spec and
+    does not count.
     """
     if status.get("phase") != "Failed":
         return ""
@@ -374,7 +384,7 @@ def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
         return f"{disrupted.get('reason', '')}: {disrupted.get('message', '')}"
     ended = engine.get("state", {}).get("terminated", {})
     if ended.get("reason") in UNKNOWN_ENDS:
-        return f"{ended['reason']}: {ended.get('message') or 'nobody saw its container end'}"
+        return f"{ended['reason']}: {ended.get('message') or 'the end of its container was not observed'}"
     return "" if "exitCode" in ended or reason else "its container never ended"
 
 
@@ -386,7 +396,7 @@ def _ended_by(engine: Object) -> str:
     return ""
 
 
-def _last_words(engine: Object) -> str:
+def _termination_message(engine: Object) -> str:
     for state in ("state", "lastState"):
         if words := engine.get(state, {}).get("terminated", {}).get("message"):
             return str(words)

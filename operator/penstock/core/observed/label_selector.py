@@ -6,7 +6,7 @@ from penstock.core.spec.service import Object
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Whether a PodDisruptionBudget's selector matches: an empty one every pod, None no pod."""
+    """Whether a PodDisruptionBudget's selector matches the labels. {} matches all pods, None no pod."""
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}

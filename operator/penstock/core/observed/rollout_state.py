@@ -1,4 +1,4 @@
-"""Where a rollout stands: all that a planner needs to go on, and nothing it could read elsewhere."""
+"""The stored state of a rollout: what the planner cannot derive from other objects."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,14 +14,14 @@ Phase = Literal[
     "Shadowing",  # Canary: the new revision gets copies of requests; no traffic
     "Waiting",  # BlueGreen: all pods are ready; a person says when to switch
     "Judging",  # Canary: traffic is split, evidence comes in
-    "Paused",  # Canary: the split is held, by hand
+    "Paused",  # Canary: a user holds the traffic split
     "Growing",  # Canary: the new revision gets the pods that all of the traffic needs
     "Replacing",  # Rolling: pods are replaced a few at a time
-    "Promoting",  # the new revision has all routes; gateways are being told
-    "Draining",  # the old revision's pods finish their streams and go
-    "RollingBack",  # the old revision has all routes again; gateways are being told
-    "Discarding",  # the new revision's pods finish their streams and go
-    "Rejected",  # like Stable, with a revision that is not tried again
+    "Promoting",  # all traffic goes to the new revision; gateways apply that
+    "Draining",  # the old revision's pods finish their streams and terminate
+    "RollingBack",  # all traffic goes to the old revision again; gateways apply that
+    "Discarding",  # the new revision's pods finish their streams and terminate
+    "Rejected",  # like Stable, with a revision that is not retried
 ]
 
 CALM: tuple[Phase, ...] = ("Stable", "Rejected")
@@ -29,6 +29,8 @@ CALM: tuple[Phase, ...] = ("Stable", "Rejected")
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
+    """A rejected revision, with the reason and the time (RFC 3339)."""
+
     revision: str
     reason: str
     at: str
@@ -36,11 +38,12 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class RolloutState:
-    """strategy: of the rollout under way, or the last. since_s: when the phase began; reason: why.
+    """State of a rollout.
 
-    stable: serves, or served until now. revision: is rolled out; None while calm. replicas: of the
-    service when it began. weight: what the canary has earned, in percent. command: the last that was
-    read. rejected: not tried again until the spec asks for another.
+    strategy: of the current or the last rollout. since_s: Unix time of the phase's start. reason: why it
+    started. stable: the revision that serves, or served until now. revision: the one being rolled out; None
+    while calm. replicas: of the service when the rollout started. weight: the canary's earned share in
+    percent. command: the last user command read. rejected: not retried until the spec asks for another.
     """
 
     strategy: Strategy
@@ -56,11 +59,12 @@ class RolloutState:
 
     @property
     def is_calm(self) -> bool:
+        """Whether no rollout is in progress."""
         return self.phase in CALM
 
     @classmethod
     def of(cls, status: Object, now_s: float) -> "RolloutState | None":
-        """What a status says; None of a service that has none yet."""
+        """Read the state from a status; None for a service that has none yet."""
         stable, said = status.get("stableRevision"), status.get("rollout")
         if said is None:
             if stable is None:
@@ -81,7 +85,7 @@ class RolloutState:
         )
 
     def as_object(self) -> Object:
-        """For the status; `stable` has a field of its own there. None: to be removed."""
+        """The state for `status.rollout`, without `stable`, which has its own field. None removes a field."""
         rejected = self.rejected
         return {
             "strategy": self.strategy,

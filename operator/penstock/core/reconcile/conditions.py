@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.core.observed.children import Observed, ObservedPod, verdict_of
+from penstock.core.observed.children import Observed, ObservedPod, preflight_result
 from penstock.core.observed.rollout_state import Rejection
 from penstock.core.reconcile.plan import Plan
 from penstock.core.scaling.report import ScalingReport
@@ -97,7 +97,7 @@ def _model_ready(observed: Observed, revision: str) -> Condition:
         return Condition(
             "ModelReady", "Unknown", "PreflightPending", "the model has not been checked yet"
         )
-    verdict = verdict_of(preflight)
+    verdict = preflight_result(preflight)
     if verdict is not None:
         return Condition(
             "ModelReady", "True" if verdict.ok else "False", verdict.reason, verdict.message
@@ -128,7 +128,7 @@ def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Con
     wanted = observed.replicas(revision)
     if ready >= min(wanted, spec.scaling.min_replicas) and ready > 0:
         return condition("True", "EnginesReady", f"revision {revision} has the engines it needs")
-    for each in observed.of_side(revision).values():
+    for each in observed.deployments_of(revision).values():
         if each.trouble is not None:
             return condition("False", *each.trouble)
     return condition("False", "Progressing", f"{ready} of {wanted} engines are ready")
@@ -207,7 +207,7 @@ def _stalled(
 ) -> Condition:
     """The condition Stalled: only a change of the spec can help (kstatus; Flux, Argo CD: a failure)."""
     preflight = observed.preflight(revision)
-    verdict = verdict_of(preflight) if preflight else None
+    verdict = preflight_result(preflight) if preflight else None
     is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
     is_of_the_spec = revision == plan.revision
     is_rejected = _rejection(plan) is not None

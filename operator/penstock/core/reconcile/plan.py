@@ -17,7 +17,12 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod, verdict_of
+from penstock.core.observed.children import (
+    Observed,
+    ObservedDeployment,
+    ObservedPod,
+    preflight_result,
+)
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.reconcile.variant_split import VariantSplit, choose_variant_split, split_replicas
 from penstock.core.rollout.commands import Command
@@ -225,7 +230,7 @@ class _Steps:
         live = self._observed.deployment(revision)
         if live is not None and (recorded is None or not live.template_hash):
             return manifests.adopted_pods(spec, revision, live)
-        return recorded or manifests.pods_of(spec, revision, self._image)
+        return recorded or manifests.own_pods(spec, revision, self._image)
 
     def _record_revisions(
         self, state: RolloutState, sides: Collection[Side]
@@ -250,7 +255,7 @@ class _Steps:
 
     def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
         """Whether the revision's preflight passed; creates one, on the first variant, if missing."""
-        if side.cohort or self._observed.of_side(side.revision):
+        if side.cohort or self._observed.deployments_of(side.revision):
             return True
         preflight = self._observed.preflight(side.revision)
         if preflight is None:
@@ -258,14 +263,14 @@ class _Steps:
             self.create.append(manifests.preflight(first, side.revision, pods, variant))
             self.details.append(f"check the model for revision {side.revision}")
             return False
-        verdict = verdict_of(preflight)
+        verdict = preflight_result(preflight)
         return verdict is not None and verdict.ok
 
     def _bring_up(
         self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int
     ) -> None:
         """Apply the Deployment of one side on one variant. spec: as placed on the variant."""
-        deployment = self._observed.of_side(*side).get(variant)
+        deployment = self._observed.deployments_of(*side).get(variant)
         wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
             # A new Deployment starts with one pod, so it is created only if it needs one.
@@ -316,7 +321,7 @@ class _Steps:
         A variant that was removed from the spec keeps its replicas until it is replaced.
         """
         for side, replicas in pods.items():
-            deployments = self._observed.of_side(*side)
+            deployments = self._observed.deployments_of(*side)
             for variant, part in split_replicas(replicas or 0, self._variant_split).items():
                 if replicas is not None and variant in deployments:
                     self._scale(deployments[variant], part)
@@ -359,7 +364,7 @@ class _Steps:
             pod.role == PREFLIGHT
             and bool(pod.lost)
             and not pod.is_ending
-            and verdict_of(pod) is None
+            and preflight_result(pod) is None
             and self._now_s >= preflight_retry_s(pod)
         )
 

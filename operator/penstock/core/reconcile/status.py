@@ -194,7 +194,7 @@ def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tup
     if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
         return []
     rejected = after.get("rejected") or {}
-    # To give up a revision that the spec no longer asks for is normal.
+    # Discarding a revision that the spec no longer has is normal.
     is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
     kind = "Warning" if is_wrong else "Normal"
     text = f"revision {rejected['revision']}: {rejected['reason']}" if rejected else after["reason"]

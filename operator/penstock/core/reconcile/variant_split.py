@@ -18,7 +18,7 @@ def choose_variant_split(
     both are empty, each variant gets its minimum and the first variant the rest of `total`.
     """
     names = list(spec.placed)
-    serving = observed.of_side(observed.stable)
+    serving = observed.deployments_of(observed.stable)
     current = {name: deployment.replicas for name, deployment in serving.items()}
     for known in (desired, current):
         split = {name: known.get(name, 0) for name in names}

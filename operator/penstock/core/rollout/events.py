@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.core.canary.verdict import Abort, Accept, Shown, Verdict
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.children import Observed, ObservedPod, verdict_of
+from penstock.core.observed.children import Observed, ObservedPod, preflight_result
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
@@ -95,7 +95,7 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
     if revision is None:
         return None
     if preflight := observed.preflight(revision):
-        verdict = verdict_of(preflight)
+        verdict = preflight_result(preflight)
         if verdict is not None and not verdict.ok:
             return f"{verdict.reason}: {verdict.message}"
     refusal = observed.refusals.get(revision)
@@ -127,7 +127,7 @@ def _waiting_reason(state: RolloutState, inputs: RolloutInputs) -> str:
     for pod in (*pods, *controls):
         if pod.trouble is not None and not pod.is_ready:
             return f"{pod.name}: {': '.join(pod.trouble)}"
-    for coming in observed.of_side(state.revision).values():
+    for coming in observed.deployments_of(state.revision).values():
         if coming.trouble is not None:
             return ": ".join(coming.trouble)
     return f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"

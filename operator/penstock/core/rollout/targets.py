@@ -7,7 +7,7 @@ of four but 5 % of the traffic takes no load off it. A side loses no pod while i
 
 from dataclasses import dataclass
 
-from penstock.core.observed.children import Observed, verdict_of
+from penstock.core.observed.children import Observed, preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.routing.pick import Side
@@ -130,7 +130,7 @@ class _View:
         """
         ready, control = self._ready(self.new), self._ready(self.control)
         left: int | None = None
-        if self.observed.is_starved(self.new.revision):
+        if self.observed.is_unschedulable(self.new.revision):
             enough = max(1, self.total - ready - control)
             left = min(enough, self._replicas(self.stable))
         pods: dict[Side, int | None] = {self.new: self.total, self.stable: left}
@@ -173,7 +173,7 @@ class _View:
             old,
             surge=self.spec.max_surge,
             unavailable=self.spec.max_unavailable,
-            is_starved=observed.is_starved(new.revision),
+            is_unschedulable=observed.is_unschedulable(new.revision),
         )
         if not self._is_admitted(new.revision):
             wanted, left = 0, old.replicas
@@ -197,7 +197,7 @@ class _View:
         if self.observed.deployment(revision) is not None:
             return True
         preflight = self.observed.preflight(revision)
-        verdict = verdict_of(preflight) if preflight else None
+        verdict = preflight_result(preflight) if preflight else None
         return verdict is not None and verdict.ok
 
     def _replicas(self, side: Side) -> int:
@@ -212,7 +212,7 @@ class _View:
             return {}
         pods: dict[Side, int | None] = {self.stable: self.total}
         is_short = self._ready(self.stable) < self.total
-        has_room = not self.observed.is_starved(self.stable.revision)
+        has_room = not self.observed.is_unschedulable(self.stable.revision)
         if is_short and has_room and self._ready(self.control):
             pods[self.control] = None
         return pods

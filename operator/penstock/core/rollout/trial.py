@@ -12,7 +12,7 @@ from penstock.core.canary.judge import Finding, JudgeState
 from penstock.core.canary.metric_gate import MetricGateState
 from penstock.core.canary.proportions import ProportionEstimate
 from penstock.core.canary.shadow import NO_COPIES, ShadowState
-from penstock.core.formats.serialization import Unreadable, from_plain, to_plain
+from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
 
@@ -23,7 +23,7 @@ MAX_E_VALUE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One canary's trial. Field names are the stored format.
+    """Trial of a canary. Field names are the stored format.
 
     deployment: uid of the canary's Deployment, so that a retried revision is another trial. shadow:
     evidence from shadow copies, before the canary had traffic. metrics: the user's metric gates, by name.
@@ -46,7 +46,7 @@ class Trial:
 
 def to_record(trial: Trial) -> dict[str, Any]:
     """The trial in JSON types."""
-    record: dict[str, Any] = to_plain(trial)
+    record: dict[str, Any] = serialize(trial)
     return record
 
 
@@ -56,8 +56,8 @@ def from_record(record: object, deployment: str | None = None) -> Trial | None:
     deployment: the expected uid; None accepts any.
     """
     try:
-        trial = from_plain(Trial, record)
-    except Unreadable:
+        trial = deserialize(Trial, record)
+    except DecodeError:
         return None
     return trial if deployment in (None, trial.deployment) else None
 

@@ -1,15 +1,15 @@
-"""When a request may go to an engine, and in which order requests wait for that.
+"""Admission control: decides when a request may go to an engine, and the order of waiting requests.
 
-    fits an engine -> it goes     waits too long, or too many wait -> shed
+    fits an engine -> sent     waited too long, or queue full -> shed
 
-An engine takes a request while the first token is predicted in time, and its KV cache is predicted to
-stay below KV_LIMIT; what decodes there the engine itself keeps in time. Whoever waits at the gateway can
-still go to a pod that becomes ready; whoever was sent too early waits where it is. Policies:
+A request fits an engine if its first token is predicted in time and the KV cache is predicted to stay
+below KV_LIMIT. The engine itself paces decoding. A request that waits at the gateway can still go to a pod
+that becomes ready; one sent too early is stuck in an engine's queue. Policies:
 
-    fcfs       in order of arrival; in time: within the objective from now
-    deadline   in order of deadline, which is arrival plus objective. Who cannot make it any more goes
-               behind all who can, and takes what they leave of an engine.
-    none       to the least loaded engine at once, as if there were no admission
+    fcfs       in order of arrival; in time means within the objective from now
+    deadline   in order of deadline, which is arrival plus objective. Requests that can no longer meet it
+               wait behind all that can, and use the capacity that those leave.
+    none       to the least loaded engine at once, without admission control
 """
 
 from collections import deque
@@ -23,16 +23,16 @@ from penstock.core.routing.engine_load import EngineLoad, Waiting
 
 Policy = Literal["none", "fcfs", "deadline"]
 
-# Share of the objective that is left for what a prediction does not know: the iteration that runs.
+# Share of the objective reserved for the running iteration, which the prediction does not include.
 MARGIN = 0.1
-# Of an engine's prefill time within the objective, what late requests may fill: the rest is for those
-# that come in time.
+# Share of an engine's prefill time within the objective that late requests may use. The rest is for
+# requests that can still be in time.
 LATE_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSpec:
-    """max_queued, max_wait_s: beyond them a request is shed."""
+    """Settings of admission. Requests beyond max_queued or max_wait_s are shed."""
 
     policy: Policy = "deadline"
     ttft_s: float = 1.0
@@ -41,7 +41,7 @@ class AdmissionSpec:
 
 
 class Admission:
-    """The line of one service. Single owner, no locks."""
+    """Admission queue of one service. Single owner, no locks."""
 
     def __init__(self, spec: AdmissionSpec) -> None:
         self.spec = spec
@@ -57,7 +57,7 @@ class Admission:
         return iter(self._all.values())
 
     def add(self, waiting: Waiting) -> bool:
-        """False when too many wait already."""
+        """Enqueue a request. Returns False if the queue is full."""
         if len(self._all) >= self.spec.max_queued:
             return False
         self._all[waiting.request_id] = waiting
@@ -67,7 +67,7 @@ class Admission:
     def next(
         self, engines: Sequence[EngineLoad], now: float
     ) -> tuple[Waiting, list[EngineLoad]] | None:
-        """The request that goes next, out of the line now, and the engines that may take it."""
+        """Dequeue the next request that fits, with the engines that may take it; None if none fits."""
         if not engines or not self._all:
             return None
         margin_s = self.spec.ttft_s * MARGIN
@@ -94,18 +94,18 @@ class Admission:
         del self._all[head.request_id]
         return head, fitting
 
-    def renew(self) -> None:
-        """An engine is new: who was late may be in time there."""
+    def requeue_late(self) -> None:
+        """Queue late requests by deadline again: a new engine may serve them in time."""
         late, self._late = self._late, deque()
         for waiting in late:
             heappush(self._able, (waiting.deadline_s, next(self._serials), waiting))
 
     def remove(self, request_id: str) -> None:
-        """Its client has left."""
+        """Remove a request whose client disconnected."""
         self._all.pop(request_id, None)
 
     def expired(self, now: float) -> list[Waiting]:
-        """Who has waited too long, out of the line now."""
+        """Dequeue the requests that waited longer than max_wait_s."""
         since_s = now - self.spec.max_wait_s
         gone = [waiting for waiting in self._all.values() if waiting.arrival_s <= since_s]
         for waiting in gone:
@@ -113,9 +113,9 @@ class Admission:
         return gone
 
     def check(self) -> None:
-        """Everybody waits in one place, and no more than may."""
-        lines = [*(waiting for _, _, waiting in self._able), *self._late]
-        names = [waiting.request_id for waiting in lines if waiting.request_id in self._all]
+        """Assert that each request is in exactly one queue and the limit holds."""
+        queued = [*(waiting for _, _, waiting in self._able), *self._late]
+        names = [waiting.request_id for waiting in queued if waiting.request_id in self._all]
         assert sorted(names) == sorted(self._all)
         assert len(self._all) <= self.spec.max_queued
 
@@ -140,14 +140,14 @@ class Admission:
 def retry_after_s(
     waiting: Iterable[Waiting], engines: Sequence[EngineLoad], most_s: float = 60.0
 ) -> float:
-    """How long the prompts that wait keep the engines busy: when to come again, 1 to most_s."""
+    """Seconds for a Retry-After header, 1 to most_s: the time to prefill all waiting prompts."""
     tokens = sum(w.prefill_tokens for w in waiting) + sum(e.prefill_tokens for e in engines)
-    rate = sum(engine.pace.prefill_tokens_per_s for engine in engines)
+    rate = sum(engine.throughput.prefill_tokens_per_s for engine in engines)
     return most_s if not rate else min(most_s, max(1.0, tokens / rate))
 
 
 def _fitting(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -> list[EngineLoad]:
-    """Engines without any prompt to compute fit as well: nowhere would it be sooner."""
+    """Engines that may take the request. An engine without prompts to prefill always fits."""
     return [
         engine
         for engine in engines

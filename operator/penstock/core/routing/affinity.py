@@ -1,4 +1,4 @@
-"""What requests have in common that stay on one revision while the weights stay."""
+"""Session-affinity keys: requests with the same key stay on one revision while weights are unchanged."""
 
 import json
 from collections.abc import Mapping
@@ -8,16 +8,15 @@ from typing import Any, Literal, get_args
 StickyBy = Literal["None", "Conversation", "User"]
 STICKY_BY: tuple[StickyBy, ...] = get_args(StickyBy)
 
-# As much of a prompt, or of a message, as tells conversations apart.
+# Characters of a prompt or a message that enter the key; enough to distinguish conversations.
 TEXT_CHARACTERS = 256
 
 
 def sticky_key(by: StickyBy, fields: Mapping[str, Any]) -> bytes | None:
-    """fields: an OpenAI request. None when nothing has to be kept, or it does not say enough.
+    """Affinity key of an OpenAI request; None without affinity, or if the request has no usable fields.
 
-    A conversation is known by its messages up to the first of the user, which each later turn
-    repeats: those before are the same in all conversations of an application. One of `User` is known
-    by its `user`. A completion has no turns: its prompt's beginning stands for it.
+    Conversation: the messages up to the first user message, which every later turn repeats. User: the
+    field `user`. A completion has no turns, so the beginning of its prompt is its key.
     """
     match by:
         case "None":
@@ -53,7 +52,7 @@ def _beginning(fields: Mapping[str, Any]) -> Any:
 
 
 def _text(content: Any) -> str:
-    if isinstance(content, list):  # images and the like are too large to be looked at
+    if isinstance(content, list):  # images and other large parts are skipped
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         content = " ".join(text for text in texts if isinstance(text, str))
     return content[:TEXT_CHARACTERS] if isinstance(content, str) else ""

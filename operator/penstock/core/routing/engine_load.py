@@ -1,18 +1,18 @@
-"""What was sent to one engine and has not come back.
+"""Load of one engine: the requests that were sent to it and have not ended.
 
-sent -> its prompt is computed -> it decodes -> it ends
+sent -> prefill done -> decoding -> ended
 """
 
 from dataclasses import dataclass, field
 
-from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.prefill_throughput import PrefillThroughput
 
 KV_LIMIT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A request at the gateway. prefill_tokens, kv_tokens: what it adds to an engine's load."""
+    """Request that waits at the gateway. prefill_tokens, kv_tokens: its load on an engine."""
 
     request_id: str
     arrival_s: float
@@ -23,33 +23,37 @@ class Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class EngineLoad:
-    """prefill_tokens: of prompts without a first token, less what is expected to be cached.
-    kv_tokens: prompts and half of their expected outputs, as requests in flight are halfway on
-    average.
+    """Predicted load of one engine.
+
+    prefill_tokens: of prompts without a first token, less the expected prefix-cache hits. kv_tokens:
+    prompts and half of their expected outputs, as requests in flight are halfway on average.
     """
 
     pod: str
     kv_capacity_tokens: int
-    pace: Pace = field(default_factory=Pace)
+    throughput: PrefillThroughput = field(default_factory=PrefillThroughput)
     prefill_tokens: float = 0.0
     kv_tokens: float = 0.0
 
     def is_sure(self) -> bool:
-        """Until it is known how fast it is, an engine gets one prompt after the other."""
-        return self.pace.is_known or not self.prefill_tokens
+        """Whether the prediction is reliable.
+
+        Until the throughput is known, an engine gets one prompt at a time.
+        """
+        return self.throughput.is_known or not self.prefill_tokens
 
     def ttft_s(self, prefill_tokens: float) -> float:
-        """Predicted for a prompt that goes next: all prompts sent before it come first."""
-        return (self.prefill_tokens + prefill_tokens) / self.pace.prefill_tokens_per_s
+        """Predicted TTFT of a prompt that is sent now, after all prompts sent before it."""
+        return (self.prefill_tokens + prefill_tokens) / self.throughput.prefill_tokens_per_s
 
     def has_kv_for(self, kv_tokens: float) -> bool:
-        """An engine that holds nothing takes whatever comes."""
+        """Whether the KV cache has room. An empty engine takes any request."""
         total = self.kv_tokens + kv_tokens
         return not self.kv_tokens or total <= KV_LIMIT * self.kv_capacity_tokens
 
 
-class Place:
-    """One request on one engine, from when it is sent until it is over."""
+class Placement:
+    """Load that a request puts on an engine, from when it is sent until it ends."""
 
     def __init__(self, load: EngineLoad, waiting: Waiting, now: float) -> None:
         self._load, self._waiting, self._sent_s = load, waiting, now
@@ -64,25 +68,25 @@ class Place:
 
     @property
     def expected_s(self) -> float:
-        """How long after it was sent the first token should come."""
-        return self._ahead_tokens / self._load.pace.prefill_tokens_per_s
+        """Predicted seconds from sending to the first token."""
+        return self._ahead_tokens / self._load.throughput.prefill_tokens_per_s
 
-    def began(self, now: float) -> None:
+    def first_token(self, now: float) -> None:
         """Update the engine's prefill speed: the first token of an answer without error arrived."""
         load = self._load
-        load.pace = load.pace.after_first_token(self._ahead_tokens, now - self._sent_s)
+        load.throughput = load.throughput.after_first_token(self._ahead_tokens, now - self._sent_s)
         self.computed()
 
     def computed(self) -> None:
-        """Its prompt has no more to be computed."""
+        """Remove the prompt from the engine's prefill load. Idempotent."""
         if self._is_computed:
             return
         load = self._load
         self._is_computed = True
         load.prefill_tokens = max(0.0, load.prefill_tokens - self._waiting.prefill_tokens)
 
-    def left(self) -> None:
-        """It is over, however it ended."""
+    def release(self) -> None:
+        """Remove the request from the engine's load, whatever its outcome. Idempotent."""
         if self._is_over:
             return
         self.computed()

@@ -1,9 +1,9 @@
-"""How fast one engine computes prompts, as its answers show."""
+"""Estimates an engine's prefill throughput from the first-token times of its answers."""
 
 import math
 from dataclasses import dataclass
 
-# What one more answer leaves of those before: a mean over fifty.
+# Decay of the sums per answer: about a mean over fifty answers.
 MEMORY = 0.98
 # Bound on the weight of one answer, in multiples of the mean weight of those remembered. One answer
 # moves an estimate over fifty answers by at most 16 %, one over ten by 80 %, so that a first answer,
@@ -12,7 +12,7 @@ MAX_MEANS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PrefillThroughput:
     """Prefill throughput estimate of an engine: prompt tokens over the seconds to their first token.
 
     Both sums and the number of answers decay exponentially. Before the first answer prefill counts as
@@ -23,29 +23,29 @@ class Pace:
     prompts_s: float = 0.0
     answers: float = 1.0
 
-    def after_first_token(self, prompt_tokens: float, took_s: float) -> "Pace":
+    def after_first_token(self, prompt_tokens: float, took_s: float) -> "PrefillThroughput":
         """Add one answer. prompt_tokens: its own and those that the engine had to prefill before.
 
         An answer weighs as much as its tokens, so that the fixed cost of an iteration matters little.
         """
         took_s = max(0.0, took_s)
         if not self.is_known:
-            return Pace(prompt_tokens, took_s)
+            return PrefillThroughput(prompt_tokens, took_s)
         share = MAX_MEANS / self.answers
         weight = min(
             1.0,
             share * self.prompt_tokens / max(prompt_tokens, 1e-9),
             share * self.prompts_s / max(took_s, 1e-9),
         )
-        return Pace(
+        return PrefillThroughput(
             MEMORY * self.prompt_tokens + weight * prompt_tokens,
             MEMORY * self.prompts_s + weight * took_s,
             MEMORY * self.answers + 1,
         )
 
-    def faded(self) -> "Pace":
+    def as_prior(self) -> "PrefillThroughput":
         """The estimate as a prior for another engine of the kind, with the weight of one answer."""
-        return Pace(self.prompt_tokens / self.answers, self.prompts_s / self.answers)
+        return PrefillThroughput(self.prompt_tokens / self.answers, self.prompts_s / self.answers)
 
     @property
     def is_known(self) -> bool:

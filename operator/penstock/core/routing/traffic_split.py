@@ -1,4 +1,4 @@
-"""Who gets how much of the traffic."""
+"""Shares of the traffic by side, and mirrored copies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from penstock.core.routing.pick import Side
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """weight: in percent, more than 0."""
+    """Share of a side. weight: in percent, more than 0."""
 
     side: Side
     weight: int
@@ -16,21 +16,21 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Of this share of the requests each of the sides gets a copy, whose answer is dropped."""
+    """Mirroring: each of the sides gets a copy of this share of the requests; its response is dropped."""
 
     sides: tuple[Side, ...]
     share: float
 
 
 def split(whole: int, by: Mapping[Side, int]) -> tuple[Share, ...]:
-    """`whole` percent in proportion to the numbers of `by`; nothing for those with 0.
+    """Split `whole` percent in proportion to the numbers of `by`; sides with 0 get nothing.
 
-    Every side with a number gets at least 1 where there is enough. Raises ValueError when all are 0.
+    Every other side gets at least 1 if `whole` suffices. Raises ValueError if all are 0.
     """
     weighed = {side: n for side, n in by.items() if n > 0}
     total = sum(weighed.values())
     if not total:
-        raise ValueError("nobody to split traffic over")
+        raise ValueError("no side to split traffic over")
     weights = {side: whole * n // total for side, n in weighed.items()}
     largest = max(weighed, key=lambda side: (weighed[side], side))
     weights[largest] += whole - sum(weights.values())  # what rounding left

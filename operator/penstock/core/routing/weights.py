@@ -1,31 +1,30 @@
-"""One of several things, in proportion to their weights: drawn, or the same for the same key."""
+"""Weighted choice: at random, or by a key with rendezvous hashing."""
 
 import math
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
-# What tells one thing from another: its names.
+# An option, identified by its names.
 T = TypeVar("T", bound=tuple[str, ...])
 
 
 def drawn(shares: Sequence[tuple[T, int]], draw: float) -> tuple[T, float]:
-    """One of them, and what is left of the draw: uniform in [0, 1) again."""
+    """Choose by weight. Also returns the rest of the draw, which is uniform in [0, 1) again."""
     point = draw * sum(weight for _, weight in shares)
     for one, weight in shares[:-1]:
         if point < weight:
             return one, point / weight
         point -= weight
     one, weight = shares[-1]
-    return one, min(point / weight, 1 - 2**-53)  # rounding may carry the point past the end
+    return one, min(point / weight, 1 - 2**-53)  # floating-point error may exceed 1
 
 
 def kept(shares: Iterable[tuple[T, int]], key: bytes) -> T:
-    """The same for the same key while weights stay.
+    """Choose by key: the same option for the same key while weights are unchanged.
 
-    Weighted rendezvous hashing: each has an exponential draw of its own at the rate of its weight,
-    and the first one wins. So a weight that grows only draws keys in, and one that shrinks only lets
-    keys go.
+    Weighted rendezvous hashing: each option has an exponential variate at the rate of its weight, and the
+    smallest wins. So a growing weight only gains keys, and a shrinking one only loses keys.
     """
 
     def arrival(share: tuple[T, int]) -> float:

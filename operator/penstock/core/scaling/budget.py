@@ -1,9 +1,9 @@
-"""Who gets how many replicas when services want more accelerators than there are.
+"""Shares accelerators among services that want more than there are.
 
-    minima, higher priority first -> each priority's wants, in even shares -> the next lower one's
+    minimum replicas, higher priority first -> further replicas by priority, in even shares
 
-A minimum is a promise, so every service's comes before anybody's more. Within one priority the next
-replica goes to whoever has the smallest part of what it wants.
+Minimum replicas are guaranteed, so they come before any further replica. Within a priority the next replica
+goes to the service with the smallest fraction of its wanted replicas.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one service wants. least: its minimum of replicas. accelerators: of each replica."""
+    """Claim of a service. least: minimum replicas. accelerators: per replica."""
 
     service: str
     wanted: int
@@ -23,14 +23,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """reason: empty when all that was wanted is granted."""
+    """Granted replicas. reason: empty if all wanted replicas are granted."""
 
     replicas: int
     reason: str = ""
 
 
-def share(claims: Sequence[Claim], accelerators: int) -> dict[str, Grant]:
-    """By service. Never more accelerators than there are, never more replicas than wanted."""
+def share_accelerators(claims: Sequence[Claim], accelerators: int) -> dict[str, Grant]:
+    """Grants by service: never more accelerators than there are, nor more replicas than wanted."""
     claims = sorted(claims, key=lambda claim: (-claim.priority, claim.service))
     granted = dict.fromkeys((claim.service for claim in claims), 0)
     left = accelerators
@@ -48,10 +48,10 @@ def share(claims: Sequence[Claim], accelerators: int) -> dict[str, Grant]:
             next_one = min(hungry, key=lambda c: (granted[c.service] / c.wanted, c.service))
             granted[next_one.service] += 1
             left -= next_one.accelerators
-    return {claim.service: _told(claim, granted, claims, accelerators) for claim in claims}
+    return {claim.service: _grant(claim, granted, claims, accelerators) for claim in claims}
 
 
-def _told(
+def _grant(
     claim: Claim, granted: dict[str, int], claims: Sequence[Claim], accelerators: int
 ) -> Grant:
     replicas = granted[claim.service]

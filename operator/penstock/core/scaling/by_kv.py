@@ -1,11 +1,9 @@
-"""How many replicas there should be, and every step of the reasoning.
+"""Scaling rule by KV-cache demand and queue length, with a trail of its steps.
 
-    by KV, by queue -> the larger -> what starts already -> up, bounded | down, slowly | hold
-      -> bounds
+    by KV, by queue -> the larger -> starting replicas -> up, bounded | down, slowly | hold -> bounds
 
-The unit of demand is a token of KV cache: tokens in use, plus prompt tokens that are accepted and
-not computed yet. A law on KV use alone cannot see a deficit beyond a full cache; work that waits,
-counted in the same unit, can. Nothing else in Penstock changes the number that comes out here.
+The unit of demand is a KV-cache token: tokens in use, plus accepted prompt tokens that are not computed yet.
+KV use alone cannot show a deficit beyond a full cache; waiting work in the same unit can.
 """
 
 import math
@@ -18,11 +16,11 @@ from penstock.core.scaling.signals import EngineReading, Missing
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec
 
-# One decision may ask for twice the ready replicas, and this many more.
+# Replicas that a single decision may add beyond twice the ready ones.
 EXTRA_STEP_UP = 4
-# Without a look at the engines for so long, "continuously" begins anew.
+# Seconds without a decision after which the scale-down delay starts again.
 MAX_GAP_S = 15.0
-# 3 replicas and a rounding error are 3.
+# Tolerance for floating-point error in a replica count.
 ROUNDING = 1e-9
 
 ReasonCode = Literal[
@@ -32,7 +30,7 @@ ReasonCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class EngineSample:
-    """What one engine reported of itself, just now."""
+    """Current metrics of an engine."""
 
     pod: str
     running: int
@@ -59,21 +57,21 @@ class EngineSample:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """samples and missing: one of them for each ready engine.
+    """Input of the rule. Each ready engine has an entry in samples or in missing.
 
-    provisioned: replicas that were asked for already, ready or not. second_hand: a note on whose
-    numbers are not the engines' own.
+    provisioned: desired replicas so far, ready or not. prometheus_note: names metrics that come from
+    Prometheus.
     """
 
     samples: tuple[EngineSample, ...]
     missing: tuple[Missing, ...]
     provisioned: int
-    second_hand: str | None = None
+    prometheus_note: str | None = None
 
     @classmethod
     def of(cls, seen: signals.Observation) -> "Observation":
-        """What of all that is seen counts here."""
-        seen = seen.fresh(signals.STALE_S)
+        """Extract the input of this rule from a full observation."""
+        seen = seen.without_stale(signals.STALE_S)
         return cls(
             samples=tuple(
                 EngineSample.of(pod.name, pod.reading)
@@ -82,7 +80,7 @@ class Observation:
             ),
             missing=seen.missing,
             provisioned=seen.provisioned,
-            second_hand=seen.second_hand,
+            prometheus_note=seen.prometheus_note,
         )
 
     @property
@@ -92,7 +90,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """low_since_s: since when fewer replicas have been enough. seen_s: the last look, if any."""
+    """State of the rule. low_since_s: since when fewer replicas suffice. seen_s: last decision."""
 
     low_since_s: float | None = None
     seen_s: float | None = None
@@ -134,31 +132,30 @@ class KvRule:
 def decide(
     spec: ScalingSpec, observation: Observation, state: ScalingState, now: float
 ) -> tuple[Decision, ScalingState]:
-    """The number of replicas at `now`, in seconds on any clock that does not go back.
+    """Decide on the replicas at `now`, in seconds on a monotonic clock.
 
-    Engines whose numbers are missing hold the number up: it may grow, it does not shrink, unless
-    the bounds themselves say so.
+    While metrics of an engine are missing the number may grow, but shrinks only by the bounds.
     """
     current = observation.provisioned
     low_since_s: float | None = None
     if not observation.samples:
-        trail = [_blind(observation, "are held")]
+        trail = [_hold(observation, "are held")]
     else:
         trail = [_by_kv(spec, observation), _by_queue(spec, observation)]
         need = max(trail, key=lambda entry: entry.replicas)
         trail.append(TrailEntry("need", need.replicas, need.note))
-        if observation.second_hand is not None:
-            trail.insert(0, TrailEntry("source", current, observation.second_hand))
+        if observation.prometheus_note is not None:
+            trail.insert(0, TrailEntry("source", current, observation.prometheus_note))
         if need.replicas > current:
             trail.append(_starting(observation, need.replicas))
             trail.append(_up(observation, need.replicas))
         elif observation.missing:
-            trail.append(_blind(observation, "are not fewer"))
+            trail.append(_hold(observation, "are not fewer"))
         elif max(need.replicas, spec.min_replicas) < current:
             low_since_s = _low_since(state, now)
             trail.append(_down(spec, current, need.replicas, now - low_since_s))
             if trail[-1].replicas < current:
-                low_since_s = now  # the next one is earned by the replicas that are left
+                low_since_s = now  # the delay restarts for the next scale-down
         else:
             trail.append(TrailEntry("steady", current, f"{current} are there"))
     trail.append(_bounds(spec, trail[-1].replicas))
@@ -182,7 +179,7 @@ def _by_kv(spec: ScalingSpec, observation: Observation) -> TrailEntry:
 
 
 def _by_queue(spec: ScalingSpec, observation: Observation) -> TrailEntry:
-    """Replicas whose queues are no longer than they may be; each new one also runs a batch."""
+    """Replicas at which queues are within the target; each new one also runs a batch."""
     measured = len(observation.samples)
     waiting = sum(sample.waiting for sample in observation.samples)
     batch = max(1, sum(sample.running for sample in observation.samples) // measured)
@@ -199,7 +196,7 @@ def _by_queue(spec: ScalingSpec, observation: Observation) -> TrailEntry:
 
 
 def _starting(observation: Observation, needed: int) -> TrailEntry:
-    """The number is absolute, so what starts already is not asked for twice."""
+    """Note the starting replicas. The number is absolute, so they are not requested twice."""
     current, ready = observation.provisioned, observation.ready
     note = f"{ready} are ready, {max(0, current - ready)} are starting: {needed - current} more"
     return TrailEntry("starting", needed, note)
@@ -219,7 +216,7 @@ def _low_since(state: ScalingState, now: float) -> float:
 
 
 def _down(spec: ScalingSpec, current: int, needed: int, low_s: float) -> TrailEntry:
-    """One replica fewer, when fewer have been enough for the whole delay."""
+    """Remove a replica if fewer have sufficed for the whole delay."""
     if low_s < spec.scale_down_delay_s:
         note = (
             f"{current} are held: fewer are enough for {low_s:.0f} of {spec.scale_down_delay_s:g} s"
@@ -228,7 +225,7 @@ def _down(spec: ScalingSpec, current: int, needed: int, low_s: float) -> TrailEn
     return TrailEntry("down", current - 1, f"fewer than {current} were enough for {low_s:.0f} s")
 
 
-def _blind(observation: Observation, verdict: str) -> TrailEntry:
+def _hold(observation: Observation, verdict: str) -> TrailEntry:
     current = observation.provisioned
     if not observation.missing:
         return TrailEntry("blind", current, f"no engine is ready; {current} replicas {verdict}")
@@ -264,13 +261,13 @@ def _code(trail: list[TrailEntry], current: int) -> ReasonCode:
 
 
 def _reason(trail: list[TrailEntry]) -> str:
-    """One sentence: the need, and each later step that changed the number or kept it."""
-    told = []
+    """Reason as a sentence: the need, and each later step that changed or held the number."""
+    notes = []
     before: int | None = None
     for entry in trail:
         is_verdict = entry.step in ("need", "blind", "delay", "down")
         is_change = entry.step in ("up", "bounds") and entry.replicas != before
         if is_verdict or is_change:
-            told.append(entry.note)
+            notes.append(entry.note)
         before = entry.replicas
-    return "; ".join(told)
+    return "; ".join(notes)

@@ -1,13 +1,13 @@
-"""What a published rule has to be told about the engine: measured once, as their guides ask."""
+"""Measured profile of an engine, as scaling rules with a performance model need it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineProfile:
-    """One replica. An iteration takes base_s, and for each token or sequence in it so much more.
+    """Profile of a replica. An iteration takes base_s plus the cost of each token and sequence in it.
 
-    max_batched_tokens: prompt and output tokens of one iteration. max_sequences: running at once.
+    max_batched_tokens: prompt and output tokens per iteration. max_sequences: concurrent sequences.
     """
 
     base_s: float
@@ -28,5 +28,5 @@ class EngineProfile:
 
     @property
     def prefill_tokens_per_s(self) -> float:
-        """llm-d's V_P: a full chunk over the time it takes on an idle replica."""
+        """Prefill throughput of an idle replica with full chunks (llm-d's V_P)."""
         return self.max_batched_tokens / self.iteration_s(self.max_batched_tokens, 1, 0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from penstock.core.scaling.signals import Histogram
 
 
-class Tally:
+class HistogramCounter:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.core.formats.quantity import parse_quantity
-from penstock.core.scaling.budget import Claim, Grant, share
+from penstock.core.scaling.budget import Claim, Grant, share_accelerators
 from penstock.core.scaling.rule import Decision, TrailEntry
 from penstock.core.spec.service import Object, ServiceSpec
 
@@ -33,7 +33,7 @@ def pools_of(service: ServiceSpec) -> dict[str, Pool]:
     }
 
 
-def most_by_variant(service: ServiceSpec, limits: Mapping[Pool, int]) -> dict[str, int]:
+def quota_limits(service: ServiceSpec, limits: Mapping[Pool, int]) -> dict[str, int]:
     """Replicas that quotas leave room for, if nobody else wanted any; without what none limits."""
     most = {}
     for variant, pool in pools_of(service).items():
@@ -62,8 +62,8 @@ def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> Budgets:
                 continue
             pool = metadata["namespace"], resource
             try:
-                others = max(0, _whole(used.get(name, "0")) - held.get(pool, 0))
-                left = max(0, _whole(hard) - others)
+                others = max(0, _as_integer(used.get(name, "0")) - held.get(pool, 0))
+                left = max(0, _as_integer(hard) - others)
             except ValueError as error:
                 where = f"{metadata['namespace']}/{metadata['name']}"
                 unreadable.append(f"the ResourceQuota {where} is not counted: {name}: {error}")
@@ -72,11 +72,11 @@ def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> Budgets:
     return Budgets(limits, tuple(unreadable))
 
 
-def _whole(quantity: object) -> int:
+def _as_integer(quantity: object) -> int:
     return int(parse_quantity(str(quantity)))
 
 
-def within(
+def apply_quotas(
     decisions: Sequence[tuple[ServiceSpec, Decision]], limits: Mapping[Pool, int]
 ) -> list[Decision]:
     """The same decisions, as far as the accelerators go."""
@@ -87,11 +87,11 @@ def within(
         for variant, pool in pools_of(service).items():
             if pool in limits:
                 claims.setdefault(pool, []).append(_claim(service, variant, decision))
-    grants = {pool: share(those, limits[pool]) for pool, those in claims.items()}
-    return [_granted(service, decision, grants) for service, decision in decisions]
+    grants = {pool: share_accelerators(those, limits[pool]) for pool, those in claims.items()}
+    return [_apply_grants(service, decision, grants) for service, decision in decisions]
 
 
-def _granted(
+def _apply_grants(
     service: ServiceSpec, decision: Decision, grants: Mapping[Pool, Mapping[str, Grant]]
 ) -> Decision:
     found = {

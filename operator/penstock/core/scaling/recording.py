@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from penstock.core.formats.serialization import Unreadable, from_plain, to_plain
+from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_kv import KvRule, ScalingState
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
@@ -51,7 +51,7 @@ class KvSettings:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One decision on a service with objectives, with all its inputs. state: before the decision."""
+    """Recorded decision on a service with objectives, with its inputs. state: before the decision."""
 
     settings: Settings
     state: SizingState
@@ -63,14 +63,14 @@ class Tick:
         settings = self.settings
         return settings.rule.decide(settings.objectives, settings.bounds, self.seen, self.state)
 
-    def decided(self, settings: Settings | None = None) -> Decision:
+    def decide_again(self, settings: Settings | None = None) -> Decision:
         """Decide again, with other settings if given."""
         return replace(self, settings=settings or self.settings).step()[0]
 
 
 @dataclass(frozen=True, slots=True)
 class KvTick:
-    """One decision on a service without objectives, with all its inputs. state: before the decision."""
+    """Recorded decision on a service without objectives, with its inputs. state: before the decision."""
 
     settings: KvSettings
     state: ScalingState
@@ -81,7 +81,7 @@ class KvTick:
         """Decide again; also returns the state after the decision."""
         return self.settings.rule.decide(None, self.settings.bounds, self.seen, self.state)
 
-    def decided(self, settings: KvSettings | None = None) -> Decision:
+    def decide_again(self, settings: KvSettings | None = None) -> Decision:
         """Decide again, with other settings if given."""
         return replace(self, settings=settings or self.settings).step()[0]
 
@@ -93,6 +93,8 @@ AnyTick = Tick | KvTick
 
 @dataclass(frozen=True, slots=True)
 class Header:
+    """First line of a recording. state: before the first decision."""
+
     version: Literal[1, 2]
     service: str
     settings: Settings | KvSettings
@@ -100,15 +102,17 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TickRecord:
+    """Later line of a recording. settings: if they changed. state: if the rule changed with them."""
+
     seen: Observation
     decision: Decision
     settings: Settings | KvSettings | None = None
     state: SizingState | ScalingState | None = None
 
 
-class Writer:
-    """service: "namespace/name"."""
+class RecordingWriter:
+    """Writes a recording as lines of JSON. service: "namespace/name"."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -118,28 +122,30 @@ class Writer:
         """Lines of the next tick; those of the first one begin with the header."""
         settings, state = None, None
         if self._settings is None:
-            yield _dumped(Header(VERSION, self._service, tick.settings, tick.state))
+            yield _to_json(Header(VERSION, self._service, tick.settings, tick.state))
         elif tick.settings != self._settings:
             settings = tick.settings
             if type(settings) is not type(self._settings):  # objectives were set or removed
                 state = tick.state
         self._settings = tick.settings
-        yield _dumped(Line(tick.seen, tick.decision, settings, state))
+        yield _to_json(TickRecord(tick.seen, tick.decision, settings, state))
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     header: Header
-    lines: tuple[Line, ...]
+    lines: tuple[TickRecord, ...]
 
     @classmethod
     def read(cls, text: Iterable[str]) -> "Recording":
-        """Parse lines of JSON. Raises Unreadable, with the number of the line."""
+        """Parse lines of JSON. Raises DecodeError, with the number of the line."""
         records = list(enumerate(text, 1))
         if not records:
-            raise Unreadable("the recording is empty")
-        header = from_plain(Header, _loaded(*records[0]), "line 1")
-        lines = (from_plain(Line, _loaded(n, line), f"line {n}") for n, line in records[1:])
+            raise DecodeError("the recording is empty")
+        header = deserialize(Header, _from_json(*records[0]), "line 1")
+        lines = (
+            deserialize(TickRecord, _from_json(n, line), f"line {n}") for n, line in records[1:]
+        )
         return cls(header, tuple(lines))
 
     @property
@@ -147,10 +153,10 @@ class Recording:
         """Whether objectives were set or removed on the way."""
         return any(line.state is not None for line in self.lines)
 
-    def ticks(self) -> Iterator[tuple[AnyTick, Decision]]:
+    def replay(self) -> Iterator[tuple[AnyTick, Decision]]:
         """Each tick as recorded, and what the recorded rule decides now.
 
-        Raises Unreadable if settings and state are of different rules.
+        Raises DecodeError if settings and state are of different rules.
         """
         settings, state = self.header.settings, self.header.state
         for number, line in enumerate(self.lines, 2):
@@ -160,7 +166,7 @@ class Recording:
             decision, state = tick.step()
             yield tick, decision
 
-    def under(self, rule: Rule[Any], state: Any) -> Iterator[tuple[Line, Decision]]:
+    def replay_with(self, rule: Rule[Any], state: Any) -> Iterator[tuple[TickRecord, Decision]]:
         """Decisions of another rule on the recorded observations, at that rule's own period.
 
         Its own last number counts as provisioned, as in mode Shadow. The engines stay those recorded.
@@ -180,14 +186,14 @@ class Recording:
     def profile(self) -> EngineProfile:
         """The engines' speed as learned by the end of the recording, for rules that need it.
 
-        Raises Unreadable if no engine was seen, or without objectives, as only the rule of these learns.
+        Raises DecodeError if no engine was seen, or without objectives, as only the rule of these learns.
         """
         capacities = [r.kv_capacity_tokens for line in self.lines for r in line.seen.readings]
         if not capacities:
-            raise Unreadable("no engine was seen in the recording")
-        ((last, _),) = deque(self.ticks(), maxlen=1)
+            raise DecodeError("no engine was seen in the recording")
+        ((last, _),) = deque(self.replay(), maxlen=1)
         if not isinstance(last, Tick):
-            raise Unreadable("the speed of engines is only learned with spec.objectives")
+            raise DecodeError("the speed of engines is only learned with spec.objectives")
         model, settings = last.state.fit.model, last.settings
         return EngineProfile(
             base_s=model.base_s,
@@ -200,20 +206,20 @@ class Recording:
         )
 
 
-def _tick(settings: AnySettings, state: AnyState, line: Line, number: int) -> AnyTick:
+def _tick(settings: AnySettings, state: AnyState, line: TickRecord, number: int) -> AnyTick:
     if isinstance(settings, Settings) and isinstance(state, SizingState):
         return Tick(settings, state, line.seen, line.decision)
     if isinstance(settings, KvSettings) and isinstance(state, ScalingState):
         return KvTick(settings, state, line.seen, line.decision)
-    raise Unreadable(f"line {number}: settings and state are of different rules")
+    raise DecodeError(f"line {number}: settings and state are of different rules")
 
 
-def _dumped(record: Header | Line) -> str:
-    return json.dumps(to_plain(record), separators=(",", ":"), allow_nan=False)
+def _to_json(record: Header | TickRecord) -> str:
+    return json.dumps(serialize(record), separators=(",", ":"), allow_nan=False)
 
 
-def _loaded(number: int, line: str) -> Any:
+def _from_json(number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise Unreadable(f"line {number} is no JSON: {error}") from error
+        raise DecodeError(f"line {number} is no JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""What a scaling rule is: one pure function from what is seen to a number, with its reasons."""
+"""Interface of a scaling rule: a pure function from observation to decision, with its reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """max_replicas may shrink under a quota; a rule never answers outside of them."""
+    """Replica bounds of a decision. A quota may lower max_replicas."""
 
     min_replicas: int
     max_replicas: int
@@ -28,7 +28,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class TrailEntry:
-    """replicas: the number after this step. note: the numbers it used."""
+    """Step of a decision. replicas: the number after it. note: the numbers that it used."""
 
     step: str
     replicas: int
@@ -37,10 +37,10 @@ class TrailEntry:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """reason: one sentence. code: a CamelCase word for conditions and counters.
+    """Decision of a rule. reason: a sentence. code: a CamelCase word for conditions and counters.
 
-    valid: False when the number is held for want of data. by_variant: replicas of each variant, by a
-    rule that chooses among them.
+    valid: False if the number is held because data is missing. by_variant: replicas by variant, from a
+    rule that chooses among variants.
     """
 
     desired: int
@@ -52,9 +52,9 @@ class Decision:
 
 
 class Rule(Protocol[StateT]):
-    """One published law with its knobs, or ours. A frozen dataclass whose fields are the knobs.
+    """Scaling rule as a frozen dataclass, whose fields are its settings.
 
-    period_s: how often it looks. State is immutable and says all that it remembers.
+    period_s: time between decisions. The state is immutable and complete.
     """
 
     @property
@@ -65,5 +65,5 @@ class Rule(Protocol[StateT]):
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: StateT
     ) -> tuple[Decision, StateT]:
-        """At seen.now_s."""
+        """Decide at seen.now_s. Returns the decision and the next state."""
         ...

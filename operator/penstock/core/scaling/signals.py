@@ -1,7 +1,7 @@
-"""What is known of a service at one moment: its pods, its engines' numbers, its gateway's.
+"""Observation of a service at one time: pods, engine metrics and gateway metrics.
 
-Counters and histograms grow from the start of whoever counts, as Prometheus has them; what happened
-in between is the difference of two looks. A number that cannot be had is a `Missing`, never zero.
+Counters and histograms are cumulative from the start of their process, as in Prometheus; an interval is the
+difference of two scrapes. A metric that cannot be scraped is a `Missing`, never zero.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,16 +11,18 @@ from itertools import pairwise
 from typing import Literal, TypeVar
 
 PodPhase = Literal["Starting", "Ready", "Draining"]
-# Who gave an engine's numbers: itself, or a Prometheus that had scraped it.
+# Origin of an engine's metrics: the engine itself, or a Prometheus that scraped it.
 Source = Literal["Engine", "Prometheus"]
-# Numbers that are older by so many looks are those of another time, whoever still gives them.
+# Seconds. Older metrics count as missing, whatever their origin.
 STALE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """bounds: upper ones, ascending, without the infinite one. counts: of each bucket by itself,
-    one more than bounds. total: the sum of what was observed."""
+    """Cumulative histogram. bounds: upper bounds, ascending, without infinity.
+
+    counts: per bucket, one more than bounds. total: sum of the observed values.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -35,7 +37,7 @@ class Histogram:
         return self.total / self.count if self.count else None
 
     def increase_over(self, earlier: "Histogram | None") -> "Histogram":
-        """What came after `earlier`; all of it when the counting began anew meanwhile."""
+        """Increase since `earlier`; the whole histogram if the counters were reset."""
         if earlier is None or earlier.count > self.count:
             return self
         counts = tuple(b - a for a, b in zip(earlier.counts, self.counts, strict=True))
@@ -46,9 +48,9 @@ class Histogram:
         return Histogram(self.bounds, counts, self.total + other.total)
 
     def quantile(self, q: float) -> float | None:
-        """Between the bounds of its bucket, as Prometheus' histogram_quantile does; None of nothing.
+        """Quantile, interpolated as by Prometheus' histogram_quantile; None without observations.
 
-        In the infinite bucket: the highest bound.
+        The highest bound if it lies in the infinite bucket.
         """
         if not self.count:
             return None
@@ -63,7 +65,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Somebody who should have numbers, and whose numbers cannot be had or believed."""
+    """Metrics that are unavailable or not credible. who: an engine pod, or the gateway."""
 
     who: str
     reason: str
@@ -71,13 +73,12 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReading:
-    """One engine's own account, of `at_s`.
+    """Metrics of an engine at `at_s`.
 
-    Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted and not computed).
-    Counters: prompt_tokens and cached_tokens of prompts whose first token came, output_tokens,
-    steps, finished requests. output_tokens_finished: of finished requests only. busy_s: while steps
-    were computed; None of an engine that does not tell. corrupted: requests whose logits were not
-    numbers; 0 of an engine that does not look.
+    Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted, not yet computed).
+    Counters: prompt_tokens and cached_tokens of prompts with a first token, output_tokens, steps, finished
+    requests. output_tokens_finished: of finished requests only. busy_s: time in steps; None if the engine
+    does not report it. corrupted: requests with NaN logits; 0 if the engine does not check.
     """
 
     at_s: float
@@ -106,14 +107,14 @@ class EngineReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayReading:
-    """What the gateways know of one service together, of `at_s`.
+    """Metrics of a service at `at_s`, summed over all gateways.
 
-    Gauges: queued (held back, no engine has them), queued_prompt_tokens, in_flight (sent and not
-    ended), in_flight_prefill_tokens (of those without a first token, less what is expected to be
-    cached), oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended,
-    output_tokens of those that ended, attended_tokens (summed over these, the tokens before each),
-    late (of those that ended, whose first token came after its objective; of whole answers, that took
-    longer than both objectives allow), shed, failed. ttft_s and tpot_s as a client sees them.
+    Gauges: queued (at the gateway, not sent), queued_prompt_tokens, in_flight (sent, not ended),
+    in_flight_prefill_tokens (of those without a first token, less expected prefix-cache hits),
+    oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended, output_tokens of ended requests,
+    attended_tokens (sum over these tokens of the tokens before each), late (ended requests whose first token
+    missed its objective; without streaming, those that took longer than both objectives allow), shed, failed.
+    ttft_s and tpot_s as measured by the gateway for its clients.
     """
 
     at_s: float
@@ -135,7 +136,7 @@ class GatewayReading:
 
 
 def attended_tokens(prompt_tokens: int, output_tokens: int) -> int:
-    """As `GatewayReading` counts them, of one request."""
+    """Attended tokens of one request, as in `GatewayReading`: the sum of context lengths of its outputs."""
     return output_tokens * prompt_tokens + output_tokens * (output_tokens - 1) // 2
 
 
@@ -144,8 +145,10 @@ ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """created_s and ready_s on the clock of `Observation.now_s`; reading: None until it is Ready.
-    variant: empty where a service has none."""
+    """Engine pod. created_s, ready_s: on the clock of `Observation.now_s`. reading: None until Ready.
+
+    variant: empty for a service without variants.
+    """
 
     name: str
     phase: PodPhase
@@ -155,12 +158,12 @@ class PodView:
     variant: str = ""
 
 
-@dataclass(frozen=True)  # without slots, for what is asked for several times in a decision
+@dataclass(frozen=True)  # no slots: cached properties need a __dict__
 class Observation:
-    """provisioned: replicas that were asked for already, whether they are there or not; by_variant: of
-    each variant, where there are some.
+    """Observation of a service at now_s.
 
-    gateway: None where no gateway reports, which is not the same as one that cannot be read.
+    provisioned: desired replicas so far, ready or not. by_variant: the same by variant. gateway: None if
+    there is no gateway; Missing if one cannot be scraped.
     """
 
     now_s: float
@@ -170,7 +173,7 @@ class Observation:
     by_variant: Mapping[str, int] = field(default_factory=dict)
 
     def of_variant(self, variant: str) -> "Observation":
-        """With its pods alone."""
+        """Copy with the pods of one variant."""
         return replace(self, pods=tuple(pod for pod in self.pods if pod.variant == variant))
 
     @cached_property
@@ -190,41 +193,41 @@ class Observation:
         return tuple(pod.reading for pod in self.ready if isinstance(pod.reading, Missing))
 
     @cached_property
-    def second_hand(self) -> str | None:
-        """How many engines are known by Prometheus alone, as a note; None when none is."""
-        told = [reading.at_s for reading in self.readings if reading.source == "Prometheus"]
-        if not told:
+    def prometheus_note(self) -> str | None:
+        """Note on the engines whose metrics come from Prometheus; None if there are none."""
+        times_s = [reading.at_s for reading in self.readings if reading.source == "Prometheus"]
+        if not times_s:
             return None
-        oldest_s = max(0.0, self.now_s - min(told))
+        oldest_s = max(0.0, self.now_s - min(times_s))
         return (
-            f"numbers of {len(told)} of {len(self.ready)} engines are Prometheus', up to "
+            f"numbers of {len(times_s)} of {len(self.ready)} engines are Prometheus', up to "
             f"{oldest_s:.0f} s old"
         )
 
     @property
     def waiting(self) -> int:
-        """Requests, at the gateway and in engines."""
+        """Waiting requests at the gateway and in engines."""
         queued = self.gateway.queued if isinstance(self.gateway, GatewayReading) else 0
         return queued + sum(reading.waiting for reading in self.readings)
 
     @property
     def is_idle(self) -> bool:
-        """No request waits or is under way."""
+        """Whether no request waits or runs."""
         gateway = self.gateway
         if isinstance(gateway, GatewayReading) and gateway.queued + gateway.in_flight:
             return False
         return not any(reading.running + reading.waiting for reading in self.readings)
 
-    def fresh(self, most_s: float) -> "Observation":
-        """The same, with what is older than that missing: it says how things were."""
+    def without_stale(self, most_s: float) -> "Observation":
+        """Copy in which readings older than most_s are Missing."""
         since_s = self.now_s - most_s
         if not any(reading.at_s < since_s for reading in self._dated()):
             return self
         gateway = self.gateway
         if isinstance(gateway, GatewayReading):
-            gateway = _unless_old("gateway", gateway, since_s)
+            gateway = _missing_if_stale("gateway", gateway, since_s)
         pods = tuple(
-            replace(pod, reading=_unless_old(pod.name, pod.reading, since_s))
+            replace(pod, reading=_missing_if_stale(pod.name, pod.reading, since_s))
             if isinstance(pod.reading, EngineReading)
             else pod
             for pod in self.pods
@@ -237,7 +240,7 @@ class Observation:
         yield from self.readings
 
 
-def _unless_old(who: str, reading: ReadingT, since_s: float) -> ReadingT | Missing:
+def _missing_if_stale(who: str, reading: ReadingT, since_s: float) -> ReadingT | Missing:
     if reading.at_s >= since_s:
         return reading
     return Missing(who, f"its numbers are {since_s - reading.at_s:.0f} s too old")

@@ -11,15 +11,15 @@ from penstock.core.scaling.rule import Decision
 def with_settings(tick: AnyTick, given: dict[str, str]) -> Decision:
     """Decide with settings changed, by their names in the YAML. Raises ValueError for a wrong one."""
     if isinstance(tick, KvTick):
-        return tick.decided(what_if_by_kv.with_settings(tick.settings, given))
-    return tick.decided(what_if_by_objectives.with_settings(tick.settings, given))
+        return tick.decide_again(what_if_by_kv.with_settings(tick.settings, given))
+    return tick.decide_again(what_if_by_objectives.with_settings(tick.settings, given))
 
 
 def changes(tick: AnyTick) -> Iterator[Change]:
     """The nearest loads, and single settings, that lead to another number of replicas."""
     if isinstance(tick, KvTick):
-        yield from what_if_by_kv.loads_that_change_it(tick)
-        yield from what_if_by_kv.settings_that_change_it(tick)
+        yield from what_if_by_kv.loads_that_change_decision(tick)
+        yield from what_if_by_kv.settings_that_change_decision(tick)
     else:
-        yield from what_if_by_objectives.loads_that_change_it(tick)
-        yield from what_if_by_objectives.settings_that_change_it(tick)
+        yield from what_if_by_objectives.loads_that_change_decision(tick)
+        yield from what_if_by_objectives.settings_that_change_decision(tick)

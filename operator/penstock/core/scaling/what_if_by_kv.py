@@ -40,7 +40,7 @@ def with_settings(settings: KvSettings, given: dict[str, str]) -> KvSettings:
     return replace(settings, rule=rule, bounds=changed_bounds(settings.bounds, given))
 
 
-def loads_that_change_it(tick: KvTick) -> Iterator[Change]:
+def loads_that_change_decision(tick: KvTick) -> Iterator[Change]:
     """The nearest KV demands and queues, above and below the present ones, with another number."""
     seen = Observation.of(tick.seen)
     if not seen.samples:
@@ -57,7 +57,7 @@ def loads_that_change_it(tick: KvTick) -> Iterator[Change]:
                 break
 
 
-def settings_that_change_it(tick: KvTick) -> Iterator[Change]:
+def settings_that_change_decision(tick: KvTick) -> Iterator[Change]:
     """Settings, one at a time, with another number: targets halved or doubled, bounds one more or less."""
     rule = tick.settings.rule
     tried = [

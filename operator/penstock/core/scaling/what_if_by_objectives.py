@@ -55,10 +55,10 @@ def under_load(tick: Tick, factor: float) -> Decision:
             prompt_tokens=last.prompt_tokens + round(factor * tokens),
         )
         seen = replace(seen, gateway=gateway)
-    return replace(tick, state=state, seen=seen).decided(with_settings(tick.settings, {}))
+    return replace(tick, state=state, seen=seen).decide_again(with_settings(tick.settings, {}))
 
 
-def loads_that_change_it(tick: Tick) -> Iterator[Change]:
+def loads_that_change_decision(tick: Tick) -> Iterator[Change]:
     """The smallest larger load, and the largest smaller one, under which the number is another.
 
     As if the load had been so for long enough: fewer replicas wait for that.
@@ -72,7 +72,7 @@ def loads_that_change_it(tick: Tick) -> Iterator[Change]:
                 break
 
 
-def settings_that_change_it(tick: Tick) -> Iterator[Change]:
+def settings_that_change_decision(tick: Tick) -> Iterator[Change]:
     """One setting at a time, made half or twice what it is; replicas by one."""
     settings = tick.settings
     objectives = settings.objectives
@@ -82,10 +82,10 @@ def settings_that_change_it(tick: Tick) -> Iterator[Change]:
         *({"tpot": f"{round(1000 * part * objectives.tpot_s)}ms"} for part in (0.5, 2)),
         *({"attainment": f"{1 - part * (1 - objectives.attainment):.5g}"} for part in (0.1, 10)),
     ]
-    before = numbers(tick.decided(with_settings(settings, {})))
+    before = numbers(tick.decide_again(with_settings(settings, {})))
     for given in tried:
         try:
-            decision = tick.decided(with_settings(settings, given))
+            decision = tick.decide_again(with_settings(settings, given))
         except ValueError:  # beside the bounds of what can be set
             continue
         if numbers(decision) != before:

@@ -1,4 +1,4 @@
-"""The wanted state: an InferenceService in plain units, its revisions and their history.
+"""The desired state: an InferenceService as core records, its revisions and their history.
 
 Imports formats.
 """

@@ -1,4 +1,4 @@
-"""What a user decides about a canary, flat and without None."""
+"""Canary settings of a service, with all defaults applied."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from penstock.core.spec.metric_gate import MetricGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowSpec:
-    """share: of the requests that are copied. duration_s: of time with copies."""
+    """Shadowing before the canary gets traffic. share: of requests, copied. duration_s: with copies."""
 
     share: float = 0.1
     duration_s: float = 300.0
@@ -17,12 +17,12 @@ class ShadowSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanarySpec:
-    """alpha: the chance that a canary equal to stable is ever aborted, all tests together.
+    """Canary settings.
 
-    tolerance: the relative regression of TTFT and TPOT that a promoted canary does not reach.
-    error_tolerance, violation_tolerance: the same for shares of requests, in absolute terms.
-    Weights are shares of traffic. metrics: the user's own, by names of their own. shadow: what it is
-    shown before it has traffic, if anything.
+    alpha: probability that a canary equal to stable is ever aborted, over all tests. tolerance: relative
+    regression of TTFT and TPOT that a promoted canary must stay below. error_tolerance,
+    violation_tolerance: the same for shares of requests, absolute. min_weight, max_weight: share of the
+    traffic. metrics: the user's metric gates. shadow: None for no shadowing.
     """
 
     alpha: float = 0.01

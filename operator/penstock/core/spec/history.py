@@ -83,10 +83,10 @@ def updated_entry(
     is_latest: bool,
     is_stable: bool,
 ) -> Revision | None:
-    """The revision's history entry to write; None if it is up to date.
+    """The revision's history entry to write; None if the stored one is up to date.
 
     is_latest: the spec asks for this revision, so its number must be the highest. A revision that the
-    spec returns to keeps its shape.
+    spec returns to keeps its recorded shape.
     """
     last = max((each.number for each in known), default=0)
     mine = next((each for each in known if each.revision == revision), None)
@@ -135,7 +135,10 @@ def changes(before: Object, after: Object) -> tuple[str, ...]:
 
 
 def rollback_patch(spec: Object, shape: Object, shaping: Collection[str]) -> list[Object]:
-    """A JSON patch that gives a spec this shape and leaves the rest of it as it is."""
+    """JSON patch that restores a recorded shape and keeps the rest of the spec.
+
+    shaping: names of the spec's fields that belong to the shape.
+    """
     patch: list[Object] = []
     for name in shaping:
         if name in shape:
@@ -150,7 +153,7 @@ RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 
 def restart_patch(spec: Object, at: str) -> list[Object]:
-    """JSON patch that makes a new revision by an annotation, and changes nothing else of its pods."""
+    """JSON patch that causes a new revision by an annotation of its pods. at: RFC 3339."""
     annotations = {"metadata": {"annotations": {RESTARTED_AT: at}}}
     template = merge(spec.get("template", {}), annotations)
     return [{"op": "add", "path": "/spec/template", "value": template}]

@@ -1,4 +1,4 @@
-"""A gate that a user sets on a query of their own."""
+"""Settings of a metric gate: a user-defined Prometheus query with limits."""
 
 import math
 import re
@@ -13,8 +13,12 @@ _NAME = re.compile(rf"\$({'|'.join(NAMES)})\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricGate:
-    """server: the URL of a Prometheus. minimum, maximum: both allowed. initial_delay_s: before the
-    first measurement. failure_limit: so many may fail. no_data: what it means that there is none."""
+    """A metric gate.
+
+    server: URL of a Prometheus. minimum, maximum: inclusive limits. initial_delay_s: before the first
+    measurement. failure_limit: number of failed measurements that are tolerated. no_data: effect of an empty
+    result.
+    """
 
     name: str
     server: str
@@ -27,5 +31,5 @@ class MetricGate:
     no_data: NoData = "Hold"
 
     def query_for(self, names: Mapping[str, str]) -> str:
-        """The query with what NAMES stand for; any other $ is left alone."""
+        """The query with $-placeholders of NAMES replaced; other $ stay. names: values by placeholder."""
         return _NAME.sub(lambda match: names[match[1]], self.query)

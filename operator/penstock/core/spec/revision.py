@@ -1,4 +1,4 @@
-"""Which settings make a pod another pod."""
+"""Computes the revision of a service: a hash of the settings that change its pods."""
 
 import hashlib
 import json
@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from penstock.core.spec.service import ServiceSpec
 
-# Who the service is, its bookkeeping, the bounds of scaling and the way of a rollout change
-# no pod. What it may run on changes no answer: a new kind of nodes is nothing to be judged.
+# Fields that do not change pods: identity, bookkeeping, scaling, rollout. Variants are excluded because
+# the kind of node does not change answers, so a new variant needs no rollout.
 _SHAPELESS = {
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas",
     "rollout", "shape", "variants",
@@ -15,6 +15,6 @@ _SHAPELESS = {
 
 
 def revision_of(spec: ServiceSpec) -> str:
-    """8 hexadecimal digits, the same for specs that make the same pods."""
+    """The revision, 8 hexadecimal digits; equal for specs that result in the same pods."""
     shape = {name: value for name, value in asdict(spec).items() if name not in _SHAPELESS}
     return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""What a user decides about rollouts, flat and complete."""
+"""Rollout settings of a service, with all defaults applied."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,7 +10,7 @@ Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """Of an evaluation's environment. secret: (name, key) of the value, where it has none itself."""
+    """Environment variable of an evaluation. secret: (name, key) of the Secret with its value."""
 
     name: str
     value: str = ""

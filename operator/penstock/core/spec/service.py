@@ -1,4 +1,4 @@
-"""An InferenceService as decisions see it: flat, complete, in plain units."""
+"""An InferenceService as a flat record with all defaults applied, in base units (bytes, seconds)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,12 +15,12 @@ REVISION_LABEL = f"{GROUP}/revision"
 ROLE_LABEL = f"{GROUP}/role"
 COHORT_LABEL = f"{GROUP}/cohort"
 VARIANT_LABEL = f"{GROUP}/variant"
-# An annotation of Deployments: the hash of the pod template that was applied last.
+# Annotation of Deployments: hash of the pod template that was applied last.
 TEMPLATE_HASH = f"{GROUP}/template-hash"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
 SERVE, PREFLIGHT, EVALUATION = "serve", "preflight", "evaluation"
-# Pods of the stable revision that a canary is compared with; all others have no cohort.
+# Cohort of the stable pods that a canary is compared with; all other pods have no cohort.
 CONTROL = "control"
 
 ENGINE_CONTAINER = "engine"
@@ -33,8 +33,11 @@ ScalingMode = Literal["Active", "Shadow", "External"]
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """What bounds and steers the number of replicas. objectives: None where the KV cache does.
-    priority: where accelerators do not suffice for all services, higher first."""
+    """Scaling settings of a service.
+
+    queue_target: waiting requests per replica. objectives: None to scale by KV-cache use. priority: services
+    with a higher one get scarce accelerators first.
+    """
 
     mode: ScalingMode
     min_replicas: int
@@ -48,7 +51,7 @@ class ScalingSpec:
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """One kind of nodes that a service may run on. price_per_hour: of a replica."""
+    """A kind of nodes that a service may run on. price_per_hour: of one replica."""
 
     name: str
     cpu: str
@@ -63,10 +66,11 @@ class VariantSpec:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """One service. Optional fields are those that the engine works out by itself.
+    """Settings of a service. A field that is None is determined by the engine.
 
-    variants: what its pods may run on instead of cpu, memory and accelerator. shape: the parts of the
-    spec that make its pods, as the user wrote them.
+    variants: kinds of nodes, each with its own cpu, memory and accelerator instead of the service's.
+    external_replicas: replicas in scaling mode External. drain_s: time for running requests to finish when
+    a pod terminates. shape: the parts of the user's spec that determine the pods, as written.
     """
 
     namespace: str
@@ -102,7 +106,10 @@ class ServiceSpec:
 
     @property
     def placed(self) -> "dict[str, ServiceSpec]":
-        """By variant, the service as it would be with that one alone; "" where there are none."""
+        """The service with the resources and node selection of each variant, by variant name.
+
+        A service without variants has the single key "".
+        """
         if not self.variants:
             return {"": self}
         return {variant.name: self._on(variant) for variant in self.variants}

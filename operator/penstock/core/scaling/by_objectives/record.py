@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
-from penstock.core.formats.serialization import Unreadable, from_plain, to_plain
+from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_objectives.demand import Demand
 from penstock.core.scaling.by_objectives.hindsight import Hindsight
 from penstock.core.scaling.by_objectives.iteration import NUM_TERMS, TYPICAL, Fit
@@ -123,15 +123,15 @@ class Learned:
 
 
 def to_record(learned: Learned) -> dict[str, Any]:
-    record: dict[str, Any] = to_plain(learned)
+    record: dict[str, Any] = serialize(learned)
     return record
 
 
 def from_record(record: object) -> Learned | None:
     """None when it is of another version or no such record: what it said is learned anew."""
     try:
-        learned = from_plain(Learned, record)
-    except Unreadable:
+        learned = deserialize(Learned, record)
+    except DecodeError:
         return None
     is_alike = _shape(learned.demand) == _shape(Demand())
     fits = [learned.watch.fit, *(each.fit for each in learned.known.values())]

@@ -75,7 +75,7 @@ class Sizing:
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
-        seen = seen.fresh(STALE_S)
+        seen = seen.without_stale(STALE_S)
         outcomes = Outcomes.between(state.readings.gateway, seen.gateway)
         state = state.after(seen, self.variants, self.startup_s)
         blind = _blindness(seen, state)
@@ -243,7 +243,7 @@ def _held(bounds: Bounds, seen: Observation, why: str) -> Decision:
 def _known(seen: Observation, need: Need | MixedNeed, state: SizingState) -> list[TrailEntry]:
     """What the decision is made by."""
     notes = {
-        "source": seen.second_hand,
+        "source": seen.prometheus_note,
         "capacity": need.capacity_note,
         "silence": state.silence.note(seen.now_s) if state.silence.lasts(seen.now_s) else None,
     }

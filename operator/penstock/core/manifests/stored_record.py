@@ -1,4 +1,4 @@
-"""ConfigMaps that keep what the operator has to know again after a restart."""
+"""ConfigMaps that store state which the operator needs after a restart."""
 
 import json
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from penstock.core.spec.service import (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One kind of record: the end of its ConfigMap's name, and the key in it."""
+class StoredRecord:
+    """Kind of stored record. suffix: of the ConfigMap's name. key: in its data."""
 
     suffix: str
     key: str
@@ -25,7 +25,7 @@ class Kept:
         return f"{service}-{self.suffix}"
 
     def config_map(self, spec: ServiceSpec, record: Object) -> Object:
-        """Deleted with its service."""
+        """The ConfigMap with a record; owned by the service."""
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -39,7 +39,10 @@ class Kept:
         }
 
     def record_of(self, body: Object, uid: str) -> Any:
-        """What it holds; None when it was made for an earlier service of the name."""
+        """Decode the record; None if it is malformed or belongs to a deleted service of the same name.
+
+        uid: of the service.
+        """
         owners = body["metadata"].get("ownerReferences", [])
         if all(each.get("uid") != uid for each in owners):
             return None
@@ -49,10 +52,10 @@ class Kept:
             return None
 
 
-SIZING = Kept("sizing", "learned.json")
-TRIAL = Kept("rollout", "trial.json")
+SIZING = StoredRecord("sizing", "learned.json")
+TRIAL = StoredRecord("rollout", "trial.json")
 
 
 def is_ours(body: Object) -> bool:
-    """Whether Penstock made it: somebody else's may have the name."""
+    """Whether Penstock created the object; another object may occupy its name."""
     return bool(body["metadata"].get("labels", {}).get(MANAGED_LABEL) == MANAGED_BY)

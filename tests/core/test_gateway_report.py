@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary.evidence import Arm
-from penstock.core.observed.gateway_feed import VERSION, Feed, Gateways
+from penstock.core.observed.gateway_report import VERSION, GatewayReport, GatewayTotals
 from penstock.core.scaling.signals import GatewayReading, Histogram
 
 BOUNDS = (0.1, 1.0)
@@ -30,14 +30,14 @@ def reading(arrivals: int, queued: int = 0, wait_s: float = 0.0) -> GatewayReadi
     )
 
 
-def feed(arrivals: int, started_s: float = 1.0, **more: float) -> Feed:
-    return Feed(VERSION, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
+def feed(arrivals: int, started_s: float = 1.0, **more: float) -> GatewayReport:
+    return GatewayReport(VERSION, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
 
 
-def looked(*looks: dict[str, Feed]) -> GatewayReading:
-    gateways = Gateways()
+def looked(*looks: dict[str, GatewayReport]) -> GatewayReading:
+    gateways = GatewayTotals()
     for feeds in looks:
-        gateways = gateways.after(feeds, feeds.keys(), 50.0)
+        gateways = gateways.updated(feeds, feeds.keys(), 50.0)
     return gateways.sums["n/s"]
 
 
@@ -56,7 +56,7 @@ def looked(*looks: dict[str, Feed]) -> GatewayReading:
         ([{"a": feed(50)}, {"a": feed(60, started_s=2.0)}], 110),
     ],
 )
-def test_arrivals_of_all_gateways(looks: list[dict[str, Feed]], arrivals: int) -> None:
+def test_arrivals_of_all_gateways(looks: list[dict[str, GatewayReport]], arrivals: int) -> None:
     total = looked(*looks)
     assert (total.arrivals, total.prompt_tokens) == (arrivals, 10 * arrivals)
     assert total.ttft_s.count == arrivals
@@ -72,16 +72,16 @@ def test_gauges_are_of_now() -> None:
 
 
 def test_one_that_could_not_be_read_for_a_while_is_not_counted_twice() -> None:
-    gateways = Gateways().after({"a": feed(50), "b": feed(1)}, ["a", "b"], 1.0)
-    gateways = gateways.after({"b": feed(1)}, ["a", "b"], 2.0)
-    gateways = gateways.after({"a": feed(53), "b": feed(1)}, ["a", "b"], 3.0)
+    gateways = GatewayTotals().updated({"a": feed(50), "b": feed(1)}, ["a", "b"], 1.0)
+    gateways = gateways.updated({"b": feed(1)}, ["a", "b"], 2.0)
+    gateways = gateways.updated({"a": feed(53), "b": feed(1)}, ["a", "b"], 3.0)
     assert gateways.sums["n/s"].arrivals == 54
 
 
 def test_other_buckets_are_not_added() -> None:
     other = replace(reading(1), ttft_s=Histogram((5.0,), (1, 0), 1.0))
     with pytest.raises(ValueError, match="different buckets"):
-        looked({"a": feed(1), "b": Feed(VERSION, 1.0, {"n/s": other})})
+        looked({"a": feed(1), "b": GatewayReport(VERSION, 1.0, {"n/s": other})})
 
 
 @given(
@@ -90,20 +90,20 @@ def test_other_buckets_are_not_added() -> None:
 def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, int]]) -> None:
     """Each round says how many more requests each gateway there has had; who is absent is gone."""
     counts: dict[str, int] = {}
-    gateways, came, before = Gateways(), 0, 0
+    gateways, came, before = GatewayTotals(), 0, 0
     for number, more in enumerate(rounds):
         counts = {name: counts.get(name, 0) + gained for name, gained in more.items()}
         came += sum(more.values())
         feeds = {name: feed(count) for name, count in counts.items()}
-        gateways = gateways.after(feeds, feeds.keys(), float(number))
+        gateways = gateways.updated(feeds, feeds.keys(), float(number))
         total = gateways.sums["n/s"].arrivals
         assert before <= total == came
         before = total
 
 
-def telling(started_s: float = 1.0, **requests: int) -> Feed:
+def telling(started_s: float = 1.0, **requests: int) -> GatewayReport:
     arms = {"n/s": {pod: Arm(requests=count) for pod, count in requests.items()}}
-    return Feed(VERSION, started_s, {"n/s": ZERO}, arms)
+    return GatewayReport(VERSION, started_s, {"n/s": ZERO}, arms)
 
 
 @pytest.mark.parametrize(
@@ -123,15 +123,17 @@ def telling(started_s: float = 1.0, **requests: int) -> Feed:
         ([{"g": telling(a=5)}, {"g": telling(a=2)}], {"a": 7}),
     ],
 )
-def test_requests_of_each_engine(looks: list[dict[str, Feed]], requests: dict[str, int]) -> None:
-    gateways = Gateways()
+def test_requests_of_each_engine(
+    looks: list[dict[str, GatewayReport]], requests: dict[str, int]
+) -> None:
+    gateways = GatewayTotals()
     for feeds in looks:
-        gateways = gateways.after(feeds, feeds.keys(), 50.0)
+        gateways = gateways.updated(feeds, feeds.keys(), 50.0)
     assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == requests
 
 
 def test_a_gateway_that_could_not_be_read_still_tells_of_its_engines() -> None:
-    gateways = Gateways().after({"g": telling(a=5), "h": telling(b=2)}, ["g", "h"], 1.0)
-    gateways = gateways.after({"h": telling(b=3)}, ["g", "h"], 2.0)
-    gateways = gateways.after({"g": telling(a=9), "h": telling(b=4)}, ["g", "h"], 3.0)
+    gateways = GatewayTotals().updated({"g": telling(a=5), "h": telling(b=2)}, ["g", "h"], 1.0)
+    gateways = gateways.updated({"h": telling(b=3)}, ["g", "h"], 2.0)
+    gateways = gateways.updated({"g": telling(a=9), "h": telling(b=4)}, ["g", "h"], 3.0)
     assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == {"a": 9, "b": 4}

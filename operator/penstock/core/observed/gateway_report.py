@@ -1,7 +1,7 @@
-"""What gateways tell the operator: a feed from each, and what they come to together.
+"""Gateway statistics reports, and their aggregation over all gateways of a cluster.
 
-Counters of one gateway begin anew with its process. What came since the last look is added up, so
-that the sum never falls when a gateway goes, and a new one adds only what it has seen itself.
+Counters of a gateway restart at zero with its process. The aggregation adds up increases between two
+reports, so the totals never fall when a gateway disappears or restarts.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,11 +23,13 @@ Arms = Mapping[str, Arm]
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """One gateway's. started_s: when its counting began. services: by "namespace/name", all that it
-    serves. arms: of services whose engines are of more than one revision or cohort, by engine pod,
-    "namespace/name": of those that are there still. obeys: the generation of the traffic of each
-    service that the gateway obeys."""
+class GatewayReport:
+    """Statistics report of one gateway. Field names are the wire format.
+
+    started_s: when its counters started. services: statistics by service, "namespace/name". arms: canary
+    statistics by service and engine pod, for services with more than one revision or cohort; only engines
+    that still exist. obeys: traffic generation that the gateway applies, by service.
+    """
 
     version: Literal[8]
     started_s: float
@@ -37,32 +39,40 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Gateways:
-    """last: the last feed of each pod. sums: of each service, over all gateways there ever were.
-    arms: of each service, then of each engine pod that a gateway still tells of, likewise."""
+class GatewayTotals:
+    """Totals over all gateways, including terminated ones.
 
-    last: Mapping[str, Feed] = field(default_factory=dict)
+    last: last report by gateway pod. sums: statistics by service. arms: canary statistics by service and
+    engine pod, for engines that some gateway still reports.
+    """
+
+    last: Mapping[str, GatewayReport] = field(default_factory=dict)
     sums: Mapping[str, GatewayReading] = field(default_factory=dict)
     arms: Mapping[str, Arms] = field(default_factory=dict)
 
-    def after(self, feeds: Mapping[str, Feed], pods: Collection[str], now_s: float) -> "Gateways":
-        """feeds: of the pods that were read now. pods: all that are there.
+    def updated(
+        self, feeds: Mapping[str, GatewayReport], pods: Collection[str], now_s: float
+    ) -> "GatewayTotals":
+        """The totals with new reports added.
 
-        Raises ValueError when gateways count in different buckets.
+        feeds: reports read now, by gateway pod. pods: all existing gateway pods. Raises ValueError if
+        gateways use different histogram buckets.
         """
         sums = {}
         for service in sorted({name for feed in feeds.values() for name in feed.services}):
             now = [f.services[service] for f in feeds.values() if service in f.services]
-            gained = [self._gained(pod, feed, service) for pod, feed in feeds.items()]
+            gained = [self._increase(pod, feed, service) for pod, feed in feeds.items()]
             before = self.sums.get(service)
             parts = [*([before] if before else []), *(g for g in gained if g is not None)]
-            sums[service] = _sum(parts, now, now_s)
+            sums[service] = _aggregate(parts, now, now_s)
         known = {pod: feeds.get(pod, self.last.get(pod)) for pod in pods}
         last = {pod: feed for pod, feed in known.items() if feed is not None}
-        return Gateways(last, sums, self._arms(feeds, last.values()))
+        return GatewayTotals(last, sums, self._arms(feeds, last.values()))
 
-    def _arms(self, feeds: Mapping[str, Feed], last: Iterable[Feed]) -> Mapping[str, Arms]:
-        """What was there, of the engines that are in the last feeds, and what came to it."""
+    def _arms(
+        self, feeds: Mapping[str, GatewayReport], last: Iterable[GatewayReport]
+    ) -> Mapping[str, Arms]:
+        """Canary statistics with the increases added, for the engines in the last reports."""
         arms: dict[str, dict[str, Arm]] = {}
         for feed in last:
             for service, engines in feed.arms.items():
@@ -72,7 +82,7 @@ class Gateways:
         for pod, feed in feeds.items():
             old = self.last.get(pod)
             if old is None or old.started_s != feed.started_s:
-                old = Feed(feed.version, feed.started_s, {})
+                old = GatewayReport(feed.version, feed.started_s, {})
             for service, engines in feed.arms.items():
                 earlier = old.arms.get(service, {})
                 for engine, arm in engines.items():
@@ -80,7 +90,7 @@ class Gateways:
                     arms[service][engine] = arms[service][engine].plus(gained)
         return arms
 
-    def _gained(self, pod: str, feed: Feed, service: str) -> GatewayReading | None:
+    def _increase(self, pod: str, feed: GatewayReport, service: str) -> GatewayReading | None:
         new, last = feed.services.get(service), self.last.get(pod)
         if new is None or last is None or last.started_s != feed.started_s:
             return new
@@ -96,10 +106,10 @@ class Gateways:
         )
 
 
-def _sum(
+def _aggregate(
     parts: Iterable[GatewayReading], now: Iterable[GatewayReading], now_s: float
 ) -> GatewayReading:
-    """Counters of all the parts, gauges of those that are there now."""
+    """Sum of the counters of `parts` and of the gauges of `now`."""
     parts, now = list(parts), list(now)
     counters = {name: sum(getattr(part, name) for part in parts) for name in COUNTERS}
     gauges = {name: sum(getattr(one, name) for one in now) for name in GAUGES}
@@ -108,15 +118,15 @@ def _sum(
         oldest_wait_s=max(one.oldest_wait_s for one in now),
         **counters,
         **gauges,
-        ttft_s=_merged([part.ttft_s for part in parts]),
-        tpot_s=_merged([part.tpot_s for part in parts]),
+        ttft_s=_merge_histograms([part.ttft_s for part in parts]),
+        tpot_s=_merge_histograms([part.tpot_s for part in parts]),
     )
 
 
-def _merged(histograms: list[Histogram]) -> Histogram:
+def _merge_histograms(histograms: list[Histogram]) -> Histogram:
     first, *others = histograms
     for other in others:
         if other.bounds != first.bounds:
-            raise ValueError("gateways count in different buckets")
+            raise ValueError("gateways use different histogram buckets")
         first = first.plus(other)
     return first
