@@ -47,11 +47,11 @@ def looked(*looks: dict[str, GatewayReport]) -> GatewayReading:
         ([{"a": feed(5)}], 5),
         ([{"a": feed(5)}, {"a": feed(8)}], 8),
         ([{"a": feed(5), "b": feed(7)}, {"a": feed(6), "b": feed(9)}], 15),
-        # One goes: what it counted stays.
+        # One gateway is removed: its counts stay.
         ([{"a": feed(5), "b": feed(70)}, {"a": feed(6)}], 76),
-        # One comes: only its own.
+        # A gateway is added: only its own counts are added.
         ([{"a": feed(5)}, {"a": feed(5), "b": feed(3)}], 8),
-        # One begins anew, as its count or its start tells.
+        # A gateway restarts: its counts or its start time show it.
         ([{"a": feed(50)}, {"a": feed(2)}], 52),
         ([{"a": feed(50)}, {"a": feed(60, started_s=2.0)}], 110),
     ],

@@ -92,7 +92,7 @@ def look(
     told: str | None = None,
     **rest: Any,
 ) -> Observed:
-    """What is there in a phase. told: the revision that gateways know of; the stable one if absent."""
+    """Observed state in a phase. told: the revision that gateways route to; the stable one if absent."""
     calm = phase in ("Stable", "Rejected", "Draining")
     revision = None if calm else REVISION
     replicas = max((c.replicas for c in children if isinstance(c, ObservedDeployment)), default=1)
@@ -398,7 +398,7 @@ def test_a_refusal_is_of_the_revision_whose_object_was_refused(of: str, phase: P
 
 @pytest.mark.parametrize("valid", [True, False])
 def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> None:
-    """Without it each new leader would say that there is no decision, and soon that there is."""
+    """Otherwise each new leader would report that there is no decision, and soon that there is one."""
     code = "Active" if valid else "MetricsMissing"
     report = ScalingReport(2, "because", code, valid, "2026-01-01T00:00:00Z", (("want", 2, "n"),))
     planned = plan(SPEC, SERVING, "image", NOW_S)

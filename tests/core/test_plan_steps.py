@@ -209,7 +209,7 @@ CALM = look(deployment(OLD, 4), phase="Stable", revision=None)
         (SHADOW, look(deployment(OLD, 7), phase="Stable", revision=None), None, 7),
         (SHADOW, look(deployment(NEW, 7), phase="Stable", revision=None), None, 1),
         (SHADOW, look(deployment(OLD, 0), phase="Stable", revision=None), None, 0),
-        # As it was when the rollout began.
+        # the number when the rollout started
         (SHADOW, look(deployment(OLD, 7)), None, 4),
         (ACTIVE, look(deployment(OLD, 7)), None, 4),
         (ACTIVE, CALM, None, 4),
@@ -288,7 +288,7 @@ def test_only_the_stable_revision_is_recorded_as_stable_though_its_pods_go() -> 
 
 
 def images(made: Plan) -> dict[str, str]:
-    """By kind, of the objects that are applied."""
+    """Images of the applied objects by kind."""
     found = {}
     for body in made.apply:
         if body["kind"] == "Deployment":

@@ -1,4 +1,4 @@
-"""What one look at the end of a canary's time may say that looks at any time may not."""
+"""The final analysis of a canary may use evidence that repeated analyses may not."""
 
 import math
 import random
@@ -123,7 +123,7 @@ def test_the_last_look_promotes_nothing_that_is_as_much_worse_as_is_tolerated(ma
 
 
 def behind(aheads):
-    """What is known of a canary whose requests stood behind so many, and did not suffer for it."""
+    """Evidence of a canary whose requests waited behind many others without higher latency."""
     draw, state = random.Random(7), Shift()
     for _ in range(15):
         sides = []

@@ -394,7 +394,7 @@ def test_the_poisson_tail_is_scipys_and_never_less(expected, above):
 
 
 def test_violations_are_judged_after_so_many_intervals():
-    """Without any violation on either side only the number of intervals delays acceptance."""
+    """If neither side has violations, only the number of intervals delays acceptance."""
     state = Violations(0.5)
     for index in range(MIN_VIOLATION_INTERVALS):
         assert not state.is_within(0.01), index

@@ -21,7 +21,7 @@ GATE = MetricGate(name="m", server="http://p", query="up", minimum=0.5, maximum=
 
 
 def walked(gate, answers, each_s=10.0):
-    """One answer for each time that the gate is asked, and every look at it."""
+    """Run a gate: an answer for each query, and the state after each tick."""
     state, looks, left = NOT_MEASURED, [], list(answers)
     while left:
         state, is_due = advance(gate, state, each_s)

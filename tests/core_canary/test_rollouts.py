@@ -84,7 +84,7 @@ def test_queues_keep_no_healthy_canary_waiting():
 
 
 def test_requests_ahead_are_those_without_a_first_token():
-    """Of the same pod, also those of an earlier span, one by one."""
+    """Requests ahead at the same pod, including those of an earlier span, counted one by one."""
     scenario = Scenario(canary_rate=2.0, control_rate=4.0, latency="queue", utilization=0.8)
     source = Source.of(scenario, False, 0.0, np.random.default_rng(1))
     at_s, first_s = np.array([0.0, 1.0, 2.0, 2.5]), np.array([5.0, 1.5, 2.5, 9.0])

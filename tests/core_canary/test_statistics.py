@@ -85,7 +85,7 @@ def test_an_e_value_is_positive_and_grows_with_the_regression(x, information, mo
 
 @pytest.mark.parametrize("information", [10.0, 100.0, 1000.0])
 def test_the_mean_e_value_under_no_regression_is_one(information):
-    """By quadrature over the distribution of the estimate."""
+    """Expected e-value by quadrature over the distribution of the estimate."""
     sd = 1 / math.sqrt(information)
     grid = [-10 + 50 * i / 20_000 for i in range(20_001)]
     density = [math.exp(-z * z / 2) / math.sqrt(2 * math.pi) * 50 / 20_000 for z in grid]
@@ -145,7 +145,7 @@ def test_what_lasts_is_told_from_noise_without_knowing_the_noise(correlation, lo
 
 @given(st.floats(0.05, 0.5), st.floats(10, 1e4), st.floats(5, 500))
 def test_a_variance_known_from_less_wins_less_and_bounds_less(x, information, degrees):
-    """Where a bet would win at all."""
+    """The e-value is compared only where the bet wins."""
     few = Estimate(x, information, degrees, 1, 1)
     many = Estimate(x, information, 2 * degrees, 1, 1)
     assert few.radius(SCALE, 0.01) >= many.radius(SCALE, 0.01)
@@ -253,7 +253,7 @@ def test_errors_of_one_interval_may_come_in_any_order_of_requests(pairs):
 
 
 def test_bets_on_errors_are_fair():
-    """With equal shares the mean of the e-value is 1 at most, but for the noise of 3,000 lives."""
+    """With equal shares the mean e-value is at most 1, up to the noise of 3,000 runs."""
     draw = random.Random(8)
     total, lives = 0.0, 3000
     for _ in range(lives):

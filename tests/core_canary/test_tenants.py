@@ -1,4 +1,4 @@
-"""Tenants are told apart up to a number, and nothing is counted twice or lost."""
+"""Tenants are counted separately up to a limit, and each request is counted once."""
 
 import pytest
 from hypothesis import given
@@ -61,7 +61,7 @@ def test_folding_keeps_the_largest_and_loses_nothing(left, right):
 
 
 def test_those_with_the_most_requests_are_kept():
-    """Beyond MAX_TENANTS the tenants with the fewest requests are added to OTHERS."""
+    """The tenants with the fewest requests beyond MAX_TENANTS are added to OTHERS."""
     many = {f"t{n:02}": Tenant(requests=100 - n, errors=n) for n in range(MAX_TENANTS)}
     assert tenants.fold_tenants(many) == many
     fold_tenants = tenants.fold_tenants(many | {OTHERS: Tenant(requests=1000, errors=7)})

@@ -58,7 +58,7 @@ A, B = {"name": "a", "x": 1}, {"name": "b", "x": 2}
         ({"env": [A]}, {"env": [{"name": "c", "$patch": "delete"}]}, {"env": [A]}),
         ({"ports": [{"containerPort": 1}]}, {"ports": [{"containerPort": 2}]},
          {"ports": [{"containerPort": 1}, {"containerPort": 2}]}),
-        # What is no list of objects is taken as it is.
+        # Lists of other values are replaced.
         ({"env": [A]}, {"env": ["b"]}, {"env": ["b"]}),
         ({"env": ["a"]}, {"env": [B]}, {"env": [B]}),
         ({"env": [A]}, {"env": "b"}, {"env": "b"}),
@@ -87,7 +87,7 @@ def test_lists_that_merge_are_lists_of_objects_with_a_key(value: Any, keyed: boo
 @pytest.mark.parametrize(
     ("live", "wanted", "expected"),
     [
-        # What is empty is left out by the API server.
+        # The API server omits empty fields.
         (None, {}, True), (None, [], True), (None, "", True), (None, False, True), (None, 0, True),
         (0, 0, True), ([], {}, True), ({"a": 1}, {}, False), ([1], [], False), (True, False, False),
         ("a", "", False), (1, 0, False), (0, 1, False),

@@ -128,7 +128,7 @@ class World:
         )  # fmt: skip
 
     def reconcile(self, *, writes=10**6):
-        """As the controller does it; what it planned. It dies after so many writes, the status last."""
+        """Reconcile as the controller does; it dies after `writes` writes, the status last."""
         try:
             return self._reconcile(writes)
         except Killed:
@@ -266,7 +266,7 @@ class World:
         """Deployments make and remove pods; those that fit and are not bad become ready."""
         for placed, replicas in self.deployments.items():
             mine = [p for p in self.serving() if placed_of(p) == placed]
-            # As a ReplicaSet picks: those that are not ready first.
+            # A ReplicaSet removes pods that are not ready first.
             mine.sort(key=lambda pod: (pod.is_ready, pod.name))
             for pod in mine[: max(0, len(mine) - replicas)]:
                 del self.pods[pod.name]
@@ -378,7 +378,7 @@ def placed_of(pod):
 
 
 def name_of(placed):
-    """Of a Deployment; or of a side, whose only one it is."""
+    """Name of the Deployment of a side and variant."""
     return "-".join(part for part in ("chat", *placed) if part)
 
 

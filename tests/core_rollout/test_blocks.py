@@ -1,4 +1,4 @@
-"""What each side's engines did between two looks."""
+"""Blocks of evidence: the engines' work on each side between two scrapes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is told of prompts of each length."""
+"""Evidence by prompt length, as the status shows it."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is told of each tenant."""
+"""Evidence by tenant, as the status shows it."""
 
 import pytest
 

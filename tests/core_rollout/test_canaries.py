@@ -70,7 +70,7 @@ def test_stable_keeps_the_pods_that_its_share_needs(begun):
 
 @pytest.mark.parametrize("room", [4, 5, 6, 7])
 def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(begun, room):
-    """One pod more than the traffic needs is room enough, where there is no control."""
+    """A pod more than the traffic needs is enough room for a canary without a control."""
     world = begun("Canary", replicas=4, with_control=False)
     world.room = room
     world.verdict = ACCEPT

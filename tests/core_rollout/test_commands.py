@@ -1,4 +1,4 @@
-"""What a person says to a rollout."""
+"""Commands of a person to a rollout."""
 
 from dataclasses import replace
 

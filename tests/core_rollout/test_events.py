@@ -1,4 +1,4 @@
-"""What is read off the cluster, event by event, with the reasons that are told."""
+"""Events that are detected from the observed state, with their reasons."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ TO_NEW, TO_OLD = shares(Side(NEW)), shares(Side(OLD))
 
 
 def seen(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, **rest):
-    """What there is, so many seconds after the phase began; `said`: verdict, command, applied_generations."""
+    """Inputs `after_s` seconds after the phase began; `said`: verdict, command, applied_generations."""
     observed = Observed(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
@@ -135,7 +135,7 @@ CHANGED, RESTORED = "RevisionChanged", "RevisionRestored"
         (REJECTED, OLD, RESTORED),
         (UNNAMED, NEW, CHANGED),
         (UNNAMED, OLD, RESTORED),
-        # One that serves and that was rejected when it was gone back to.
+        # a serving revision that was rejected when it was restored
         (replace(REJECTED, rejected=Rejection(OLD, "late", "")), OLD, RESTORED),
         (replace(JUDGED, revision=OLD), OLD, None),
     ],
@@ -164,7 +164,7 @@ LONG = "".join(f"{n:04}" for n in range(100))
         (JUDGED, seen(looping(restarts=1), looping("q", 3, "")),
          "q crashed 3 times: it has no termination message"),
         (JUDGED, seen(looping(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
-        # Too long without a pod that becomes ready.
+        # no pod became ready before the deadline
         (state("Starting"), seen(after_s=599), None),
         (state("Starting"), seen(after_s=600),
          f"no progress within 600 s: 0 pods of revision {NEW} are ready"),

@@ -1,4 +1,4 @@
-"""How many pods, and how much of the traffic: the arithmetic of rollouts."""
+"""Arithmetic of rollouts: pods and shares of traffic."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""One step of a rollout: the state after it, with every field."""
+"""Steps of a rollout: the next state, with every field."""
 
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ RESUME = Command("resume", NEW, "resume it")
          moved(CALM, "Stopping", ASKED, strategy="Recreate", revision=NEW, replicas=6)),
         (CALM, seen(strategy="Rolling", there=()),
          moved(CALM, "Replacing", ASKED, strategy="Rolling", revision=NEW, replicas=6)),
-        # One that was rejected is forgotten when another is begun, or when it is tried again.
+        # A rejection is cleared when another revision is rolled out, or the same is tried again.
         (REJECTED, seen(), REJECTED),
         (REJECTED, seen(OTHER),
          moved(REJECTED, "Starting", f"the spec asks for revision {OTHER}", strategy="Canary",
@@ -128,7 +128,7 @@ AT = timestamp(NOW_S)
         (JUDGED, seen(verdict=Abort("slow")), "RollingBack", Rejection(NEW, "slow", AT)),
         (STARTING, seen(command=Command("abort", NEW, "x")), "Discarding",
          Rejection(NEW, "abort by hand", AT)),
-        # One that the spec has left was not found wrong.
+        # a revision that the spec no longer has is not a rejected one
         (JUDGED, seen(OTHER), "RollingBack", None),
         (JUDGED, seen(OLD), "RollingBack", None),
         (STARTING, seen(OTHER), "Discarding", None),

@@ -1,4 +1,4 @@
-"""What is to be there in each phase, pod by pod and percent by percent."""
+"""Target pods and shares of traffic in each phase."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def named(side):
 
 
 def look(starved=(), admitted=True, known=True, refused=(), ending=(), **ready_of):
-    """ready_of: by side, pods that are ready, or (replicas that are asked for, of those ready)."""
+    """Observed pods. ready_of: by side, ready pods or (desired replicas, ready ones)."""
     deployments, pods = [], []
     for name, count in ready_of.items():
         side, (replicas, ready) = NAMES[name], count if isinstance(count, tuple) else (count, count)
@@ -151,9 +151,9 @@ def test_copies_go_to_whoever_is_ready(observed, sides):
         (30, look(old=4, new=2, control=(2, 1)), (3, 2, 2), (50, 25, 25)),
         (30, look(old=4, new=2, control=2), (2, 2, 2), (40, 30, 30)),
         (90, look(old=4, new=4, control=4), (1, 4, 4), (2, 49, 49)),
-        # What has pods keeps them.
+        # a side with pods keeps them
         (5, look(old=4, new=3, control=2), (4, 3, 2), (90, 5, 5)),
-        # None is ready on one side: nothing to be compared with.
+        # no pod is ready on one side: no comparison
         (30, look(old=4, new=(1, 0), control=1), (4, 2, 2), None),
         (30, look(old=4, new=1, control=(1, 0)), (4, 2, 2), None),
     ],
@@ -207,7 +207,7 @@ def test_a_service_of_no_pods_is_divided_by_nothing():
         (look(old=(4, 0), control=0, new=(4, 1)), {"new": 4, "old": None}, {"new": 100}),
         (look(old=(4, 0), control=1, new=(4, 1)), {"new": 4, "old": None, "control": None},
          {"control": 75, "new": 25}),
-        # Without room stable makes it, pod by pod, and keeps one.
+        # without room for a surge stable gives up pods one by one, and keeps one
         (look(old=4, new=(4, 1), starved=["new"]), {"new": 4, "old": 3}, {"old": 75, "new": 25}),
         (look(old=2, new=(4, 1), starved=["new"]), {"new": 4, "old": 2}, {"old": 75, "new": 25}),
         (look(old=3, control=1, new=(4, 1), starved=["new"]), {"new": 4, "old": 2, "control": None},
@@ -272,10 +272,10 @@ def test_rolling_back(observed, pods, weights):
         ("Replacing", look(old=3, new=1), {"new": 2, "old": 3}, {"new": 25, "old": 75}),
         ("Replacing", look(new=4), {"new": 4}, {"new": 100}),
         ("Replacing", look(old=(4, 0)), {"new": 1, "old": 4}, ALL_OLD),
-        # Not before its model was looked at.
+        # not before the preflight of its model
         ("Replacing", look(old=4, admitted=False), {"new": 0, "old": 4}, ALL_OLD),
         ("Replacing", look(old=4, admitted="refused"), {"new": 0, "old": 4}, ALL_OLD),
-        # One that is neither wanted nor stable goes first; what ends already is none of them.
+        # pods of revisions neither wanted nor stable go first; terminating pods do not count
         ("Replacing", look(old=2, other=2, new=1), {"new": 1, "other": 1, "old": 2},
          {"new": 20, "other": 40, "old": 40}),
         ("Replacing", look(old=2, other=2, new=3), {"new": 3, "other": 0, "old": 1},
@@ -321,7 +321,7 @@ def test_a_share_is_told_in_percent(weight, with_control, told):
         (1, {"old": 9, "new": 1}, {"old": 1}),
         (3, {"old": 9, "new": 1, "other": 1}, {"old": 1, "new": 1, "other": 1}),
         (2, {"old": 9, "new": 1, "other": 1}, {"old": 1, "new": 1}),
-        # Of equal numbers the last by name gets what rounding left.
+        # among equal numbers the last name gets the remainder
         (99, {"old": 1, "new": 1}, {"old": 49, "new": 50}),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the judge remembers of a canary: kept bit for bit, and said in the status."""
+"""The state of a canary's judge: stored bit for bit, and shown in the status."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Who goes next: tables of the policies, and a machine that does whatever can happen."""
+"""Admission: tables of the policies, and a state machine over random moves."""
 
 from dataclasses import replace
 

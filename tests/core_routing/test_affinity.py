@@ -1,4 +1,4 @@
-"""What makes requests one conversation, or one user."""
+"""Affinity keys of conversations and users."""
 
 import pytest
 

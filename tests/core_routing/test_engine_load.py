@@ -1,4 +1,4 @@
-"""What an engine has to do, as its gateway knows it."""
+"""Load of an engine as the gateway predicts it."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""One of several in proportion to their weights."""
+"""Weighted choice, at random and by key."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""One service with an engine and a gateway behind real sockets, and a scaler over both."""
+"""Fixtures: a service with an engine and a gateway on real sockets, and a scaler over both."""
 
 import asyncio
 from dataclasses import replace
@@ -42,7 +42,7 @@ EMPTY = Histogram((1.0,), (0, 0), 0.0)
 
 
 class Kube:
-    """What the scaler asks of the API server."""
+    """API server with the objects that the scaler reads."""
 
     def __init__(self):
         self.config_maps = {}
@@ -79,7 +79,7 @@ async def http_server(answer):
 
 
 class Engine:
-    """Serves metrics with the KV use and the counts that it is told."""
+    """Engine that serves metrics with the given KV use and counts."""
 
     usage = 0.0
     steps = finished = 0
@@ -108,7 +108,7 @@ class Engine:
 
 
 class Gateway:
-    """Publishes a feed with the arrivals that it is told; None: it is silent."""
+    """Gateway that publishes a stats report with the given arrivals; None: it does not respond."""
 
     arrivals = 0
     started_s = 1.0
@@ -167,7 +167,7 @@ class World:
         return self.registry.get_sample_value(name, {"loop": loop})
 
     def begin_anew(self):
-        """As another leader would."""
+        """Replace the scaler by that of a new leader."""
         self.recorder = Recorder()
         self.registry = CollectorRegistry()
         failures = Failures(self.registry)
@@ -207,7 +207,7 @@ class World:
             await self.scaler.tick()
 
     async def serve(self, ticks, arrivals):
-        """So many ticks of steady work."""
+        """Run ticks with constant load."""
         for _ in range(ticks):
             self.gateway.arrivals += arrivals
             self.engine.work(arrivals)
@@ -238,7 +238,7 @@ async def world():
 
 @pytest.fixture
 async def sized(world):
-    """With objectives and a gateway."""
+    """Bench with objectives and a gateway."""
     world.objectives = Objectives(ttft_s=2.0, tpot_s=0.1)
     world.add_gateway(world.gateway_port, "gateway-a")
     return world

@@ -86,7 +86,7 @@ def test_the_larger_need_decides():
     ("ready", "provisioned", "limit"), [(1, 1, 6), (1, 6, 6), (1, 8, 8), (3, 3, 10), (3, 6, 10)]
 )
 def test_up_is_bounded_by_what_is_ready(ready, provisioned, limit):
-    """So the number does not run away while engines start."""
+    """The number does not run away while engines start."""
     samples = [sample(str(n), usage=1.0, pending=100_000) for n in range(ready)]
     assert desired(seen(*samples, provisioned=provisioned)) == limit
 

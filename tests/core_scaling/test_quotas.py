@@ -1,4 +1,4 @@
-"""What quotas leave for services, and how services share it."""
+"""Replicas that quotas allow, and how services share them."""
 
 from dataclasses import replace
 from typing import Any, Literal

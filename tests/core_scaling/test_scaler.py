@@ -1,4 +1,4 @@
-"""One tick after the other: what is decided, and when it is told."""
+"""Scaler over several ticks: decisions, and when they are reported."""
 
 from penstock.controller.scaler import BLIND_TICKS_TO_REPORT
 

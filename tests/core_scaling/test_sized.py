@@ -11,7 +11,7 @@ from penstock.core.scaling.shortage import AVOID_S, NODE_WAIT_S, UnscheduledPods
 from penstock.core.spec.service import VariantSpec
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
-# So many looks after the first more has been needed for long enough: a tenth of a start of 120 s.
+# Ticks after which the scale-up delay is over: a tenth of a start of 120 s.
 PATIENT = 10
 
 
@@ -20,7 +20,7 @@ async def test_objectives_are_sized_for(sized):
     decision = sized.report()
     assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
     assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
-    # What the engine said of an iteration with 20 prompt tokens; the prior said 0.096 s.
+    # Measured time of an iteration with 20 prompt tokens; the prior is 0.096 s.
     state = sized.state()
     assert state.fit.model.time_s(20, 4, 0) == pytest.approx(0.02, rel=0.2)
     assert state.startup.expected_s == pytest.approx(7.0)
@@ -107,7 +107,7 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
     )
     await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     report = sized.report()
-    # Nothing is known of the dear one, so it is taken to be as fast: it comes where there are no more.
+    # The expensive variant is unknown and assumed equally fast: it is used once the other has no room.
     assert report.by_variant == {"cheap": 3, "dear": 2}
     assert [step for step, _, _ in report.trail][-1] == "variants"
     assert report.trail[-1][2] == "3 cheap + 2 dear for 6 an hour"

@@ -1,4 +1,4 @@
-"""One engine with a key and every feature on, for the clients that people use."""
+"""Fixtures: an engine with an API key and all features, for real client libraries."""
 
 import importlib.util
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ SHAPE = torch.Size((2, NUM_BLOCKS, BLOCK_SIZE, KV_HEADS, HEAD_DIM))
 def random_spans(ranges: list[tuple[int, int]]) -> list[Span]:
     blocks = iter(torch.randperm(NUM_BLOCKS - 1).tolist())
     return [
-        # One block more than needed: a prompt has all its blocks before its last chunk.
+        # a block more than needed: a prompt has all its blocks before its last chunk
         Span(start, end, tuple(next(blocks) for _ in range(-(-end // BLOCK_SIZE) + 1)))
         for start, end in ranges
     ]

@@ -125,7 +125,7 @@ def as_transformers_reads_it(raw: dict[str, Any]) -> ModelConfig:
 
 
 def without_spelling(config: ModelConfig) -> ModelConfig:
-    """What is kept of config.json as it is spelled there, and has no meaning of its own."""
+    """Fields that are kept as config.json spells them, without a meaning of their own."""
     ropes = {kind: replace(rope, parameters={}) for kind, rope in config.ropes.items()}
     return replace(config, model_type="", ropes=ropes)
 
@@ -255,7 +255,7 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
     ids=lambda value: str(value)[:40],
 )
 def test_what_cannot_be_served_says_why(changes: dict[str, Any], reason: str, message: str) -> None:
-    """Nothing that changes the mathematics is passed over in silence."""
+    """A setting that changes the mathematics is refused, not ignored."""
     with pytest.raises(ModelError, match=message) as caught:
         ModelConfig.parse({**CONFIG, **changes}, {})
     assert caught.value.reason == reason

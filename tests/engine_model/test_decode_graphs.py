@@ -1,4 +1,4 @@
-"""What of CUDA graphs needs no CUDA: which size, what its buffers hold, and when none will do."""
+"""The parts of CUDA graphs that need no CUDA: sizes, buffers, and when no graph fits."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ BLOCK_SIZE, MAX_LEN = 4, 40
 
 
 def decoding(start: int, first_block: int = 1, token_id: int = 7) -> ScheduledSequence:
-    """It has one block more than its token needs."""
+    """A decode with a block more than its token needs."""
     blocks = tuple(range(first_block, first_block + start // BLOCK_SIZE + 2))
     sampling = SamplingParams(max_tokens=9)
     return ScheduledSequence("", start, (token_id,), blocks, True, sampling, (), 1)
@@ -40,7 +40,7 @@ def test_a_batch_beyond_all_sizes_is_not_padded() -> None:
 
 
 def test_memory_is_counted_for_every_size() -> None:
-    """Of inputs and hidden states, what really lies there."""
+    """The count equals the actual size of inputs and hidden states."""
     shape = {"max_model_len": MAX_LEN, "block_size": BLOCK_SIZE, "hidden_size": 8, "item_bytes": 2}
     counted = graph_bytes(max_num_seqs=7, num_layers=0, activation_bytes=0, **shape)
     buffers = vars(DecodeBuffers(most_rows(7), MAX_LEN, BLOCK_SIZE, "cpu")).values()

@@ -31,7 +31,7 @@ def test_output_equals_transformers(greedy_equality: ModuleType, family: str) ->
     for result in results:
         assert result.verdicts["equal"] >= 9
         assert result.verdicts["different"] == 0
-        # Those that see through a window in each layer give blocks back before they run out.
+        # models with sliding windows in each layer free blocks before the pool is exhausted
         if family not in ("mistral", "phi3"):
             assert (result.stats.preemptions > 0) == (result.setting.concurrency == 16)
         assert (result.stats.prefix_hits_tokens > 0) == result.setting.prefix_caching

@@ -28,7 +28,7 @@ def test_kernels_equal_their_references_under_the_interpreter() -> None:
 
 
 def test_kernels_compile_for_cuda() -> None:
-    """To machine code, on any machine: 25 s of a processor, unless it is kept from the same source."""
+    """Compile to machine code, on any machine: 25 s of CPU time, unless cached for the same source."""
     env = {**os.environ, "TRITON_CACHE_DIR": str(cache_root() / "triton")}
     env.pop("TRITON_INTERPRET", None)
     result = subprocess.run(
@@ -42,7 +42,7 @@ def test_kernels_compile_for_cuda() -> None:
 
 
 def test_a_cpu_engine_does_not_import_triton() -> None:
-    """It would cost time and memory at every start, and Triton is not everywhere."""
+    """Importing Triton would cost time and memory at every start, and it is not always installed."""
     code = "import sys, penstock_engine.runner; print('triton' in sys.modules)"
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     env.pop("TRITON_INTERPRET", None)

@@ -65,7 +65,7 @@ def load(model_dir: Path, *, max_adapters: int) -> Runner:
 
 
 def generate(runner: Runner, adapters: list[str], max_adapters: int = 3) -> list[list[int]]:
-    """One sequence for each entry, all with the same prompt."""
+    """A sequence for each entry, all with the same prompt."""
     scheduler = Scheduler(
         SchedulerConfig(max_num_batched_tokens=40, max_adapters=max_adapters, **SIZES)
     )

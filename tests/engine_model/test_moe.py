@@ -18,7 +18,7 @@ def mixture(num_experts: int, num_per_token: int, *, renormalizes: bool) -> Mixt
 
 
 def by_definition(module: MixtureOfExperts, x: torch.Tensor, *, renormalizes: bool) -> torch.Tensor:
-    """One token, one expert after another, all of them, with a share of 0 for those not chosen."""
+    """Reference: each token through all experts, with a share of 0 for those not chosen."""
     shares = (x @ module.gate.weight.T).softmax(-1)
     chosen = shares.topk(module._num_per_token).indices
     kept = torch.zeros_like(shares)

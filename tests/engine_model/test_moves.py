@@ -29,7 +29,7 @@ def run(
     model_dir: Path, sequences: list[list[Sequence]], *, num_blocks: int, num_host_blocks: int = 0,
     prefix_caching: bool = True, speculation: SpeculationConfig | None = None,
 ) -> tuple[dict[str, list[int]], SchedulerStats]:  # fmt: skip
-    """One list after another, each to its end."""
+    """Run one list of prompts after another, each to its end."""
     draft = None if speculation is None else Path(speculation.model or "")
     runner_config = RunnerConfig(
         model_dir=model_dir, device="cpu", dtype="float32", num_blocks=num_blocks,

@@ -153,7 +153,7 @@ def run(
 
 
 def told(events: dict[str, list[TokenEvent]]) -> dict[str, list[object]]:
-    """What a client sees."""
+    """Events as a client sees them."""
     return {
         request_id: [
             [token for e in own for token in e.token_ids],

@@ -73,7 +73,7 @@ LONGROPE = {
     ids=["default", "longrope", "factor", "attention factor"],
 )  # fmt: skip
 def test_a_part_of_each_head_rotates(rope: dict[str, object], num_positions: int) -> None:
-    """By the short divisors up to the original length, by the long ones beyond it."""
+    """Short factors apply up to the original length, long factors beyond it."""
     torch.manual_seed(0)
     reference_config = transformers.Phi3Config(
         hidden_size=128, num_attention_heads=4, num_key_value_heads=2, vocab_size=8,

@@ -25,7 +25,7 @@ def chunk(start: int, end: int, *, is_sampled: bool = True) -> ScheduledSequence
 def test_a_token_takes_what_torch_counts(
     greedy_equality: ModuleType, family: str, tmp_path: Path
 ) -> None:
-    """Of a decode after 100 tokens, which is beyond the windows of those that have one."""
+    """Cost of a decode after 100 tokens, which is beyond all sliding windows."""
     made = greedy_equality.FAMILIES[family]
     made.make(tmp_path)
     model = made.load(tmp_path, "float32")
@@ -71,7 +71,7 @@ def test_bytes_are_those_of_weights_and_keys_and_values(
 
 
 def test_a_few_tokens_meet_a_few_experts(greedy_equality: ModuleType, tmp_path: Path) -> None:
-    """One token reads two of five; a thousand read all."""
+    """A token reads two of five experts; a thousand tokens read all."""
     greedy_equality.FAMILIES["mixtral"].make(tmp_path)
     config = ModelConfig.load(tmp_path)
     one_expert = 3 * config.hidden_size * config.intermediate_size * config.num_layers

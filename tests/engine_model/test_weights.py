@@ -47,7 +47,7 @@ def test_weights_packed_already_are_taken_as_they_are(model_dir: Path) -> None:
 def test_experts_are_stacked_from_their_own_tensors(
     greedy_equality: ModuleType, tmp_path: Path, family: str
 ) -> None:
-    """As both spell them: w1, w3 and w2 with Mixtral."""
+    """Names in both spellings: w1, w3 and w2 in Mixtral."""
     greedy_equality.FAMILIES[family].make(tmp_path)
     gate, up, down, mlp = {
         "mixtral": ("w1", "w3", "w2", "block_sparse_moe"),

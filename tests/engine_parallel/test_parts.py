@@ -27,7 +27,7 @@ EXPERTS = ("mixtral", "qwen3-moe")
 
 
 class Table:
-    """Where the threads of one stage lay their tensors down for each other."""
+    """Mailbox in which the threads of a stage exchange tensors."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=TIMEOUT_S)
@@ -130,7 +130,7 @@ def compute(models: Sequence[PagedModel], num_first_stage: int) -> list[torch.Te
 
 
 def layouts(family: str) -> list[Layout]:
-    """Also more ranks than there are heads of keys and values, and parts of unequal size."""
+    """Layouts of a family, with more ranks than KV heads and with parts of unequal size."""
     num_heads = FAMILIES[family].config.get("num_attention_heads", 4)
     tensor = [Layout(size) for size in (2, 4, 6) if num_heads % size == 0 and size != num_heads / 2]
     experts = [Layout(2, splits_experts=True)] if family in EXPERTS else []

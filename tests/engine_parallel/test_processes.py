@@ -24,7 +24,7 @@ from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
-# So few blocks that some are evicted to the host, and some sequences preempted.
+# Few blocks, so that some are evicted to the host and some sequences are preempted.
 SIZES: dict[str, Any] = {
     "num_blocks": 20, "block_size": 8, "max_num_seqs": 8, "max_num_batched_tokens": 32,
     "max_model_len": 128, "num_host_blocks": 16, "max_adapters": 1,
@@ -74,7 +74,7 @@ def generate(
 
 
 def workers() -> list[psutil.Process]:
-    """Those that live: a process that ran other tests before may have dead children."""
+    """Live children: a process that ran other tests before may have dead ones."""
     alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
     return [p for p in alive if "penstock_engine.parallel.worker" in p.cmdline()]
 

@@ -44,7 +44,7 @@ def test_stages_follow_each_other_and_balance(data: st.DataObject) -> None:
     assert [layer for stage in cut for layer in stage] == list(range(len(sizes)))
     assert len(cut) == num_stages
     assert all(cut)
-    # One layer more or less is as near as a bound can come, unless a stage would be empty.
+    # A bound cannot be closer than one layer, unless a stage would be empty.
     weights = [sum(sizes[layer] for layer in stage) for stage in cut]
     weights[0] += ends
     if all(len(stage) > 1 for stage in cut):
@@ -58,7 +58,7 @@ def test_stages_follow_each_other_and_balance(data: st.DataObject) -> None:
 def test_more_ranks_than_kv_heads_repeat_them(
     num_ranks: int, heads_of_rank: list[tuple[int, ...]]
 ) -> None:
-    """Beside exactly those query heads that read them: 0-3 read the first, 4-7 the second."""
+    """A KV head is beside exactly the query heads that read it: 0-3 read the first, 4-7 the second."""
     cut = make_shards(config(LLAMA), Layout(num_ranks))
     assert [tuple(shard.kv_heads.local) for shard in cut] == heads_of_rank
     for shard in cut:

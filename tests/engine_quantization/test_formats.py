@@ -46,7 +46,7 @@ def packed(form: str, shape: tuple[int, int]) -> tuple[Tensors, torch.Tensor]:
 @pytest.mark.parametrize("shape", [(64, 96), (40, 160), (8, 32)])
 @pytest.mark.parametrize("form", list(FORMATS))
 def test_a_matrix_means_what_was_packed(form: str, shape: tuple[int, int]) -> None:
-    """To the last bit; and its headers say how large it will be in memory."""
+    """Weights are equal to the last bit, and the headers give their size in memory."""
     scheme = scheme_of(FORMATS[form].config)
     tensors, meaning = packed(form, shape)
     matrix = scheme.read(tensors, "layers.0.o_proj")

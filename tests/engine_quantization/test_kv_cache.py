@@ -23,7 +23,7 @@ from penstock_engine.runner_config import RunnerConfig
 
 KV_DTYPES = (torch.int8, torch.float8_e4m3fn)
 SHAPE = (2, 12, 4, 3, 16)
-# Of the largest number of a head, or of the number itself: half a step, with float32's rounding.
+# Relative to the largest number of a head, or to the number itself: half a step, and float32 rounding.
 HALF_STEPS = {torch.int8: (0.5001 / 127, 0.0), torch.float8_e4m3fn: (2**-10 / 448, 1.0001 / 16)}
 # The rounding of two tokens that are computed in another order may fall to the other side, and
 # then a hundredth of one number changes; this much of a logprob it cannot.
@@ -64,7 +64,7 @@ def test_each_number_is_within_half_a_step(kv_dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(("kv_dtype", "bound"), [(torch.int8, 0.01), (torch.float8_e4m3fn, 0.06)])
 def test_attention_is_hardly_changed(kv_dtype: torch.dtype, bound: float) -> None:
-    """Of a chunk and of a single token, relative to what they mix."""
+    """Error of a chunk and of a single token, relative to the attended values."""
     torch.manual_seed(0)
     for start, end in ((0, 40), (39, 40)):
         span = Span(start, end, tuple(range(12)))
@@ -109,7 +109,7 @@ def run(
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn"])
 def test_chunks_hits_and_preemption_change_nothing(qwen3_dir: Path, kv_dtype: str) -> None:
-    """What a token sees of others is what the cache has, however they came there."""
+    """A token attends to the cached values of others, however they were written."""
     prompts = make_prompts(16, 200, seed=4)
     alone, _ = run(
         qwen3_dir, kv_dtype, prompts,

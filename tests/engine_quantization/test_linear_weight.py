@@ -1,4 +1,4 @@
-"""What multiplies is what was read: products against those of the dequantised matrix."""
+"""Products of quantised weights against those of the dequantised matrix."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def random_matrix(
         top = 8 if kind == "int4" else 128
         codes = torch.randint(-top, top, shape, generator=draw).to(torch.int8)
     groups = (num_outputs, -(-num_inputs // group_size))
-    # Of few bits, so that rounding them to the model's type changes nothing.
+    # Numbers of few bits, so that rounding them to the model's type changes nothing.
     scales = torch.randint(1, 32, groups, generator=draw) / 64
     zeros = torch.randint(-4, 4, groups, generator=draw).short() if has_zeros else None
     order = torch.randperm(num_inputs, generator=draw) if has_order else None
@@ -166,7 +166,7 @@ def test_matrices_that_are_not_alike_are_held_side_by_side(
 
 
 def test_matrices_that_are_alike_become_one() -> None:
-    """With zero points or without."""
+    """This holds with and without zero points."""
     parts = [random_matrix("int4", n, 64, 16, has_zeros=n == 5) for n in (5, 3)]
     weight = make_linear_weight(parts, torch.float32, "cpu")
     assert isinstance(weight, Int4Weight)

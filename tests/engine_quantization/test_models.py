@@ -23,7 +23,7 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 @pytest.mark.parametrize("form", list(FORMATS))
 def test_a_quantised_checkpoint_equals_transformers(form: str) -> None:
-    """With the weights it stands for written out, token for token."""
+    """Tokens equal those of the model with its dequantised weights."""
     (result,) = campaign(
         ("qwen3",), (form,), num_prompts=4, longest=80, new_tokens=10, seed=2
     )  # fmt: skip

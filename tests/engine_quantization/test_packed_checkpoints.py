@@ -153,7 +153,7 @@ def test_rows_of_blocks_must_cover_the_outputs() -> None:
     ],
 )
 def test_what_the_settings_promise_must_be_there(name: str, leaf: str, tmp_path: Path) -> None:
-    """Without an order of inputs or zero points, such weights would be read as other numbers."""
+    """Such weights would be read as other numbers without their activation order or zero points."""
     tensors = load_file(CHECKPOINTS[name])
     del tensors[f"layer.{leaf}"]
     save_file(tensors, tmp_path / SINGLE_NAME)

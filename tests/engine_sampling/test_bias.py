@@ -111,7 +111,7 @@ def test_parameters_change_only_the_tokens_that_they_contain(
 
 
 def test_min_tokens_counts_drafts_before_a_row(scheduled: MakeScheduled) -> None:
-    """With one output token and two drafts, the third row has three tokens before it."""
+    """The third row has three tokens before it: one output token and two drafts."""
     sequence = scheduled(
         output=[1], drafts=[1, 1], min_tokens=3, ending_token_ids=frozenset({4}), bad_words=((0,),)
     )
@@ -121,7 +121,7 @@ def test_min_tokens_counts_drafts_before_a_row(scheduled: MakeScheduled) -> None
 
 
 def test_rows_without_adjustments_do_not_change(scheduled: MakeScheduled) -> None:
-    """They are between rows with one kind of adjustment each."""
+    """Rows without adjustments are between rows with one kind of adjustment each."""
     adjusting = [
         scheduled(frequency_penalty=1.0, output=[2]), scheduled(bad_words=((2,),)),
         scheduled(allowed_token_ids=frozenset({0})), scheduled(logit_bias={1: 1.0}),

@@ -19,7 +19,7 @@ RACE_TESTS = Path(__file__).parents[1] / "engine_model" / "kernels" / "test_kern
 
 @pytest.mark.timeout(300)
 def test_the_kernel_tests_pass_under_the_interpreter() -> None:
-    """They run in another process, because Triton reads TRITON_INTERPRET when it is imported."""
+    """The tests run in another process, because Triton reads TRITON_INTERPRET when it is imported."""
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(RACE_TESTS)],
         env={**os.environ, "TRITON_INTERPRET": "1"},

@@ -131,7 +131,7 @@ def test_a_prompt_may_be_counted_in_parts() -> None:
 
 
 def test_tensors_of_allowed_tokens_and_bias_are_made_once(scheduled: MakeScheduled) -> None:
-    """They contain only tokens of the vocabulary."""
+    """The tensors contain only tokens of the vocabulary."""
     sequence = scheduled(
         allowed_token_ids=frozenset({0, 3, 4, 99}), logit_bias={3: 1.5, 4: 9.0, 0: -2.0, 99: 9.0}
     )

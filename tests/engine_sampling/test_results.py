@@ -101,7 +101,7 @@ def test_results_do_not_depend_on_the_batch(
 
 
 def test_logprobs_are_of_unadjusted_logits_in_any_precision(scheduled: MakeScheduled) -> None:
-    """They are the model's own, even in a batch with rows that request none."""
+    """The logprobs are the model's own, even in a batch with rows that request none."""
     for dtype in (torch.float32, torch.bfloat16):
         logits = one_hot([1, 2]).to(dtype)
         sequences = [

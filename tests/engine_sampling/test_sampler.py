@@ -218,7 +218,7 @@ def test_logprobs_exist_for_accepted_drafts_of_requests_with_logprobs(
 def test_sampling_in_parts_gives_the_same_results(
     scheduled: MakeScheduled, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds even if a part ends between the drafts of a sequence with grammar and logprobs."""
+    """Parts may end between the drafts of a sequence with grammar and logprobs."""
     torch.manual_seed(0)
     sequences = [
         scheduled(seed=1, drafts=[2, 3], logprobs=2),

@@ -82,7 +82,7 @@ def test_sampling_is_by_inverse_transform(num_output: int) -> None:
 
 
 def test_a_token_of_probability_0_is_never_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This holds for the first token and for one between others, even if the number is 0."""
+    """Rules hold for the first token and for one between others, even if the number is 0."""
     logits = torch.tensor([[-torch.inf, 1.0, -torch.inf, 1.0]])
     for number, token in ((0.0, 1), (0.25, 1), (0.5, 3), (0.99, 3)):
         monkeypatch.setattr(torch_sampling, "uniform", lambda seed, position, number=number: number)

@@ -196,7 +196,7 @@ def test_text_without_calls_is_content(engine: ChatEngine) -> None:
 
 
 def test_unknown_fields_of_tools_have_no_effect(engine: ChatEngine) -> None:
-    """They change neither the prompt nor the grammar."""
+    """The fields change neither the prompt nor the grammar."""
     extra = {"cache_control": {"type": "ephemeral"}}
     function = NOW["function"] | extra  # type: ignore[operator]
     for choice in ("auto", NOW):

@@ -45,7 +45,7 @@ def test_equals_the_reference(
 
 
 def test_what_each_setting_does() -> None:
-    """One row, token by token: [seen twice, in the prompt, both, neither], and one ruled out."""
+    """A row, token by token: [seen twice, in the prompt, both, neither], and one excluded."""
     logits = torch.tensor([[2.0, 2.0, -2.0, 1.0, 9.0]])
     penalties = Penalties(
         *torch.tensor([[2.0], [0.5], [0.25]]),

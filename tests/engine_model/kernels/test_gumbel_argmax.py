@@ -9,7 +9,7 @@ from penstock_engine.kernels.gumbel_argmax import gumbel_argmax, gumbel_argmax_r
     [(0, 0, 0, 0x6627E8D5), (-1, 2**32 - 1, 2**32 - 1, None)],
 )
 def test_philox_known_answers(seed: int, counter: int, position: int, word: int | None) -> None:
-    """Of Random123's test vectors, for zeros; and every word stays one, at the other end."""
+    """Random123's test vector for zeros; for all bits set, each word stays in 32 bits."""
     arguments = [torch.tensor([value]) for value in (seed, counter, position)]
     words = [int(w) for w in philox(*arguments)]
     assert word is None or words == [word, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
@@ -18,7 +18,7 @@ def test_philox_known_answers(seed: int, counter: int, position: int, word: int 
 
 @pytest.mark.parametrize("vocab_size", [1, 3, 4, 5, 4096, 5003])
 def test_equals_the_reference(vocab_size: int, device: str) -> None:
-    """Also where tokens are ruled out, where all are equal, and at the ends of the seeds."""
+    """Equality also holds with excluded tokens, equal logits, and the smallest and largest seeds."""
     torch.manual_seed(vocab_size)
     logits = 3 * torch.randn(6, vocab_size, device=device)
     logits[1, 1 + vocab_size // 2 :] = -torch.inf

@@ -59,7 +59,7 @@ def grammar_of(rows: list[Row]) -> GrammarMasks | None:
 
 
 def test_greedy_rows_choose_the_same(device: str) -> None:
-    """With penalties and grammars in some rows; drawn ones between them change nothing."""
+    """Penalties and grammars in some rows do not change the rows between them."""
     torch.manual_seed(0)
     greedy = [
         row({"temperature": 0.0} | wishes, constraint)

@@ -48,7 +48,7 @@ def test_quantizes_as_the_reference(
 
 
 def test_padding_is_not_written(device: str) -> None:
-    """Of a CUDA graph, whose number of tokens is fixed."""
+    """Padding of a CUDA graph, whose number of tokens is fixed, is not written."""
     keys, values, _ = rows((5, 2, 64, 16), torch.float32, device)
     cache = torch.zeros(2, 1, 8, 2, 64, device=device)
     kv_write(keys, values, cache, torch.tensor([6, -1, 2, -1, -1], device=device))
@@ -61,7 +61,7 @@ def test_padding_is_not_written(device: str) -> None:
 def test_every_number_of_the_type_and_each_middle_between_two(
     cache_dtype: torch.dtype, device: str
 ) -> None:
-    """With the largest in the vector, the scale is 1 and rounding all that happens."""
+    """With the largest number in the vector the scale is 1, and rounding is the only change."""
     codes = torch.arange(256, dtype=torch.uint8).view(cache_dtype).float()
     numbers = codes[
         codes.isfinite() & (codes >= -448) & (codes > -128 if codes.min() == -128 else True)

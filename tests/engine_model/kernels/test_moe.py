@@ -28,7 +28,7 @@ def mixture(
 def test_equals_the_reference(
     shape: tuple[int, int, int, int, int], dtype: torch.dtype, device: str
 ) -> None:
-    """Some shares belong to experts of other devices."""
+    """Routing in which some shares belong to experts of other devices."""
     x, gate_up, down, ids, weights = mixture(*shape, dtype, device)
     ids[::3, 0] = -1
     expected = moe_reference(x, gate_up, down, ids, weights)

@@ -36,7 +36,7 @@ GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
 
 
 def random_adapter(rank: int, targets: dict[str, tuple[int, int]]) -> Adapter:
-    """Of every other product."""
+    """LoRA adapter with random weights for every second product."""
     generator = torch.Generator().manual_seed(rank)
 
     def normal(*size: int) -> torch.Tensor:

@@ -43,7 +43,7 @@ def with_settings(settings: Settings, given: dict[str, str]) -> Settings:
 
 
 def under_load(tick: Tick, factor: float) -> Decision:
-    """As if all that came until now had been `factor` times as much, in the same moments."""
+    """Scale all arrivals so far by `factor`, at the same times."""
     state = replace(tick.state, demand=_times(tick.state.demand, factor), calm_s=_long_ago(tick))
     seen, last = tick.seen, tick.state.readings.gateway
     if isinstance(seen.gateway, GatewayReading) and last is not None:
@@ -73,7 +73,7 @@ def loads_that_change_decision(tick: Tick) -> Iterator[Change]:
 
 
 def settings_that_change_decision(tick: Tick) -> Iterator[Change]:
-    """One setting at a time, made half or twice what it is; replicas by one."""
+    """Try each setting at half and twice its value; replica bounds by one."""
     settings = tick.settings
     objectives = settings.objectives
     tried = [
