@@ -80,7 +80,7 @@ def test_one_that_could_not_be_read_for_a_while_is_not_counted_twice() -> None:
 
 def test_other_buckets_are_not_added() -> None:
     other = replace(reading(1), ttft_s=Histogram((5.0,), (1, 0), 1.0))
-    with pytest.raises(ValueError, match="different buckets"):
+    with pytest.raises(ValueError, match="different histogram buckets"):
         looked({"a": feed(1), "b": GatewayReport(VERSION, 1.0, {"n/s": other})})
 
 

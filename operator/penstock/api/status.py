@@ -191,7 +191,7 @@ class InferenceServiceStatus(Model):
     )
     traffic_generation: int = Field(
         default=0,
-        description="Counts changes of traffic and copies. GatewayTotals report the one that they use.",
+        description="Counts changes of traffic and copies. Gateways report the one that they use.",
     )
     rollout: RolloutStatus | None = Field(
         default=None, description="State of the current or last rollout."

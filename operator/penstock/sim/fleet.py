@@ -102,14 +102,14 @@ class Fleet:
         for variant, replicas in by_variant.items():
             self.scale_side(STABLE, replicas, variant)
 
-    def deployments_of(self, side: Side, variant: str) -> list[Pod]:
+    def of_side(self, side: Side, variant: str) -> list[Pod]:
         """Pods of this side and variant, without draining ones."""
         pods = self.pods.values()
         mine = (side, variant)
         return [p for p in pods if (p.side, p.variant) == mine and p.phase != "Draining"]
 
     def scale_side(self, side: Side, replicas: int, variant: str = "") -> None:
-        current = self.deployments_of(side, variant)
+        current = self.of_side(side, variant)
         for _ in range(len(current), replicas):
             self._schedule(self._create(side, variant))
         for pod in sorted(current, key=self._cost_of_losing)[: max(0, len(current) - replicas)]:
