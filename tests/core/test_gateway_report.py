@@ -47,7 +47,7 @@ def looked(*looks: dict[str, GatewayReport]) -> GatewayReading:
         ([{"a": feed(5)}], 5),
         ([{"a": feed(5)}, {"a": feed(8)}], 8),
         ([{"a": feed(5), "b": feed(7)}, {"a": feed(6), "b": feed(9)}], 15),
-        # One gateway is removed: its counts stay.
+        # A gateway is removed: its counts stay.
         ([{"a": feed(5), "b": feed(70)}, {"a": feed(6)}], 76),
         # A gateway is added: only its own counts are added.
         ([{"a": feed(5)}, {"a": feed(5), "b": feed(3)}], 8),

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from penstock.api.status import RolloutStatus
-from penstock.core.formats.strategic_merge import covers, merge
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
@@ -20,7 +19,7 @@ from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec, Strategy
-from penstock.core.spec.service import COHORT_LABEL, CONTROL, ScalingSpec, ServiceSpec
+from penstock.core.spec.service import ScalingSpec, ServiceSpec
 
 SPEC = ServiceSpec(
     namespace="default",
@@ -398,7 +397,7 @@ def test_a_refusal_is_of_the_revision_whose_object_was_refused(of: str, phase: P
 
 @pytest.mark.parametrize("valid", [True, False])
 def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> None:
-    """Otherwise each new leader would report that there is no decision, and soon that there is one."""
+    """The status stays as it is; without this, each new leader would write it twice."""
     code = "Active" if valid else "MetricsMissing"
     report = ScalingReport(2, "because", code, valid, "2026-01-01T00:00:00Z", (("want", 2, "n"),))
     planned = plan(SPEC, SERVING, "image", NOW_S)
@@ -437,83 +436,3 @@ def test_an_evaluation_is_told_with_its_report() -> None:
             "message": "deadline exceeded",
         }
     ]  # fmt: skip
-
-
-def test_a_strategic_merge_joins_lists_by_their_keys() -> None:
-    base = {"spec": {"containers": [{"name": "engine", "env": [{"name": "A", "value": "1"}]}]}}
-    patch = {
-        "spec": {
-            "nodeSelector": {"x": "y"},
-            "containers": [
-                {"name": "engine", "env": [{"name": "B", "value": "2"}]},
-                {"name": "side", "image": "i"},
-            ],
-        }
-    }
-    merged = merge(base, patch)
-    assert [c["name"] for c in merged["spec"]["containers"]] == ["engine", "side"]
-    assert [e["name"] for e in merged["spec"]["containers"][0]["env"]] == ["A", "B"]
-    assert base["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
-
-
-def test_null_and_patch_directives_remove() -> None:
-    assert merge({"a": 1, "b": 2}, {"a": None}) == {"b": 2}
-    base = {"volumes": [{"name": "tmp"}, {"name": "model"}]}
-    removed = merge(base, {"volumes": [{"name": "tmp", "$patch": "delete"}]})
-    assert removed == {"volumes": [{"name": "model"}]}
-
-
-@pytest.mark.parametrize(
-    ("live", "wanted", "expected"),
-    [
-        ({"a": 1, "b": 2}, {"a": 1}, True),
-        ({"a": 1}, {"a": 2}, False),
-        ({"cpu": "1"}, {"cpu": "1000m"}, True),
-        ({"memory": "1Gi"}, {"memory": "1024Mi"}, True),
-        ({}, {"readOnly": False}, True),
-        ([{"n": 1, "x": 2}], [{"n": 1}], True),
-        ([{"n": 1}, {"n": 2}], [{"n": 1}], False),
-        (None, {"a": 1}, False),
-    ],
-)
-def test_live_objects_cover_what_was_wanted(live: Any, wanted: Any, expected: bool) -> None:
-    assert covers(live, wanted) is expected
-
-
-def test_labels_that_pods_are_known_by_outlast_the_users_template() -> None:
-    theirs = {"app.kubernetes.io/managed-by": "Helm", COHORT_LABEL: "mine", "team": "a"}
-    spec = replace(SPEC, template={"metadata": {"labels": theirs, "annotations": {"b": "c"}}})
-    made = manifests.deployment(
-        spec, REVISION, manifests.own_pods(spec, REVISION, "image"), CONTROL
-    )["spec"]
-    pod = made["template"]["metadata"]
-    assert made["selector"]["matchLabels"].items() <= pod["labels"].items()
-    assert (
-        pod["labels"].items()
-        >= (
-            manifests.labels(spec, REVISION, "serve") | {COHORT_LABEL: CONTROL, "team": "a"}
-        ).items()
-    )
-    assert pod["annotations"].items() >= {"b": "c"}.items()
-
-
-def test_a_preflight_runs_once_whatever_the_template_says() -> None:
-    """Deployments take only Always, with which a preflight would never end."""
-    spec = replace(SPEC, template={"spec": {"restartPolicy": "Always"}})
-    assert manifests.own_pods(spec, REVISION, "image").preflight["restartPolicy"] == "Never"
-
-
-@pytest.mark.parametrize(("seed", "flags"), [(None, []), (0, ["--seed=0"]), (7, ["--seed=7"])])
-def test_engines_share_a_seed_only_when_the_service_names_one(
-    seed: int | None, flags: list[str]
-) -> None:
-    spec = replace(SPEC, seed=seed)
-    (container,) = manifests.own_pods(spec, REVISION, "image").serve["spec"]["containers"]
-    assert [arg for arg in container["args"] if arg.startswith("--seed")] == flags
-
-
-def test_engines_report_cached_prompt_tokens_and_preflights_have_no_such_flag() -> None:
-    """Canaries compare the prefix-hit rates of revisions, which they read from `usage`."""
-    pods = manifests.own_pods(SPEC, REVISION, "image")
-    args = [pod["containers"][0]["args"] for pod in (pods.serve["spec"], pods.preflight)]
-    assert [flags.count("--enable-prompt-tokens-details") for flags in args] == [1, 0]

@@ -253,7 +253,7 @@ def test_errors_of_one_interval_may_come_in_any_order_of_requests(pairs):
 
 
 def test_bets_on_errors_are_fair():
-    """With equal shares the mean e-value is at most 1, up to the noise of 3,000 runs."""
+    """The mean e-value of equal shares is at most 1, up to the noise of 3,000 runs."""
     draw = random.Random(8)
     total, lives = 0.0, 3000
     for _ in range(lives):

@@ -103,3 +103,44 @@ def test_lists_that_merge_are_lists_of_objects_with_a_key(value: Any, keyed: boo
 )  # fmt: skip
 def test_a_live_object_covers_what_was_wanted(live: Any, wanted: Any, expected: bool) -> None:
     assert covers(live, wanted) is expected
+
+
+def test_a_strategic_merge_joins_lists_by_their_keys() -> None:
+    base = {"spec": {"containers": [{"name": "engine", "env": [{"name": "A", "value": "1"}]}]}}
+    patch = {
+        "spec": {
+            "nodeSelector": {"x": "y"},
+            "containers": [
+                {"name": "engine", "env": [{"name": "B", "value": "2"}]},
+                {"name": "side", "image": "i"},
+            ],
+        }
+    }
+    merged = merge(base, patch)
+    assert [c["name"] for c in merged["spec"]["containers"]] == ["engine", "side"]
+    assert [e["name"] for e in merged["spec"]["containers"][0]["env"]] == ["A", "B"]
+    assert base["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
+
+
+def test_null_and_patch_directives_remove() -> None:
+    assert merge({"a": 1, "b": 2}, {"a": None}) == {"b": 2}
+    base = {"volumes": [{"name": "tmp"}, {"name": "model"}]}
+    removed = merge(base, {"volumes": [{"name": "tmp", "$patch": "delete"}]})
+    assert removed == {"volumes": [{"name": "model"}]}
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "expected"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"cpu": "1"}, {"cpu": "1000m"}, True),
+        ({"memory": "1Gi"}, {"memory": "1024Mi"}, True),
+        ({}, {"readOnly": False}, True),
+        ([{"n": 1, "x": 2}], [{"n": 1}], True),
+        ([{"n": 1}, {"n": 2}], [{"n": 1}], False),
+        (None, {"a": 1}, False),
+    ],
+)
+def test_live_objects_cover_what_was_wanted(live: Any, wanted: Any, expected: bool) -> None:
+    assert covers(live, wanted) is expected

@@ -34,7 +34,7 @@ def test_the_recorded_rule_gives_the_recorded_decisions(
 
 
 def test_a_file_of_version_1_is_replayed(live: Any, written: Any) -> None:
-    """It had neither a state in its lines nor settings of the KV rule."""
+    """Version 1 had neither a state in its lines nor settings of the KV rule."""
     header, *lines = written(live(1, 10))
     old = [header.replace('"version":2', '"version":1')]
     old += [line.replace(',"state":null}', "}") for line in lines]

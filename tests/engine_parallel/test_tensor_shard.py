@@ -61,7 +61,7 @@ def quantized(draw: st.DrawFn) -> QuantizedMatrix:
 def test_what_is_held_in_few_bits_is_cut_exactly(
     matrix: QuantizedMatrix, dim: int, data: st.DataObject
 ) -> None:
-    """This holds even if the shard boundary is within a group."""
+    """A shard equals its part of the whole, even if its boundary is within a group."""
     start = data.draw(st.integers(0, matrix.shape[dim] - 1))
     length = data.draw(st.integers(1, matrix.shape[dim] - start))
     cut = matrix.narrow(dim, start, length)

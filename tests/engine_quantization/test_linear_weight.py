@@ -166,7 +166,7 @@ def test_matrices_that_are_not_alike_are_held_side_by_side(
 
 
 def test_matrices_that_are_alike_become_one() -> None:
-    """This holds with and without zero points."""
+    """Matrices with and without zero points are joined to one weight."""
     parts = [random_matrix("int4", n, 64, 16, has_zeros=n == 5) for n in (5, 3)]
     weight = make_linear_weight(parts, torch.float32, "cpu")
     assert isinstance(weight, Int4Weight)

@@ -153,7 +153,7 @@ def test_rows_of_blocks_must_cover_the_outputs() -> None:
     ],
 )
 def test_what_the_settings_promise_must_be_there(name: str, leaf: str, tmp_path: Path) -> None:
-    """Such weights would be read as other numbers without their activation order or zero points."""
+    """A checkpoint without its activation order or zero points is refused, not read as other numbers."""
     tensors = load_file(CHECKPOINTS[name])
     del tensors[f"layer.{leaf}"]
     save_file(tensors, tmp_path / SINGLE_NAME)

@@ -61,7 +61,7 @@ def test_padding_is_not_written(device: str) -> None:
 def test_every_number_of_the_type_and_each_middle_between_two(
     cache_dtype: torch.dtype, device: str
 ) -> None:
-    """With the largest number in the vector the scale is 1, and rounding is the only change."""
+    """The scale is 1 if the vector has the largest number, so rounding is the only change."""
     codes = torch.arange(256, dtype=torch.uint8).view(cache_dtype).float()
     numbers = codes[
         codes.isfinite() & (codes >= -448) & (codes > -128 if codes.min() == -128 else True)

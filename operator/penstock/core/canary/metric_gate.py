@@ -16,7 +16,7 @@ class QueryFailure:
     reason: str
 
 
-# None: the query matches no series, or the value is NaN.
+# An answer is None if the query matches no series, or if its value is NaN.
 Answer = float | QueryFailure | None
 
 

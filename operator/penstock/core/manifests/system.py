@@ -12,7 +12,7 @@ OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 OPERATOR_PORT = 8081
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-# Only verbs that are used: e2e/revision_change compares these rules with the audit log.
+# The verbs in use and no others: e2e/revision_change compares these rules with the audit log.
 OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-# How long a rollout waits for a lagging gateway. Gateways apply a change within 1 s and are read every
+# Time limit for a lagging gateway. Gateways apply a change within 1 s and are read every
 # 2 s; one that still lags hangs or has lost the API server, and must not block a rollback.
 GATEWAY_TIMEOUT_S = 30.0
 # Interval of checks for lagging gateways.
 RECHECK_S = 1.0
 
-# By gateway: the traffic generation that it applies; None if it should answer and does not.
+# Traffic generation that each gateway applies; None for a gateway that does not answer.
 AppliedGenerations = Mapping[str, int | None]
 
 
