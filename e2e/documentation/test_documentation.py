@@ -20,7 +20,7 @@ from penstock.local.binaries import ensure_binaries
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
-# Folders of the user's cache that the pages use too, as they are slow to make.
+# Cache folders that the pages share with the user, because they are slow to build.
 SHARED_CACHES = ("bin", "compiled", "local-models")
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"\n'
 NEEDS_CLUSTER = re.compile(r"\b(kubectl|penstock (explain|record|rollout))\b")

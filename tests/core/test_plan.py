@@ -397,7 +397,7 @@ def test_a_refusal_is_of_the_revision_whose_object_was_refused(of: str, phase: P
 
 @pytest.mark.parametrize("valid", [True, False])
 def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> None:
-    """The status stays as it is; without this, each new leader would write it twice."""
+    """The status is unchanged; otherwise each new leader would write it twice."""
     code = "Active" if valid else "MetricsMissing"
     report = ScalingReport(2, "because", code, valid, "2026-01-01T00:00:00Z", (("want", 2, "n"),))
     planned = plan(SPEC, SERVING, "image", NOW_S)
