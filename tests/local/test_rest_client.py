@@ -55,22 +55,30 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, kept: list[socket.s
         kept.append(made)
 
 
-async def test_an_interrupted_request_is_closed(
-    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = asyncio.Semaphore(0)
-    made: list[socket.socket] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """The sockets that clients made."""
+    sockets: list[socket.socket] = []
     create = TrackingRestClient._socket
 
     def noted(self: TrackingRestClient, address: object) -> socket.socket:
-        made.append(create(self, address))
-        return made[-1]
+        sockets.append(create(self, address))
+        return sockets[-1]
+
+    monkeypatch.setattr(TrackingRestClient, "_socket", noted)
+    return sockets
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_an_interrupted_request_is_closed(
+    kubeconfig: Path, made: list[socket.socket], is_cancelled: bool
+) -> None:
+    begun = asyncio.Semaphore(0)
 
     async def watch(kube: Kube) -> None:
         async for _ in kube.stream("/watched", timeout_s=60):
             begun.release()
 
-    monkeypatch.setattr(TrackingRestClient, "_socket", noted)
     async with await connect(kubeconfig) as kube:
         asked = [asyncio.create_task(kube.get(PODS, "a", "b")) for _ in range(CLIENTS)]
         asked += [asyncio.create_task(watch(kube)) for _ in range(CLIENTS)]
@@ -80,5 +88,12 @@ async def test_an_interrupted_request_is_closed(
         for each in asked:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
+        if is_cancelled:
+            closing = asyncio.create_task(kube.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            assert [each for each in made if each.fileno() >= 0] == []
     assert len(made) == 2 * CLIENTS
     assert [each for each in made if each.fileno() >= 0] == []

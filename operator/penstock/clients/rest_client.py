@@ -37,7 +37,12 @@ class TrackingRestClient(RESTClientObject):
         return made
 
     async def close(self) -> None:
-        await super().close()
+        try:
+            await super().close()
+        finally:  # also when the caller is cancelled here: its event loop may end soon
+            await self._close_sockets()
+
+    async def _close_sockets(self) -> None:
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
