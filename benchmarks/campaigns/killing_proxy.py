@@ -5,12 +5,13 @@ import contextlib
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
 
+from penstock.clients.rest_client import SocketTracker
 from penstock.local.cluster import Cluster
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -46,6 +47,7 @@ class KillingProxy:
         self._counts: Counter[str] = Counter()
         self._token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
         self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
+        self._session: aiohttp.ClientSession
         self.operator: asyncio.subprocess.Process | None = None
         self.writes: list[str] = []
         self.to_come = set(moments or ())
@@ -59,10 +61,15 @@ class KillingProxy:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
+        # Watches of killed operators are not read to their end.
+        sockets = SocketTracker()
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._tls, socket_factory=sockets.create)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(sockets.close)
+            made = aiohttp.ClientSession(connector=connector)
+            self._session = await stack.enter_async_context(made)
+            stack.push_async_callback(runner.cleanup)
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         moment = self._moment_of(request)
@@ -71,14 +78,11 @@ class KillingProxy:
             raise web.HTTPServiceUnavailable
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP}
         headers["Authorization"] = f"Bearer {self._token}"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(
-                request.method, self._cluster.server + request.path_qs, headers=headers,
-                data=await request.read() or None, ssl=self._tls,
-                skip_auto_headers=("Content-Type",), timeout=aiohttp.ClientTimeout(total=None),
-            ) as upstream,
-        ):  # fmt: skip
+        async with self._session.request(
+            request.method, self._cluster.server + request.path_qs, headers=headers,
+            data=await request.read() or None, skip_auto_headers=("Content-Type",),
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as upstream:  # fmt: skip
             if moment is not None:
                 self._kill(moment)
                 raise web.HTTPServiceUnavailable

@@ -12,7 +12,7 @@ import yaml
 
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import PODS
-from penstock.clients.rest_client import TrackingRestClient
+from penstock.clients.rest_client import SocketTracker
 from penstock.local.pki import Authority
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
@@ -59,13 +59,13 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, kept: list[socket.s
 def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """The sockets that clients made."""
     sockets: list[socket.socket] = []
-    create = TrackingRestClient._socket
+    create = SocketTracker.create
 
-    def noted(self: TrackingRestClient, address: object) -> socket.socket:
+    def noted(self: SocketTracker, address: object) -> socket.socket:
         sockets.append(create(self, address))
         return sockets[-1]
 
-    monkeypatch.setattr(TrackingRestClient, "_socket", noted)
+    monkeypatch.setattr(SocketTracker, "create", noted)
     return sockets
 
 

@@ -13,23 +13,18 @@ from kubernetes.aio.client.rest import RESTClientObject
 MAX_WAITS = 100
 
 
-class TrackingRestClient(RESTClientObject):
-    """REST client that tracks its sockets and shuts them down in `close`.
+class SocketTracker:
+    """Creates the sockets of an aiohttp connector, and shuts down those that are still open in `close`.
 
     aiohttp forgets a connection whose response was not read to its end. TLS keeps it half open until the
     server closes it, for up to 30 s, and the event loop may have ended by then.
     """
 
-    def __init__(self, configuration: Any) -> None:
-        super().__init__(configuration)
+    def __init__(self) -> None:
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
-    def _create_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(
-            limit=self.maxsize, ssl=self.ssl_context, socket_factory=self._socket
-        )
-
-    def _socket(self, address: Any) -> socket.socket:
+    def create(self, address: Any) -> socket.socket:
+        """A socket for an entry of `getaddrinfo`: the connector's `socket_factory`."""
         family, kind, protocol, *_ = address
         made = socket.socket(family, kind, protocol)
         made.setblocking(False)
@@ -37,12 +32,6 @@ class TrackingRestClient(RESTClientObject):
         return made
 
     async def close(self) -> None:
-        try:
-            await super().close()
-        finally:  # also when the caller is cancelled here: its event loop may end soon
-            await self._close_sockets()
-
-    async def _close_sockets(self) -> None:
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -50,3 +39,22 @@ class TrackingRestClient(RESTClientObject):
             if all(each.fileno() < 0 for each in self._sockets):
                 break
             await asyncio.sleep(0.01)
+
+
+class TrackingRestClient(RESTClientObject):
+    """REST client that closes its sockets in `close`, also those of unfinished responses."""
+
+    def __init__(self, configuration: Any) -> None:
+        super().__init__(configuration)
+        self._sockets = SocketTracker()
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(
+            limit=self.maxsize, ssl=self.ssl_context, socket_factory=self._sockets.create
+        )
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:  # also when the caller is cancelled here: its event loop may end soon
+            await self._sockets.close()
