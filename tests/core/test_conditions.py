@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from service_spec import SMALL, service_spec
 
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
@@ -12,16 +13,10 @@ from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.spec.service import CONTROL, Object, ScalingSpec, ServiceSpec
+from penstock.core.spec.service import CONTROL, Object, ServiceSpec
 
 OLD, NEW = "a" * 8, "b" * 8
-SPEC = ServiceSpec(
-    namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
-    scaling=ScalingSpec("Active", 2, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
-)  # fmt: skip
+SPEC = service_spec(scaling=replace(SMALL.scaling, min_replicas=2))
 EXTERNAL = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"))
 NO_REPLICAS = replace(EXTERNAL, external_replicas=0)
 CALM = RolloutState("Canary", "Stable", 0.0, "because", OLD, None, 1)

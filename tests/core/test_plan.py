@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from service_spec import SMALL, service_spec
 
 from penstock.api.status import RolloutStatus
 from penstock.core.formats.timestamps import timestamp
@@ -19,31 +20,14 @@ from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec, Strategy
-from penstock.core.spec.service import ScalingSpec, ServiceSpec
+from penstock.core.spec.service import ServiceSpec
 
-SPEC = ServiceSpec(
-    namespace="default",
-    name="chat",
+SPEC = service_spec(
     uid="u1",
-    generation=1,
     created_at="2026-01-01T00:00:00Z",
-    served_name="chat",
     model_uri="pvc://models/tiny",
     max_model_len=1024,
-    max_num_seqs=32,
-    max_num_batched_tokens=512,
-    dtype="auto",
-    seed=0,
-    kv_memory_bytes=None,
-    memory_utilization=0.9,
-    block_size=16,
-    prefix_caching=True,
-    cpu="1",
-    memory="1Gi",
-    accelerator=None,
-    scaling=ScalingSpec("Active", 1, 3, 0.75, 4, 60.0),
-    external_replicas=1,
-    drain_s=30,
+    scaling=replace(SMALL.scaling, max_replicas=3),
 )
 REVISION = revision_of(SPEC)
 NOW_S = 1_800_000_000.0

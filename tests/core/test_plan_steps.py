@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
@@ -24,16 +25,9 @@ from penstock.core.routing.traffic_split import Copies, Share
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION, PinnedPods, Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Strategy
-from penstock.core.spec.service import CONTROL, TEMPLATE_HASH, ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.spec.service import CONTROL, TEMPLATE_HASH, ServiceSpec, VariantSpec
 
-STABLE_SPEC = ServiceSpec(
-    namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
-    scaling=ScalingSpec("Active", 1, 9, 0.75, 4, 60.0), external_replicas=3, drain_s=30,
-    rollout=RolloutSpec(strategy="Canary"),
-)  # fmt: skip
+STABLE_SPEC = service_spec(external_replicas=3, rollout=RolloutSpec(strategy="Canary"))
 SPEC = replace(STABLE_SPEC, seed=1)
 OLD, NEW, OTHER = revision_of(STABLE_SPEC), revision_of(SPEC), "c" * 8
 VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import Observed, ObservedJob, ObservedPod
@@ -13,16 +14,10 @@ from penstock.core.reconcile.status import as_traffic, copies_of, render, traffi
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.spec.service import CONTROL, Object, ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
 OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
-SPEC = ServiceSpec(
-    namespace="default", name="chat", uid="u", generation=7, created_at="", served_name="mine",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
-    scaling=ScalingSpec("Active", 1, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
-)  # fmt: skip
+SPEC = service_spec(generation=7, served_name="mine")
 VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))
 CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
 JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)

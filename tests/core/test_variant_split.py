@@ -4,20 +4,14 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from service_spec import service_spec
 
 from penstock.core.observed.children import Observed, ObservedDeployment
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.variant_split import choose_variant_split, split_replicas
-from penstock.core.spec.service import ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.spec.service import VariantSpec
 
-SPEC = ServiceSpec(
-    namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
-    scaling=ScalingSpec("Active", 1, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
-    template={"spec": {"nodeSelector": {"zone": "a"}}},
-)  # fmt: skip
+SPEC = service_spec(template={"spec": {"nodeSelector": {"zone": "a"}}})
 TWO = replace(
     SPEC,
     variants=(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pytest
+from service_spec import SMALL, service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import (
@@ -25,17 +26,10 @@ from penstock.core.spec.service import (
     COHORT_LABEL,
     REVISION_LABEL,
     VARIANT_LABEL,
-    ScalingSpec,
     ServiceSpec,
 )
 
-SPEC = ServiceSpec(
-    namespace="default", name="chat", uid="u1", generation=1, created_at="", served_name="chat",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
-    scaling=ScalingSpec("Active", 1, 20, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
-)  # fmt: skip
+SPEC = service_spec(uid="u1", scaling=replace(SMALL.scaling, max_replicas=20))
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
 DEFAULTS = {"dnsPolicy": "ClusterFirst", "restartPolicy": "Always"}

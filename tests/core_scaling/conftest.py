@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
+from service_spec import service_spec
 
 from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper
@@ -19,7 +20,7 @@ from penstock.controller.scaler import TICK_S, Scaler
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.core.scaling.signals import GatewayReading, Histogram, PodView
 from penstock.core.spec.objectives import Objectives
-from penstock.core.spec.service import ScalingSpec, ServiceSpec
+from penstock.core.spec.service import ScalingSpec
 from penstock.errors import NotFound, Transient
 
 SPEC = ScalingSpec(
@@ -31,13 +32,7 @@ SPEC = ScalingSpec(
     scale_down_delay_s=0.0,
 )
 KEY = ("default", "chat")
-SERVICE = ServiceSpec(
-    namespace="default", name="chat", uid="u1", generation=1, created_at="", served_name="chat",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None, scaling=SPEC, external_replicas=1,
-    drain_s=30,
-)  # fmt: skip
+SERVICE = service_spec(uid="u1", scaling=SPEC)
 EMPTY = Histogram((1.0,), (0, 0), 0.0)
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
+from service_spec import service_spec
 
 from penstock.core.scaling.quotas import apply_quotas, budgets, quota_limits
 from penstock.core.scaling.rule import Decision
@@ -50,14 +51,14 @@ def service(
     namespace: str = "default",
     accelerator: tuple[str, int] | None = ("nvidia.com/gpu", 1),
 ) -> ServiceSpec:
-    scaling = ScalingSpec(mode, 1, 10, 0.75, 4, 60.0, priority=priority)
-    return ServiceSpec(
-        namespace=namespace, name=name, uid=name, generation=1, created_at="", served_name=name,
-        model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-        dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-        prefix_caching=True, cpu="1", memory="1Gi", accelerator=accelerator, scaling=scaling,
-        external_replicas=1, drain_s=30,
-    )  # fmt: skip
+    return service_spec(
+        namespace=namespace,
+        name=name,
+        uid=name,
+        served_name=name,
+        accelerator=accelerator,
+        scaling=ScalingSpec(mode, 1, 10, 0.75, 4, 60.0, priority=priority),
+    )
 
 
 def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
