@@ -1,4 +1,4 @@
-"""Tests that engine and registry hold the same adapters after a client disconnects."""
+"""Tests of the adapter registry with a fake engine: deadlines and disconnects of waiting requests."""
 
 import asyncio
 import threading
@@ -15,6 +15,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import now_s
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 from penstock_engine.sizing import size
 
@@ -73,8 +74,8 @@ def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> Ada
     )  # fmt: skip
 
 
-async def use(registry: AdapterRegistry, name: str) -> None:
-    async with registry.hold(name, RequestRecord(now_s(), 1, 1, None, name, None)):
+async def use(registry: AdapterRegistry, name: str, *, deadline_s: float | None = None) -> None:
+    async with registry.hold(name, RequestRecord(now_s(), 1, 1, deadline_s, name, None)):
         pass
 
 
@@ -120,3 +121,22 @@ async def test_a_disconnect_during_a_load_leaves_no_adapter_behind(
     await disconnecting
     await adapters.load("b", Path("b"), path="b")
     assert engine.names == set(in_memory) == {"b#2"}
+
+
+async def test_a_request_waits_for_an_adapter_until_its_deadline(
+    engine: BusyEngine, model_dir: Path
+) -> None:
+    """Another request holds the only place in memory until the deadline has passed."""
+    adapters = registry(engine, model_dir, {})
+    engine.may_run.set()
+    for name in ("a", "b"):
+        await adapters.load(name, Path(name), path=name)
+    async with adapters.hold("b", RequestRecord(now_s(), 1)):
+        deadline_s = now_s() + 0.05
+        with pytest.raises(RequestError) as raised:
+            await use(adapters, "a", deadline_s=deadline_s)
+        waited_until_s = now_s()
+    assert (raised.value.status, waited_until_s >= deadline_s) == (504, True)
+    assert raised.value.message == "the request's deadline passed while it waited"
+    await use(adapters, "a")
+    assert engine.names == {"a#3"}

@@ -235,27 +235,6 @@ async def test_concurrent_requests_for_more_adapters_than_fit_all_succeed(
     assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
 
 
-async def test_a_request_waits_for_an_adapter_until_its_deadline(adapted: httpx.Client) -> None:
-    """Two streams use both adapters in memory until the third request's deadline has passed."""
-    names = ("first", "second", "third")
-    assert [load(adapted, name, "law").status_code for name in names] == [200] * 3
-    body = PROMPT | {"stream": True, "max_tokens": 1900}
-    async with (
-        httpx.AsyncClient(base_url=adapted.base_url, timeout=60) as client,
-        client.stream("POST", "/v1/completions", json=body | {"model": "first"}) as first,
-        client.stream("POST", "/v1/completions", json=body | {"model": "second"}) as second,
-    ):
-        streams = first.aiter_lines(), second.aiter_lines()
-        for stream in streams:
-            assert (await anext(stream)).startswith("data: ")
-        client.headers["X-Request-Timeout-S"] = "0.2"
-        answer = await complete(client, "third")
-        del client.headers["X-Request-Timeout-S"]
-    again = text(adapted, "third")
-    unload(adapted, *names)
-    assert (answer.status_code, bool(again)) == (504, True)
-
-
 def test_unloading_an_unknown_adapter_is_a_404(adapted: httpx.Client) -> None:
     answer = adapted.post("/v1/unload_lora_adapter", json={"lora_name": "nobody"})
     assert answer.status_code == 404
