@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from preflight_messages import REFUSED
 from service_spec import SMALL, service_spec
 
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
@@ -24,7 +25,6 @@ JUDGED = replace(CALM, phase="Judging", revision=NEW)
 EMPTY = Observed()
 STABLE_SHARE = Share(Side(OLD), 100)
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 3145727, "kv_capacity_tokens": 9}'
-REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
 REPORT = ScalingReport(2, "because", "Active", True, "2026-01-01T00:00:00Z", ())
 
 

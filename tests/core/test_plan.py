@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from preflight_messages import PASSED
 from service_spec import SMALL, service_spec
 
 from penstock.api.status import RolloutStatus
@@ -31,7 +32,6 @@ SPEC = service_spec(
 )
 REVISION = revision_of(SPEC)
 NOW_S = 1_800_000_000.0
-PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 FORBIDDEN = ("PodForbidden", "not here")
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model; set spec.model.uri"}'
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from preflight_messages import PASSED
 from service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
@@ -32,7 +33,6 @@ SPEC = replace(STABLE_SPEC, seed=1)
 OLD, NEW, OTHER = revision_of(STABLE_SPEC), revision_of(SPEC), "c" * 8
 VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))
 NOW_S = 1_800_000_000.0
-PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 TO_OLD, TO_NEW = (Share(Side(OLD), 100),), (Share(Side(NEW), 100),)
 
 

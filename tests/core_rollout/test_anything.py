@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import get_args
 
+from core_rollout.world import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,9 +41,9 @@ ACTIONS = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(STRATEGIES), st.lists(ACTIONS, max_size=60))
-def test_whatever_happens_invariants_hold_and_it_comes_to_rest(make_world, strategy, actions):
+def test_whatever_happens_invariants_hold_and_it_comes_to_rest(strategy, actions):
     """`World.check` holds at each look; then the world is kind, and the rollout ends."""
-    world = make_world()
+    world = World()
     world.spec = replace(world.spec, rollout=RolloutSpec(strategy=strategy, previous_kept_s=20))
     for what, value in actions:
         act(world, what, value)

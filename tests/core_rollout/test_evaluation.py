@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from core_rollout.world import World
 
 from penstock.core.canary.verdict import Accept, Continue
 from penstock.core.manifests.evaluation import evaluation_job
@@ -15,9 +16,9 @@ ACCEPT = Accept("it is as good")
 
 
 @pytest.fixture
-def judged(make_world):
+def judged():
     """A canary before its judge, with an evaluation that runs."""
-    world = make_world(desired=2)
+    world = World(desired=2)
     rollout = RolloutSpec(strategy="Canary", evaluation=EvaluationSpec(image="e"))
     world.spec = replace(world.spec, rollout=rollout)
     world.run()
@@ -115,8 +116,8 @@ def test_a_second_try_waits_for_the_first_ones_job_to_go(judged):
     assert judged.jobs[name].uid != first.uid
 
 
-def test_it_is_made_for_a_pod_that_is_ready(make_world):
-    world = make_world(desired=2)
+def test_it_is_made_for_a_pod_that_is_ready():
+    world = World(desired=2)
     rollout = RolloutSpec(strategy="Canary", evaluation=EvaluationSpec(image="e"))
     world.spec = replace(world.spec, rollout=rollout)
     world.run()

@@ -1,85 +1,36 @@
-"""Events that are detected from the observed state, with their reasons."""
+"""Events by hand, of the spec, of failed pods and of verdicts, with their reasons."""
 
 from dataclasses import replace
 
 import pytest
+from core_rollout.rollout_inputs import (
+    CALM,
+    JUDGED,
+    NEW,
+    NO_GPU,
+    OLD,
+    OTHER,
+    REJECTED,
+    TO_NEW,
+    TO_OLD,
+    UNNAMED,
+    deployment,
+    looping,
+    order,
+    pod,
+    preflight,
+    seen,
+    state,
+)
+from preflight_messages import PASSED, REFUSED
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
-from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
-from penstock.core.observed.rollout_state import Rejection, RolloutState
+from penstock.core.observed.children import ObservedJob
+from penstock.core.observed.rollout_state import Rejection
 from penstock.core.rollout import commands
-from penstock.core.rollout.events import (
-    RolloutInputs,
-    deadline_s,
-    detect_events,
-    lagging_gateway,
-    rollback_until_s,
-)
-from penstock.core.rollout.wake import earlier_s, wake_s
-from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Share
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
-from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec
+from penstock.core.rollout.events import detect_events
+from penstock.core.spec.rollout import EvaluationSpec
 from penstock.core.spec.service import CONTROL
-
-OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
-SINCE_S = 1_800_000_000.0
-JUDGED = RolloutState("Canary", "Judging", SINCE_S, "because", OLD, NEW, 2, command="read")
-CALM = replace(JUDGED, phase="Stable", revision=None)
-REJECTED = replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
-UNNAMED = replace(REJECTED, rejected=None)
-REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
-PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
-NO_GPU = ("Unschedulable", "no GPU")
-OBEYED = {"g": 3, "h": 4}
-
-
-def state(phase, strategy="Canary", **rest):
-    return replace(JUDGED, phase=phase, strategy=strategy, **rest)
-
-
-def pod(revision=NEW, name="p", *, ready=True, cohort="", **rest):
-    made = ObservedPod(name, name, revision, "serve", "", ready, False, "Running", None, "")
-    return replace(made, cohort=cohort, **rest)
-
-
-def looping(name="p", restarts=2, said="boom"):
-    return pod(name=name, ready=False, trouble=("CrashLoopBackOff", said), restarts=restarts)
-
-
-def preflight(said, phase):
-    return replace(pod(ready=False), role="preflight", said=said, phase=phase)
-
-
-def deployment(revision=NEW, cohort="", trouble=None):
-    name = f"{revision}-{cohort}"
-    return ObservedDeployment(name, name, revision, 2, 0, False, {}, trouble, cohort)
-
-
-def shares(*sides):
-    return tuple(Share(side, 100 // len(sides)) for side in sides)
-
-
-TO_NEW, TO_OLD = shares(Side(NEW)), shares(Side(OLD))
-
-
-def seen(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, **rest):
-    """Inputs `after_s` seconds after the phase began; `said`: verdict, command, applied_generations."""
-    observed = Observed(
-        deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
-        pods=tuple(c for c in children if isinstance(c, ObservedPod)),
-        jobs=tuple(c for c in children if isinstance(c, ObservedJob)),
-        traffic_generation=3,
-        **rest,
-    )
-    return RolloutInputs(
-        RolloutSpec(**(rollout or {})), observed, wanted, total, SINCE_S + after_s, **(said or {})
-    )
-
-
-def order(action, revision):
-    return {"command": commands.Command(action, revision, f"{action} {revision}")}
 
 
 def test_the_most_urgent_comes_first():
@@ -212,17 +163,6 @@ def test_what_holds_new_pods_up_is_told(children, rest, held_up):
     )
 
 
-def test_each_pod_that_becomes_ready_moves_the_deadline():
-    def at(*after_s):
-        return [pod(name=f"{s}", ready_at=timestamp(SINCE_S + s)) for s in after_s]
-
-    starting = state("Starting")
-    assert deadline_s(starting, seen(pod(ready=False))) == SINCE_S + 600
-    assert deadline_s(starting, seen(*at(-50))) == SINCE_S + 600
-    assert deadline_s(starting, seen(*at(50, 90, 70))) == SINCE_S + 690
-    assert deadline_s(starting, seen(pod(OLD, ready_at=timestamp(SINCE_S + 99)))) == SINCE_S + 600
-
-
 def job(ended, revision=NEW):
     return ObservedJob("j", "ju", revision, ended, "late")
 
@@ -251,166 +191,3 @@ EVALUATED = {"evaluation": EvaluationSpec(image="e")}
 def test_verdicts_of_the_judge_and_of_an_evaluation(jobs, rollout, verdict, events):
     look = seen(*jobs, rollout=rollout, said={"verdict": verdict})
     assert list(detect_events(JUDGED, look)) == events
-
-
-SHADOWED = {"canary": CanarySpec(shadow=ShadowSpec())}
-BY_HAND = {"is_switched_automatically": False}
-TWO = (deployment(), pod(name="p"), pod(name="q"))
-ONE = (deployment(), pod())
-CONTROLLED = (*ONE, deployment(OLD, CONTROL))
-OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
-
-
-@pytest.mark.parametrize(
-    ("of", "look", "event"),
-    [
-        (state("Starting"), seen(pod()), None),
-        (state("Starting"), seen(*ONE), "PodsReady"),
-        (state("Starting"), seen(deployment(), pod(ready=False)), None),
-        (state("Starting"), seen(*ONE, total=21), None),
-        (state("Starting"), seen(*TWO, total=21), "PodsReady"),
-        (state("Starting"), seen(*ONE, rollout=SHADOWED), "ReadyForCopies"),
-        (state("Starting"), seen(*ONE, rollout=BY_HAND), "PodsReady"),
-        (state("Starting"), seen(*CONTROLLED), None),
-        (state("Starting"), seen(*CONTROLLED, pod(OLD, "s")), None),
-        (state("Starting"), seen(*CONTROLLED, OF_CONTROL), "PodsReady"),
-        (state("Starting"), seen(*CONTROLLED, OF_CONTROL, pod(name="q"), total=21), None),
-        (state("Starting", "Recreate"), seen(*ONE, total=9), "PodsReady"),
-        (state("Starting", "Recreate"), seen(deployment(), total=9), None),
-        (state("Starting", "Recreate"), seen(deployment(), total=0), "PodsReady"),
-        (state("Starting", "BlueGreen"), seen(*ONE), None),
-        (state("Starting", "BlueGreen"), seen(*TWO), "PodsReady"),
-        (state("Starting", "BlueGreen"), seen(*TWO, rollout=SHADOWED), "PodsReady"),
-        (state("Starting", "BlueGreen"), seen(*TWO, rollout=BY_HAND), "ReadyToSwitch"),
-        (state("Waiting", "BlueGreen"), seen(*TWO, rollout=BY_HAND), None),
-        (state("Waiting", "BlueGreen"), seen(*TWO), "PodsReady"),
-        (state("Waiting", "BlueGreen"), seen(*ONE), None),
-        (state("Growing"), seen(*ONE), None),
-        (state("Growing"), seen(*ONE, pod(name="q", cohort=CONTROL)), None),
-        (state("Growing"), seen(*TWO), "PodsReady"),
-        (state("Growing"), seen(*TWO, rollout=SHADOWED), "PodsReady"),
-        (state("Growing"), seen(total=0), None),
-        (state("Replacing", "Rolling"), seen(*TWO), "PodsReady"),
-        (JUDGED, seen(*TWO), None),
-        (state("Paused"), seen(*TWO), None),
-    ],
-)
-def test_pods_that_are_ready(of, look, event):
-    expected = [(event, f"the pods of revision {NEW} are ready")] if event else []
-    assert list(detect_events(of, look)) == expected
-
-
-GONE = ("PodsGone", "the pods without traffic are gone")
-
-
-@pytest.mark.parametrize(
-    ("of", "children", "expected"),
-    [
-        (state("RollingBack", "Rolling"), (deployment(OLD), pod(OLD)), []),
-        (state("RollingBack", "Rolling"), (deployment(OLD), pod(OLD), pod(OLD, "q")),
-         [("PodsReady", f"the pods of revision {OLD} are ready again")]),
-        (state("Stopping"), (), [GONE]),
-        (state("Stopping"), (deployment(OLD),), []),
-        (state("Stopping"), (pod(OLD),), []),
-        (state("Stopping"), (preflight("", "Running"),), [GONE]),
-        (state("Draining", stable=NEW, revision=None), (deployment(), pod()), [GONE]),
-        (state("Draining", stable=NEW, revision=None), (deployment(), pod(OLD)), []),
-        (state("Draining", stable=NEW, revision=None), (deployment(), deployment(OLD)), []),
-        (state("Discarding"), (deployment(OLD), pod(OLD)), [GONE]),
-        (state("Discarding"), (deployment(OLD), deployment(OLD, CONTROL)), []),
-        (state("Discarding"), (pod(OLD), pod()), []),
-    ],
-)  # fmt: skip
-def test_pods_that_are_back_or_gone(of, children, expected):
-    look = seen(*children, wanted=of.revision or of.stable)
-    assert list(detect_events(of, look)) == expected
-
-
-MOVED = "2 of 2 gateways apply traffic generation 3"
-PROMOTING, BACK = state("Promoting"), state("RollingBack")
-KEPT = state("Promoting", "BlueGreen")
-
-
-@pytest.mark.parametrize(
-    ("of", "look", "reason"),
-    [
-        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
-        (PROMOTING, seen(traffic=(), said={"applied_generations": OBEYED}), MOVED),
-        (PROMOTING, seen(traffic=shares(Side(NEW), Side(OLD)), said={"applied_generations": OBEYED}), None),
-        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": {}}),
-         "0 of 0 gateways apply traffic generation 3"),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=29), None),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=30), "the gateways are not known yet, after 30 s"),
-        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": {"g": 3, "h": 2}}), None),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=30, said={"applied_generations": {"g": 3, "h": 2}}),
-         "gateway h applies traffic generation 2, not 3 yet, after 30 s"),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=31, said={"applied_generations": {"g": None, "h": 2}}),
-         "gateway g does not report the traffic generation that it applies, after 30 s"),
-        (KEPT, seen(traffic=TO_NEW, after_s=299, said={"applied_generations": OBEYED}), None),
-        (KEPT, seen(traffic=TO_NEW, after_s=300, said={"applied_generations": OBEYED}), MOVED),
-        (BACK, seen(traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
-        (BACK, seen(traffic=(*TO_OLD, *TO_NEW), said={"applied_generations": OBEYED}), None),
-        # The new revision is all that serves.
-        (BACK, seen(pod(), traffic=TO_OLD, said={"applied_generations": OBEYED}), None),
-        (BACK, seen(pod(), pod(OLD), traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
-        (PROMOTING, seen(pod(), traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
-    ],
-)  # fmt: skip
-def test_routes_that_have_moved(of, look, reason):
-    assert list(detect_events(of, look)) == ([("RoutesMoved", reason)] if reason else [])
-
-
-@pytest.mark.parametrize(
-    ("of", "wanted", "until_s"),
-    [
-        (KEPT, NEW, 300),
-        (KEPT, OTHER, 0),
-        (PROMOTING, NEW, 0),
-        (state("RollingBack", "BlueGreen"), NEW, 0),
-    ],
-)
-def test_how_long_the_way_back_is_kept(of, wanted, until_s):
-    assert rollback_until_s(of, seen(wanted=wanted)) == SINCE_S + until_s
-
-
-@pytest.mark.parametrize(
-    ("of", "applied_generations", "words"),
-    [
-        (PROMOTING, {"g": 2}, "gateway g applies traffic generation 2, not 3 yet"),
-        (BACK, {"g": 2}, "gateway g applies traffic generation 2, not 3 yet"),
-        (PROMOTING, OBEYED, ""),
-        (PROMOTING, None, ""),
-        (JUDGED, {"g": 2}, ""),
-        (state("RollingBack", "Rolling"), {"g": 2}, ""),
-    ],
-)
-def test_the_gateway_that_is_waited_for(of, applied_generations, words):
-    assert lagging_gateway(of, seen(said={"applied_generations": applied_generations})) == words
-
-
-@pytest.mark.parametrize(
-    ("of", "after_s", "left_s"),
-    [
-        (PROMOTING, 0, 1),
-        (PROMOTING, 70, 1),
-        (BACK, 5, 1),
-        (KEPT, 10, 290),
-        (KEPT, 299.5, 1),
-        (state("Starting"), 10, 590),
-        (state("Starting"), 599, 1),
-        (state("Starting"), 600, None),
-        (state("Growing"), 0, 600),
-        (state("Replacing"), 0, 600),
-        (JUDGED, 0, None),
-        (CALM, 0, None),
-        (state("Waiting"), 0, None),
-    ],
-)
-def test_when_time_itself_makes_something_happen(of, after_s, left_s):
-    assert wake_s(of, seen(after_s=after_s)) == left_s
-
-
-def test_the_earlier_of_two_times_is_the_one_there_is():
-    assert (earlier_s(1, 2), earlier_s(3, 2)) == (1, 2)
-    assert (earlier_s(None, 2), earlier_s(1, None), earlier_s(None, None)) == (2, 1, None)
-    assert (earlier_s(0, None), earlier_s(0, 1)) == (0, 0)

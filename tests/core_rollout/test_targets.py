@@ -1,6 +1,7 @@
 """Target pods and shares of traffic in each phase."""
 
 import pytest
+from preflight_messages import PASSED, REFUSED
 
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
@@ -14,8 +15,6 @@ from penstock.core.spec.service import CONTROL
 
 OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
 NAMES = {"old": Side(OLD), "new": Side(NEW), "control": Side(OLD, CONTROL), "other": Side(OTHER)}
-REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
-PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 
 
 def state(phase, strategy="Canary", weight=0, stable=OLD):

@@ -1,9 +1,11 @@
-"""Another version of Penstock, and another image: pods are next_replicas by rollouts alone."""
+"""Another version of Penstock, and another image: pods are replaced by rollouts alone."""
 
 from copy import deepcopy
 from dataclasses import replace
 
 import pytest
+from core_rollout.fake_cluster import POD_DEFAULTS
+from core_rollout.world import World
 
 from penstock.core.canary.verdict import Accept
 from penstock.core.formats.strategic_merge import merge
@@ -33,12 +35,6 @@ FULL = {
 
 
 @pytest.fixture
-def forget(defaults):
-    """`forget(world)`: what a version of Penstock has left that recorded no pods."""
-    return lambda world: forget_pods(world, defaults)
-
-
-@pytest.fixture
 def upgrade(monkeypatch):
     """`upgrade(world)`: an operator whose default image and whose manifests are others."""
 
@@ -49,14 +45,15 @@ def upgrade(monkeypatch):
     return make
 
 
-def forget_pods(world, defaults):
+def forget_pods(world):
+    """Leave the cluster as a version of Penstock did that recorded no pods."""
     for revision, entry in world.history.items():
         world.history[revision] = replace(entry, pods=None, was_stable=False)
     for placed, body in world.bodies.items():
         body = deepcopy(body)
         del body["metadata"]["annotations"][TEMPLATE_HASH]
         body["spec"]["template"]["metadata"]["creationTimestamp"] = None
-        body["spec"]["template"]["spec"] |= defaults
+        body["spec"]["template"]["spec"] |= POD_DEFAULTS
         world.bodies[placed] = body
 
 
@@ -75,10 +72,10 @@ def pre_stop_s(body):
 
 @pytest.mark.parametrize("is_recorded", [True, False])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_upgrade_of_the_operator_replaces_no_pod(begun, upgrade, forget, strategy, is_recorded):
+def test_an_upgrade_of_the_operator_replaces_no_pod(begun, upgrade, strategy, is_recorded):
     world = begun(strategy)
     if not is_recorded:
-        forget(world)
+        forget_pods(world)
     pods = set(world.pods)
     upgrade(world)
     assert world.run() == []
@@ -88,12 +85,12 @@ def test_an_upgrade_of_the_operator_replaces_no_pod(begun, upgrade, forget, stra
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_nor_in_the_middle_of_a_canary(begun, upgrade, forget, is_recorded):
+def test_nor_in_the_middle_of_a_canary(begun, upgrade, is_recorded):
     world = begun("Canary")
     new, _ = world.change()
     world.until("Judging")
     if not is_recorded:
-        forget(world)
+        forget_pods(world)
     pods = {pod.name for pod in world.serving()}
     upgrade(world)
     for _ in range(10):
@@ -108,14 +105,12 @@ def test_nor_in_the_middle_of_a_canary(begun, upgrade, forget, is_recorded):
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_control_that_is_made_after_an_upgrade_is_what_stable_is(
-    begun, upgrade, forget, is_recorded
-):
+def test_a_control_that_is_made_after_an_upgrade_is_what_stable_is(begun, upgrade, is_recorded):
     """Or the canary would be compared with another image than the one that serves."""
     world = begun("Canary")
     old = revision_of(world.spec)
     if not is_recorded:
-        forget(world)
+        forget_pods(world)
     upgrade(world)
     new, _ = world.change()
     world.until("Judging")
@@ -208,9 +203,9 @@ def pod_on(world, variant):
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_variants_are_left_alone_by_an_upgrade(mixed, upgrade, forget, is_recorded):
+def test_variants_are_left_alone_by_an_upgrade(mixed, upgrade, is_recorded):
     if not is_recorded:
-        forget(mixed)
+        forget_pods(mixed)
     pods = {pod.name for pod in mixed.serving()}
     upgrade(mixed)
     assert mixed.run() == []
@@ -245,8 +240,8 @@ def test_what_a_variant_says_no_more_is_gone_from_its_pods_alone(mixed, upgrade,
 
 
 @pytest.mark.parametrize("template", [{}, FULL])
-def test_pods_placed_afterwards_are_those_that_are_made_for_the_nodes(make_world, template):
-    spec = replace(make_world().spec, template=template, variants=(SPOT, PLAIN))
+def test_pods_placed_afterwards_are_those_that_are_made_for_the_nodes(template):
+    spec = replace(World().spec, template=template, variants=(SPOT, PLAIN))
     revision = revision_of(spec)
     pinned = manifests.own_pods(spec, revision, "image")
     for variant, placed in spec.placed.items():
