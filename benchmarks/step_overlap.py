@@ -28,7 +28,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.loop import EngineLoop, Launched, StepReport, StepRunner
+from penstock_engine.loop import EngineLoop, StepHandle, StepReport, StepRunner
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -60,7 +60,7 @@ class Timed:
         self.times = times
         self.left_s: float | None = None
 
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> StepHandle:
         self.enter()
         self.times.num_steps += 1
         launched = self.inner.launch(step)
@@ -75,7 +75,7 @@ class Timed:
 @dataclass
 class TimedWait:
     timed: Timed
-    launched: Launched
+    launched: StepHandle
 
     def wait(self) -> dict[str, SequenceOutput]:
         self.timed.enter()
@@ -94,7 +94,7 @@ class Paced:
         self.times = times
         self.free_s: float | None = None
 
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> StepHandle:
         now_s = time.perf_counter()
         if self.free_s is not None:
             self.times.idle_s += max(0.0, now_s - self.free_s)

@@ -1,6 +1,6 @@
-"""`penstock-engine`: serve, preflight, convert, make-model. Flags carry vLLM's names where it has them.
+"""Command line of the engine: serve, preflight, convert, make-model. Flags have vLLM's names if it has them.
 
-Everything heavy is imported inside the commands.
+Commands import large packages when they run, so that errors of the command line appear at once.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from penstock_engine.checkpoint import check_model
-from penstock_engine.command_line import in_click_words
+from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.preflight import preflight as judge
@@ -29,14 +29,14 @@ STARTED_S = time.monotonic()
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-ModelDir = Annotated[Path, typer.Argument(help="The model's folder, or a GGUF file.")]
+ModelDir = Annotated[Path, typer.Argument(help="Folder with the model, or a GGUF file.")]
 
 Command = Callable[..., None]
 
 
 def main() -> None:
     try:
-        words = in_click_words(sys.argv[1:])
+        words = translate_vllm_args(sys.argv[1:])
     except ValueError as error:
         sys.exit(f"penstock-engine: {error}")
     app(args=words)
@@ -66,7 +66,7 @@ def _option(entry: Field[Any], hint: Any) -> inspect.Parameter:
     )
 
 
-def _taken(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
+def _select_fields(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
     return {entry.name: flags[entry.name] for entry in fields(kind) if entry.name in flags}
 
 
@@ -79,8 +79,8 @@ def _name(model: Path) -> str:
 @with_flags(ServeOptions, EngineConfig)
 def serve(model: ModelDir, **flags: Any) -> None:
     """Serve a model over HTTP."""
-    config = EngineConfig(model_dir=model, **_taken(EngineConfig, flags))
-    options = ServeOptions(**_taken(ServeOptions, flags))
+    config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
+    options = ServeOptions(**_select_fields(ServeOptions, flags))
     if not options.served_model_names:
         options = replace(options, served_model_names=[_name(model)])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -105,15 +105,17 @@ def preflight(
     model: ModelDir,
     memory_limit_bytes: Annotated[
         int | None,
-        typer.Option(min=1, help="The engine's memory; else the limit of this process."),
+        typer.Option(
+            min=1, help="Memory of the engine in bytes. Default: the memory limit of this process."
+        ),
     ] = None,
     termination_log: Annotated[
-        Path | None, typer.Option(help="Write the verdict here too.")
+        Path | None, typer.Option(help="File that the result is written to, too.")
     ] = None,
     **flags: Any,
 ) -> None:
-    """Say as JSON whether a model can be served like this, without loading it."""
-    config = EngineConfig(model_dir=model, **_taken(EngineConfig, flags))
+    """Print as JSON whether a model can be served with these flags, without loading it."""
+    config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
     verdict = judge(config, memory_limit_bytes=memory_limit_bytes)
     text = json.dumps(verdict)
     typer.echo(text)
@@ -124,8 +126,8 @@ def preflight(
 
 @app.command()
 def convert(
-    gguf: Annotated[Path, typer.Argument(help="A GGUF file, or a folder that holds one.")],
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    gguf: Annotated[Path, typer.Argument(help="GGUF file, or a folder with one.")],
+    out: Annotated[Path, typer.Argument(help="Folder to create.")],
 ) -> None:
     """Convert a GGUF file to a safetensors checkpoint in bfloat16, which loads faster."""
     from penstock_engine.gguf_file.conversion import convert as convert_file
@@ -143,15 +145,20 @@ def convert(
 
 @app.command()
 def make_model(
-    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+    out: Annotated[Path, typer.Argument(help="Folder to create.")],
     docs: Annotated[
-        list[Path], typer.Option(help="Texts to learn from: a file or a folder; may be repeated.")
+        list[Path],
+        typer.Option(help="File or folder with texts to train on; may be repeated."),
     ],
-    seconds: Annotated[float, typer.Option(help="How long to train.")] = 60,
-    steps: Annotated[int | None, typer.Option(help="Train this many steps instead.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    seconds: Annotated[float, typer.Option(help="Duration of the training in seconds.")] = 60,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of training steps, instead of --seconds.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the initial weights and of the order of texts.")
+    ] = 0,
 ) -> None:
-    """Make a small model that speaks like the given texts."""
+    """Train a small model on the given texts."""
     from penstock_engine.make_model.make import make
 
     try:

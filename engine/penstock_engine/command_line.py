@@ -1,4 +1,4 @@
-"""Translates a command line written for vLLM to the flags that are declared here."""
+"""Translates a command line written for vLLM to this engine's own flags."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,10 @@ import yaml
 
 from penstock_engine.vllm_flags import (
     ALIASES,
+    COMPATIBLE_OPTIONS,
+    COMPATIBLE_SWITCHES,
     RENAMED,
     SHORT,
-    SWITCHES,
-    VALUED,
     check_switch,
     check_value,
 )
@@ -21,68 +21,68 @@ from penstock_engine.vllm_flags import (
 SEVERAL = ("--api-key", "--lora-modules", "--served-model-name")
 
 
-def in_click_words(words: Sequence[str]) -> list[str]:
-    """Translates a vLLM command line to the words that click reads.
+def translate_vllm_args(words: Sequence[str]) -> list[str]:
+    """Translates the arguments of `vllm serve` to those of this engine's parser (click).
 
     Handles `--max_model_len`, `-tp 2`, several values after one flag, `--config FILE`, and flags that
     only vLLM has. Raises ValueError for a bad file, and for a vLLM flag that is refused.
     """
-    written: list[str] = []
+    args: list[str] = []
     repeated = ""
-    rest = iter(_with_file(words))
-    for word in rest:
+    remaining = iter(_with_file(words))
+    for word in remaining:
         if not word.startswith("-") or word[1:2].isdigit():
-            written += [repeated, word] if repeated else [word]
+            args += [repeated, word] if repeated else [word]
             continue
         name, equals, value = word.partition("=")
         name = SHORT.get(name, name if name[:2] != "--" else name.replace("_", "-"))
         name = RENAMED.get(name, name)
         repeated = name if name in SEVERAL else ""
-        if name in SWITCHES:
+        if name in COMPATIBLE_SWITCHES:
             check_switch(_switch(name, value) if equals else name)
-        elif name in VALUED:
-            check_value(name, value if equals else next(rest, None))
+        elif name in COMPATIBLE_OPTIONS:
+            check_value(name, value if equals else next(remaining, None))
         elif name == "--model":  # the model is a positional argument here
-            written += [value] if equals else []
-        elif name in ALIASES and (said := value if equals else next(rest, None)) is not None:
-            said = ALIASES[name].get(said, said)
-            written += [f"{name}={said}"] if equals else [name, said]
+            args += [value] if equals else []
+        elif name in ALIASES and (chosen := value if equals else next(remaining, None)) is not None:
+            chosen = ALIASES[name].get(chosen, chosen)
+            args += [f"{name}={chosen}"] if equals else [name, chosen]
         elif not repeated or equals:
-            written.append(name + equals + value)
-    return written
+            args.append(name + equals + value)
+    return args
 
 
 def _switch(name: str, value: str) -> str:
-    """The switch that `name=value` means."""
+    """Name of the switch that `name=true` or `name=false` stands for. Raises ValueError."""
     if value not in ("true", "false"):
         raise ValueError(f"{name} takes no value")
     if value == "true":
         return name
     base = name.removeprefix("--")
     opposite = f"--{base.removeprefix('no-')}" if base.startswith("no-") else f"--no-{base}"
-    if opposite not in SWITCHES:
+    if opposite not in COMPATIBLE_SWITCHES:
         raise ValueError(f"{name} takes no value")
     return opposite
 
 
 def _with_file(words: Sequence[str]) -> Iterator[str]:
     """Insert the flags of a `--config` file before the explicit flags, which override them."""
-    kept = list(words)
-    named = [index for index, word in enumerate(kept) if word.partition("=")[0] == "--config"]
+    rest = list(words)
+    named = [index for index, word in enumerate(rest) if word.partition("=")[0] == "--config"]
     for index in reversed(named):
-        _, equals, path = kept[index].partition("=")
+        _, equals, path = rest[index].partition("=")
         end = index + (1 if equals else 2)
         if not equals:
-            path = kept[index + 1] if index + 1 < len(kept) else ""
-        kept[index:end] = []
+            path = rest[index + 1] if index + 1 < len(rest) else ""
+        rest[index:end] = []
         flags = _flags(Path(path))
         model = flags.pop("model", None)
-        given = [text for name, value in flags.items() for text in _words(name, value)]
+        inserted = [text for name, value in flags.items() for text in _words(name, value)]
         # Inserted after the command and its model, because a word after a flag with several values
         # would be taken as one of them.
-        at = 2 if len(kept) > 1 and not kept[1].startswith("-") else 1
-        kept[at:at] = [*([] if model is None else [str(model)]), *given]
-    return iter(kept)
+        at = 2 if len(rest) > 1 and not rest[1].startswith("-") else 1
+        rest[at:at] = [*([] if model is None else [str(model)]), *inserted]
+    return iter(rest)
 
 
 def _flags(path: Path) -> dict[str, Any]:

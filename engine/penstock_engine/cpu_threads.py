@@ -40,13 +40,13 @@ class CpuCounters:
 def read_counters(root: Path = Path("/")) -> CpuCounters | None:
     """Read the counters from /proc and the cgroup; None if the kernel does not have them."""
     idle_s = _idle_s(root)
-    waited_ns = [_waited_ns(path) for path in (root / "proc/self/task").glob("*/schedstat")]
+    waited_ns = [_run_queue_wait_ns(path) for path in (root / "proc/self/task").glob("*/schedstat")]
     if idle_s is None or not waited_ns:
         return None
     return CpuCounters(sum(waited_ns) * 1e-9 + throttled_s(root), idle_s)
 
 
-def _waited_ns(schedstat: Path) -> int:
+def _run_queue_wait_ns(schedstat: Path) -> int:
     try:
         return int(schedstat.read_text().split()[1])
     except (OSError, IndexError):  # the thread has ended

@@ -17,26 +17,28 @@ from penstock_engine.tensor_shard import ShardRange, TensorShard
 from penstock_engine.weights import open_checkpoints, parts_of, renamed
 
 
-class Holding(Protocol):
-    """The part of a checkpoint that a model has on this rank."""
+class WeightShards(Protocol):
+    """Says which part of the checkpoint's weights this rank holds."""
 
     @property
     def experts(self) -> ShardRange: ...
 
     def tensor_shard(self, name: str) -> TensorShard | None:
-        """The rank's part of a parameter, by its name. None: all of it."""
+        """The rank's part of the named parameter; None: the rank holds all of it."""
         ...
 
 
-class Loadable(Protocol):
+class ShardedModel(Protocol):
+    """A model whose modules are built, so that weights can be loaded into them."""
+
     @property
-    def shard(self) -> Holding: ...
+    def shard(self) -> WeightShards: ...
 
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
 
 
 def load_weights(
-    model: Loadable,
+    model: ShardedModel,
     model_dir: Path,
     names: Mapping[str, str],
     dtype: torch.dtype,
@@ -54,8 +56,8 @@ def load_weights(
     that are copied are read through separate mappings, which end with this call: otherwise their
     pages would stay resident in addition to the copy while any view of the file exists.
     """
-    with open_checkpoints(model_dir) as (lasting, passing):
-        loader = _Loader(passing, lasting, names, dtype, device, scheme, model.shard)
+    with open_checkpoints(model_dir) as (persistent, temporary):
+        loader = _Loader(temporary, persistent, names, dtype, device, scheme, model.shard)
         for module_name, module in list(model.named_modules()):
             for leaf, parameter in list(module.named_parameters(recurse=False)):
                 value = loader.value(f"{module_name}.{leaf}", parameter.shape)
@@ -68,18 +70,18 @@ def load_weights(
 class _Loader:
     def __init__(
         self,
-        passing: Tensors,
-        lasting: Tensors,
+        temporary: Tensors,
+        persistent: Tensors,
         names: Mapping[str, str],
         dtype: torch.dtype,
         device: str,
         scheme: Scheme | None,
-        shard: Holding,
+        shard: WeightShards,
     ) -> None:
-        """lasting: checkpoint whose mappings live as long as a view of them. passing: checkpoint whose
-        mappings end when everything is loaded."""
-        self._passing = passing
-        self._lasting = lasting
+        """persistent: checkpoint whose mappings live as long as a view of them. temporary: checkpoint
+        whose mappings end when everything is loaded."""
+        self._temporary = temporary
+        self._persistent = persistent
         self._names = names
         self._dtype = dtype
         self._device = device
@@ -88,10 +90,10 @@ class _Loader:
 
     def value(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
         """Load one parameter of the model. name, shape: of the parameter."""
-        is_here = renamed(name, self._names) in self._passing
+        is_here = renamed(name, self._names) in self._temporary
         if len(shape) == 3 and not is_here:
             return self._stack(name, shape)
-        matrices = self._kept(self._passing, name, shape)
+        matrices = self._local_slices(self._temporary, name, shape)
         if _is_quantized(matrices):
             return make_linear_weight(matrices, self._dtype, self._device)
         if is_here and (view := self._view(name, shape, matrices)) is not None:
@@ -101,13 +103,13 @@ class _Loader:
     def _view(
         self, name: str, shape: torch.Size, matrices: Sequence[Matrix]
     ) -> torch.Tensor | None:
-        """The parameter as a view of the checkpoint. matrices: read from the passing checkpoint.
+        """The parameter as a view of the checkpoint. matrices: read from the temporary checkpoint.
 
         None if it consists of several pieces, or if the view would keep the rest of a dequantised
         matrix in memory.
         """
-        is_read_once = self._lasting is self._passing
-        views = matrices if is_read_once else self._kept(self._lasting, name, shape)
+        is_read_once = self._persistent is self._temporary
+        views = matrices if is_read_once else self._local_slices(self._persistent, name, shape)
         view = views[0]
         if len(views) > 1 or not isinstance(view, torch.Tensor) or not view.is_contiguous():
             return None
@@ -117,7 +119,7 @@ class _Loader:
         """Load a stack of experts that are separate tensors in the checkpoint."""
         module, _, leaf = name.rpartition(".")
         experts = [
-            self._kept(self._passing, f"{module}.{expert}.{leaf}.weight", shape[1:])
+            self._local_slices(self._temporary, f"{module}.{expert}.{leaf}.weight", shape[1:])
             for expert in self._shard.experts.local
         ]
         if any(map(_is_quantized, experts)):
@@ -133,7 +135,7 @@ class _Loader:
         tensors = [part.to(self._device, self._dtype) for part in parts]
         return torch.cat(tensors, dim=max(0, target.dim() - 2), out=target)
 
-    def _kept(self, file: Tensors, name: str, shape: Sequence[int]) -> list[Matrix]:
+    def _local_slices(self, file: Tensors, name: str, shape: Sequence[int]) -> list[Matrix]:
         """The rank's slices of the matrices whose concatenated rows are a parameter of this shape."""
         shard = self._shard.tensor_shard(name)
         whole = renamed(name, self._names)

@@ -1,4 +1,4 @@
-"""The engine's thread: inbox -> schedule -> launch -> wait -> complete -> on_step.
+"""Runs the engine on a thread: inbox -> schedule -> launch -> wait -> complete -> on_step.
 
 If the runner allows it, a step is launched before the previous one has finished, so that this thread
 completes, reports and schedules while the device computes.
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 MAX_CONSECUTIVE_FAILURES = 3
 
 
-class Launched(Protocol):
-    """A step that has been launched on the runner."""
+class StepHandle(Protocol):
+    """Handle of a step that has been launched on the runner."""
 
     def wait(self) -> dict[str, SequenceOutput]:
         """Wait for the outputs of the step, by request id. Raises RunnerDiedError."""
@@ -49,7 +49,7 @@ class StepRunner(Protocol):
         """Number of steps that may be launched before the first of them has finished: 1 or 2."""
         ...
 
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> StepHandle:
         """Start computing a step after those launched before. Raises RunnerDiedError."""
         ...
 
@@ -59,7 +59,7 @@ class _InFlight:
     """A step in flight. results: to wait for; None if it or the step before it has failed."""
 
     step: Step
-    results: Launched | None
+    results: StepHandle | None
     started_s: float
 
 
@@ -91,7 +91,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class _RunnerDied:
     pass
 
 
@@ -100,7 +100,7 @@ class _Stop:
     pass
 
 
-Message = Sequence | _Abort | _Call | _Lost | _Stop
+Message = Sequence | _Abort | _Call | _RunnerDied | _Stop
 
 
 class EngineLoop:
@@ -124,7 +124,7 @@ class EngineLoop:
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stats = scheduler.stats()
         self._is_stopping = False
-        self._is_lost = False
+        self._runner_died = False
         self._has_ended = False
         self._num_failures = 0
         self._in_flight: deque[_InFlight] = deque()
@@ -133,7 +133,7 @@ class EngineLoop:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive() and not self._is_lost
+        return self._thread.is_alive() and not self._runner_died
 
     def start(self) -> None:
         self._thread.start()
@@ -143,13 +143,13 @@ class EngineLoop:
         self._inbox.put(_Stop())
         self._thread.join()
 
-    def lose(self) -> None:
-        """Report that the runner has died: all requests end with reason "error".
+    def report_runner_death(self) -> None:
+        """Tell the loop that the runner has died: all requests end with reason "error".
 
         Thread-safe, does not wait.
         """
-        self._is_lost = True
-        self._inbox.put(_Lost())
+        self._runner_died = True
+        self._inbox.put(_RunnerDied())
 
     def submit(self, sequence: Sequence) -> None:
         """Submit a request. If it is refused, an event with reason "error" follows.
@@ -164,7 +164,7 @@ class EngineLoop:
 
     def reset_prefix_cache(self) -> Future[None]:
         """Empty the prefix cache between two steps. Thread-safe, does not wait."""
-        return self._call(self._scheduler.reset_prefix_cache)
+        return self._enqueue_call(self._scheduler.reset_prefix_cache)
 
     def suspend(self) -> Future[None]:
         """Release the runner and its memory. No request may be open or submitted until `resume`.
@@ -172,12 +172,12 @@ class EngineLoop:
         Thread-safe, does not wait.
         """
 
-        def let_go() -> None:
+        def release_runner() -> None:
             assert not self._scheduler.has_work, "a sequence would lose its keys and values"
             self._scheduler.reset_prefix_cache()
             self._runner = None
 
-        return self._call(let_go)
+        return self._enqueue_call(release_runner)
 
     def resume(self, load: Callable[[], StepRunner]) -> Future[None]:
         """Load a runner and continue. An exception of `load` is set on the future.
@@ -185,14 +185,14 @@ class EngineLoop:
         Thread-safe, does not wait.
         """
 
-        def take_up() -> None:
+        def load_runner() -> None:
             self._runner = load()
 
-        return self._call(take_up)
+        return self._enqueue_call(load_runner)
 
-    def ask(self, function: Callable[[Any], T]) -> Future[T]:
+    def call_runner(self, function: Callable[[Any], T]) -> Future[T]:
         """Call `function` with the runner between two steps. Thread-safe, does not wait."""
-        return self._call(lambda: function(self._runner))
+        return self._enqueue_call(lambda: function(self._runner))
 
     def stats(self) -> SchedulerStats:
         """Scheduler statistics of the last report."""
@@ -201,37 +201,38 @@ class EngineLoop:
     def _serve(self) -> None:
         try:
             while not self._is_stopping:
-                self._take_inbox()
+                self._process_inbox()
                 if not self._is_stopping:
                     self._step()
         except Exception:
             logger.exception("the engine loop has died")
         finally:
             self._has_ended = True
-            self._drain_inbox()
+            self._reject_inbox()
             now = self._clock()
             self._report(self._scheduler.fail_all("engine_stopped", now), 0, now)
 
-    def _take_inbox(self) -> None:
+    def _process_inbox(self) -> None:
         """Process all messages in the inbox; wait for one if there is nothing to compute."""
         events: list[TokenEvent] = []
         if not self._scheduler.has_work:
             self._complete_all()
             self._scheduler.check()
-            self._take(self._inbox.get(), events)
+            self._handle(self._inbox.get(), events)
         while not self._inbox.empty():
-            self._take(self._inbox.get(), events)
+            self._handle(self._inbox.get(), events)
         if events:
             self._report(events, 0, self._clock())
 
-    def _call(self, function: Callable[[], T]) -> Future[T]:
+    def _enqueue_call(self, function: Callable[[], T]) -> Future[T]:
         done: Future[T] = Future()
         self._inbox.put(_Call(function, done))
         if self._has_ended:  # the loop may never read this message
-            _refuse(done)
+            _reject_call(done)
         return done
 
-    def _take(self, message: Message, events: list[TokenEvent]) -> None:
+    def _handle(self, message: Message, events: list[TokenEvent]) -> None:
+        """Process one message of the inbox; appends to `events` the event that it causes, if any."""
         event: TokenEvent | None = None
         match message:
             case Sequence():
@@ -240,9 +241,9 @@ class EngineLoop:
                 event = self._scheduler.abort(request_id, self._clock())
             case _Call(function, done):
                 self._complete_all()
-                _fulfil(done, function)
-            case _Lost():
-                raise RunnerDiedError("the runner was lost between two steps")
+                _run_call(done, function)
+            case _RunnerDied():
+                raise RunnerDiedError("the runner died between two steps")
             case _Stop():
                 self._is_stopping = True
         if event is not None:
@@ -281,40 +282,40 @@ class EngineLoop:
         """Complete the oldest step in flight, if there is one."""
         if not self._in_flight:
             return
-        first = self._in_flight.popleft()
-        sampled, failed = self._results(first)
+        oldest = self._in_flight.popleft()
+        sampled, failed = self._results(oldest)
         now = self._clock()
         events = self._scheduler.fail(failed, "step_failed", now)
-        events += self._scheduler.complete(first.step, sampled, now)
+        events += self._scheduler.complete(oldest.step, sampled, now)
         if failed:
             self._scheduler.check()
-        started_s = max(first.started_s, self._completed_s)
-        self._report(events, first.step.num_tokens, started_s, first.step.sequences)
+        started_s = max(oldest.started_s, self._completed_s)
+        self._report(events, oldest.step.num_tokens, started_s, oldest.step.sequences)
         self._completed_s = now
         if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
             raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
         if self._in_flight and self._in_flight[0].results is None:
             self._complete_oldest()
 
-    def _results(self, first: _InFlight) -> tuple[dict[str, SequenceOutput], list[str]]:
+    def _results(self, oldest: _InFlight) -> tuple[dict[str, SequenceOutput], list[str]]:
         """Wait for a step. Returns its outputs, and the ids of requests that failed.
 
         A failed step is run again, one sequence at a time. So is the step launched after it, because
         it used the tokens that the failed one should have sampled.
         """
-        if first.results is not None:
+        if oldest.results is not None:
             try:
-                sampled = first.results.wait()
+                sampled = oldest.results.wait()
             except RunnerDiedError:
                 raise
             except Exception:
-                logger.exception("a step of %d sequences failed", len(first.step.sequences))
+                logger.exception("a step of %d sequences failed", len(oldest.step.sequences))
             else:
                 self._num_failures = 0
                 return sampled, []
-            for behind in self._in_flight:
-                behind.results = None
-        return self._one_by_one(first.step)
+            for later in self._in_flight:
+                later.results = None
+        return self._one_by_one(oldest.step)
 
     def _one_by_one(self, step: Step) -> tuple[dict[str, SequenceOutput], list[str]]:
         """Run a step again, one sequence at a time; returns the same as `_results`.
@@ -350,7 +351,7 @@ class EngineLoop:
             StepReport(events, self._stats, num_scheduled_tokens, now - started, now, sequences)
         )
 
-    def _drain_inbox(self) -> None:
+    def _reject_inbox(self) -> None:
         """Accept sequences and refuse calls that arrived too late; `_serve` then fails all sequences."""
         while True:
             try:
@@ -360,16 +361,16 @@ class EngineLoop:
             if isinstance(message, Sequence):
                 self._scheduler.add(message)
             elif isinstance(message, _Call):
-                _refuse(message.done)
+                _reject_call(message.done)
 
 
-def _refuse(done: Future[Any]) -> None:
+def _reject_call(done: Future[Any]) -> None:
     """Fail a call, unless it is done or cancelled already."""
     with suppress(InvalidStateError):
         done.set_exception(RuntimeError("the engine loop has ended"))
 
 
-def _fulfil(done: Future[T], function: Callable[[], T]) -> None:
+def _run_call(done: Future[T], function: Callable[[], T]) -> None:
     if not done.set_running_or_notify_cancel():
         return
     try:

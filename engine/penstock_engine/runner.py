@@ -27,7 +27,7 @@ from penstock_engine.lora.adapters import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import RankConfig
 from penstock_engine.parallel.model import ParallelAdapters, ParallelModel
-from penstock_engine.pending import ExtraOutputs, Pending
+from penstock_engine.pending_step import ExtraOutputs, PendingStep
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
@@ -56,7 +56,7 @@ class Runner:
         self._draft = draft
         self._threads = threads
         self._unread: tuple[list[ScheduledSequence], torch.Tensor] | None = None
-        self._last: Pending | None = None
+        self._last: PendingStep | None = None
         self._states = RequestStates()
         is_apart = isinstance(model, PagedModel) and model.device != "cpu"
         self.depth = 2 if is_apart and is_ahead else 1
@@ -67,13 +67,13 @@ class Runner:
         config: RunnerConfig,
         *,
         on_weights: Callable[[], None] = lambda: None,
-        on_lost: Callable[[], None] = lambda: None,
+        on_rank_exit: Callable[[], None] = lambda: None,
         on_threads: Callable[[int], None] = lambda count: None,
     ) -> "Runner":
         """Load the model, start the processes of other ranks, and warm up. Raises ModelError.
 
         on_weights: called on another thread when the weights are loaded and the warm-up begins.
-        on_lost: called at most once, on another thread, when a rank exits unexpectedly.
+        on_rank_exit: called at most once, on another thread, when a rank exits unexpectedly.
         on_threads: on the CPU, called on any thread with the number of threads that compute this
         rank's steps, at the start and after changes.
 
@@ -92,7 +92,7 @@ class Runner:
             model: PagedModel | ParallelModel
             if num_ranks > 1:
                 part = RankConfig(rank=0, config=config, num_threads=num_threads_each)
-                model = ParallelModel.load(part, on_lost)
+                model = ParallelModel.load(part, on_rank_exit)
             else:
                 model = PagedModel.load(config)
             draft = _load_draft(config, model)
@@ -109,7 +109,7 @@ class Runner:
             return executor.submit(load_all).result()
 
     @torch.inference_mode()
-    def launch(self, step: Step) -> Pending:
+    def launch(self, step: Step) -> PendingStep:
         """Start computing a step, all but its sampling, without waiting for it.
 
         First the previous step is sampled. It may still be running, but the step before it must be
@@ -118,15 +118,15 @@ class Runner:
         with nullcontext() if self._threads is None else self._threads.step():
             return self._launch(step)
 
-    def _launch(self, step: Step) -> Pending:
+    def _launch(self, step: Step) -> PendingStep:
         self._copy_blocks(step.block_copies)
-        sampled, sequences = self._fill_in(step.sequences)
+        sampled, sequences = self._sample_previous_step(step.sequences)
         sequences.sort(key=row_order)
         if self._draft is not None:
             sequences = sorted(self._draft.propose(sequences, sampled), key=row_order)
         hidden = self._model.forward(sequences, sampled)
         self._unread = sequences, hidden
-        self._last = self._pending(sequences, hidden)
+        self._last = self._start_outputs(sequences, hidden)
         return self._last
 
     def _copy_blocks(self, copies: BlockCopies) -> None:
@@ -171,29 +171,30 @@ class Runner:
         self.run(Step((sequence("", num_prompt_tokens),)))
         self.run(Step(tuple(sequence(str(i), 1) for i in range(num_sequences))))
 
-    def _fill_in(
+    def _sample_previous_step(
         self, sequences: Sequence[ScheduledSequence]
     ) -> tuple[torch.Tensor | None, list[ScheduledSequence]]:
-        """The tokens sampled by the step before, and the sequences with references to them filled in.
+        """Sample the previous step. Returns its tokens, and this step's sequences with pending tokens
+        replaced by references to them.
 
-        A failure to sample belongs to that step and is reported there. It is raised here only if a
-        sequence of this step needs one of its tokens.
+        A sampling failure belongs to the previous step and is reported there. It is raised here only
+        if a sequence of this step needs one of its tokens.
         """
         last, self._last = self._last, None
         unread, self._unread = self._unread, None
-        is_awaited = any(s.token_ids == PENDING_TOKEN for s in sequences)
+        needs_previous_tokens = any(s.token_ids == PENDING_TOKEN for s in sequences)
         if last is not None:
             try:
-                last.draw()
+                last.enqueue_sampling()
             except Exception:
-                if is_awaited:
+                if needs_previous_tokens:
                     raise
             else:
-                self._let_read(last, unread)
-        if not is_awaited:
+                self._feed_draft_head(last, unread)
+        if not needs_previous_tokens:
             return None, list(sequences)
         if last is None:
-            raise RuntimeError("the step before draws no tokens")
+            raise RuntimeError("the previous step samples no tokens")
         rows = last.rows
         return last.tokens, [
             s._replace(token_ids=(pending_token_id(rows[s.request_id, s.start]),))
@@ -202,25 +203,31 @@ class Runner:
             for s in sequences
         ]
 
-    def _let_read(
-        self, last: Pending, unread: tuple[list[ScheduledSequence], torch.Tensor] | None
+    def _feed_draft_head(
+        self, last: PendingStep, unread: tuple[list[ScheduledSequence], torch.Tensor] | None
     ) -> None:
-        """Pass a step to the draft head, which needs its sampled tokens besides the hidden states."""
+        """Pass the previous step to the draft head, which needs its sampled tokens and hidden states."""
         if self._draft is not None and unread is not None:
             sequences, hidden = unread
             self._draft.read(sequences, hidden, last.tokens, last.rows)
 
-    def _pending(self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor) -> Pending:
-        """Start the logits and other outputs of a step. hidden: [tokens, hidden_size]."""
+    def _start_outputs(
+        self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor
+    ) -> PendingStep:
+        """Launch the logits and other outputs of a step. hidden: [tokens, hidden_size]."""
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
-        drawing = [(s, end) for s, end in zip(sequences, ends, strict=True) if s.is_sampled]
+        sampled_sequences = [
+            (s, end) for s, end in zip(sequences, ends, strict=True) if s.is_sampled
+        ]
         logits = None
-        if drawing:
-            rows = np.concatenate([np.arange(end - s.num_rows, end) for s, end in drawing])
+        if sampled_sequences:
+            rows = np.concatenate(
+                [np.arange(end - s.num_rows, end) for s, end in sampled_sequences]
+            )
             logits = self._model.logits(hidden[send(torch.from_numpy(rows), self._model.device)])
         embeddings = {
             s.request_id: fetch(self._model.embeddings(hidden[end - 1 : end])[0])
-            for s, end in drawing
+            for s, end in sampled_sequences
             if s.sampling.wants_embedding
         }
         prompt_logprobs = {
@@ -230,7 +237,9 @@ class Runner:
             and (logprobs := self._prompt_logprobs(s, hidden[end - s.num_tokens : end]))
         }
         extra = ExtraOutputs(embeddings, prompt_logprobs)
-        return Pending([s for s, _ in drawing], logits, extra, self._states, self._model.device)
+        return PendingStep(
+            [s for s, _ in sampled_sequences], logits, extra, self._states, self._model.device
+        )
 
     def _prompt_logprobs(
         self, sequence: ScheduledSequence, hidden: torch.Tensor

@@ -22,7 +22,7 @@ MAX_CHARACTER_TOKENS = 4
 # character that is cut.
 CONTEXT_TOKENS = 2 * MAX_CHARACTER_TOKENS
 # Bound on consecutive tokens without text, such as special ones, that are decoded together.
-MAX_SILENT_TOKENS = 16
+MAX_HELD_TOKENS = 16
 
 NO_VARIABLES: Mapping[str, Any] = {}
 MODELS_OWN = TemplateOptions()
@@ -39,8 +39,8 @@ RENDER_ERRORS = (
 )
 
 
-class TemplateRefused(ValueError):
-    """The chat template does not take these messages."""
+class ChatTemplateError(ValueError):
+    """The chat template failed on these messages; the client gets the text as an error."""
 
 
 class Tokenizer:
@@ -113,7 +113,7 @@ class Tokenizer:
         return ids
 
     def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Tokens of messages and of the generation prompt. Raises TemplateRefused."""
+        """Tokens of messages and of the generation prompt. Raises ChatTemplateError."""
         return self.encode(self.render_chat(messages), add_special_tokens=False)
 
     def render_chat(
@@ -127,8 +127,8 @@ class Tokenizer:
     ) -> str:
         """Render messages to a prompt with the chat template, which runs in a sandbox.
 
-        variables: additional variables of the template. Raises TemplateRefused, with the template's own
-        message if it has one.
+        variables: additional variables of the template. Raises ChatTemplateError, with the message
+        that the template raised, if any.
         """
         try:
             text = self._tokenizer.apply_chat_template(
@@ -140,9 +140,9 @@ class Tokenizer:
                 **variables,
             )
         except RENDER_ERRORS as error:
-            told = f": {error}" if type(error) is TemplateError else ""
-            raise TemplateRefused(
-                f"the model's chat template does not take these messages{told}"
+            detail = f": {error}" if type(error) is TemplateError else ""
+            raise ChatTemplateError(
+                f"the model's chat template does not take these messages{detail}"
             ) from error
         return str(text)
 
@@ -234,7 +234,7 @@ class TextStream:
         if not now.startswith(before):
             before = before.rstrip(REPLACEMENT)  # `after` ended within a character, complete by now
         if len(now) <= len(before):
-            if end - self._read >= MAX_SILENT_TOKENS:
+            if end - self._read >= MAX_HELD_TOKENS:
                 del self._ids[self._read :]
             return ""
         self._prefix, self._read = self._read, end

@@ -28,36 +28,37 @@ ALIASES: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Valued:
-    """A flag with a value.
+class CompatibleOption:
+    """A vLLM option with a value. It has no effect here: values are accepted or refused.
 
-    accepts: whether a value requests what the engine does anyway. otherwise: advice in the error message.
+    accepts: whether a value requests what the engine does anyway. advice: what to do instead, for the
+    error message.
     """
 
     accepts: Callable[[str], bool]
-    otherwise: str
+    advice: str
 
 
 def _one_of(*values: str) -> Callable[[str], bool]:
-    return lambda said: said in values
+    return lambda value: value in values
 
 
-def _never(_: str) -> bool:
+def _accept_none(_: str) -> bool:
     return False
 
 
-def _is_empty(said: str) -> bool:
+def _is_empty(value: str) -> bool:
     """Whether the text is JSON null, {} or []."""
     try:
-        return json.loads(said) in (None, {}, [])
+        return json.loads(value) in (None, {}, [])
     except ValueError:
         return False
 
 
-def _allows_no_media(said: str) -> bool:
+def _allows_no_media(value: str) -> bool:
     """Whether every modality has a limit of 0. A limit is a number, or an object with a count."""
     try:
-        limits = json.loads(said)
+        limits = json.loads(value)
     except ValueError:
         return False
     if not isinstance(limits, dict):
@@ -69,9 +70,9 @@ def _allows_no_media(said: str) -> bool:
 GRAMMARS = ("auto", "guidance", "xgrammar")
 
 
-def _is_known_grammar(said: str) -> bool:
+def _is_known_grammar(value: str) -> bool:
     try:
-        config = json.loads(said)
+        config = json.loads(value)
     except ValueError:
         return False
     return (
@@ -87,55 +88,55 @@ _GRAMMAR = f"use one of {', '.join(GRAMMARS)}: the answers fit their grammar wit
 _TEXT_ONLY = 'this engine reads only text: leave the flag out, or set 0, as in {"image": 0}'
 _HOST_MEMORY = "host memory for the KV cache is --kv-offloading-size, in GiB"
 
-VALUED: dict[str, Valued] = {
-    "--code-revision": Valued(_never, _A_FOLDER),
-    "--config-format": Valued(_one_of("auto", "hf"), "the engine reads config.json: use auto"),
-    "--convert": Valued(
+COMPATIBLE_OPTIONS: dict[str, CompatibleOption] = {
+    "--code-revision": CompatibleOption(_accept_none, _A_FOLDER),
+    "--config-format": CompatibleOption(_one_of("auto", "hf"), "the engine reads config.json: use auto"),
+    "--convert": CompatibleOption(
         _one_of("auto", "none", "embed"), "the model can only generate and embed: use auto"
     ),
-    "--cpu-offload-gb": Valued(
+    "--cpu-offload-gb": CompatibleOption(
         _one_of("0", "0.0"), "weights stay on the device: use --quantization or more devices"
     ),
-    "--data-parallel-size": Valued(_one_of("1"), _ONE_ENGINE),
-    "--disable-access-log-for-endpoints": Valued(lambda _: True, ""),  # there is no such log
-    "--distributed-executor-backend": Valued(
+    "--data-parallel-size": CompatibleOption(_one_of("1"), _ONE_ENGINE),
+    "--disable-access-log-for-endpoints": CompatibleOption(lambda _: True, ""),  # there is no such log
+    "--distributed-executor-backend": CompatibleOption(
         _one_of("mp"), "the processes of an engine share one machine: use mp or leave it out"
     ),
-    "--download-dir": Valued(_never, _A_FOLDER),
-    "--guided-decoding-backend": Valued(_one_of(*GRAMMARS), _GRAMMAR),
-    "--hf-overrides": Valued(_is_empty, "change the config.json in the model's folder"),
-    "--kv-transfer-config": Valued(
+    "--download-dir": CompatibleOption(_accept_none, _A_FOLDER),
+    "--guided-decoding-backend": CompatibleOption(_one_of(*GRAMMARS), _GRAMMAR),
+    "--hf-overrides": CompatibleOption(_is_empty, "change the config.json in the model's folder"),
+    "--kv-transfer-config": CompatibleOption(
         _is_empty, f"engines do not share KV caches: leave it out; {_HOST_MEMORY}"
     ),
-    "--limit-mm-per-prompt": Valued(_allows_no_media, _TEXT_ONLY),
-    "--load-format": Valued(
+    "--limit-mm-per-prompt": CompatibleOption(_allows_no_media, _TEXT_ONLY),
+    "--load-format": CompatibleOption(
         _one_of("auto", "safetensors"), "weights are safetensors or GGUF: use auto, or convert the model"
     ),
-    "--model-impl": Valued(
+    "--model-impl": CompatibleOption(
         _one_of("auto", "vllm"), "the engine has its own code for each architecture"
     ),
-    "--nnodes": Valued(_one_of("1"), "the processes of an engine share one machine"),
-    "--response-role": Valued(
+    "--nnodes": CompatibleOption(_one_of("1"), "the processes of an engine share one machine"),
+    "--response-role": CompatibleOption(
         _one_of("assistant"), "a request with add_generation_prompt: false sets the role"
     ),
-    "--revision": Valued(_never, _A_FOLDER),
-    "--runner": Valued(
+    "--revision": CompatibleOption(_accept_none, _A_FOLDER),
+    "--runner": CompatibleOption(
         _one_of("auto", "generate", "pooling"), "the model can generate and embed: use auto"
     ),
-    "--stream-interval": Valued(_one_of("1"), "every token is sent as soon as its text is certain"),
-    "--structured-outputs-config": Valued(_is_known_grammar, f"backend: {_GRAMMAR}"),
-    "--structured-outputs-config.backend": Valued(_one_of(*GRAMMARS), _GRAMMAR),
-    "--swap-space": Valued(_one_of("0"), f"preempted requests are computed again; {_HOST_MEMORY}"),
-    "--task": Valued(
+    "--stream-interval": CompatibleOption(_one_of("1"), "every token is sent as soon as its text is certain"),
+    "--structured-outputs-config": CompatibleOption(_is_known_grammar, f"backend: {_GRAMMAR}"),
+    "--structured-outputs-config.backend": CompatibleOption(_one_of(*GRAMMARS), _GRAMMAR),
+    "--swap-space": CompatibleOption(_one_of("0"), f"preempted requests are computed again; {_HOST_MEMORY}"),
+    "--task": CompatibleOption(
         _one_of("auto", "generate", "embed", "embedding"),
         "the model can generate and embed: leave it out",
     ),
-    "--tokenizer-mode": Valued(_one_of("auto", "hf"), "the engine reads tokenizer.json: use auto"),
-    "--tokenizer-revision": Valued(_never, _A_FOLDER),
+    "--tokenizer-mode": CompatibleOption(_one_of("auto", "hf"), "the engine reads tokenizer.json: use auto"),
+    "--tokenizer-revision": CompatibleOption(_accept_none, _A_FOLDER),
 }  # fmt: skip
 
 # The reason why a switch is refused; None: it is accepted.
-SWITCHES: dict[str, str | None] = {
+COMPATIBLE_SWITCHES: dict[str, str | None] = {
     "--disable-custom-all-reduce": None,
     "--disable-log-stats": None,
     "--disable-uvicorn-access-log": None,
@@ -151,17 +152,17 @@ SWITCHES: dict[str, str | None] = {
 }
 
 
-def check_value(name: str, said: str | None) -> None:
-    """Raise ValueError unless the value of a flag in VALUED requests what the engine does anyway."""
-    flag = VALUED[name]
-    if said is None:
+def check_value(name: str, value: str | None) -> None:
+    """Raise ValueError unless the value of a COMPATIBLE_OPTIONS flag requests what the engine does anyway."""
+    flag = COMPATIBLE_OPTIONS[name]
+    if value is None:
         raise ValueError(f"{name} needs a value")
-    if not flag.accepts(said):
-        raise ValueError(f"{name} {said}: {flag.otherwise}")
+    if not flag.accepts(value):
+        raise ValueError(f"{name} {value}: {flag.advice}")
 
 
 def check_switch(name: str) -> None:
-    """Raise ValueError unless a switch in SWITCHES requests what the engine does anyway."""
-    reason = SWITCHES[name]
+    """Raise ValueError unless a COMPATIBLE_SWITCHES flag requests what the engine does anyway."""
+    reason = COMPATIBLE_SWITCHES[name]
     if reason is not None:
         raise ValueError(f"{name}: {reason}")

@@ -15,7 +15,7 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import BlockCopies, Step
-from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, Launched, StepReport
+from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, StepHandle, StepReport
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -40,7 +40,7 @@ class HookedRunner:
         self.depth = 1
         self.hook: Hook = lambda step: None
 
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> StepHandle:
         self.hook(step)
         return self.runner.launch(step)
 
@@ -259,19 +259,21 @@ def test_an_engine_that_never_had_work_stops(runner: HookedRunner) -> None:
     assert not engine.loop.alive
 
 
-def test_calls_of_a_lost_loop_are_refused_and_do_not_keep_it_alive(runner: HookedRunner) -> None:
+def test_calls_after_the_runner_died_are_refused_and_do_not_keep_it_alive(
+    runner: HookedRunner,
+) -> None:
     """A caller's thread takes no message out of the inbox: it could be the one that ends the loop."""
     runner.hook = lambda step: None
     engine = Engine(runner)
-    engine.loop.lose()
-    early = [engine.loop.ask(lambda runner: 1) for _ in range(3)]
-    given_up = engine.loop.ask(lambda runner: 1)
+    engine.loop.report_runner_death()
+    early = [engine.loop.call_runner(lambda runner: 1) for _ in range(3)]
+    given_up = engine.loop.call_runner(lambda runner: 1)
     assert given_up.cancel()
     engine.submit("a")
     engine.loop.start()
     assert engine.until_finished("a")["a"].failure == "engine_stopped"
     engine.loop._thread.join(timeout=30)
-    late = engine.loop.ask(lambda runner: 1)
+    late = engine.loop.call_runner(lambda runner: 1)
     for call in (*early, late):
         with pytest.raises(RuntimeError, match="has ended"):
             call.result(timeout=30)

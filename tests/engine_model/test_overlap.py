@@ -17,7 +17,7 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.loop import EngineLoop, Launched, StepReport
+from penstock_engine.loop import EngineLoop, StepHandle, StepReport
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -44,14 +44,14 @@ class Watched:
         self.num_open = 0
         self.num_ahead = 0
 
-    def launch(self, step: Step) -> Launched:
+    def launch(self, step: Step) -> StepHandle:
         self.num_ahead += self.num_open > 0
         self.num_open += 1
         return Waited(self, step, self.runner.launch(step))
 
 
 class Waited:
-    def __init__(self, watched: Watched, step: Step, launched: Launched) -> None:
+    def __init__(self, watched: Watched, step: Step, launched: StepHandle) -> None:
         self.watched = watched
         self.step = step
         self.launched = launched

@@ -34,12 +34,12 @@ END_TIMEOUT_S = 10
 
 
 def load(
-    model_dir: Path, layout: Layout, on_lost: Callable[[], None] = lambda: None, **more: Any
+    model_dir: Path, layout: Layout, on_rank_exit: Callable[[], None] = lambda: None, **more: Any
 ) -> Runner:
     config = RunnerConfig(
         model_dir=model_dir, device="cpu", dtype="float32", layout=layout, **SIZES, **more
     )
-    return Runner.load(config, on_lost=on_lost)
+    return Runner.load(config, on_rank_exit=on_rank_exit)
 
 
 def generate(
@@ -140,7 +140,7 @@ def test_a_rank_holds_its_share_of_the_weights(
 
 def test_a_worker_that_dies_is_missed_at_once(family_dir: Callable[[str], Path]) -> None:
     is_lost = threading.Event()
-    with closing(load(family_dir("qwen3"), Layout(2), on_lost=is_lost.set)) as runner:
+    with closing(load(family_dir("qwen3"), Layout(2), on_rank_exit=is_lost.set)) as runner:
         [worker] = workers()
         worker.kill()
         assert is_lost.wait(END_TIMEOUT_S)
@@ -152,7 +152,7 @@ def test_a_worker_that_dies_is_missed_at_once(family_dir: Callable[[str], Path])
 
 def test_an_orderly_end_is_no_loss(family_dir: Callable[[str], Path]) -> None:
     is_lost = threading.Event()
-    runner = load(family_dir("qwen3"), Layout(2), on_lost=is_lost.set)
+    runner = load(family_dir("qwen3"), Layout(2), on_rank_exit=is_lost.set)
     listening = [
         connection.laddr.ip
         for process in (*workers(), psutil.Process())

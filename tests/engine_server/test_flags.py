@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer import BadParameter
 
-from penstock_engine.command_line import in_click_words
+from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.flag_values import FIT, context_length, json_object, json_texts
 from penstock_engine.serve_options import ServeOptions
@@ -49,7 +49,7 @@ SHORT = {"prompt": "The engine", "max_tokens": 2}
     ],
 )
 def test_flags_are_parsed_like_vllms(written: str, expected: str) -> None:
-    assert in_click_words(written.split()) == expected.split()
+    assert translate_vllm_args(written.split()) == expected.split()
 
 
 def test_flags_on_the_command_line_override_those_of_a_file(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_flags_on_the_command_line_override_those_of_a_file(tmp_path: Path) -> N
         "--api-key", "a", "--api-key", "b", '--override-generation-config={"temperature": 0}',
         "--dtype=auto", "--port", "2",
     ]  # fmt: skip
-    assert in_click_words(["serve", "--port", "2", "--config", str(file)]) == expected
-    assert in_click_words(["serve", f"--config={file}", "--port", "2"]) == expected
+    assert translate_vllm_args(["serve", "--port", "2", "--config", str(file)]) == expected
+    assert translate_vllm_args(["serve", f"--config={file}", "--port", "2"]) == expected
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: [", "1: 2", None])
@@ -73,7 +73,7 @@ def test_an_invalid_flag_file_is_rejected(text: str | None, tmp_path: Path) -> N
     if text is not None:
         file.write_text(text)
     with pytest.raises(ValueError, match=r"--config: .*engine\.yaml"):
-        in_click_words(["serve", "m", "--config", str(file)])
+        translate_vllm_args(["serve", "m", "--config", str(file)])
 
 
 @pytest.mark.parametrize(

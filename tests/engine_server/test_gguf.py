@@ -15,7 +15,7 @@ from gguf_files import write_gguf
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file import tokenizer as gguf_tokenizer
 from penstock_engine.gguf_file.file import read_gguf
-from penstock_engine.tokens import TemplateRefused, Tokenizer
+from penstock_engine.tokens import ChatTemplateError, Tokenizer
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 TEXT = "One queue, 1234 requests: naïve 日本語 <|im_start|>user\n  two  spaces"
@@ -158,5 +158,5 @@ def test_an_unknown_pre_tokenizer_is_rejected(tmp_path: Path) -> None:
 def test_the_files_template_runs_in_the_sandbox(tmp_path: Path) -> None:
     template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
     tokenizer = Tokenizer(with_tokenizer(tmp_path / "made.gguf", template=template))
-    with pytest.raises(TemplateRefused):
+    with pytest.raises(ChatTemplateError):
         tokenizer.encode_chat([{"role": "user", "content": "a"}])

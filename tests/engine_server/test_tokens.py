@@ -13,7 +13,7 @@ from tokenizers import decoders, models
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.tokens import MAX_SILENT_TOKENS, TemplateRefused, TextStream, Tokenizer
+from penstock_engine.tokens import MAX_HELD_TOKENS, ChatTemplateError, TextStream, Tokenizer
 
 TEXT = "The pipe — 管道 🚰 — feeds: “naïve” Ωmega, 👩‍👩‍👧 end."
 
@@ -160,7 +160,7 @@ def test_tokens_without_text_do_not_slow_down_later_ones(
     assert [text.push(token) for token in (paris, *[special] * 1000, paris)] == [
         "Paris", *[""] * 1000, " Paris",
     ]  # fmt: skip
-    assert max(sizes) <= MAX_SILENT_TOKENS + 2
+    assert max(sizes) <= MAX_HELD_TOKENS + 2
 
 
 def sentencepiece_tokenizer(folder: Path) -> Tokenizer:
@@ -205,7 +205,7 @@ def test_stop_strings_do_not_count_before_min_tokens(tokenizer: Tokenizer) -> No
 def test_a_template_runs_in_a_sandbox(model_dir: Path, tmp_path: Path, template: str) -> None:
     folder = shutil.copytree(model_dir, tmp_path / "model")
     (folder / "chat_template.jinja").write_text(template)
-    with pytest.raises(TemplateRefused):
+    with pytest.raises(ChatTemplateError):
         Tokenizer(folder).encode_chat([{"role": "user", "content": "hi"}])
 
 

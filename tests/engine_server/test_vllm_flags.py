@@ -9,7 +9,7 @@ import httpx
 import pytest
 from typer import BadParameter
 
-from penstock_engine.command_line import in_click_words
+from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.flag_values import count
 from penstock_engine.lora_modules import LoraModule, read_lora_modules
 from penstock_engine.serve_options import ServeOptions
@@ -34,7 +34,7 @@ WHOLE = "{% for m in messages %}{{ m.content }}{% endfor %}"
     ],
 )  # fmt: skip
 def test_flags_without_effect_are_dropped(written: str) -> None:
-    assert in_click_words(["serve", "m", *written.split(), "--port", "1"]) == [
+    assert translate_vllm_args(["serve", "m", *written.split(), "--port", "1"]) == [
         "serve", "m", "--port", "1",
     ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def test_flags_without_effect_are_dropped(written: str) -> None:
 )
 def test_unsupported_flags_are_rejected_with_a_reason(written: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        in_click_words(["serve", "m", *written.split()])
+        translate_vllm_args(["serve", "m", *written.split()])
 
 
 @pytest.mark.parametrize(("text", "number"), [("512", 512), ("8k", 8000), ("1.5K", 1536), (3, 3)])
@@ -99,7 +99,7 @@ def test_lists_and_objects_of_a_file_are_flags_with_json(tmp_path: Path) -> None
     file = tmp_path / "engine.yaml"
     module = {"name": "a", "path": "/x"}
     file.write_text(json.dumps({"lora-modules": [module], "trust-remote-code": False}))
-    words = in_click_words(["serve", "m", "--config", str(file)])
+    words = translate_vllm_args(["serve", "m", "--config", str(file)])
     assert words == ["serve", "m", "--lora-modules", json.dumps(module)]
 
 

@@ -76,7 +76,7 @@ def decide(
         return Decision(replace(threads, free_since_s=None), "not enough data")
     if usage.waiting_threads > MAX_WAITING_THREADS:
         return _lower(threads, usage.waiting_threads, now_s)
-    threads = _without_trial(threads, now_s)
+    threads = _end_trial(threads, now_s)
     if threads.count >= max_threads:
         return Decision(replace(threads, free_since_s=None), "all allowed cores are used")
     if usage.free_cores < MIN_FREE_CORE:
@@ -92,14 +92,14 @@ def decide(
 def _lower(threads: ThreadCount, waiting_threads: float, now_s: float) -> Decision:
     if threads.count == 1:
         return Decision(replace(threads, free_since_s=None), "one thread is the minimum")
-    raise_delay_s = _without_trial(threads, now_s).raise_delay_s
+    raise_delay_s = _end_trial(threads, now_s).raise_delay_s
     if threads.raised_s is not None and not _has_kept_cores(threads, now_s):
         raise_delay_s = min(MAX_RAISE_DELAY_S, 2 * raise_delay_s)
     count = max(1, threads.count - max(1, round(waiting_threads)))
     return Decision(ThreadCount(count, raise_delay_s), "threads wait for cores")
 
 
-def _without_trial(threads: ThreadCount, now_s: float) -> ThreadCount:
+def _end_trial(threads: ThreadCount, now_s: float) -> ThreadCount:
     """End the trial of added threads if they have kept their cores, and reset the raise delay."""
     if threads.raised_s is None or not _has_kept_cores(threads, now_s):
         return threads

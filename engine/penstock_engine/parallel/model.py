@@ -59,10 +59,10 @@ class ParallelModel:
         self.close = weakref.finalize(self, _end, workers)
 
     @classmethod
-    def load(cls, part: RankConfig, on_lost: Callable[[], None]) -> "ParallelModel":
+    def load(cls, part: RankConfig, on_rank_exit: Callable[[], None]) -> "ParallelModel":
         """Start the workers and load all parts of the model. Raises ModelError.
 
-        part: rank 0's configuration; the others' differ only by the rank. on_lost: called at most
+        part: rank 0's configuration; the others' differ only by the rank. on_rank_exit: called at most
         once, on another thread, when a worker exits unexpectedly.
         """
         workers = Workers()
@@ -78,7 +78,7 @@ class ParallelModel:
         except BaseException:
             _end(workers)
             raise
-        workers.watch(on_lost)
+        workers.watch(on_rank_exit)
         return cls(model, part, ranks, workers)
 
     def copy_blocks(self, copies: BlockCopies) -> None:

@@ -43,7 +43,7 @@ def main(fd: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=fd))
-    threading.Thread(target=leave_with, args=(channel,), daemon=True).start()
+    threading.Thread(target=exit_after_disconnect, args=(channel,), daemon=True).start()
     part = channel.receive()
     assert isinstance(part, RankConfig)
     logging.basicConfig(
@@ -58,10 +58,10 @@ def main(fd: int) -> None:
     except Exception:
         logger.exception("this rank ends, and the engine with it")
         os._exit(1)  # skips torch.distributed's clean-up, which would wait for other ranks
-    leave_with(channel)
+    exit_after_disconnect(channel)
 
 
-def leave_with(channel: Channel) -> None:
+def exit_after_disconnect(channel: Channel) -> None:
     """Wait until rank 0 closes its end of the socket, then end this process."""
     hang_up = select.poll()
     hang_up.register(channel.socket, 0)

@@ -69,13 +69,13 @@ class LogprobBuffer:
         """Entries of all tokens, with all of the most probable ones."""
         return self.rows(0, len(self._ids), self._best_ids.shape[1])
 
-    def rows_of_given(
+    def rows_of_named(
         self, first: int, end: int, given: tuple[int, ...]
     ) -> tuple[TokenLogprobs, ...]:
         """Entries of tokens [first, end), with the named tokens instead of the most probable ones."""
         values = self._given_logprobs[first:end, : len(given)].tolist()
         return tuple(
-            replace(one, top=_with_given(one, given, own))
+            replace(one, top=_with_named(one, given, own))
             for one, own in zip(self.rows(first, end, 0), values, strict=True)
         )
 
@@ -92,7 +92,7 @@ class LogprobBuffer:
         )  # fmt: skip
 
 
-def _with_given(
+def _with_named(
     one: TokenLogprobs, given: Sequence[int], values: Sequence[float]
 ) -> tuple[tuple[int, float], ...]:
     """The sampled token, then the named ones, each once."""

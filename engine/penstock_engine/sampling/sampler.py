@@ -63,7 +63,7 @@ class SampledTokens:
                 continue
             end_row = first_row + len(kept)
             if given := sequence.sampling.logprob_token_ids:
-                logprobs = self._logprobs.rows_of_given(first_row, end_row, given)
+                logprobs = self._logprobs.rows_of_named(first_row, end_row, given)
             else:
                 logprobs = self._logprobs.rows(first_row, end_row, sequence.sampling.logprobs)
             results.append(

@@ -115,14 +115,14 @@ class AsyncEngine:
             raise asleep_error()
         if not self.alive:
             raise stopping_error()
-        return await asyncio.wrap_future(self._engine_loop.ask(function))
+        return await asyncio.wrap_future(self._engine_loop.call_runner(function))
 
     async def reset_prefix_cache(self) -> None:
         await asyncio.wrap_future(self._engine_loop.reset_prefix_cache())
 
-    def lose(self) -> None:
-        """Stops the engine because the process that computes its steps is gone. Thread-safe."""
-        self._engine_loop.lose()
+    def report_runner_death(self) -> None:
+        """Stops the engine because a process that computes its steps has died. Thread-safe."""
+        self._engine_loop.report_runner_death()
 
     async def close(self) -> None:
         """Ends the engine's thread; running sequences get an event with finish reason "error"."""

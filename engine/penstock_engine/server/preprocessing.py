@@ -24,7 +24,7 @@ from penstock_engine.server.schemas import (
     StreamOptions,
 )
 from penstock_engine.server.state import ServerState
-from penstock_engine.tokens import TemplateRefused, Tokenizer
+from penstock_engine.tokens import ChatTemplateError, Tokenizer
 
 MAX_BODY_BYTES = 8 * 2**20
 BODY_TIMEOUT_S = 30.0
@@ -193,7 +193,7 @@ def _encode_chat(state: ServerState, request: ChatCompletionRequest) -> list[int
             add_generation_prompt=request.has_generation_prompt,
             continue_final_message=request.continue_final_message,
         )
-    except TemplateRefused as error:
+    except ChatTemplateError as error:
         raise RequestError(400, str(error), param="messages") from error
     if not is_truncated:
         _check_num_chars(state, len(text), 1, "messages")

@@ -85,7 +85,13 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     in_memory: dict[str, Adapter] = {}
 
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
-        runner = _load(config, sizing, on_weights, lambda: engine.lose(), metrics.set_cpu_threads)
+        runner = _load(
+            config,
+            sizing,
+            on_weights,
+            lambda: engine.report_runner_death(),
+            metrics.set_cpu_threads,
+        )
         if config.enable_lora:
             targets.update(runner.adapters.targets)
             for identity, adapter in list(in_memory.items()):
@@ -203,7 +209,7 @@ def _load(
     config: EngineConfig,
     sizing: Sizing,
     on_weights: Callable[[], None],
-    on_lost: Callable[[], None],
+    on_rank_exit: Callable[[], None],
     on_threads: Callable[[int], None],
 ) -> Runner:
     runner_config = RunnerConfig(
@@ -225,7 +231,9 @@ def _load(
         async_scheduling=config.async_scheduling,
         enforce_eager=config.enforce_eager,
     )
-    return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost, on_threads=on_threads)
+    return Runner.load(
+        runner_config, on_weights=on_weights, on_rank_exit=on_rank_exit, on_threads=on_threads
+    )
 
 
 async def _listen(state: ServerState, startup_timer: StartupTimer) -> None:

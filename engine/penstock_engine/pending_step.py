@@ -1,4 +1,4 @@
-"""A step whose forward pass is launched: it is sampled later, and then its results are fetched.
+"""A step whose forward pass is launched, and whose sampling and results are still pending.
 
 The sampled token of a row may depend on the token before it, by penalties, bad words or a grammar. The
 host knows that token only when the previous step is completed. So a step is sampled when the next one
@@ -25,7 +25,7 @@ class ExtraOutputs:
     prompt_logprobs: Mapping[str, LogprobBuffer]
 
 
-class Pending:
+class PendingStep:
     """Handle of a launched step. Not thread-safe; used on the runner's thread."""
 
     def __init__(
@@ -44,24 +44,24 @@ class Pending:
         self._extra = extra
         self._states = states
         self._device = device
-        self._draws: SampledTokens | None = None
+        self._sampled: SampledTokens | None = None
         self._event: CompletionEvent | None = None
         self._failure: Exception | None = None
 
     @torch.inference_mode()
-    def draw(self) -> None:
-        """Enqueue the sampling, once; to be called when the step before is completed.
+    def enqueue_sampling(self) -> None:
+        """Enqueue the sampling on the device. The previous step must be completed.
 
-        After a failure every further call raises too, from the same cause.
+        Only the first call has an effect. After a failure, every further call raises too.
         """
         if self._event is not None:
             return
         if self._failure is not None:
-            raise RuntimeError("the draws of this step have failed") from self._failure
+            raise RuntimeError("the sampling of this step has failed") from self._failure
         logits, self._logits = self._logits, None
         try:
             if logits is not None:
-                self._draws = sample(logits, self._sequences, self._states)
+                self._sampled = sample(logits, self._sequences, self._states)
             self._event = CompletionEvent(self._device)
         except Exception as error:
             self._failure = error
@@ -70,7 +70,7 @@ class Pending:
     @property
     def tokens(self) -> torch.Tensor | None:
         """Sampled tokens on the device, int64 [rows]; None if no sequence samples."""
-        return None if self._draws is None else self._draws.tokens
+        return None if self._sampled is None else self._sampled.tokens
 
     @property
     def rows(self) -> dict[tuple[str, int], int]:
@@ -83,13 +83,13 @@ class Pending:
 
     def wait(self) -> dict[str, SequenceOutput]:
         """Wait for the device. Returns the outputs of the step by request id."""
-        self.draw()
+        self.enqueue_sampling()
         assert self._event is not None
         self._event.wait()
         results: dict[str, SequenceOutput] = {}
-        if self._draws is not None:
+        if self._sampled is not None:
             ids = [sequence.request_id for sequence in self._sequences]
-            results = dict(zip(ids, self._draws.results(), strict=True))
+            results = dict(zip(ids, self._sampled.results(), strict=True))
         for request_id, vector in self._extra.embeddings.items():
             embedding = tuple(vector.tolist())
             results[request_id] = replace(results[request_id], embedding=embedding)
