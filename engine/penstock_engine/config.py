@@ -27,7 +27,10 @@ class EngineConfig:
     tokenizer: Annotated[
         Path | None,
         Option(
-            help="Folder or GGUF file of the tokenizer and chat template. Default: the model's."
+            help=(
+                "Folder or GGUF file with the tokenizer and chat template. Default: the "
+                "model's own."
+            )
         ),
     ] = None
     max_model_len: Annotated[
@@ -35,57 +38,93 @@ class EngineConfig:
         Option(
             parser=context_length,
             metavar="INTEGER|auto",
-            help="Tokens of one request at most; auto or -1: as many as there is memory for.",
+            help=(
+                "Maximum number of tokens of one request, prompt and answer together. auto "
+                "or -1: as many as memory allows. Default: the model's context length."
+            ),
         ),
     ] = None
-    max_num_seqs: Annotated[int, Option(min=1, help="Requests that run at once.")] = 64
+    max_num_seqs: Annotated[
+        int, Option(min=1, help="Maximum number of sequences that run at the same time.")
+    ] = 64
     max_num_batched_tokens: Annotated[
-        int, Option(parser=count, metavar="INTEGER", help="Token budget of one step.")
+        int,
+        Option(
+            parser=count, metavar="INTEGER", help="Maximum number of tokens that one step computes."
+        ),
     ] = 512
     max_num_queued_reqs: Annotated[
-        int, Option(min=1, help="Requests that wait; beyond them the answer is 503.")
+        int,
+        Option(min=1, help="Maximum number of waiting requests. Further requests get status 503."),
     ] = 1024
     max_num_queued_tokens: Annotated[
         int | None,
-        Option(min=1, help="Prompt tokens that wait for their answer to begin; beyond them 503."),
+        Option(
+            min=1,
+            help=(
+                "Maximum number of prompt tokens of requests without a first token. Further "
+                "requests get status 503. Default: no limit."
+            ),
+        ),
     ] = None
     scheduling_policy: Annotated[
         Literal["fcfs", "priority"],
-        Option(help="priority: requests with a lower `priority` go first."),
+        Option(
+            help=(
+                "Order of waiting requests. fcfs: by arrival. priority: by the request's "
+                "`priority`, lowest first."
+            )
+        ),
     ] = "fcfs"
-    block_size: Annotated[int, Option(min=1, max=1024, help="Tokens in a block of KV cache.")] = 16
+    block_size: Annotated[
+        int, Option(min=1, max=1024, help="Number of tokens in one block of the KV cache.")
+    ] = 16
     num_gpu_blocks_override: Annotated[
-        int | None, Option(min=1, help="Number of blocks, instead of a size.")
+        int | None,
+        Option(min=1, help="Number of blocks of the KV cache, instead of a size in bytes."),
     ] = None
     kv_cache_memory_bytes: Annotated[
-        int | None, Option(parser=count, metavar="INTEGER", help="Bytes of the KV cache.")
+        int | None,
+        Option(
+            parser=count,
+            metavar="INTEGER",
+            help=("Size of the KV cache in bytes. Default: derived from --gpu-memory-utilization."),
+        ),
     ] = None
     gpu_memory_utilization: Annotated[
         float | None,
         Option(
             min=0.01,
             max=1,
-            help=f"Fraction of the memory to use. Default: {MEMORY_UTILIZATION}; on the CPU, the KV "
-            "cache then gets at most 4 GiB and at most a quarter of the memory.",
+            help="Fraction of the device's or the process's memory that the engine may use. Default: "
+            f"{MEMORY_UTILIZATION}, and on the CPU at most 4 GiB and a quarter of the memory for the KV "
+            "cache.",
         ),
     ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        Option(help="Of weights, activations and KV cache."),
+        Option(help="Number type of weights, activations and KV cache."),
     ] = "auto"
     quantization: Annotated[
         Quantization | None,
         Option(
-            help="Hold weights rounded to 8 or 4 bits. A checkpoint that is quantised (AWQ, GPTQ, "
-            "FP8, compressed-tensors) is read as it is, without this."
+            help=(
+                "Round weights to 8 or 4 bits when they are loaded. Checkpoints that are "
+                "already quantized (AWQ, GPTQ, FP8, compressed-tensors) need no flag."
+            )
         ),
     ] = None
     kv_cache_dtype: Annotated[
         Literal["auto", "int8", "fp8", "fp8_e4m3"],
-        Option(help="Hold keys and values rounded to 8 bits; auto: as they are."),
+        Option(
+            help=(
+                "Number type of the KV cache. int8 and fp8 round keys and values to 8 bits; "
+                "auto keeps the type of --dtype."
+            )
+        ),
     ] = "auto"
     enable_prefix_caching: Annotated[
-        bool, Option(help="Share blocks between requests that begin alike.")
+        bool, Option(help="Reuse blocks of the KV cache for requests with the same beginning.")
     ] = True
     speculative_config: Annotated[
         SpeculationConfig | None,
@@ -99,42 +138,78 @@ class EngineConfig:
         int,
         Option(
             min=-1,
-            help="Maximum of a request's logprobs, top_logprobs and prompt_logprobs; -1: the size of "
-            "the vocabulary.",
+            help=(
+                "Maximum value of logprobs, top_logprobs and prompt_logprobs of a request. "
+                "-1: the size of the vocabulary."
+            ),
         ),
     ] = 20
     kv_offloading_size: Annotated[
-        float | None, Option(min=0, help="GiB of host memory for blocks evicted from the KV cache.")
+        float | None,
+        Option(
+            min=0,
+            help=(
+                "Host memory in GiB for blocks that are evicted from the KV cache. Default: none."
+            ),
+        ),
     ] = None
     enable_lora: Annotated[bool, Option(help="Serve LoRA adapters.")] = False
-    max_loras: Annotated[int, Option(min=1, help="Adapters that run at once.")] = 8
-    max_lora_rank: Annotated[int, Option(min=1, max=512, help="Of any adapter.")] = 16
+    max_loras: Annotated[
+        int, Option(min=1, help="Maximum number of LoRA adapters that run at the same time.")
+    ] = 8
+    max_lora_rank: Annotated[
+        int, Option(min=1, max=512, help="Maximum rank of a LoRA adapter.")
+    ] = 16
     max_cpu_loras: Annotated[
-        int | None, Option(min=1, help="Adapters kept in host memory. Default: --max-loras.")
+        int | None,
+        Option(
+            min=1,
+            help=(
+                "Maximum number of LoRA adapters in host memory. Default: the value of --max-loras."
+            ),
+        ),
     ] = None
     async_scheduling: Annotated[
-        bool, Option(help="On cuda: schedule a step while the one before it is computed.")
+        bool, Option(help="On cuda, schedule a step while the previous one is computed.")
     ] = True
     enforce_eager: Annotated[
-        bool, Option(help="On cuda: launch every kernel anew, and record no steps as graphs.")
+        bool, Option(help="On cuda, do not record decode steps as CUDA graphs.")
     ] = False
     seed: Annotated[
         int | None,
         Option(
-            help="Seed of the generator that gives requests without a seed one; the same value gives "
-            "the same seeds in the same order. Default: random, so that engines differ."
+            help=(
+                "Seed of the generator that draws a seed for each request without one. The "
+                "same value draws the same seeds in the same order. Default: random for "
+                "each engine."
+            )
         ),
     ] = None
-    device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        Option(help="Device that computes the model. auto: cuda if there is a GPU, else cpu."),
+    ] = "auto"
     tensor_parallel_size: Annotated[
-        int, Option(min=1, max=64, help="Processes that share each layer; on cuda, devices.")
+        int,
+        Option(
+            min=1,
+            max=64,
+            help=("Number of processes that split each layer; on cuda, each has its own device."),
+        ),
     ] = 1
     pipeline_parallel_size: Annotated[
-        int, Option(min=1, max=64, help="Processes, or devices, that have different layers.")
+        int,
+        Option(
+            min=1,
+            max=64,
+            help=("Number of groups of processes that split the layers into consecutive stages."),
+        ),
     ] = 1
     enable_expert_parallel: Annotated[
         bool,
-        Option(help="Processes that share a layer have some of its experts, not a part of each."),
+        Option(
+            help=("Split mixture-of-experts layers by experts instead of splitting every expert.")
+        ),
     ] = False
 
     @property

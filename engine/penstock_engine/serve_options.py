@@ -17,27 +17,39 @@ ContentFormat = Literal["auto", "string", "openai"]
 class ServeOptions:
     """Configuration of the HTTP server."""
 
-    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option(min=0, max=65535, help="The port to listen on.")] = 8000
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = 8000
     uds: Annotated[
-        Path | None, Option(help="A unix socket to listen on, instead of host and port.")
+        Path | None, Option(help="Unix socket to listen on, instead of host and port.")
     ] = None
     root_path: Annotated[
-        str, Option(help="What a proxy in front takes off the beginning of paths.")
+        str,
+        Option(
+            help=("Path prefix that a reverse proxy removes. Requests may come with or without it.")
+        ),
     ] = ""
-    ssl_keyfile: Annotated[Path | None, Option(exists=True, help="The TLS key.")] = None
-    ssl_certfile: Annotated[Path | None, Option(exists=True, help="The TLS certificate.")] = None
+    ssl_keyfile: Annotated[Path | None, Option(exists=True, help="File with the TLS key.")] = None
+    ssl_certfile: Annotated[
+        Path | None, Option(exists=True, help="File with the TLS certificate.")
+    ] = None
     ssl_ca_certs: Annotated[
-        Path | None, Option(exists=True, help="Who may sign the certificates of clients.")
+        Path | None,
+        Option(exists=True, help="File with the CA certificates that sign client certificates."),
     ] = None
     ssl_cert_reqs: Annotated[
-        int, Option(min=0, max=2, help="Certificates of clients: 0 no, 1 may, 2 must.")
+        int,
+        Option(
+            min=0, max=2, help="Client certificates. 0: not requested; 1: optional; 2: required."
+        ),
     ] = 0
     served_model_names: Annotated[
         list[str],
         Option(
             "--served-model-name",
-            help="What clients send as `model`; answers and metrics carry the first.",
+            help=(
+                "Model name that clients send as `model`; may be repeated. Answers and "
+                "metrics carry the first. Default: the name of the model's folder."
+            ),
         ),
     ] = field(default_factory=list)
     api_keys: Annotated[
@@ -45,7 +57,10 @@ class ServeOptions:
         Option(
             "--api-key",
             envvar=["PENSTOCK_ENGINE_API_KEY", "VLLM_API_KEY"],
-            help="Asked of clients, as a bearer token; any of several.",
+            help=(
+                "Key that clients must send as bearer token; may be repeated, and any of "
+                "them is accepted. Default: no key is required."
+            ),
         ),
     ] = field(default_factory=list)
     allowed_origins: Annotated[
@@ -53,133 +68,201 @@ class ServeOptions:
         Option(
             parser=json_texts,
             metavar="JSON",
-            help='Origins whose pages may call, as `["*"]`. Default: none.',
+            help=('Origins whose pages may send requests (CORS), such as ["*"]. Default: none.'),
         ),
     ] = ()
     allowed_methods: Annotated[
-        Sequence[str], Option(parser=json_texts, metavar="JSON", help="What those pages may send.")
+        Sequence[str],
+        Option(
+            parser=json_texts,
+            metavar="JSON",
+            help="HTTP methods that pages of these origins may use (CORS).",
+        ),
     ] = ("*",)
     allowed_headers: Annotated[
-        Sequence[str], Option(parser=json_texts, metavar="JSON", help="What those pages may send.")
+        Sequence[str],
+        Option(
+            parser=json_texts,
+            metavar="JSON",
+            help="Request headers that pages of these origins may send (CORS).",
+        ),
     ] = ("*",)
-    allow_credentials: Annotated[bool, Option(help="Whether they may send cookies.")] = False
-    enable_auto_tool_choice: Annotated[bool, Option(help="Let the model choose to call tools.")] = (
-        False
-    )
+    allow_credentials: Annotated[
+        bool, Option(help="Whether pages of these origins may send cookies (CORS).")
+    ] = False
+    enable_auto_tool_choice: Annotated[
+        bool,
+        Option(help="Allow tool_choice: auto, with which the model decides whether to call tools."),
+    ] = False
     exclude_tools_when_tool_choice_none: Annotated[
-        bool, Option(help="Hide tools from the template when a request has tool_choice: none.")
+        bool,
+        Option(help=("Do not pass tools to the chat template if a request has tool_choice: none.")),
     ] = False
     tool_call_parser: Annotated[
         Literal["hermes", "llama3_json", "mistral"] | None,
-        Option(help="How the model writes tool calls."),
+        Option(help="Format in which the model writes tool calls."),
     ] = None
     reasoning_parser: Annotated[
-        Literal["qwen3", "deepseek_r1"] | None, Option(help="How the model writes reasoning.")
+        Literal["qwen3", "deepseek_r1"] | None,
+        Option(help="Format in which the model writes its reasoning."),
     ] = None
     generation_config: Annotated[
         str,
         Option(
             metavar="auto|vllm|FOLDER",
-            help="Where sampling parameters that a request leaves out come from: auto is the "
-            "model's generation_config.json, vllm is nowhere.",
+            help=(
+                "Source of the default sampling parameters. auto: the model's "
+                "generation_config.json; vllm: none; or a folder with a "
+                "generation_config.json."
+            ),
         ),
     ] = "auto"
     override_generation_config: Annotated[
         dict[str, Any],
-        Option(parser=json_object, metavar="JSON", help='Over those, as `{"temperature": 0.5}`.'),
+        Option(
+            parser=json_object,
+            metavar="JSON",
+            help=(
+                "Sampling parameters that override those of --generation-config, such as "
+                '{"temperature": 0.5}.'
+            ),
+        ),
     ] = field(default_factory=dict)
     chat_template: Annotated[
-        str | None, Option(help="A Jinja template or its file, instead of the model's own.")
+        str | None,
+        Option(help="Jinja chat template, or a file with one. Default: the model's own."),
     ] = None
     chat_template_content_format: Annotated[
         ContentFormat,
         Option(
-            help="How the template gets the content of messages: as one text (string), as a list of "
-            "parts (openai), or as a list where it has a loop over it (auto)."
+            help=(
+                "Format of message content for the chat template. string: one text; openai: "
+                "a list of parts; auto: openai if the template loops over the content, else "
+                "string."
+            )
         ),
     ] = "auto"
     default_chat_template_kwargs: Annotated[
         dict[str, Any],
         Option(
             parser=json_object, metavar="JSON",
-            help="Variables of the chat template for requests that do not set them.",
+            help="Default values of chat template variables, which requests may override.",
         ),
     ] = field(default_factory=dict)  # fmt: skip
     enable_tokenizer_info_endpoint: Annotated[
-        bool, Option(help="Add the route /tokenizer_info, which shows the chat template.")
+        bool,
+        Option(
+            help=(
+                "Add the route /tokenizer_info, which returns the tokenizer's settings and "
+                "chat template."
+            )
+        ),
     ] = False
     enable_request_id_headers: Annotated[
-        bool, Option(help="Answer with the request's id in X-Request-Id.")
+        bool, Option(help="Return the request's id in the header X-Request-Id.")
     ] = True
     enable_log_requests: Annotated[
-        bool, Option(help="One JSON line on standard output for each answer, without its text.")
+        bool,
+        Option(
+            help=("Log one line of JSON to standard output for each request, without its texts.")
+        ),
     ] = True
     enable_prompt_tokens_details: Annotated[
         bool,
         Option(
-            help="Report the cached prompt tokens in `usage`. The Responses and Messages APIs always "
-            "report them."
+            help=(
+                "Report the number of cached prompt tokens in `usage`. The Responses and "
+                "Messages APIs always report it."
+            )
         ),
     ] = False
     return_tokens_as_token_ids: Annotated[
         bool,
         Option(
-            help="Write tokens in log-probabilities as `token_id:N`, unless a request overrides it."
+            help=("Write tokens in log-probabilities as `token_id:N`. A request may override it.")
         ),
     ] = False
     max_n_sequences: Annotated[
         int,
         Option(
-            min=1, max=16_384, help="Maximum number of choices of a request: its prompts times `n`."
+            min=1,
+            max=16_384,
+            help=("Maximum number of choices of one request: its number of prompts times `n`."),
         ),
     ] = 128
     enable_force_include_usage: Annotated[
-        bool, Option(help="Put usage into every chunk of every stream, asked for or not.")
+        bool, Option(help="Send `usage` in every chunk of every stream.")
     ] = False
     lora_modules: Annotated[
         list[str],
         Option(
             metavar="NAME=FOLDER|JSON",
-            help="Adapters to load at the start: NAME=FOLDER, or JSON with name, path and "
-            "base_model_name, or a JSON list of such objects; may be repeated.",
+            help=(
+                "LoRA adapter to load at the start; may be repeated. NAME=FOLDER, or a JSON "
+                "object with name, path and base_model_name, or a JSON list of such "
+                "objects."
+            ),
         ),
     ] = field(default_factory=list)
     lora_dir: Annotated[
         Path | None,
-        Option(help="Where adapters that are loaded later must lie; without it none can be."),
+        Option(
+            help=(
+                "Folder that contains the LoRA adapters that may be loaded later. Default: "
+                "none can be loaded later."
+            )
+        ),
     ] = None
     enable_sleep_mode: Annotated[
-        bool, Option(help="Routes that put the engine to sleep and wake it.")
+        bool,
+        Option(
+            help=(
+                "Add the routes /sleep, /wake_up and /is_sleeping, which release and reload "
+                "the model."
+            )
+        ),
     ] = False
     enable_responses_store: Annotated[
         bool,
         Option(
             envvar="VLLM_ENABLE_RESPONSES_API_STORE",
-            help="Keep responses of /v1/responses in memory, so that they can be read, cancelled and "
-            "continued.",
+            help=(
+                "Keep responses of /v1/responses in memory, so that they can be read, "
+                "cancelled and continued."
+            ),
         ),
     ] = False
     otlp_traces_endpoint: Annotated[
         str | None,
-        Option(metavar="URL", help="Where spans go, as http://collector:4318/v1/traces."),
+        Option(
+            metavar="URL",
+            help=(
+                "URL that OpenTelemetry spans are sent to, such as "
+                "http://collector:4318/v1/traces. Default: none."
+            ),
+        ),
     ] = None
     uvicorn_log_level: Annotated[
         Literal["critical", "error", "warning", "info", "debug", "trace"],
-        Option(help="Of the HTTP server."),
+        Option(help="Log level of the HTTP server."),
     ] = "warning"
     request_timeout_s: Annotated[
         float | None,
         Option(
             "--request-timeout",
             min=0.001,
-            help="Seconds that any request may take; a client may ask for less in X-Request-"
-            "Timeout-S.",
+            help=(
+                "Maximum duration of a request in seconds. A client may set a shorter one "
+                "in X-Request-Timeout-S. Default: no limit."
+            ),
         ),
     ] = None
     shutdown_timeout_s: Annotated[
         float,
         Option(
-            "--shutdown-timeout", min=0, help="Seconds that running requests get after SIGTERM."
+            "--shutdown-timeout",
+            min=0,
+            help="Time in seconds that running requests have to finish after SIGTERM.",
         ),
     ] = 30.0
 

@@ -28,7 +28,7 @@ def command(
         typer.Option("--output", "-o", help="Profile file to write.", callback=require_writable),
     ] = Path("profile.yaml"),
     name: Annotated[
-        str | None, typer.Option(help="Name of the profile; the model's name by default.")
+        str | None, typer.Option(help="Name of the profile. Default: the name of the model.")
     ] = None,
     gpu: Annotated[
         str, typer.Option(help="Accelerator that the engine runs on, for quotas and prices.")

@@ -24,11 +24,14 @@ console = Console(highlight=False, markup=False)
 
 
 def command(
-    service: Annotated[str, typer.Argument(help="InferenceService.")],
+    service: Annotated[str, typer.Argument(help="Name of the InferenceService.")],
     namespace: Namespace,
     changed: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Setting to try, such as maxReplicas=8 or ttft=1s."),
+        typer.Option(
+            "--set",
+            help="Setting to try instead of the real one, such as maxReplicas=8 or ttft=1s; may be repeated.",
+        ),
     ] = None,
     operator_namespace: OperatorNamespace = "penstock-system",
 ) -> None:

@@ -28,34 +28,42 @@ def run(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULT.host,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = DEFAULT.port,
     namespace: Annotated[
-        str | None, typer.Option(help="Serve only services of this namespace; all by default.")
+        str | None,
+        typer.Option(help="Serve only services of this namespace. Default: all namespaces."),
     ] = DEFAULT.namespace,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum number of open client connections.")
     ] = DEFAULT.max_connections,
     head_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out of receiving a request's headers.")
+        float, typer.Option(min=0.01, help="Timeout for receiving a request's headers, in seconds.")
     ] = DEFAULT.head_timeout_s,
     request_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out of receiving a request's body.")
+        float, typer.Option(min=0.01, help="Timeout for receiving a request's body, in seconds.")
     ] = DEFAULT.request_timeout_s,
     client_stall_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out of a client that reads nothing of its answer.")
+        float,
+        typer.Option(
+            min=0.01, help="Timeout for a client that stops reading its answer, in seconds."
+        ),
     ] = DEFAULT.client_stall_timeout_s,
     connect_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out of connecting to an engine.")
+        float, typer.Option(min=0.01, help="Timeout for connecting to an engine, in seconds.")
     ] = DEFAULT.connect_timeout_s,
     first_byte_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out of an engine's first byte.")
+        float,
+        typer.Option(
+            min=0.01, help="Timeout for the first byte of an engine's answer, in seconds."
+        ),
     ] = DEFAULT.first_byte_timeout_s,
     between_chunks_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out between two chunks of a stream.")
+        float, typer.Option(min=0.01, help="Timeout between two chunks of a stream, in seconds.")
     ] = DEFAULT.between_chunks_timeout_s,
     total_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="Time-out of a whole request.")
+        float, typer.Option(min=0.01, help="Timeout for a whole request, in seconds.")
     ] = DEFAULT.total_timeout_s,
     wait_for_endpoint_s: Annotated[
-        float, typer.Option(min=0, help="Maximum time that a request waits for an engine.")
+        float,
+        typer.Option(min=0, help="Maximum time that a request waits for an engine, in seconds."),
     ] = DEFAULT.wait_for_endpoint_s,
     max_waiting: Annotated[
         int, typer.Option(min=0, help="Maximum number of waiting requests per service.")
@@ -73,28 +81,41 @@ def run(
         int, typer.Option(min=1, help="Number of retries per service that are always allowed.")
     ] = DEFAULT.min_retries,
     max_body_bytes: Annotated[
-        int, typer.Option(min=1, help="Maximum size of a request body.")
+        int, typer.Option(min=1, help="Maximum size of a request's body, in bytes.")
     ] = DEFAULT.max_body_bytes,
     max_held_body_bytes: Annotated[
-        int, typer.Option(min=1, help="Maximum total size of the bodies of unanswered requests.")
+        int,
+        typer.Option(
+            min=1, help="Maximum total size of the bodies of unanswered requests, in bytes."
+        ),
     ] = DEFAULT.max_held_body_bytes,
     max_header_bytes: Annotated[
-        int, typer.Option(min=1, help="Maximum size of a request's headers.")
+        int, typer.Option(min=1, help="Maximum size of a request's headers, in bytes.")
     ] = DEFAULT.max_header_bytes,
     max_buffered_answer_bytes: Annotated[
-        int, typer.Option(min=0, help="Maximum size of an answer that is buffered for a retry.")
+        int,
+        typer.Option(
+            min=0, help="Maximum size of an answer that is buffered for a retry, in bytes."
+        ),
     ] = DEFAULT.max_buffered_answer_bytes,
     max_held_answer_bytes: Annotated[
-        int, typer.Option(min=0, help="Maximum total size of answers buffered for a retry.")
+        int,
+        typer.Option(
+            min=0, help="Maximum total size of answers that are buffered for a retry, in bytes."
+        ),
     ] = DEFAULT.max_held_answer_bytes,
     drain_delay_s: Annotated[
         float,
         typer.Option(
-            min=0, help="Time after SIGTERM during which the gateway serves but is unready."
+            min=0,
+            help="Time after SIGTERM, in seconds, in which the unready gateway still serves.",
         ),
     ] = DEFAULT.drain_delay_s,
     drain_timeout_s: Annotated[
-        float, typer.Option(min=0, help="Time for running requests to finish after that.")
+        float,
+        typer.Option(
+            min=0, help="Time for running requests to finish after --drain-delay-s, in seconds."
+        ),
     ] = DEFAULT.drain_timeout_s,
 ) -> None:
     """Relay OpenAI requests to the engines of InferenceServices, until SIGTERM.

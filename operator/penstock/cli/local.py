@@ -34,7 +34,9 @@ def up(
     bare: Annotated[bool, typer.Option(help="Start only the cluster, without Penstock.")] = False,
     allocatable: Annotated[
         list[str] | None,
-        typer.Option(help="Extended resource of the node, such as nvidia.com/gpu=8."),
+        typer.Option(
+            help="Extended resource of the node, such as nvidia.com/gpu=8; may be repeated."
+        ),
     ] = None,
 ) -> None:
     """Start a cluster with Penstock and a small chat model, or restart its missing components.

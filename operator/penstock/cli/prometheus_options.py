@@ -10,19 +10,24 @@ from penstock.clients.promql import Server
 
 MetricsHosts = Annotated[
     list[str] | None,
-    typer.Option(help="HOST or HOST:PORT of a Prometheus that canaries' metric queries may use."),
+    typer.Option(
+        help="HOST or HOST:PORT of a Prometheus that canaries' metric queries may use; may be repeated."
+    ),
 ]
 PrometheusUrl = Annotated[
     str | None,
     typer.Option(
-        help="URL of a Prometheus that scrapes engines: the fallback if the operator cannot."
+        help="URL of a Prometheus that scrapes the engines, used when the operator cannot scrape them. "
+        "Default: none."
     ),
 ]
 PrometheusTokenFile = Annotated[
-    Path | None, typer.Option(help="File with its bearer token, in the operator's pod.")
+    Path | None,
+    typer.Option(help="File with the bearer token of --prometheus-url, in the operator's pod."),
 ]
 PrometheusCaFile = Annotated[
-    Path | None, typer.Option(help="File with the CA of its certificate, in the operator's pod.")
+    Path | None,
+    typer.Option(help="File with the CA certificate of --prometheus-url, in the operator's pod."),
 ]
 
 

@@ -21,7 +21,7 @@ LEASE = "penstock-operator"
 
 
 def command(
-    service: Annotated[str, typer.Argument(help="InferenceService.")],
+    service: Annotated[str, typer.Argument(help="Name of the InferenceService.")],
     namespace: Namespace,
     duration: Annotated[
         str, typer.Option("--for", help="Duration of the recording, such as 10m.")

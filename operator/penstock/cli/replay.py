@@ -24,7 +24,8 @@ def command(
         str, typer.Option(help="Scaling rule to compare the recorded decisions with.")
     ] = "",
     param: Annotated[
-        list[str] | None, typer.Option(help="Parameter of that rule: name=value.")
+        list[str] | None,
+        typer.Option(help="Parameter of that rule as name=value; may be repeated."),
     ] = None,
 ) -> None:
     """Repeat recorded decisions and check that they are identical; with --policy, compare rules."""

@@ -20,7 +20,7 @@ from penstock.errors import Forbidden, KubeError, Transient
 
 app = typer.Typer(no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(help="InferenceService.")]
+Service = Annotated[str, typer.Argument(help="Name of the InferenceService.")]
 Watch = Annotated[
     bool,
     typer.Option(
@@ -90,7 +90,7 @@ def undo(
     namespace: Namespace,
     to: Annotated[
         str | None,
-        typer.Option(help="Revision of `history`; by default the last other one that was stable."),
+        typer.Option(help="Revision from `history`. Default: the previous stable revision."),
     ] = None,
     watch: Watch = False,
 ) -> None:

@@ -48,7 +48,8 @@ def command(
     ] = "",
     policy: Annotated[str, typer.Option(help="Scaling policy.")] = "static",
     param: Annotated[
-        list[str] | None, typer.Option(help="Parameter of the policy: name=value.")
+        list[str] | None,
+        typer.Option(help="Parameter of the policy as name=value; may be repeated."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with seeds from 0.")] = 1,
     jobs: Annotated[int, typer.Option(min=1, help="Number of parallel runs.")] = 1,
@@ -57,29 +58,45 @@ def command(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Format of the trace.")] = "azure",
     rate_scale: Annotated[float, typer.Option(help="Factor on the trace's arrival rate.")] = 1.0,
-    from_s: Annotated[float, typer.Option(help="Start time within the trace.")] = 0.0,
-    duration_s: Annotated[float, typer.Option(help="Duration of the trace to simulate.")] = 3600.0,
-    profile: Annotated[str | None, typer.Option(help="Profile of the engine and its GPU.")] = None,
-    startup_s: Annotated[float | None, typer.Option(help="Median start-up time of a pod.")] = None,
-    ttft_s: Annotated[float | None, typer.Option(help="Objective for TTFT.")] = None,
-    tpot_s: Annotated[float | None, typer.Option(help="Objective for TPOT.")] = None,
-    min_replicas: Annotated[int | None, typer.Option(min=0, help="Minimum replicas.")] = None,
-    max_replicas: Annotated[int | None, typer.Option(min=1, help="Maximum replicas.")] = None,
+    from_s: Annotated[float, typer.Option(help="Start time within the trace, in seconds.")] = 0.0,
+    duration_s: Annotated[
+        float, typer.Option(help="Duration of the trace to simulate, in seconds.")
+    ] = 3600.0,
+    profile: Annotated[
+        str | None, typer.Option(help="Profile of the engine and its GPU. Default: the scenario's.")
+    ] = None,
+    startup_s: Annotated[
+        float | None,
+        typer.Option(help="Median start-up time of a pod, in seconds. Default: the scenario's."),
+    ] = None,
+    ttft_s: Annotated[
+        float | None, typer.Option(help="Objective for TTFT, in seconds. Default: the scenario's.")
+    ] = None,
+    tpot_s: Annotated[
+        float | None, typer.Option(help="Objective for TPOT, in seconds. Default: the scenario's.")
+    ] = None,
+    min_replicas: Annotated[
+        int | None, typer.Option(min=0, help="Minimum number of replicas. Default: the scenario's.")
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of replicas. Default: the scenario's.")
+    ] = None,
     admission: Annotated[
-        Policy | None, typer.Option(help="Admission policy of the gateway.")
+        Policy | None,
+        typer.Option(help="Admission policy of the gateway. Default: the scenario's."),
     ] = None,
     json_file: Annotated[
         Path | None,
         typer.Option(
             "--json",
-            help="Write all figures to this file; - for standard output.",
+            help="File to write all results to, as JSON; - is standard output.",
             callback=require_writable,
         ),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Plot the run with the first seed to this file.", callback=require_writable
+            help="File to plot the run with the first seed to.", callback=require_writable
         ),
     ] = None,
     capacity: Annotated[

@@ -18,11 +18,12 @@ def command(
     effect: Annotated[
         str,
         typer.Option(
-            help="Regressions of the canary, such as ttft=1.2,tpot=1.1,service=1.2,errors=0.02,output=2"
+            help="Regressions of the canary: factors, and for errors the added fraction of requests, as in "
+            "ttft=1.2,tpot=1.1,service=1.2,errors=0.02,output=2."
         ),
     ] = "",
     baseline_rate: Annotated[
-        float | None, typer.Option(help="Requests per second to stable; 9 times --rate by default.")
+        float | None, typer.Option(help="Requests per second to stable. Default: 9 times --rate.")
     ] = None,
     control: Annotated[
         bool, typer.Option("--control", help="Compare with control pods at the canary's rate.")
@@ -38,11 +39,17 @@ def command(
     utilization: Annotated[
         float, typer.Option(help="Utilization of pods, with --latency queue.", min=0.01, max=0.95)
     ] = 0.3,
-    hours: Annotated[float, typer.Option(help="Maximum duration of a canary.", min=0.02)] = 1.0,
+    hours: Annotated[
+        float, typer.Option(help="Maximum duration of a canary, in hours.", min=0.02)
+    ] = 1.0,
     runs: Annotated[int, typer.Option(help="Number of canaries.", min=1)] = 300,
     latency: Annotated[Latency, typer.Option(help="Latency distribution.")] = "lognormal",
-    ttft_sigma: Annotated[float, typer.Option(help="Standard deviation of log TTFT.")] = 0.8,
-    tpot_sigma: Annotated[float, typer.Option(help="Standard deviation of log TPOT.")] = 0.25,
+    ttft_sigma: Annotated[
+        float, typer.Option(help="Standard deviation of the logarithm of TTFT.")
+    ] = 0.8,
+    tpot_sigma: Annotated[
+        float, typer.Option(help="Standard deviation of the logarithm of TPOT.")
+    ] = 0.25,
     error_share: Annotated[
         float, typer.Option(help="Fraction of stable's requests that fail.")
     ] = 0.001,
@@ -50,15 +57,20 @@ def command(
         float,
         typer.Option(help="Fraction of the variance of log TTFT that prompt length explains."),
     ] = 0.0,
-    warm_up_s: Annotated[float, typer.Option(help="Time until the prefix cache is warm.")] = 0.0,
+    warm_up_s: Annotated[
+        float, typer.Option(help="Time until the prefix cache is warm, in seconds.")
+    ] = 0.0,
     history_hours: Annotated[
-        float, typer.Option(help="Length of stable's error history before the canary.")
+        float, typer.Option(help="Length of stable's error history before the canary, in hours.")
     ] = 1.0,
     alpha: Annotated[float, typer.Option(help="Maximum probability of a false abort.")] = 0.01,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
     jobs: Annotated[int, typer.Option(help="Number of parallel processes.", min=1)] = 1,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="File for the figures.", callback=require_writable)
+        Path | None,
+        typer.Option(
+            "--json", help="File to write the results to, as JSON.", callback=require_writable
+        ),
     ] = None,
 ) -> None:
     """Measure how often a judge aborts a good canary, and how fast it aborts a bad one."""
