@@ -1,9 +1,10 @@
-"""pydantic models -> CustomResourceDefinition.
+"""Generates the CustomResourceDefinitions from the pydantic models.
 
-The API server wants a structural schema: no references, no titles, no unions. What is not handled
-here raises, so that a new construct cannot slip into the CRD half understood.
+The API server requires a structural schema: no references, titles or unions. A construct that is not
+handled here raises, so that it cannot reach the CRD half converted.
 """
 
+import json
 from typing import Any
 
 import yaml
@@ -80,9 +81,21 @@ def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
         node["items"] = structural(items, definitions, f"{path}[]")
     if "description" not in node:
         raise Unsupported(f"{path}: no description")
+    node["description"] += default_note(node)
     if node.get("type") == "integer":
         node["format"] = "int64"
     return dict(sorted(node.items()))
+
+
+def default_note(node: Schema) -> str:
+    """Text that ends the description of a field with a default, because `kubectl explain` prints none.
+
+    Empty for objects, lists and empty texts.
+    """
+    default = node.get("default")
+    if default in (None, "") or isinstance(default, dict | list):
+        return ""
+    return f" Default: {default if isinstance(default, str) else json.dumps(default)}."
 
 
 def schema_of(model: type[BaseModel]) -> Schema:

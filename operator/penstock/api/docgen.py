@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.api.crdgen import inference_service_crd, model_route_crd
+from penstock.api.crdgen import default_note, inference_service_crd, model_route_crd
 from penstock.api.v1alpha1 import API_VERSION
 
 
@@ -45,9 +45,11 @@ def _rows(node: dict[str, Any], path: str) -> list[str]:
     required = set(node.get("required", []))
     for name, child in node.get("properties", {}).items():
         field = f"{path}.{name}"
-        default = f"`{child['default']}`" if child.get("default") not in (None, {}, [], "") else ""
+        note = default_note(child)
+        default = f"`{note.removeprefix(' Default: ').removesuffix('.')}`" if note else ""
         shown = "required" if name in required else default
-        rows.append(f"| `{field}` | {_type(child)} | {shown} | {child['description']} |")
+        meaning = child["description"].removesuffix(note)
+        rows.append(f"| `{field}` | {_type(child)} | {shown} | {meaning} |")
         rows += _rows(child, field)
         if child.get("type") == "array":
             rows += _rows(child["items"], f"{field}[]")

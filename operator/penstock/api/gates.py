@@ -22,7 +22,7 @@ _QUANTITY = Obeys(matches(QUANTITY_PATTERN, "it must be a quantity such as 256Mi
 
 
 class Metric(Model):
-    """A number of your own that must stay within bounds."""
+    """Prometheus query whose result must stay within bounds."""
 
     RULES = (
         Rule(
@@ -40,7 +40,7 @@ class Metric(Model):
     )
 
     name: Annotated[str, _NAME] = Field(
-        description="What it is called in the status.", min_length=1, max_length=63
+        description="Name of the metric in the status.", min_length=1, max_length=63
     )
     server: Annotated[
         str,
@@ -52,59 +52,73 @@ class Metric(Model):
         ),
     ] = Field(
         description=(
-            "The URL of a Prometheus, such as http://prometheus.monitoring:9090. The operator must be "
-            "started with its host as --metrics-host."
+            "URL of a Prometheus server, such as http://prometheus.monitoring:9090. Its "
+            "host must be allowed with the operator's --metrics-host."
         ),
         max_length=512,
     )
     query: str = Field(
         description=(
-            "PromQL that gives one number. $namespace, $service, $revision (of the canary) and "
-            "$stable (the other revision) are put in."
+            "PromQL query with one number as result. $namespace, $service, $revision (the "
+            "canary's) and $stable (the stable revision) are replaced."
         ),
         min_length=1,
         max_length=2048,
     )
     minimum: float | None = Field(
-        default=None, description="The least that it may be.", ge=-1e15, le=1e15
+        default=None,
+        description="Smallest result that passes. Default: no lower bound.",
+        ge=-1e15,
+        le=1e15,
     )
     maximum: float | None = Field(
-        default=None, description="The most that it may be.", ge=-1e15, le=1e15
+        default=None,
+        description="Largest result that passes. Default: no upper bound.",
+        ge=-1e15,
+        le=1e15,
     )
     interval: Annotated[str, _DURATION] = Field(
         default="1m",
-        description="How often it is measured: not more often than every 10s.",
+        description="Time between measurements, such as 1m; at least 10s.",
         max_length=20,
     )
     initial_delay: Annotated[str, _DURATION] = Field(
         default="0s",
-        description="How long the canary has had traffic before it is measured first.",
+        description=(
+            "Time between the start of the canary's judgement and the first measurement, "
+            "such as 2m."
+        ),
         max_length=20,
     )
     failure_limit: int = Field(
         default=0,
-        description="So many measurements may be out of bounds; one more rolls the canary back.",
+        description=(
+            "Number of measurements that may be out of bounds. One more rolls the canary back."
+        ),
         ge=0,
         le=1000,
     )
     no_data: Literal["Hold", "Pass", "Fail"] = Field(
         default="Hold",
         description=(
-            "What it means when the query matches nothing. Hold: the canary is neither promoted nor "
-            "rolled back for it. Pass, Fail: it counts as a measurement."
+            "Handling of a query without a result. Hold: no measurement; the canary is not "
+            "promoted meanwhile. Pass: a measurement within bounds. Fail: a measurement out "
+            "of bounds."
         ),
     )
 
 
 class SecretKey(Model):
-    """A value in a Secret of the same namespace."""
+    """Key of a Secret in the same namespace."""
 
-    name: Annotated[str, _NAME] = Field(description="The Secret.", min_length=1, max_length=253)
-    key: str = Field(description="The key in it.", min_length=1, max_length=253)
+    name: Annotated[str, _NAME] = Field(
+        description="Name of the Secret.", min_length=1, max_length=253
+    )
+    key: str = Field(description="Key in the Secret.", min_length=1, max_length=253)
 
 
 class Variable(Model):
-    """An environment variable."""
+    """Environment variable of the evaluation."""
 
     RULES = (
         Rule(
@@ -114,9 +128,19 @@ class Variable(Model):
         ),
     )
 
-    name: Annotated[str, _VARIABLE] = Field(description="Its name.", min_length=1, max_length=128)
-    value: str | None = Field(default=None, description="Its value.", max_length=4096)
-    secret: SecretKey | None = Field(default=None, description="Where its value is.")
+    name: Annotated[str, _VARIABLE] = Field(
+        description="Name of the environment variable.", min_length=1, max_length=128
+    )
+    value: str | None = Field(
+        default=None,
+        description=(
+            "Value of the environment variable. Exactly one of value and secret must be set."
+        ),
+        max_length=4096,
+    )
+    secret: SecretKey | None = Field(
+        default=None, description="Secret key that contains the value."
+    )
 
 
 def _words(description: str) -> list[str]:
@@ -132,31 +156,35 @@ def _words(description: str) -> list[str]:
 
 
 class Evaluation(Model):
-    """A Job that tries the canary. Its exit decides: other than 0 rolls back."""
+    """Job that tests the canary. The canary is rolled back if its container exits with a code
+    other than 0."""
 
-    image: str = Field(description="The image to run.", min_length=1, max_length=512)
+    image: str = Field(description="Container image of the Job.", min_length=1, max_length=512)
     command: list[Annotated[str, Field(max_length=4096)]] = _words(
-        "The command, instead of the image's own."
+        "Command of the container. Default: the image's entry point."
     )
-    args: list[Annotated[str, Field(max_length=4096)]] = _words("Its arguments.")
+    args: list[Annotated[str, Field(max_length=4096)]] = _words("Arguments of the command.")
     env: list[Variable] = Field(
         default=[],
         description=(
-            "Variables besides PENSTOCK_CANARY_URL, PENSTOCK_MODEL, PENSTOCK_NAMESPACE, "
-            "PENSTOCK_SERVICE, PENSTOCK_REVISION and PENSTOCK_STABLE_REVISION."
+            "Environment variables in addition to PENSTOCK_CANARY_URL, PENSTOCK_MODEL, "
+            "PENSTOCK_NAMESPACE, PENSTOCK_SERVICE, PENSTOCK_REVISION and "
+            "PENSTOCK_STABLE_REVISION."
         ),
         max_length=32,
     )
     timeout: Annotated[str, positive_duration("spec.rollout.canary.evaluation.timeout", "10m")] = (
         Field(
             default="10m",
-            description="How long it may take. One that takes longer has failed.",
+            description=(
+                "Maximum duration of the Job, such as 10m. A Job that takes longer has failed."
+            ),
             max_length=20,
         )
     )
     cpu: Annotated[str, _QUANTITY] = Field(
-        default="100m", description="CPU cores that it asks for.", max_length=20
+        default="100m", description="CPU cores that the Job requests.", max_length=20
     )
     memory: Annotated[str, _QUANTITY] = Field(
-        default="256Mi", description="Memory, as request and limit.", max_length=20
+        default="256Mi", description="Memory of the Job, as request and limit.", max_length=20
     )

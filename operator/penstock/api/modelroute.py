@@ -21,66 +21,70 @@ _HEADER = Obeys(
 
 
 class HeaderMatch(Model):
-    """A header with its value."""
+    """Header with its exact value."""
 
     name: Annotated[str, _HEADER] = Field(
-        description="The header, in lower case.", min_length=1, max_length=64
+        description="Name of the header, in lower case.", min_length=1, max_length=64
     )
-    value: str = Field(description="Its whole value.", max_length=256)
+    value: str = Field(description="Exact value of the header.", max_length=256)
 
 
 class RouteMatch(Model):
-    """Match on headers and users. An empty one matches every request."""
+    """Condition on headers and user. An empty one matches every request."""
 
     headers: list[HeaderMatch] = Field(
         default=[],
-        description="Headers that a request must have, all with these values, such as a tenant's.",
+        description="Headers that a request must have, all with these values.",
         max_length=8,
     )
     users: list[Annotated[str, Field(max_length=256)]] = Field(
         default=[],
-        description="The request's `user` must be one of these.",
+        description="Users, one of which must be the request's `user`.",
         max_length=64,
         json_schema_extra={"items": {"type": "string", "description": "A user.", "maxLength": 256}},
     )
 
 
 class Backend(Model):
-    """Service and its traffic share."""
+    """Service that gets a share of the requests."""
 
     service: Annotated[str, _SERVICE] = Field(
-        description="An InferenceService of the same namespace.", min_length=1, max_length=40
+        description="Name of an InferenceService of the same namespace.",
+        min_length=1,
+        max_length=40,
     )
     weight: int = Field(
         default=100,
-        description="Share of the requests, relative to the rule's other weights.",
+        description="Share of the requests, relative to the weights of the rule's other backends.",
         ge=0,
         le=10_000,
     )
 
 
 class Shadow(Model):
-    """Mirroring of requests, whose responses are dropped."""
+    """Service that gets copies of requests, whose answers are dropped."""
 
     service: Annotated[str, _SERVICE] = Field(
-        description="An InferenceService of the same namespace.", min_length=1, max_length=40
+        description="Name of an InferenceService of the same namespace.",
+        min_length=1,
+        max_length=40,
     )
     revision: str | None = Field(
         default=None,
         description=(
-            "Copies go to this revision of it, whether it has a share of the traffic or not. Without "
-            "it they follow the service's traffic."
+            "Revision of the service that gets the copies, with or without traffic. "
+            "Default: copies are split like the service's traffic."
         ),
         min_length=1,
         max_length=63,
     )
     percent: int = Field(
-        default=100, description="Percentage of requests that is copied.", ge=1, le=100
+        default=100, description="Percentage of the requests that is copied.", ge=1, le=100
     )
 
 
 class RouteRule(Model):
-    """Rule: services that answer the requests that match."""
+    """Requests that match, and the services that answer them."""
 
     RULES = (
         Rule(
@@ -96,26 +100,31 @@ class RouteRule(Model):
     )
 
     match: RouteMatch = Field(
-        default=RouteMatch(), description="Requests that the rule applies to. Empty: every request."
+        default=RouteMatch(),
+        description="Requests that the rule applies to. Default: every request.",
     )
     backends: list[Backend] = Field(
-        description="The services that answer, by weight.", min_length=1, max_length=8
+        description="Services that answer, by weight.", min_length=1, max_length=8
     )
     sticky_by: Literal["None", "Conversation", "User"] = Field(
         default="None",
         description=(
-            "What stays with a service while weights stay: nothing, all requests of a conversation, or "
-            "all requests with the same `user`."
+            "Requests that stay with the same service while weights do not change. None: no "
+            "requests. Conversation: requests of the same conversation. User: requests with "
+            "the same `user`."
         ),
     )
     sticky_header: Annotated[str | None, _HEADER] = Field(
         default=None,
-        description="All requests with the same value of this header stay with a service.",
+        description=(
+            "Header whose value decides the service: requests with the same value stay with "
+            "the same service while weights do not change. Default: none."
+        ),
         min_length=1,
         max_length=64,
     )
     shadows: list[Shadow] = Field(
-        default=[], description="Who gets copies of the requests.", max_length=4
+        default=[], description="Services that get copies of the requests.", max_length=4
     )
 
 
@@ -133,18 +142,20 @@ class ModelRouteSpec(Model):
         ),
     ] = Field(
         description=(
-            "The name that clients send as `model`. It goes before the name of a service of the same "
-            "namespace."
+            "Model name that clients send as `model`. It takes precedence over a service of "
+            "the same name in the namespace."
         ),
         min_length=1,
         max_length=128,
     )
     rules: list[RouteRule] = Field(
-        description="The first one that matches counts.", min_length=1, max_length=16
+        description="Rules in order; the first one that matches a request applies.",
+        min_length=1,
+        max_length=16,
     )
 
 
 class ModelRoute(Model):
-    """A name of a model whose requests are spread over services: by weight, header or user."""
+    """A model name whose requests are split between services by weight, header or user."""
 
-    spec: ModelRouteSpec = Field(description="What is wanted.")
+    spec: ModelRouteSpec = Field(description="Desired state.")

@@ -8,14 +8,20 @@ from penstock.api.rules import Model, Obeys, Rule, positive_duration
 
 
 class Objectives(Model):
-    """Latency objectives. With them the number of replicas is sized to meet these times."""
+    """Latency objectives. The number of replicas is sized to meet them."""
 
     ttft: Annotated[str, positive_duration("spec.objectives.ttft", "2s or 500ms")] = Field(
-        description="Time to the first token (TTFT) that requests must meet, such as 2s.",
+        description=(
+            "Objective for the time to the first token (TTFT) of a request, as a duration "
+            "such as 2s or 500ms."
+        ),
         max_length=20,
     )
     tpot: Annotated[str, positive_duration("spec.objectives.tpot", "100ms")] = Field(
-        description="Mean time per further token (TPOT) that requests must meet, such as 100ms.",
+        description=(
+            "Objective for the mean time per output token after the first (TPOT) of a "
+            "request, as a duration such as 100ms."
+        ),
         max_length=20,
     )
     attainment: Annotated[
@@ -29,7 +35,10 @@ class Objectives(Model):
         ),
     ] = Field(
         default=0.99,
-        description="Fraction of requests that must meet both times. A higher one needs more replicas.",
+        description=(
+            "Fraction of requests that must meet both objectives. A higher fraction needs "
+            "more replicas."
+        ),
         ge=0.5,
         le=0.9999,
     )

@@ -12,7 +12,7 @@ MIN_MEMORY = "640Mi"
 
 
 class Accelerator(Model):
-    """Extended resources that each engine gets."""
+    """Accelerator of each engine, as an extended resource."""
 
     resource: Annotated[
         str,
@@ -23,19 +23,21 @@ class Accelerator(Model):
             )
         ),
     ] = Field(
-        description="The resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb.",
+        description=(
+            "Name of the extended resource, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb."
+        ),
         max_length=253,
     )
     count: int = Field(
         default=1,
-        description="How many of it. One engine uses one accelerator.",
+        description="Number of accelerators. An engine uses one.",
         ge=1,
         le=1,
     )
 
 
 class Resources(Model):
-    """Resources of each engine pod, as request and limit."""
+    """Resources of each engine pod, as requests and limits."""
 
     cpu: Annotated[
         str,
@@ -47,7 +49,10 @@ class Resources(Model):
         ),
     ] = Field(
         default="1",
-        description="CPU cores. The engine computes with as many threads as whole cores, at least one.",
+        description=(
+            "CPU cores, such as 2, 1.5 or 500m. An engine computes with one thread per "
+            "whole core, at least one."
+        ),
         max_length=20,
     )
     memory: Annotated[
@@ -63,10 +68,13 @@ class Resources(Model):
         ),
     ] = Field(
         default="2Gi",
-        description=f"Memory for weights, KV cache and the program itself, which takes {MIN_MEMORY}.",
+        description=(
+            "Memory of the pod, such as 2Gi, for weights, KV cache and the program, which needs "
+            f"{MIN_MEMORY}."
+        ),
         max_length=20,
     )
     accelerator: Accelerator | None = Field(
         default=None,
-        description="The accelerator of each engine. Without it the engine computes on the CPU.",
+        description="Accelerator of each engine. Default: none; the engine computes on the CPU.",
     )

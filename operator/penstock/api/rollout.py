@@ -37,32 +37,34 @@ def _at_least(field: str, least: float) -> Obeys:
 
 
 class Shadow(Model):
-    """Shadow traffic for a new revision before it gets traffic. The revision is rejected for faults alone:
-    crashes, outputs that are not numbers, errors and empty responses that its control does not have."""
+    """Shadowing before the canary gets traffic: it gets copies of requests, whose answers are
+    dropped. It is rejected only for faults: crashes, outputs that are not numbers, and errors
+    or empty answers that its control does not have."""
 
     share: Annotated[float, _at_least("shadow.share", 0.001)] = Field(
         default=_SHADOW.share,
-        description="The share of requests that is copied to it, and to its control.",
+        description="Fraction of requests that is copied to the canary and to its control.",
         ge=0.001,
         le=1.0,
     )
     duration: Annotated[str, positive_duration("spec.rollout.canary.shadow.duration", "5m")] = (
         Field(
             default=_seconds(_SHADOW.duration_s),
-            description="For how long. Time without copies is added.",
+            description="Duration of shadowing, such as 5m. Time without copies does not count.",
             max_length=20,
         )
     )
 
 
 class Canary(Model):
-    """Statistical tests of a canary. They are anytime-valid: a verdict may be reached at any time."""
+    """Statistical comparison of the canary with its control. The tests are anytime-valid: a
+    verdict may be reached at any time."""
 
     alpha: Annotated[float, _at_least("alpha", 0.0001)] = Field(
         default=_CANARY.alpha,
         description=(
-            "The chance that a revision which is no worse is rolled back all the same, over all "
-            "tests and all looks together."
+            "Probability that a revision that is no worse is rolled back, over all tests "
+            "and the whole rollout."
         ),
         ge=0.0001,
         le=0.2,
@@ -70,35 +72,44 @@ class Canary(Model):
     tolerance: Annotated[float, _at_least("tolerance", 0.01)] = Field(
         default=_CANARY.tolerance,
         description=(
-            "How much slower TTFT or TPOT may get, as a fraction. A revision is promoted once it is "
-            "shown to stay below."
+            "Increase of TTFT and TPOT that is tolerated, as a fraction: 0.1 is 10 %. The "
+            "canary is promoted when the increases are shown to be smaller."
         ),
         ge=0.01,
         le=1.0,
     )
     error_tolerance: Annotated[float, _at_least("errorTolerance", 0.001)] = Field(
         default=_CANARY.error_tolerance,
-        description="How much larger the share of failed requests may get: 0.01 is a point.",
+        description=(
+            "Increase of the fraction of failed requests that is tolerated: 0.01 is one "
+            "percentage point."
+        ),
         ge=0.001,
         le=0.5,
     )
     violation_tolerance: Annotated[float, _at_least("violationTolerance", 0.01)] = Field(
         default=_CANARY.violation_tolerance,
-        description="How much larger the share of requests that miss spec.objectives may get.",
+        description=(
+            "Increase of the fraction of requests that miss spec.objectives that is "
+            "tolerated: 0.05 is five percentage points."
+        ),
         ge=0.01,
         le=0.5,
     )
     min_weight: Annotated[float, _at_least("minWeight", 0.01)] = Field(
         default=_CANARY.min_weight,
         description=(
-            "The share of requests that the new revision gets at first, and its control as well."
+            "Fraction of requests that the canary gets at the start. Its control gets the same."
         ),
         ge=0.01,
         le=0.5,
     )
     max_weight: Annotated[float, _at_least("maxWeight", 0.01)] = Field(
         default=_CANARY.max_weight,
-        description="The share that it gets at most before it is promoted. Evidence moves it there.",
+        description=(
+            "Maximum fraction of requests that the canary gets before it is promoted. The "
+            "fraction grows with the evidence."
+        ),
         ge=0.01,
         le=0.5,
     )
@@ -106,24 +117,30 @@ class Canary(Model):
         str, positive_duration("spec.rollout.canary.maxDuration", "1h or 90m")
     ] = Field(
         default=_seconds(_CANARY.max_duration_s),
-        description="How long it may stay undecided. Time without requests on both sides is added.",
+        description=(
+            "Time after which a canary without a verdict is handled by onTimeout, such as "
+            "1h or 90m. Time without requests on either side does not count."
+        ),
         max_length=20,
     )
     on_timeout: Literal["Rollback", "Promote"] = Field(
-        default=_CANARY.on_timeout, description="What happens to one that is undecided by then."
+        default=_CANARY.on_timeout,
+        description="Action for a canary that has no verdict after maxDuration.",
     )
     control: bool = Field(
         default=_ROLLOUT.with_control,
         description=(
-            "Start pods of the stable revision with the canary and compare it with those: as new, "
-            "as many, with as much traffic. Without it the canary is compared with all of stable."
+            "Whether to compare the canary with a control: new pods of the stable revision, "
+            "as many as the canary's and with as much traffic. Otherwise it is compared "
+            "with all pods of the stable revision."
         ),
     )
     sticky_by: Literal["None", "Conversation", "User"] = Field(
         default="None",
         description=(
-            "What stays on a revision while weights stay: nothing, all requests of a conversation, "
-            "or all requests with the same `user`."
+            "Requests that stay on the same revision while weights do not change. None: no "
+            "requests. Conversation: requests of the same conversation. User: requests with "
+            "the same `user`."
         ),
     )
     metrics: Annotated[
@@ -137,7 +154,9 @@ class Canary(Model):
         ),
     ] = Field(
         default=[],
-        description="Numbers of your own that must stay within bounds while it is judged.",
+        description=(
+            "Prometheus queries whose results must stay within bounds while the canary is judged."
+        ),
         max_length=10,
     )
     tenant_header: Annotated[
@@ -153,53 +172,60 @@ class Canary(Model):
     ] = Field(
         default="",
         description=(
-            "The header that names a request's tenant, such as x-tenant, for `rollout status --by "
-            "tenant`. Its values are kept with the evidence: name none that holds a secret."
+            "Request header that names the tenant, such as x-tenant, for `penstock rollout "
+            "status --by tenant`. Its values are stored with the evidence, so the header "
+            "must not contain a secret. Default: none."
         ),
         max_length=63,
     )
     shadow: Shadow | None = Field(
         default=None,
-        description="Copies of requests come first, then traffic; without it traffic comes at once.",
+        description="Shadowing before the canary gets traffic. Default: none.",
     )
     evaluation: Evaluation | None = Field(
         default=None,
-        description="A Job that tries the canary; it is not promoted before the Job has succeeded.",
+        description=(
+            "Job that tests the canary. The canary is not promoted before the Job has "
+            "succeeded. Default: none."
+        ),
     )
 
 
 class BlueGreen(Model):
-    """When it switches, and what happens after that."""
+    """Settings of BlueGreen rollouts."""
 
     auto_promote: bool = Field(
         default=_ROLLOUT.is_switched_automatically,
         description=(
-            "Switch as soon as all pods are ready. Without it a person does: "
-            "`kubectl penstock rollout promote`."
+            "Whether to switch the traffic as soon as all pods are ready. Otherwise it is "
+            "switched by `penstock rollout promote`."
         ),
     )
 
     previous_kept: Annotated[str, _duration("spec.rollout.blueGreen.previousKept", "5m")] = Field(
         default=_seconds(_ROLLOUT.previous_kept_s),
-        description="How long the old pods stay, so that a rollback takes a second.",
+        description=(
+            "Time for which the old pods are kept after the switch, such as 5m. A rollback "
+            "within that time needs no new pods."
+        ),
         max_length=20,
     )
 
 
 class Rolling(Model):
-    """How pods are replaced."""
+    """Settings of Rolling rollouts."""
 
     max_surge: int = Field(
         default=_ROLLOUT.max_surge,
-        description="How many more replicas than wanted there may be meanwhile.",
+        description="Maximum number of replicas above the desired number during the rollout.",
         ge=0,
         le=1000,
     )
     max_unavailable: int = Field(
         default=_ROLLOUT.max_unavailable,
         description=(
-            "How many fewer than wanted may be ready meanwhile. Used only where new pods find no "
-            "room otherwise."
+            "Number of replicas by which the ready ones may fall below the desired number during the "
+            "rollout. Used only if new pods cannot be scheduled otherwise."
         ),
         ge=0,
         le=1000,
@@ -223,34 +249,35 @@ RULES = (
 
 
 class Rollout(Model):
-    """How a new revision takes over from the old."""
+    """How a new revision replaces the old one."""
 
     strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
         default=_ROLLOUT.strategy,
         description=(
-            "Rolling replaces pods a few at a time. Canary lets a part of the requests judge it. "
-            "BlueGreen starts all pods, then switches. Recreate stops the old pods first. The first "
-            "revision of a service just starts."
+            "Rolling replaces pods a few at a time. Canary compares the revisions on a part "
+            "of the requests first. BlueGreen starts all new pods, then switches the "
+            "traffic. Recreate stops the old pods before it starts new ones. The first "
+            "revision of a service is started without a strategy."
         ),
     )
-    canary: Canary = Field(default=Canary(), description="What a canary has to show.")
+    canary: Canary = Field(default=Canary(), description="Settings of Canary rollouts.")
     blue_green: BlueGreen = Field(
-        default=BlueGreen(), description="When it switches, and what then."
+        default=BlueGreen(), description="Settings of BlueGreen rollouts."
     )
-    rolling: Rolling = Field(default=Rolling(), description="How pods are replaced.")
+    rolling: Rolling = Field(default=Rolling(), description="Settings of Rolling rollouts.")
     progress_deadline: Annotated[str, positive_duration("spec.rollout.progressDeadline", "10m")] = (
         Field(
             default=_seconds(_ROLLOUT.progress_deadline_s),
             description=(
-                "How long pods of a new revision may take until the next of them is ready. Later than "
-                "that the revision is rejected."
+                "Maximum time until the next pod of a new revision becomes ready, such as "
+                "10m. After that the revision is rejected."
             ),
             max_length=20,
         )
     )
     revision_history_limit: int = Field(
         default=_ROLLOUT.history,
-        description="How many earlier revisions `penstock rollout undo` can go back to.",
+        description="Number of earlier revisions that are kept for `penstock rollout undo`.",
         ge=0,
         le=100,
     )

@@ -55,9 +55,9 @@ class ModelSource(Model):
         ),
     ] = Field(
         description=(
-            "Where the model's folder is: pvc://CLAIM/PATH for a PersistentVolumeClaim of the same "
-            "namespace, or file:///PATH for a folder that every node has. It must hold config.json, "
-            "safetensors weights and tokenizer.json."
+            "Location of the model's folder: pvc://CLAIM/PATH in a PersistentVolumeClaim of "
+            "the same namespace, or file:///PATH on every node. The folder must contain "
+            "config.json, safetensors weights and tokenizer.json, or one GGUF file."
         ),
         min_length=8,
         max_length=512,
@@ -74,8 +74,8 @@ class ModelSource(Model):
     ] = Field(
         default=None,
         description=(
-            "The name that clients send as `model`. Defaults to the name of this object. One "
-            "namespace can serve a name once."
+            "Model name that clients send as `model`. Must be unique in the namespace. "
+            "Default: metadata.name."
         ),
         min_length=1,
         max_length=128,
@@ -83,7 +83,7 @@ class ModelSource(Model):
 
 
 class KVCache(Model):
-    """The memory that holds keys and values of the tokens in use."""
+    """Memory for the keys and values of tokens in use (KV cache)."""
 
     memory: Annotated[
         str | None,
@@ -96,8 +96,9 @@ class KVCache(Model):
     ] = Field(
         default=None,
         description=(
-            "Memory for the KV cache, such as 512Mi. Without it, what memoryUtilization leaves "
-            "after weights and working memory is taken."
+            "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "
+            "Default: the part of memoryUtilization that is left after weights and working "
+            "memory."
         ),
         max_length=20,
     )
@@ -113,7 +114,10 @@ class KVCache(Model):
         ),
     ] = Field(
         default=0.9,
-        description="The part of the pod's or the accelerator's memory that the engine may use.",
+        description=(
+            "Fraction of the pod's or the accelerator's memory that the engine may use, for "
+            "weights, working memory and KV cache together."
+        ),
         ge=0.05,
         le=1.0,
     )
@@ -129,71 +133,80 @@ class KVCache(Model):
     ] = Field(
         default=16,
         description=(
-            "Tokens in one block of the KV cache. Only whole blocks are shared between requests."
+            "Number of tokens in one block of the KV cache. Only whole blocks are shared by "
+            "prefix caching."
         ),
     )
     prefix_caching: bool = Field(
         default=True,
-        description="Keep the blocks of finished requests and share them with requests that begin alike.",
+        description=(
+            "Whether to keep the blocks of finished requests and reuse them for requests "
+            "with the same beginning."
+        ),
     )
 
 
 class Engine(Model):
-    """How each engine runs the model."""
+    """Settings of each engine."""
 
     max_model_len: int | None = Field(
         default=None,
         description=(
-            "The most tokens that one request may have, prompt and answer together. Defaults to "
-            "what the model was made for."
+            "Maximum number of tokens of one request, prompt and answer together. Default: "
+            "the context length of the model."
         ),
         ge=16,
         le=10_000_000,
     )
     max_num_seqs: int = Field(
-        default=64, description="The most requests that run at the same time.", ge=1, le=4096
+        default=64,
+        description="Maximum number of requests that an engine runs at the same time.",
+        ge=1,
+        le=4096,
     )
     max_num_batched_tokens: int = Field(
         default=512,
         description=(
-            "The token budget of one step. Larger finishes prompts sooner, smaller keeps the time "
-            "between two tokens of running requests short."
+            "Maximum number of tokens that an engine computes in one step. A larger value "
+            "finishes prompts sooner; a smaller value keeps the time between the tokens of "
+            "running requests shorter."
         ),
         ge=16,
         le=131072,
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="The number type of weights and KV cache. auto is what the hardware computes natively.",
+        description=(
+            "Number type of weights, activations and KV cache. auto chooses the type that "
+            "the hardware computes natively."
+        ),
     )
     seed: int | None = Field(
         default=None,
         description=(
-            "Seed of the generator that gives requests without a seed one. With it every replica gives "
-            "the same seeds, and again after each restart. Default: random for each engine."
+            "Seed of the generator that draws a seed for each request without one. With it, "
+            "all replicas draw the same seeds, and again after a restart. Default: random "
+            "for each engine."
         ),
         ge=0,
         le=2**31 - 1,
     )
-    kv_cache: KVCache = Field(default=KVCache(), description="The KV cache.")
+    kv_cache: KVCache = Field(default=KVCache(), description="Settings of the KV cache.")
 
 
 class Scaling(Model):
-    """Number of engines, and how it is scaled."""
+    """Number of replicas and its bounds."""
 
     mode: Literal["Active", "Shadow", "External"] = Field(
         default="Active",
         description=(
-            "Active sets the number of replicas. Shadow decides and records, and changes nothing. "
-            "External leaves the number to spec.replicas, for kubectl scale, an HPA or KEDA."
+            "Who sets the number of replicas. Active: Penstock. Shadow: Penstock decides "
+            "and records the number but changes nothing. External: spec.replicas, which "
+            "kubectl scale, an HPA or KEDA may write."
         ),
     )
-    min_replicas: int = Field(
-        default=1, description="Never fewer replicas than this.", ge=1, le=1000
-    )
-    max_replicas: int = Field(
-        default=1, description="Never more replicas than this.", ge=1, le=1000
-    )
+    min_replicas: int = Field(default=1, description="Minimum number of replicas.", ge=1, le=1000)
+    max_replicas: int = Field(default=1, description="Maximum number of replicas.", ge=1, le=1000)
     kv_utilization_target: Annotated[
         float,
         Obeys(
@@ -206,8 +219,8 @@ class Scaling(Model):
     ] = Field(
         default=0.75,
         description=(
-            "How full the KV cache of a replica should be at most, as a fraction. Services with "
-            "objectives are sized by those instead."
+            "Fraction of each replica's KV cache above which replicas are added. Used only "
+            "without spec.objectives."
         ),
         ge=0.1,
         le=0.95,
@@ -215,8 +228,8 @@ class Scaling(Model):
     queue_target: int = Field(
         default=4,
         description=(
-            "Waiting requests for each replica that are no reason for another one. Services with "
-            "objectives are sized by those instead."
+            "Number of waiting requests per replica above which replicas are added. Used "
+            "only without spec.objectives."
         ),
         ge=1,
         le=10_000,
@@ -230,15 +243,18 @@ class Scaling(Model):
         ),
     ] = Field(
         default="60s",
-        description="How long fewer replicas must have been enough before one is removed.",
+        description=(
+            "Time for which fewer replicas must have been enough before replicas are "
+            "removed, as a duration such as 60s or 5m."
+        ),
         max_length=20,
     )
     priority: int = Field(
         default=0,
         description=(
-            "Who goes first when a ResourceQuota leaves fewer accelerators than the services of the "
-            "namespace want: higher first, after everybody's minReplicas. Services of one priority "
-            "share evenly."
+            "Priority of this service when a ResourceQuota allows fewer accelerators than "
+            "the services of the namespace need. After the minReplicas of all services, "
+            "higher priorities are served first; services of equal priority share evenly."
         ),
         ge=-1_000_000,
         le=1_000_000,
@@ -246,11 +262,13 @@ class Scaling(Model):
 
 
 class Drain(Model):
-    """How an engine ends."""
+    """Shutdown of engines."""
 
     seconds: int = Field(
         default=30,
-        description="How long requests that are running may take to finish when their pod is removed.",
+        description=(
+            "Time in seconds that running requests have to finish when their pod is removed."
+        ),
         ge=1,
         le=3600,
     )
@@ -268,7 +286,7 @@ def _not_reserved(field: str) -> Obeys:
 
 
 class PodMetadata(Model):
-    """Labels and annotations of engine pods, beside those that Penstock gives them."""
+    """Labels and annotations of engine pods, in addition to those that Penstock sets."""
 
     labels: Annotated[dict[str, str], _not_reserved("labels")] = Field(
         default={}, description="Labels to add.", max_length=64
@@ -279,14 +297,14 @@ class PodMetadata(Model):
 
 
 class PodTemplate(Model):
-    """A strategic-merge patch of a pod template."""
+    """Strategic-merge patch of the engine pods' template."""
 
     metadata: PodMetadata = Field(
         default=PodMetadata(), description="Labels and annotations to add."
     )
     spec: dict[str, Any] = Field(
         default={},
-        description="Fields of the pod's spec to set or to merge.",
+        description="Fields of the pod's spec to set or merge.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
 
@@ -333,16 +351,17 @@ class InferenceServiceSpec(Model):
     )
 
     model: ModelSource = Field(description="The model to serve.")
-    engine: Engine = Field(default=Engine(), description="How each engine runs the model.")
+    engine: Engine = Field(default=Engine(), description="Settings of each engine.")
     resources: Resources = Field(
-        default=Resources(), description="What each engine pod asks for, as request and limit."
+        default=Resources(), description="Resources of each engine pod, as requests and limits."
     )
     variants: list[Variant] = Field(
         default=[],
         description=(
-            "Kinds of nodes that engines may run on, each at its price. The mix that holds the "
-            "objectives for the least price is chosen as the load changes; the first one serves before "
-            "anything is known. Adding or removing one is no new revision."
+            "Kinds of nodes that engines may run on, each with its price. Penstock chooses "
+            "the cheapest combination that meets the objectives as the load changes; the "
+            "first variant is used until the load is known. Adding or removing a variant "
+            "creates no new revision. Requires spec.objectives."
         ),
         max_length=6,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
@@ -350,36 +369,37 @@ class InferenceServiceSpec(Model):
     objectives: Objectives | None = Field(
         default=None,
         description=(
-            "How soon answers must come. Without it replicas follow the use of the KV cache and the "
-            "queues."
+            "Latency objectives. With them, replicas are sized to meet the objectives; "
+            "without them, by KV-cache use and queue length."
         ),
     )
-    scaling: Scaling = Field(default=Scaling(), description="How many engines there are.")
+    scaling: Scaling = Field(default=Scaling(), description="Number of replicas and its bounds.")
     replicas: int | None = Field(
         default=None,
         description=(
-            "The number of replicas with scaling.mode External, and the target of this object's scale "
-            "subresource. Other modes refuse it."
+            "Number of replicas in scaling mode External, and target of the scale "
+            "subresource. Refused in other modes. Default: 1."
         ),
         ge=0,
         le=1000,
     )
     rollout: Rollout = Field(
-        default=Rollout(), description="How a new revision takes over from the old."
+        default=Rollout(), description="How a new revision replaces the old one."
     )
-    drain: Drain = Field(default=Drain(), description="How an engine ends.")
+    drain: Drain = Field(default=Drain(), description="Shutdown of engines.")
     template: PodTemplate = Field(
         default=PodTemplate(),
         description=(
-            "A strategic-merge patch of the engine pods. The engine's container is called `engine`."
+            "Strategic-merge patch of the engine pods' template. The engine's container is "
+            "named `engine`."
         ),
     )
 
 
 class InferenceService(Model):
-    """A language model, served by as many engines as it needs."""
+    """A language model served by a scaled set of engines."""
 
-    spec: InferenceServiceSpec = Field(description="What is wanted.")
+    spec: InferenceServiceSpec = Field(description="Desired state.")
     status: InferenceServiceStatus = Field(
-        default=InferenceServiceStatus(), description="What is there. Written by the operator."
+        default=InferenceServiceStatus(), description="Observed state, written by the operator."
     )

@@ -49,7 +49,7 @@ RULES = (
 
 
 class Toleration(Model):
-    """A taint that the pods of a variant tolerate."""
+    """Taint that the pods of a variant tolerate."""
 
     RULES = (
         Rule(
@@ -66,18 +66,19 @@ class Toleration(Model):
 
     key: str | None = Field(
         default=None,
-        description="The taint's key; without one, every taint.",
+        description="Key of the taint. Default: all taints.",
         min_length=1,
         max_length=317,
     )
     operator: Literal["Equal", "Exists"] = Field(
-        default="Equal", description="Whether the taint must have this value, or may have any."
+        default="Equal",
+        description="Equal: the taint must have this value. Exists: it may have any value.",
     )
     value: str | None = Field(
-        default=None, description="The taint's value.", min_length=1, max_length=63
+        default=None, description="Value of the taint.", min_length=1, max_length=63
     )
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        default=None, description="The taint's effect; without it, every effect."
+        default=None, description="Effect of the taint. Default: all effects."
     )
 
 
@@ -107,19 +108,27 @@ class Variant(Model):
                 "a variant must not be called control; give it another name",
             ),
         ),
-    ] = Field(description="What pods, status and reasons call it.", min_length=1, max_length=20)
+    ] = Field(
+        description="Name of the variant in pods, status and messages.", min_length=1, max_length=20
+    )
     resources: Resources | None = Field(
         default=None,
-        description="What each of its engine pods asks for. Defaults to spec.resources.",
+        description="Resources of each engine pod of this variant. Default: spec.resources.",
     )
     node_selector: dict[str, str] = Field(
         default={},
-        description="Labels of the nodes that its pods may run on, beside those of spec.template.",
+        description=(
+            "Labels of the nodes that the pods of this variant may run on, in addition to "
+            "those in spec.template."
+        ),
         max_length=16,
     )
     tolerations: list[Toleration] = Field(
         default=[],
-        description="Taints that its pods tolerate, instead of those that spec.template says.",
+        description=(
+            "Taints that the pods of this variant tolerate. If set, they replace the "
+            "tolerations in spec.template."
+        ),
         max_length=16,
     )
     price_per_hour: Annotated[
@@ -133,18 +142,20 @@ class Variant(Model):
         ),
     ] = Field(
         description=(
-            "What one replica costs in an hour, in any currency: only the proportions between variants "
-            "count."
+            "Price of one replica per hour, in any currency. Only the ratios between "
+            "variants matter."
         ),
         ge=LEAST_PRICE,
         le=1_000_000.0,
     )
     min_replicas: int = Field(
-        default=0, description="Never fewer replicas of it than this.", ge=0, le=1000
+        default=0, description="Minimum number of replicas of this variant.", ge=0, le=1000
     )
     max_replicas: int | None = Field(
         default=None,
-        description="Never more replicas of it than this. Defaults to spec.scaling.maxReplicas.",
+        description=(
+            "Maximum number of replicas of this variant. Default: spec.scaling.maxReplicas."
+        ),
         ge=0,
         le=1000,
     )

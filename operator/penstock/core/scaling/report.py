@@ -1,4 +1,4 @@
-"""The scaler's last word on a service."""
+"""The last scaling decision on a service, as the status reports it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,11 @@ from penstock.core.spec.service import Object
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """valid: it rested on metrics. by_variant: replicas of each, where there are variants."""
+    """The last scaling decision on a service.
+
+    valid: whether metrics were available. at: time of the decision. trail: (step, replicas, note) of each
+    step. by_variant: replicas of each variant, if the service has any.
+    """
 
     desired: int
     reason: str
