@@ -196,9 +196,9 @@ async def server_says(kube: Kube, spec: Json) -> str | None:
     metadata = {"name": "agreement", "namespace": "default"}
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     try:
-        # Strict, as kubectl asks: an unknown field is refused, not dropped.
+        # An unknown field is pruned, as the operator ignores it.
         await kube.create(
-            INFERENCE_SERVICES, "default", body, dryRun="All", fieldValidation="Strict"
+            INFERENCE_SERVICES, "default", body, dryRun="All", fieldValidation="Ignore"
         )
     except Rejected as error:
         return str(error)

@@ -44,7 +44,6 @@ BAD = [
     (spec(RULE | {"match": {"users": [7]}}), ""),
     (spec(RULE | {"shadows": [{"service": "new", "percent": 0}]}), ""),
     (spec(RULE | {"shadows": [{"service": "New"}]}), NAMED),
-    (spec(RULE | {"backend": []}), ""),
 ]
 
 

@@ -11,13 +11,11 @@ from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, parse_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable
 from penstock.core.spec.service import ENGINE_CONTAINER, ScalingSpec, ServiceSpec, VariantSpec
-
-# The parts of a spec that make its pods what they are: what a revision is.
-SHAPING = ("model", "engine", "resources", "drain", "template")
 
 
 class InvalidService(Exception):
@@ -70,7 +68,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         drain_s=spec.drain.seconds,
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
-        shape={name: body["spec"][name] for name in SHAPING if name in body["spec"]},
+        shape={name: body["spec"][name] for name in RECORDED if name in body["spec"]},
     )
 
 

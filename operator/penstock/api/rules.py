@@ -83,9 +83,12 @@ def positive_duration(field: str, example: str) -> Obeys:
 
 
 class Model(BaseModel):
-    """Base of all API objects, as strict as the API server. RULES: rules between fields."""
+    """Base of all API objects, as strict as the API server. RULES: rules between fields.
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+    Unknown fields are ignored, as the API server prunes them: the CRD may be newer than the operator.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True)
     RULES: ClassVar[tuple[Rule, ...]] = ()
 
     @model_validator(mode="before")

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Table
 
-from penstock.api.convert import SHAPING
 from penstock.cli.rollout_status import console, follow
 from penstock.clients.clock import wall
 from penstock.clients.kube import Kube, Object
@@ -12,6 +11,7 @@ from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.rollout import commands
 from penstock.core.spec import history
+from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.service import SERVICE_LABEL
 from penstock.errors import Conflict
@@ -51,7 +51,7 @@ async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watc
 
     async def steps(body: Object) -> tuple[list[Object], str]:
         wanted = _previous(body, await _revisions(kube, namespace, body), to)
-        steps = history.rollback_patch(body["spec"], wanted.shape, SHAPING)
+        steps = history.rollback_patch(body["spec"], wanted.shape, RECORDED)
         return steps, f"restored the spec of revision {wanted.revision}"
 
     await _patch(kube, namespace, service, steps)

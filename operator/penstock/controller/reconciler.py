@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.api.convert import SHAPING, InvalidService, to_core
+from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic, wall
 from penstock.clients.events import EventRecorder
 from penstock.clients.kube import Kube, Object
@@ -41,6 +41,7 @@ from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.claim_order import claim_order
+from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
@@ -375,7 +376,7 @@ def _stable_spec(
     shape = next((each.shape for each in history if each.revision == stable), None)
     if shape is None:
         return None
-    rest = {name: value for name, value in body["spec"].items() if name not in SHAPING}
+    rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
     try:
         restored = to_core({**body, "spec": rest | shape})
     except InvalidService:

@@ -1,0 +1,70 @@
+"""Which fields of an InferenceService's spec make a revision.
+
+The one list of them: the revision's hash, the fields that `rollout undo` restores, and the record of a
+revision in its ControllerRevision follow from it.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.core.spec.service import ServiceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ShapingField:
+    """A field that determines the pods of a revision.
+
+    path: in the spec. attribute: of ServiceSpec. default: of v1alpha1, frozen: a field with this value is
+    left out of the hash, so that a new field that nobody sets leaves all hashes as they are. REQUIRED for
+    a field that is always in the hash.
+    """
+
+    path: str
+    attribute: str
+    default: Any
+
+
+REQUIRED = object()
+
+# Paths and defaults must never change: revisions of running services are hashed with them. A new field's
+# default is the behavior of the engines before it existed.
+SHAPING = (
+    ShapingField("model.uri", "model_uri", REQUIRED),
+    ShapingField("model.servedName", "served_name", REQUIRED),
+    ShapingField("engine.maxModelLen", "max_model_len", None),
+    ShapingField("engine.maxNumSeqs", "max_num_seqs", 64),
+    ShapingField("engine.maxNumBatchedTokens", "max_num_batched_tokens", 512),
+    ShapingField("engine.dtype", "dtype", "auto"),
+    ShapingField("engine.seed", "seed", None),
+    ShapingField("engine.kvCache.memory", "kv_memory_bytes", None),
+    ShapingField("engine.kvCache.memoryUtilization", "memory_utilization", 0.9),
+    ShapingField("engine.kvCache.blockSize", "block_size", 16),
+    ShapingField("engine.kvCache.prefixCaching", "prefix_caching", True),
+    ShapingField("resources.cpu", "cpu", "1"),
+    ShapingField("resources.memory", "memory", "2Gi"),
+    ShapingField("resources.accelerator", "accelerator", None),
+    ShapingField("drain.seconds", "drain_s", 30),
+    ShapingField("template", "template", {}),
+)
+
+# Fields whose change needs no new pods. Variants: the kind of node changes no answers.
+OPERATING = ("variants", "objectives", "scaling", "replicas", "rollout")
+
+# Attributes of ServiceSpec that are made of OPERATING fields, of the metadata, or for the record.
+NOT_HASHED = (
+    "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
+    "variants", "shape",
+)  # fmt: skip
+
+# Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.
+RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in SHAPING))
+
+
+def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
+    """The values of the shaping fields that differ from their defaults, by path."""
+    values = asdict(spec)
+    return {
+        field.path: values[field.attribute]
+        for field in SHAPING
+        if values[field.attribute] != field.default
+    }

@@ -1,0 +1,88 @@
+"""The revision of a service: which fields are in its hash, and hashes that must stay as they are."""
+
+from collections.abc import Iterator
+from dataclasses import fields, make_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.api.convert import to_core
+from penstock.api.crdgen import schema_of
+from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.core.spec import fields as spec_fields
+from penstock.core.spec.fields import (
+    NOT_HASHED,
+    OPERATING,
+    REQUIRED,
+    SHAPING,
+    ShapingField,
+    hashed_document,
+)
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import ServiceSpec
+
+RECORDED = yaml.safe_load((Path(__file__).parent / "recorded_revisions.yaml").read_text())
+KNOWN = [*(field.path for field in SHAPING), *OPERATING]
+
+
+def paths(node: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Paths of a schema's fields, down to those of SHAPING and OPERATING or that have no fields."""
+    for name, child in node["properties"].items():
+        at = f"{path}.{name}" if path else name
+        if "properties" in child and at not in KNOWN:
+            yield from paths(child, at)
+        else:
+            yield at
+
+
+def test_every_field_shapes_pods_or_does_not() -> None:
+    assert sorted(paths(schema_of(InferenceServiceSpec))) == sorted(KNOWN)
+
+
+def test_every_attribute_is_hashed_or_is_not() -> None:
+    hashed = [field.attribute for field in SHAPING]
+    assert sorted([*hashed, *NOT_HASHED]) == sorted(field.name for field in fields(ServiceSpec))
+
+
+def service(spec: dict[str, Any]) -> ServiceSpec:
+    metadata = {
+        "namespace": "default", "name": "chat", "uid": "u", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return to_core({"metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["name"])
+def test_a_recorded_revision_is_still_the_same(case: dict[str, Any]) -> None:
+    assert revision_of(service(case["spec"])) == case["revision"]
+
+
+def test_the_recorded_revisions_differ_and_one_sets_every_field() -> None:
+    assert len({case["revision"] for case in RECORDED}) == len(RECORDED)
+    everything = next(case for case in RECORDED if case["name"] == "every field")
+    assert set(hashed_document(service(everything["spec"]))) == {field.path for field in SHAPING}
+
+
+def test_a_field_with_its_default_leaves_the_revision_as_it_is() -> None:
+    """A user who writes down a default starts no rollout."""
+    plain = service({"model": {"uri": "pvc://models"}})
+    defaults = {f.attribute: f.default for f in SHAPING if f.default is not REQUIRED}
+    assert hashed_document(plain).keys() == {f.path for f in SHAPING if f.default is REQUIRED}
+    assert revision_of(replace(plain, **defaults)) == revision_of(plain)
+
+
+def test_a_new_field_that_nobody_sets_leaves_all_revisions_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    newer = make_dataclass(
+        "Newer", [("quantization", Any, None)], bases=(ServiceSpec,), frozen=True
+    )
+    added = ShapingField("engine.quantization", "quantization", None)
+    monkeypatch.setattr(spec_fields, "SHAPING", (*SHAPING, added))
+    for case in RECORDED:
+        spec = service(case["spec"])
+        unset = newer(**{field.name: getattr(spec, field.name) for field in fields(spec)})
+        assert revision_of(unset) == case["revision"]
+        assert revision_of(replace(unset, quantization="fp8")) != case["revision"]
