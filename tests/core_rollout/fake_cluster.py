@@ -23,7 +23,7 @@ START_S = 1_800_000_000.0
 
 
 class Placed(NamedTuple):
-    """What tells the Deployments of a service apart."""
+    """Identity of a Deployment among those of the service."""
 
     revision: str
     cohort: str

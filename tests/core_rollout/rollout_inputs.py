@@ -51,7 +51,7 @@ KEPT = state("Promoting", "BlueGreen")
 TO_NEW, TO_OLD = shares(Side(NEW)), shares(Side(OLD))
 
 
-def seen(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, **rest):
+def inputs(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, **rest):
     """Inputs `after_s` seconds after the phase began; `said`: verdict, command, applied_generations."""
     observed = Observed(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),

@@ -15,11 +15,11 @@ from core_rollout.rollout_inputs import (
     TO_OLD,
     UNNAMED,
     deployment,
+    inputs,
     looping,
     order,
     pod,
     preflight,
-    seen,
     state,
 )
 from preflight_messages import PASSED, REFUSED
@@ -35,7 +35,7 @@ from penstock.core.spec.service import CONTROL
 
 def test_the_most_urgent_comes_first():
     job = ObservedJob("j", "ju", NEW, "Failed", "late")
-    everything = seen(
+    everything = inputs(
         looping(), job, deployment(), wanted=OTHER, said=order("abort", NEW) | {"verdict": Abort("slow")}
     )  # fmt: skip
     assert list(detect_events(JUDGED, everything)) == [
@@ -64,7 +64,7 @@ def test_the_most_urgent_comes_first():
 )
 def test_what_a_person_says_of_the_revision_at_hand(of, wanted, said, event):
     found = [
-        each for each in detect_events(of, seen(wanted=wanted, said=said)) if "Hand" in each[0]
+        each for each in detect_events(of, inputs(wanted=wanted, said=said)) if "Hand" in each[0]
     ]
     action = said["command"].action if event else ""
     assert found == ([(event, f"{action} by hand")] if event else [])
@@ -94,7 +94,7 @@ CHANGED, RESTORED = "RevisionChanged", "RevisionRestored"
 def test_what_the_spec_asks_for(of, wanted, event):
     again = " again" if event == RESTORED else ""
     expected = [(event, f"the spec asks for revision {wanted}{again}")] if event else []
-    assert list(detect_events(of, seen(wanted=wanted))) == expected
+    assert list(detect_events(of, inputs(wanted=wanted))) == expected
 
 
 LONG = "".join(f"{n:04}" for n in range(100))
@@ -103,35 +103,35 @@ LONG = "".join(f"{n:04}" for n in range(100))
 @pytest.mark.parametrize(
     ("of", "look", "reason"),
     [
-        (JUDGED, seen(preflight(REFUSED, "Failed")), "ModelNotFound: no model"),
-        (JUDGED, seen(preflight(PASSED, "Succeeded")), None),
-        (JUDGED, seen(preflight("", "Running")), None),
-        (CALM, seen(preflight(REFUSED, "Failed"), wanted=OLD), None),
-        (JUDGED, seen(refusals={NEW: ("PodTemplateRejected", "bad")}), "PodTemplateRejected: bad"),
-        (JUDGED, seen(refusals={NEW: ("PodForbidden", "no")}), None),
-        (JUDGED, seen(refusals={OLD: ("PodTemplateRejected", "bad")}), None),
-        (JUDGED, seen(looping(restarts=1)), None),
-        (JUDGED, seen(pod(restarts=9)), None),
-        (JUDGED, seen(looping(restarts=1), looping("q", 3, "")),
+        (JUDGED, inputs(preflight(REFUSED, "Failed")), "ModelNotFound: no model"),
+        (JUDGED, inputs(preflight(PASSED, "Succeeded")), None),
+        (JUDGED, inputs(preflight("", "Running")), None),
+        (CALM, inputs(preflight(REFUSED, "Failed"), wanted=OLD), None),
+        (JUDGED, inputs(refusals={NEW: ("PodTemplateRejected", "bad")}), "PodTemplateRejected: bad"),
+        (JUDGED, inputs(refusals={NEW: ("PodForbidden", "no")}), None),
+        (JUDGED, inputs(refusals={OLD: ("PodTemplateRejected", "bad")}), None),
+        (JUDGED, inputs(looping(restarts=1)), None),
+        (JUDGED, inputs(pod(restarts=9)), None),
+        (JUDGED, inputs(looping(restarts=1), looping("q", 3, "")),
          "q crashed 3 times: it has no termination message"),
-        (JUDGED, seen(looping(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
+        (JUDGED, inputs(looping(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
         # no pod became ready before the deadline
-        (state("Starting"), seen(after_s=599), None),
-        (state("Starting"), seen(after_s=600),
+        (state("Starting"), inputs(after_s=599), None),
+        (state("Starting"), inputs(after_s=600),
          f"no progress within 600 s: 0 pods of revision {NEW} are ready"),
-        (state("Growing"), seen(after_s=7, total=9, rollout={"progress_deadline_s": 7.0}),
+        (state("Growing"), inputs(after_s=7, total=9, rollout={"progress_deadline_s": 7.0}),
          f"no progress within 7 s: 0 pods of revision {NEW} are ready"),
-        (state("Replacing"), seen(pod(), after_s=600, total=9),
+        (state("Replacing"), inputs(pod(), after_s=600, total=9),
          f"no progress within 600 s: 1 pods of revision {NEW} are ready"),
-        (JUDGED, seen(after_s=600), None),
-        (state("Waiting"), seen(after_s=600), None),
+        (JUDGED, inputs(after_s=600), None),
+        (state("Waiting"), inputs(after_s=600), None),
         # Or while nobody ready takes over from it.
-        (state("Promoting"), seen(pod(OLD), after_s=600, traffic=TO_OLD),
+        (state("Promoting"), inputs(pod(OLD), after_s=600, traffic=TO_OLD),
          f"no progress within 600 s: 0 pods of revision {NEW} are ready"),
-        (state("Promoting"), seen(pod(), after_s=600, traffic=TO_NEW), None),
-        (state("RollingBack"), seen(after_s=600, traffic=(*TO_OLD, *TO_NEW)),
+        (state("Promoting"), inputs(pod(), after_s=600, traffic=TO_NEW), None),
+        (state("RollingBack"), inputs(after_s=600, traffic=(*TO_OLD, *TO_NEW)),
          f"no progress within 600 s: 0 pods of revision {NEW} are ready"),
-        (state("RollingBack"), seen(after_s=600, traffic=TO_OLD), None),
+        (state("RollingBack"), inputs(after_s=600, traffic=TO_OLD), None),
     ],
 )  # fmt: skip
 def test_why_new_pods_have_failed(of, look, reason):
@@ -157,7 +157,7 @@ def test_why_new_pods_have_failed(of, look, reason):
     ],
 )  # fmt: skip
 def test_what_holds_new_pods_up_is_told(children, rest, held_up):
-    look = seen(*children, after_s=600, **rest)
+    look = inputs(*children, after_s=600, **rest)
     assert ("PodsFailed", f"no progress within 600 s: {held_up}") in detect_events(
         state("Starting"), look
     )
@@ -189,5 +189,5 @@ EVALUATED = {"evaluation": EvaluationSpec(image="e")}
     ],
 )  # fmt: skip
 def test_verdicts_of_the_judge_and_of_an_evaluation(jobs, rollout, verdict, events):
-    look = seen(*jobs, rollout=rollout, said={"verdict": verdict})
+    look = inputs(*jobs, rollout=rollout, said={"verdict": verdict})
     assert list(detect_events(JUDGED, look)) == events

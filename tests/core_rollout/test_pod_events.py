@@ -1,7 +1,7 @@
 """Events of pods that become ready, are back or are gone."""
 
 import pytest
-from core_rollout.rollout_inputs import JUDGED, NEW, OLD, deployment, pod, preflight, seen, state
+from core_rollout.rollout_inputs import JUDGED, NEW, OLD, deployment, inputs, pod, preflight, state
 
 from penstock.core.rollout.events import detect_events
 from penstock.core.spec.canary import CanarySpec, ShadowSpec
@@ -18,35 +18,35 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
 @pytest.mark.parametrize(
     ("of", "look", "event"),
     [
-        (state("Starting"), seen(pod()), None),
-        (state("Starting"), seen(*ONE), "PodsReady"),
-        (state("Starting"), seen(deployment(), pod(ready=False)), None),
-        (state("Starting"), seen(*ONE, total=21), None),
-        (state("Starting"), seen(*TWO, total=21), "PodsReady"),
-        (state("Starting"), seen(*ONE, rollout=SHADOWED), "ReadyForCopies"),
-        (state("Starting"), seen(*ONE, rollout=BY_HAND), "PodsReady"),
-        (state("Starting"), seen(*CONTROLLED), None),
-        (state("Starting"), seen(*CONTROLLED, pod(OLD, "s")), None),
-        (state("Starting"), seen(*CONTROLLED, OF_CONTROL), "PodsReady"),
-        (state("Starting"), seen(*CONTROLLED, OF_CONTROL, pod(name="q"), total=21), None),
-        (state("Starting", "Recreate"), seen(*ONE, total=9), "PodsReady"),
-        (state("Starting", "Recreate"), seen(deployment(), total=9), None),
-        (state("Starting", "Recreate"), seen(deployment(), total=0), "PodsReady"),
-        (state("Starting", "BlueGreen"), seen(*ONE), None),
-        (state("Starting", "BlueGreen"), seen(*TWO), "PodsReady"),
-        (state("Starting", "BlueGreen"), seen(*TWO, rollout=SHADOWED), "PodsReady"),
-        (state("Starting", "BlueGreen"), seen(*TWO, rollout=BY_HAND), "ReadyToSwitch"),
-        (state("Waiting", "BlueGreen"), seen(*TWO, rollout=BY_HAND), None),
-        (state("Waiting", "BlueGreen"), seen(*TWO), "PodsReady"),
-        (state("Waiting", "BlueGreen"), seen(*ONE), None),
-        (state("Growing"), seen(*ONE), None),
-        (state("Growing"), seen(*ONE, pod(name="q", cohort=CONTROL)), None),
-        (state("Growing"), seen(*TWO), "PodsReady"),
-        (state("Growing"), seen(*TWO, rollout=SHADOWED), "PodsReady"),
-        (state("Growing"), seen(total=0), None),
-        (state("Replacing", "Rolling"), seen(*TWO), "PodsReady"),
-        (JUDGED, seen(*TWO), None),
-        (state("Paused"), seen(*TWO), None),
+        (state("Starting"), inputs(pod()), None),
+        (state("Starting"), inputs(*ONE), "PodsReady"),
+        (state("Starting"), inputs(deployment(), pod(ready=False)), None),
+        (state("Starting"), inputs(*ONE, total=21), None),
+        (state("Starting"), inputs(*TWO, total=21), "PodsReady"),
+        (state("Starting"), inputs(*ONE, rollout=SHADOWED), "ReadyForCopies"),
+        (state("Starting"), inputs(*ONE, rollout=BY_HAND), "PodsReady"),
+        (state("Starting"), inputs(*CONTROLLED), None),
+        (state("Starting"), inputs(*CONTROLLED, pod(OLD, "s")), None),
+        (state("Starting"), inputs(*CONTROLLED, OF_CONTROL), "PodsReady"),
+        (state("Starting"), inputs(*CONTROLLED, OF_CONTROL, pod(name="q"), total=21), None),
+        (state("Starting", "Recreate"), inputs(*ONE, total=9), "PodsReady"),
+        (state("Starting", "Recreate"), inputs(deployment(), total=9), None),
+        (state("Starting", "Recreate"), inputs(deployment(), total=0), "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*ONE), None),
+        (state("Starting", "BlueGreen"), inputs(*TWO), "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=SHADOWED), "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), "ReadyToSwitch"),
+        (state("Waiting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), None),
+        (state("Waiting", "BlueGreen"), inputs(*TWO), "PodsReady"),
+        (state("Waiting", "BlueGreen"), inputs(*ONE), None),
+        (state("Growing"), inputs(*ONE), None),
+        (state("Growing"), inputs(*ONE, pod(name="q", cohort=CONTROL)), None),
+        (state("Growing"), inputs(*TWO), "PodsReady"),
+        (state("Growing"), inputs(*TWO, rollout=SHADOWED), "PodsReady"),
+        (state("Growing"), inputs(total=0), None),
+        (state("Replacing", "Rolling"), inputs(*TWO), "PodsReady"),
+        (JUDGED, inputs(*TWO), None),
+        (state("Paused"), inputs(*TWO), None),
     ],
 )
 def test_pods_that_are_ready(of, look, event):
@@ -76,5 +76,5 @@ GONE = ("PodsGone", "the pods without traffic are gone")
     ],
 )  # fmt: skip
 def test_pods_that_are_back_or_gone(of, children, expected):
-    look = seen(*children, wanted=of.revision or of.stable)
+    look = inputs(*children, wanted=of.revision or of.stable)
     assert list(detect_events(of, look)) == expected

@@ -13,8 +13,8 @@ from core_rollout.rollout_inputs import (
     SINCE_S,
     TO_NEW,
     TO_OLD,
+    inputs,
     pod,
-    seen,
     shares,
     state,
 )
@@ -28,26 +28,26 @@ MOVED = "2 of 2 gateways apply traffic generation 3"
 @pytest.mark.parametrize(
     ("of", "look", "reason"),
     [
-        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
-        (PROMOTING, seen(traffic=(), said={"applied_generations": OBEYED}), MOVED),
-        (PROMOTING, seen(traffic=shares(Side(NEW), Side(OLD)), said={"applied_generations": OBEYED}), None),
-        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": {}}),
+        (PROMOTING, inputs(traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
+        (PROMOTING, inputs(traffic=(), said={"applied_generations": OBEYED}), MOVED),
+        (PROMOTING, inputs(traffic=shares(Side(NEW), Side(OLD)), said={"applied_generations": OBEYED}), None),
+        (PROMOTING, inputs(traffic=TO_NEW, said={"applied_generations": {}}),
          "0 of 0 gateways apply traffic generation 3"),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=29), None),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=30), "the gateways are not known yet, after 30 s"),
-        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": {"g": 3, "h": 2}}), None),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=30, said={"applied_generations": {"g": 3, "h": 2}}),
+        (PROMOTING, inputs(traffic=TO_NEW, after_s=29), None),
+        (PROMOTING, inputs(traffic=TO_NEW, after_s=30), "the gateways are not known yet, after 30 s"),
+        (PROMOTING, inputs(traffic=TO_NEW, said={"applied_generations": {"g": 3, "h": 2}}), None),
+        (PROMOTING, inputs(traffic=TO_NEW, after_s=30, said={"applied_generations": {"g": 3, "h": 2}}),
          "gateway h applies traffic generation 2, not 3 yet, after 30 s"),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=31, said={"applied_generations": {"g": None, "h": 2}}),
+        (PROMOTING, inputs(traffic=TO_NEW, after_s=31, said={"applied_generations": {"g": None, "h": 2}}),
          "gateway g does not report the traffic generation that it applies, after 30 s"),
-        (KEPT, seen(traffic=TO_NEW, after_s=299, said={"applied_generations": OBEYED}), None),
-        (KEPT, seen(traffic=TO_NEW, after_s=300, said={"applied_generations": OBEYED}), MOVED),
-        (BACK, seen(traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
-        (BACK, seen(traffic=(*TO_OLD, *TO_NEW), said={"applied_generations": OBEYED}), None),
+        (KEPT, inputs(traffic=TO_NEW, after_s=299, said={"applied_generations": OBEYED}), None),
+        (KEPT, inputs(traffic=TO_NEW, after_s=300, said={"applied_generations": OBEYED}), MOVED),
+        (BACK, inputs(traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
+        (BACK, inputs(traffic=(*TO_OLD, *TO_NEW), said={"applied_generations": OBEYED}), None),
         # The new revision is all that serves.
-        (BACK, seen(pod(), traffic=TO_OLD, said={"applied_generations": OBEYED}), None),
-        (BACK, seen(pod(), pod(OLD), traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
-        (PROMOTING, seen(pod(), traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
+        (BACK, inputs(pod(), traffic=TO_OLD, said={"applied_generations": OBEYED}), None),
+        (BACK, inputs(pod(), pod(OLD), traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
+        (PROMOTING, inputs(pod(), traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
     ],
 )  # fmt: skip
 def test_routes_that_have_moved(of, look, reason):
@@ -64,7 +64,7 @@ def test_routes_that_have_moved(of, look, reason):
     ],
 )
 def test_how_long_the_way_back_is_kept(of, wanted, until_s):
-    assert rollback_until_s(of, seen(wanted=wanted)) == SINCE_S + until_s
+    assert rollback_until_s(of, inputs(wanted=wanted)) == SINCE_S + until_s
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_how_long_the_way_back_is_kept(of, wanted, until_s):
     ],
 )
 def test_the_gateway_that_is_waited_for(of, applied_generations, words):
-    assert lagging_gateway(of, seen(said={"applied_generations": applied_generations})) == words
+    assert lagging_gateway(of, inputs(said={"applied_generations": applied_generations})) == words

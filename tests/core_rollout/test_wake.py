@@ -9,8 +9,8 @@ from core_rollout.rollout_inputs import (
     OLD,
     PROMOTING,
     SINCE_S,
+    inputs,
     pod,
-    seen,
     state,
 )
 
@@ -24,10 +24,10 @@ def test_each_pod_that_becomes_ready_moves_the_deadline():
         return [pod(name=f"{s}", ready_at=timestamp(SINCE_S + s)) for s in after_s]
 
     starting = state("Starting")
-    assert deadline_s(starting, seen(pod(ready=False))) == SINCE_S + 600
-    assert deadline_s(starting, seen(*at(-50))) == SINCE_S + 600
-    assert deadline_s(starting, seen(*at(50, 90, 70))) == SINCE_S + 690
-    assert deadline_s(starting, seen(pod(OLD, ready_at=timestamp(SINCE_S + 99)))) == SINCE_S + 600
+    assert deadline_s(starting, inputs(pod(ready=False))) == SINCE_S + 600
+    assert deadline_s(starting, inputs(*at(-50))) == SINCE_S + 600
+    assert deadline_s(starting, inputs(*at(50, 90, 70))) == SINCE_S + 690
+    assert deadline_s(starting, inputs(pod(OLD, ready_at=timestamp(SINCE_S + 99)))) == SINCE_S + 600
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_each_pod_that_becomes_ready_moves_the_deadline():
     ],
 )
 def test_when_time_itself_makes_something_happen(of, after_s, left_s):
-    assert wake_s(of, seen(after_s=after_s)) == left_s
+    assert wake_s(of, inputs(after_s=after_s)) == left_s
 
 
 def test_the_earlier_of_two_times_is_the_one_there_is():

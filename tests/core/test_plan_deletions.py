@@ -1,0 +1,110 @@
+"""What a plan deletes, and what it leaves."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core.two_revisions import (
+    JOB,
+    NEW,
+    NOW_S,
+    OLD,
+    OTHER,
+    SERVES,
+    SPEC,
+    STABLE_SPEC,
+    VARIANTS,
+    deployment,
+    look,
+    planned,
+    pod,
+    preflight,
+    recorded,
+)
+
+from penstock.core.observed.children import ObservedJob
+from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.reconcile.plan import Deletion
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Share
+from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.service import CONTROL
+
+
+def test_what_is_of_no_side_goes_once_gateways_were_told() -> None:
+    mine, other = deployment(replicas=1), deployment(OTHER)
+    for each, rest, gone in (
+        (other, {}, True),
+        (other, {"traffic": (Share(Side(OTHER), 100),)}, False),
+        (replace(other, is_ending=True), {}, False),
+        (deployment(NEW, cohort=CONTROL), {}, True),
+    ):
+        made = planned(look(mine, pod(), each, **{**SERVES, **rest}), desired=1)
+        assert made.delete == ((Deletion("Deployment", each.name, each.uid),) if gone else ())
+        assert made.details == ((f"remove {each.name}",) if gone else ())
+
+
+@pytest.mark.parametrize(
+    ("job", "phase", "gone"),
+    [
+        (JOB, "Judging", False),
+        (JOB, "Paused", False),
+        (JOB, "Growing", False),
+        (JOB, "Promoting", True),
+        (replace(JOB, revision=OLD), "Judging", True),
+        (replace(JOB, revision=OLD, is_ending=True), "Judging", False),
+    ],
+)
+def test_an_evaluation_goes_when_it_decides_nothing_any_more(
+    job: ObservedJob, phase: Phase, gone: bool
+) -> None:
+    made = planned(look(deployment(), deployment(OLD, 4), job, phase=phase))
+    assert [d for d in made.delete if d.kind == "Job"] == [Deletion("Job", "j", "ju")] * gone
+
+
+def test_preflights_of_revisions_that_are_not_in_use_go() -> None:
+    observed = look(
+        preflight(OLD), preflight(), preflight(OTHER), preflight("d" * 8, is_ending=True),
+        pod("e" * 8, "e"), phase="Draining",
+    )  # fmt: skip
+    made = planned(observed)
+    assert made.delete == (Deletion("Pod", f"f-{OTHER}", f"u-f-{OTHER}"),)
+
+
+def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
+    spec = replace(SPEC, rollout=RolloutSpec(history=0))
+    entries = [recorded(name, number) for number, name in enumerate((OLD, NEW, OTHER, "d" * 8), 1)]
+    observed = look(
+        deployment(OLD, 4), phase="Rejected", revision=None, rejected=OTHER, history=tuple(entries)
+    )  # fmt: skip
+    made = planned(observed, replace(spec, seed=0))
+    assert [d for d in made.delete if d.kind == "ControllerRevision"] == []
+    observed = replace(
+        observed, rollout=RolloutState("Canary", "Discarding", NOW_S, "r", OLD, NEW, 4)
+    )
+    made = planned(replace(observed, deployments=(deployment(OLD, 4), deployment())), spec)
+    gone = [d for d in made.delete if d.kind == "ControllerRevision"]
+    assert gone == [
+        Deletion("ControllerRevision", f"chat-{name}", f"u-{name}") for name in (OTHER, "d" * 8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ready", "phase", "gone"), [(4, "Stable", True), (3, "Stable", False), (9, "Promoting", False)]
+)
+def test_a_variant_that_the_spec_has_no_more_goes_when_the_others_have_enough(
+    ready: int, phase: Phase, gone: bool
+) -> None:
+    spec = replace(SPEC, variants=VARIANTS[:1])
+    revision, other = (NEW, OLD) if phase == "Stable" else (OLD, NEW)
+    pods = [pod(revision, f"p{n}", variant="spot", ready=n < ready) for n in range(9)]
+    state: dict[str, Any] = SERVES if phase == "Stable" else {"phase": phase}
+    state = state | {"stable_spec": replace(STABLE_SPEC, variants=VARIANTS[:1])}
+    observed = look(
+        deployment(revision, 4, variant="spot"), deployment(revision, 4, variant="plain"),
+        deployment(other, variant="spot"), *pods,
+        *(pod(revision, f"q{n}", variant="plain") for n in range(9)),
+        **state,
+    )  # fmt: skip
+    made = planned(observed, spec, desired=4, by_variant={"spot": 4})
+    assert (f"chat-{revision}-plain" in {deletion.name for deletion in made.delete}) is gone
