@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CACHE := $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)
-TRACES ?= ../shared/traces
+TRACES ?= traces
 # Of every clone: mypy goes by the contents of files, and 45 s of a processor are 2 with it.
 export MYPY_CACHE_DIR ?= $(CACHE)/mypy
 # torch makes it wherever a model of transformers is imported, by default among the temporary files.
@@ -55,7 +55,7 @@ verify: install         ## fail when a generated file differs from what the code
 	$(BIN)/penstock crds --check
 	$(BIN)/penstock docs --check
 
-figures: install        ## draw docs/assets again, some 35 minutes; TRACES: the folder of the traces
+figures: install        ## draw docs/assets again, some 35 minutes; TRACES: the folder with the traces (docs/concepts/simulator.md)
 	$(BIN)/python -m penstock.sim.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \
 	  --rules static dynamo-throughput llmd-token-aware keda-queue-guard llmd-slo-aware-measured dynamo hpa-kv \
 	  penstock oracle --plot docs/assets/frontier.png

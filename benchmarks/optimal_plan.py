@@ -146,7 +146,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("worlds", nargs="+", metavar="TRACE-SECONDS")
-    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"))
+    parser.add_argument("--traces", type=Path, default=Path("traces"))
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0, help="of slice, pods and search")
     parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")

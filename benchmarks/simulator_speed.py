@@ -1,11 +1,11 @@
 """Measures simulated requests per CPU second, interpreted and compiled.
 
-    python benchmarks/simulator_speed.py [--traces ../shared/traces] [--rounds 3]
+    python benchmarks/simulator_speed.py [--traces FOLDER] [--rounds 3]
 
-The run is 500 s of Azure's conversations at three times their rate on four static replicas of Llama 3.1 8B on
-A100. Each round is a process; the best one counts, to exclude other work on the machine. Bar: 10,000 requests
-per CPU second. Exits with 1 if the bar is missed, or if the two modes differ: the sum of all times is
-compared to the last bit.
+The run is 500 s of Azure's conversations (see Traces in docs/concepts/simulator.md) at three times their rate
+on four static replicas of Llama 3.1 8B on A100. Each round is a process; the best one counts, to exclude
+other work on the machine. Bar: 10,000 requests per CPU second. Exits with 1 if the bar is missed, or if the
+two modes differ: the sum of all times is compared to the last bit.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"), help="folder")
+    parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interpreted", action="store_true", help="with --once")
     parser.add_argument("--once", action="store_true", help="one run, its figures as JSON")

@@ -1,4 +1,4 @@
-"""Documents name files that exist: their links, and the paths in their text and commands."""
+"""Links, paths and commands of documents name files and sections that exist."""
 
 import re
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ DOCUMENTS = sorted(
 )
 HISTORY = ROOT / "CHANGELOG.md"  # names files of the versions that it tells of
 BASELINES = ROOT / "operator/penstock/sim/baselines"  # cite documents of other projects
+ANCHOR = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 FOLDERS = "benchmarks|crds|docs|e2e|engine|examples|operator|requirements|tests"
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w")
@@ -29,6 +30,20 @@ def named_paths(document: Path) -> Iterator[Path]:
 def test_every_file_that_a_document_names_exists(document: Path) -> None:
     missing = sorted({str(path) for path in named_paths(document) if not path.exists()})
     assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_section_that_a_link_names_exists(document: Path) -> None:
+    links = ANCHOR.findall(document.read_text())
+    targets = [(document.parent / name if name else document, anchor) for name, anchor in links]
+    missing = [anchor for page, anchor in targets if anchor not in anchors_of(page)]
+    assert missing == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 def test_results_fit_on_a_screen() -> None:

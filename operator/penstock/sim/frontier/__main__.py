@@ -1,6 +1,6 @@
 """Tunes every rule on one or several worlds and compares their GPU-hours at the same attainment.
 
-    python -m penstock.sim.frontier azure-110 --traces ../shared/traces --cache out/frontier.jsonl
+    python -m penstock.sim.frontier azure-110 --traces FOLDER --cache out/frontier.jsonl
 
 Finished runs are kept in the cache, so a stopped search can be resumed. A world is TRACE-SECONDS, with the
 start-up time of a pod in seconds, or the name of a shipped scenario.
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m penstock.sim.frontier", description=__doc__)
     parser.add_argument("worlds", nargs="*", help="all traces and start-ups by default")
     parser.add_argument("--rules", nargs="*", help="all by default")
-    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"), help="folder")
+    parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder")
     parser.add_argument("--cache", type=Path, default=Path("out/frontier.jsonl"))
     parser.add_argument("--seeds", type=int, default=10, help="number of seeds in the report")
     parser.add_argument("--target", type=float, default=0.99, help="attainment")
