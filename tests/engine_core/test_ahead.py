@@ -1,38 +1,11 @@
 """Tests of steps that are scheduled ahead, while the step before is still computed."""
 
 import pytest
+from engine_core.small_scheduler import EOS, make_scheduler, make_sequence, step_of
 
-from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.scheduler_config import SchedulerConfig
-from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.step import PENDING_TOKEN, SequenceOutput, Step
-
-EOS = 999
-
-
-def make_scheduler(**changes: object) -> Scheduler:
-    values = {
-        "max_num_seqs": 4,
-        "max_num_batched_tokens": 16,
-        "max_model_len": 64,
-        "block_size": 4,
-        "num_blocks": 16,
-    }
-    return Scheduler(SchedulerConfig(**(values | changes)))  # type: ignore[arg-type]
-
-
-def make_sequence(name: str, num_prompt_tokens: int, max_tokens: int = 8) -> Sequence:
-    params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
-    return Sequence(name, list(range(num_prompt_tokens)), params, frozenset({EOS}), 0.0)
-
-
-def step_of(scheduler: Scheduler) -> Step:
-    step = scheduler.schedule(0.0)
-    assert step is not None
-    scheduler.check()
-    return step
 
 
 def complete(scheduler: Scheduler, step: Step, token: int = 7) -> list[str]:
@@ -50,7 +23,7 @@ def parts(step: Step) -> dict[str, tuple[int, tuple[int, ...]]]:
 
 def test_a_step_ahead_schedules_a_token_that_is_not_sampled_yet() -> None:
     scheduler = make_scheduler()
-    scheduler.add(make_sequence("a", 4))
+    scheduler.add(make_sequence("a", 4, max_tokens=8))
     first = step_of(scheduler)
     second = step_of(scheduler)
     assert parts(second) == {"a": (4, PENDING_TOKEN)}
@@ -64,7 +37,7 @@ def test_a_step_ahead_schedules_a_token_that_is_not_sampled_yet() -> None:
 
 def test_a_step_ahead_continues_a_chunked_prompt() -> None:
     scheduler = make_scheduler()
-    scheduler.add(make_sequence("a", 20))
+    scheduler.add(make_sequence("a", 20, max_tokens=8))
     first, second = step_of(scheduler), step_of(scheduler)
     assert parts(second) == {"a": (16, (16, 17, 18, 19))}
     assert complete(scheduler, first) == []
@@ -86,8 +59,8 @@ def test_no_step_ahead_exceeds_a_known_length_limit(max_tokens: int, max_model_l
 def test_results_after_an_end_are_discarded() -> None:
     """The end-of-sequence token frees the blocks, and the step ahead gives no event."""
     scheduler = make_scheduler()
-    scheduler.add(make_sequence("a", 4))
-    scheduler.add(make_sequence("b", 5))
+    scheduler.add(make_sequence("a", 4, max_tokens=8))
+    scheduler.add(make_sequence("b", 5, max_tokens=8))
     first, second = step_of(scheduler), step_of(scheduler)
     complete(scheduler, first, EOS)
     assert not scheduler.has_work
@@ -97,10 +70,10 @@ def test_results_after_an_end_are_discarded() -> None:
 
 def test_a_new_sequence_of_the_same_id_does_not_get_an_old_token() -> None:
     scheduler = make_scheduler()
-    scheduler.add(make_sequence("a", 4))
+    scheduler.add(make_sequence("a", 4, max_tokens=8))
     first, second = step_of(scheduler), step_of(scheduler)
     scheduler.abort("a", 0.0)
-    scheduler.add(make_sequence("a", 6))
+    scheduler.add(make_sequence("a", 6, max_tokens=8))
     assert complete(scheduler, first) == []
     third = step_of(scheduler)
     assert parts(third) == {"a": (0, (0, 1, 2, 3, 4, 5))}
@@ -111,8 +84,8 @@ def test_a_new_sequence_of_the_same_id_does_not_get_an_old_token() -> None:
 def test_a_step_ahead_preempts_no_sequence() -> None:
     """The step in flight may free the blocks that the step ahead lacks."""
     scheduler = make_scheduler(num_blocks=3, max_model_len=12)
-    scheduler.add(make_sequence("a", 4))
-    scheduler.add(make_sequence("b", 7))
+    scheduler.add(make_sequence("a", 4, max_tokens=8))
+    scheduler.add(make_sequence("b", 7, max_tokens=8))
     first = step_of(scheduler)
     assert scheduler.schedule(0.0) is None
     complete(scheduler, first)
@@ -123,7 +96,7 @@ def test_a_step_ahead_preempts_no_sequence() -> None:
 def test_drafts_wait_for_the_step_before() -> None:
     speculation = SpeculationConfig(method="ngram", num_speculative_tokens=2, prompt_lookup_min=1)
     scheduler = make_scheduler(speculation=speculation)
-    scheduler.add(make_sequence("a", 4))
+    scheduler.add(make_sequence("a", 4, max_tokens=8))
     first = step_of(scheduler)
     assert scheduler.schedule(0.0) is None, "the next step may have drafts"
     complete(scheduler, first, 2)

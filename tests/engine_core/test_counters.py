@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+from engine_core.small_scheduler import step_of
+
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import Counters
-from penstock_engine.core.step import SequenceOutput, Step
+from penstock_engine.core.step import SequenceOutput
 
 
 def make_scheduler(speculation: SpeculationConfig | None = None, **changes: int) -> Scheduler:
@@ -22,12 +24,6 @@ def make_scheduler(speculation: SpeculationConfig | None = None, **changes: int)
 def sequence(name: str, prompt: list[int], max_tokens: int = 1, adapter: str = "") -> Sequence:
     sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0)
     return Sequence(name, prompt, sampling, frozenset(), 0.0, adapter=adapter)
-
-
-def step_of(scheduler: Scheduler, now_s: float = 0.0) -> Step:
-    step = scheduler.schedule(now_s)
-    assert step is not None
-    return step
 
 
 def run(scheduler: Scheduler, *outputs: tuple[int, ...]) -> None:

@@ -3,54 +3,16 @@
 from collections.abc import Callable
 
 import pytest
+from engine_core.small_scheduler import advance, make_scheduler, make_sequence, ranges, step_of
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import SequenceOutput, Step
+from penstock_engine.core.step import SequenceOutput
 
-EOS = 999
 Drain = Callable[[Scheduler], list[TokenEvent]]
-
-
-def make_scheduler(**changes: int) -> Scheduler:
-    values = {
-        "max_num_seqs": 4,
-        "max_num_batched_tokens": 16,
-        "max_model_len": 64,
-        "block_size": 4,
-        "num_blocks": 16,
-    }
-    return Scheduler(SchedulerConfig(**(values | changes)))
-
-
-def make_sequence(
-    name: str, num_prompt_tokens: int, max_tokens: int = 4, *, first: int = 0, priority: int = 0,
-    adapter: str = "", **sampling: object,
-) -> Sequence:  # fmt: skip
-    """Returns a sequence. Prompts with the same `first` share their prefix."""
-    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, **sampling)  # type: ignore[arg-type]
-    prompt = list(range(first, first + num_prompt_tokens))
-    return Sequence(name, prompt, params, frozenset({EOS}), 0.0, priority=priority, adapter=adapter)
-
-
-def step_of(scheduler: Scheduler, now: float = 0.0) -> Step:
-    step = scheduler.schedule(now)
-    assert step is not None
-    return step
-
-
-def advance(scheduler: Scheduler, token: int = 7, now: float = 0.0) -> list[TokenEvent]:
-    step = step_of(scheduler, now)
-    return scheduler.complete(
-        step, {s.request_id: SequenceOutput((token,)) for s in step.sequences}, now
-    )
-
-
-def ranges(step: Step) -> dict[str, tuple[int, int]]:
-    return {s.request_id: (s.start, s.end) for s in step.sequences}
 
 
 def test_schedule_returns_none_without_work() -> None:
@@ -255,8 +217,8 @@ def test_events_have_the_times_and_counts_of_the_metrics() -> None:
     scheduler.add(make_sequence("warm", 8, max_tokens=1))
     advance(scheduler)
     scheduler.add(make_sequence("a", 10, max_tokens=2))
-    [first] = advance(scheduler, now=3.0)
-    [second] = advance(scheduler, now=4.0)
+    [first] = advance(scheduler, now_s=3.0)
+    [second] = advance(scheduler, now_s=4.0)
     assert (first.scheduled_s, first.first_token_s, first.now_s) == (3.0, 3.0, 3.0)
     assert (second.queued_s, second.first_token_s, second.now_s) == (0.0, 3.0, 4.0)
     assert (second.num_cached_tokens, second.prefill_kv_computed_tokens) == (8, 2)

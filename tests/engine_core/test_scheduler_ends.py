@@ -3,49 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from engine_core.small_scheduler import EOS, advance, make_scheduler, make_sequence, step_of
 
 from penstock_engine.core.events import TokenEvent
-from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.scheduler_config import SchedulerConfig
-from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import SequenceOutput, Step
+from penstock_engine.core.step import SequenceOutput
 
-EOS = 999
 Drain = Callable[[Scheduler], list[TokenEvent]]
-
-
-def make_scheduler(**changes: int) -> Scheduler:
-    values = {
-        "max_num_seqs": 4,
-        "max_num_batched_tokens": 16,
-        "max_model_len": 64,
-        "block_size": 4,
-        "num_blocks": 16,
-    }
-    return Scheduler(SchedulerConfig(**(values | changes)))
-
-
-def make_sequence(
-    name: str, num_prompt_tokens: int, max_tokens: int = 4, *, first: int = 0, **sampling: object
-) -> Sequence:
-    """Returns a sequence. Prompts with the same `first` share their prefix."""
-    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, **sampling)  # type: ignore[arg-type]
-    prompt = list(range(first, first + num_prompt_tokens))
-    return Sequence(name, prompt, params, frozenset({EOS}), 0.0)
-
-
-def step_of(scheduler: Scheduler) -> Step:
-    step = scheduler.schedule(0.0)
-    assert step is not None
-    return step
-
-
-def advance(scheduler: Scheduler, token: int = 7) -> list[TokenEvent]:
-    step = step_of(scheduler)
-    return scheduler.complete(
-        step, {s.request_id: SequenceOutput((token,)) for s in step.sequences}, 0.0
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Tests of the scheduler's events and statistics: exact values."""
 
 import pytest
+from engine_core.small_scheduler import ranges, step_of
 
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.sampling import SamplingParams
@@ -34,12 +35,6 @@ def sequence(
     )  # fmt: skip
 
 
-def step_of(scheduler: Scheduler, now_s: float = 0.0) -> Step:
-    step = scheduler.schedule(now_s)
-    assert step is not None
-    return step
-
-
 def advance(scheduler: Scheduler, now_s: float = 0.0, token: int = 7) -> Step:
     step = step_of(scheduler, now_s)
     scheduler.complete(
@@ -47,10 +42,6 @@ def advance(scheduler: Scheduler, now_s: float = 0.0, token: int = 7) -> Step:
     )
     scheduler.check()
     return step
-
-
-def ranges(step: Step) -> dict[str, tuple[int, int]]:
-    return {s.request_id: (s.start, s.end) for s in step.sequences}
 
 
 def test_statistics_of_running_and_waiting_sequences() -> None:
