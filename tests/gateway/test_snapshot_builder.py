@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
@@ -203,3 +203,22 @@ def test_service_that_becomes_unreadable_keeps_its_last_state():
     assert moved.weights == before.services[0].weights
     assert builder.build([], [pod()], []) == Snapshot()
     assert builder.build([broken], [pod()], []) == Snapshot()
+
+
+@pytest.mark.parametrize("lost", [{}, {"observedGeneration": -1}])
+def test_service_that_lost_its_status_keeps_its_traffic(lost):
+    builder = SnapshotBuilder()
+    there = inference_service(
+        status={"traffic": [{"revision": "r1", "weight": 100}], "trafficGeneration": 7}
+    )
+    (before,) = builder.build([there], [pod()]).services
+    assert before.weights == {Side("r1", ""): 100}
+    without = there | {"status": lost}
+    assert builder.build([without], [pod()]).services == (before,)
+    nothing = there | {"status": {"traffic": [], "trafficGeneration": 8}}
+    assert builder.build([nothing], [pod()]).services[0].weights == {}
+    other = {
+        **without,
+        "metadata": without["metadata"] | {"creationTimestamp": "2026-02-01T00:00:00Z"},
+    }
+    assert builder.build([other], [pod()]).services[0].weights == {}

@@ -1,8 +1,9 @@
 """Reconciles one service: reads its objects, plans, writes, and updates its status."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from penstock.api.convert import InvalidService, to_core
@@ -15,12 +16,11 @@ from penstock.clients.resources import (
     DISRUPTION_BUDGETS,
     INFERENCE_SERVICES,
     JOBS,
-    KINDS,
     PODS,
     Resource,
 )
 from penstock.controller.judge import Judgement
-from penstock.controller.rejections import RejectionCache
+from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.children import (
@@ -33,9 +33,10 @@ from penstock.core.observed.children import (
     owner_uid,
 )
 from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.observed.state_record import ANNOTATION, StateRecord
 from penstock.core.reconcile import conditions
 from penstock.core.reconcile import status as statuses
-from penstock.core.reconcile.plan import Plan, PlanInputs, plan
+from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
@@ -45,40 +46,22 @@ from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
-    REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
     ServiceSpec,
 )
 from penstock.errors import (
-    AlreadyExists,
     Conflict,
-    Forbidden,
-    KubeError,
     NotFound,
-    Rejected,
-    Transient,
 )
 
 logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
-OPERATOR_MANAGER = "penstock-operator"
-SCALER_MANAGER = "penstock-scaler"
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """Results of one plan's writes.
-
-    refusals: (reason, message) by revision, for the status. error: raised after the status is
-    written, so that the plan is tried again.
-    """
-
-    refusals: dict[str, tuple[str, str]] = field(default_factory=dict)
-    error: KubeError | None = None
+# Not the operator's: its server-side apply of a ControllerRevision would remove the annotation.
+STATE_MANAGER = "penstock-state"
 
 
 class Reconciler:
@@ -109,7 +92,7 @@ class Reconciler:
         self._applied_generations = applied_generations
         self._gone = gone
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
-        self._rejections = RejectionCache()
+        self._writer = PlanWriter(kube)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile once. Idempotent.
@@ -140,29 +123,32 @@ class Reconciler:
             }
             is_written = await self._write_status(key, body, before, after, revision=None)
             return None if is_written else 0.0
-        observed = await self._observe(body, spec, now_s)
+        observed, record = await self._observe(body, spec, now_s)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(before)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
         judgement = self._judgement(key, canary.uid) if canary else None
         inputs = self._plan_inputs(key, body, scaling, judgement)
         if _is_resumed(inputs, observed):
-            self._rejections.forget(spec.uid)
-        outcome = await self._create_objects(
+            self._writer.rejections.forget(spec.uid)
+        outcome = await self._writer.create_objects(
             spec, plan(spec, observed, self._image, now_s, inputs), observed.leftovers
         )
         observed = replace(observed, refusals=outcome.refusals)
         planned = plan(spec, observed, self._image, now_s, inputs)
-        await self._scale_and_delete(spec, planned, outcome)
+        await self._writer.scale_and_delete(spec, planned, outcome)
         after = statuses.render(
-            spec, observed, planned, scaling, before, now,
+            spec, observed, planned, scaling, record.restored(before), now,
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
         )  # fmt: skip
-        is_written = await self._write_status(key, body, before, after, planned.revision)
+        await self._write_record(spec, observed, record.updated(after))
+        is_written = await self._write_status(
+            key, body, record.restored(before), after, planned.revision
+        )
         if outcome.error is not None:
             raise outcome.error  # the work queue retries it: it may be allowed later
         if not is_written:
             return 0.0
-        return earlier_s(planned.wake_s, self._rejections.expiry_s(spec.uid, monotonic()))
+        return earlier_s(planned.wake_s, self._writer.rejections.expiry_s(spec.uid, monotonic()))
 
     def _plan_inputs(
         self, key: Key, body: Object, scaling: ScalingReport | None, judgement: Judgement | None
@@ -176,12 +162,15 @@ class Reconciler:
             by_variant=scaling.by_variant if scaling else {},
         )
 
-    async def _observe(self, body: Object, spec: ServiceSpec, now_s: float) -> Observed:
+    async def _observe(
+        self, body: Object, spec: ServiceSpec, now_s: float
+    ) -> tuple[Observed, StateRecord]:
         """Read the service's objects from the API server: a stale cache could delete or scale wrongly."""
-        status = body.get("status", {})
-        rollout = RolloutState.of(status, now_s)
         leftovers: set[tuple[str, str]] = set()
         records = await self._owned(CONTROLLER_REVISIONS, spec, leftovers)
+        record = StateRecord.of(records)
+        status = record.restored(body.get("status", {}))
+        rollout = RolloutState.of(status, now_s)
         history = tuple(Revision.of(record) for record in records)
         deployments = tuple(
             ObservedDeployment.of(each) for each in await self._owned(DEPLOYMENTS, spec, leftovers)
@@ -190,7 +179,7 @@ class Reconciler:
         budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
         is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_calm
         jobs = await self._owned(JOBS, spec, leftovers) if is_tried else []
-        return Observed(
+        observed = Observed(
             deployments=deployments,
             pods=own_pods(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
             history=history,
@@ -209,6 +198,24 @@ class Reconciler:
                 [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == SERVE],
             ),
         )
+        return observed, record
+
+    async def _write_record(
+        self, spec: ServiceSpec, observed: Observed, record: StateRecord | None
+    ) -> None:
+        """Write the record to the ControllerRevision of the stable revision, else to the latest one.
+
+        Before the first revision is recorded there is none, and no state that could be lost.
+        """
+        if record is None or not observed.history:
+            return
+        stable = record.status.get("stableRevision")
+        holder = max(observed.history, key=lambda each: (each.revision == stable, each.number))
+        patch = {"metadata": {"annotations": {ANNOTATION: record.as_text()}}}
+        with suppress(NotFound):
+            await self._kube.merge(
+                CONTROLLER_REVISIONS, spec.namespace, holder.name, patch, manager=STATE_MANAGER
+            )
 
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
@@ -234,92 +241,19 @@ class Reconciler:
                 return name
         return None
 
-    async def _create_objects(
-        self, spec: ServiceSpec, planned: Plan, leftovers: Collection[tuple[str, str]]
-    ) -> _Outcome:
-        """Apply and create the plan's objects in order. A refused object stops only its own revision.
-
-        An object of a deleted service of the same name is not overwritten, as that would adopt its
-        pods: the write is tried again later.
-        """
-        for detail in planned.details:
-            logger.info("%s/%s: %s", spec.namespace, spec.name, detail)
-        outcome = _Outcome()
-        blocked: set[str] = set()  # revisions without their ControllerRevision
-        for body in (*planned.apply, *planned.create):
-            revision = body["metadata"]["labels"].get(REVISION_LABEL, "")
-            if revision in blocked:
-                continue
-            try:
-                _require_new(body, leftovers)
-                refusal = await self._write(spec, body)
-            except Forbidden as error:
-                refusal = conditions.forbidden(spec, str(error))
-                outcome.error = outcome.error or error
-                if body["kind"] == "ControllerRevision":
-                    blocked.add(revision)
-            except _NotYet as error:
-                outcome.error = outcome.error or error
-                blocked.add(revision)
-                continue
-            if refusal is not None:
-                outcome.refusals.setdefault(revision, refusal)
-        return outcome
-
-    async def _write(self, spec: ServiceSpec, body: Object) -> tuple[str, str] | None:
-        """Write one object. Returns (reason, message) if the API server rejects it. Raises KubeError."""
-        if cached := self._rejections.get(spec.uid, body, monotonic()):
-            return cached
-        try:
-            if body["kind"] == "Pod":
-                await self._kube.create(PODS, spec.namespace, body)
-            else:
-                await self._kube.apply(body, manager=OPERATOR_MANAGER)
-        except AlreadyExists:  # an earlier attempt created it
-            return None
-        except Rejected as error:
-            # Data of a ControllerRevision is immutable: a rejected one exists with other data, left by
-            # a deleted service of the same name, until the garbage collector deletes it.
-            if body["kind"] == "ControllerRevision":
-                raise _NotYet(f"the revision is not stored yet: {error}") from error
-            rejection = conditions.rejected(body["kind"], str(error))
-            self._rejections.add(spec.uid, body, rejection, monotonic())
-            logger.warning("%s/%s: %s", *spec.key, rejection[1])
-            return rejection
-        return None
-
-    async def _scale_and_delete(self, spec: ServiceSpec, planned: Plan, outcome: _Outcome) -> None:
-        """Scale Deployments and delete objects.
-
-        A refused write stops no other; its error is kept in `outcome`.
-        """
-        for scale in planned.scale:
-            try:
-                await self._kube.scale(
-                    DEPLOYMENTS, spec.namespace, scale.deployment, scale.replicas,
-                    manager=SCALER_MANAGER,
-                )  # fmt: skip
-            except (Forbidden, Rejected, Conflict, NotFound) as error:
-                outcome.error = outcome.error or error
-        for target in planned.delete:
-            try:
-                resource = KINDS[target.kind]
-                await self._kube.delete(resource, spec.namespace, target.name, uid=target.uid)
-            except (Forbidden, Rejected) as error:
-                outcome.error = outcome.error or error
-
     async def _write_status(
         self, key: Key, body: Object, before: Object, after: Object, revision: str | None
     ) -> bool:
         """Write the status if it changed, and post its Events.
 
-        Returns False if the service changed meanwhile. revision: the spec's; None if the spec is
-        invalid.
+        Returns False if the service changed meanwhile. before: the last known status, for the Events.
+        revision: the spec's; None if the spec is invalid.
         """
+        there = body.get("status", {})
         changed = {
             name: value
             for name, value in after.items()
-            if _without_nulls(before.get(name)) != _without_nulls(value)
+            if _without_nulls(there.get(name)) != _without_nulls(value)
         }
         if not changed:
             return True
@@ -336,17 +270,6 @@ class Reconciler:
         for kind, reason, message in statuses.new_events(before, after, revision):
             await self._events.post(body, kind, reason, message)
         return True
-
-
-class _NotYet(Transient):
-    """An object cannot be written yet, so neither can the others of its revision."""
-
-
-def _require_new(body: Object, leftovers: Collection[tuple[str, str]]) -> None:
-    """Raise _NotYet if an object of a deleted service has this object's name."""
-    kind, name = body["kind"], body["metadata"]["name"]
-    if (kind, name) in leftovers:
-        raise _NotYet(f"the {kind} {name} of a deleted service of the same name is still there")
 
 
 def _is_resumed(inputs: PlanInputs, observed: Observed) -> bool:

@@ -60,7 +60,7 @@ class SnapshotBuilder:
         for body in sorted(services, key=_claim_order):
             own = engines.get((body["metadata"]["namespace"], body["metadata"]["name"]), [])
             service = self._read("InferenceService", body, _service, logged)
-            service = service or self._services.get(_name(body))
+            service = self._with_last_traffic(service, body) or self._services.get(_name(body))
             if service is not None:
                 found_services[service.key] = _with_engines(service, own)
         found_routes: dict[str, Route] = {}
@@ -70,6 +70,20 @@ class SnapshotBuilder:
                 found_routes[route.key] = route
         self._services, self._routes = found_services, found_routes
         return Snapshot(tuple(found_services.values()), tuple(found_routes.values()))
+
+    def _with_last_traffic(self, service: Service | None, body: Object) -> Service | None:
+        """Return the service with its previous traffic if its status has lost the traffic.
+
+        The operator restores the status. Until then the requests go where they went.
+        """
+        if service is None or "traffic" in body.get("status", {}):
+            return service
+        last = self._services.get(service.key)
+        if last is None or last.created_s != service.created_s:
+            return service
+        return replace(
+            service, weights=last.weights, generation=last.generation, copies=last.copies
+        )
 
     def _read(
         self, kind: str, body: Object, read: Callable[[Object], T], logged: Mapping[str, str]
