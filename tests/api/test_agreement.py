@@ -45,6 +45,8 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
     """Values for a schema node: mostly valid, sometimes just outside its bounds."""
     if "enum" in node:
         return st.sampled_from(node["enum"])
+    if "x-kubernetes-int-or-string" in node:
+        return counts_or_texts(node)
     match node["type"]:
         case "object" if "properties" in node:
             required = set(node.get("required", []))
@@ -54,7 +56,10 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
                 optional={name: fields[name] for name in fields if name not in required},
             )
         case "object" if "additionalProperties" in node:
-            return MAPS | OBJECTS
+            inner = node["additionalProperties"]
+            if inner == {"type": "string"}:
+                return MAPS | OBJECTS
+            return st.dictionaries(KEYS, values(inner), max_size=2) | OBJECTS
         case "object":
             return OBJECTS
         case "array":
@@ -70,6 +75,15 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
         case "string":
             return texts(node)
     raise NotImplementedError(node)
+
+
+def counts_or_texts(node: dict[str, Json]) -> st.SearchStrategy[Json]:
+    """Whole numbers, quantities and percentages."""
+    numbers = st.integers(-1, 2000) | st.sampled_from([0, 1])
+    if "pattern" in node:
+        usual = st.sampled_from(["0", "1.5", "500m", "2Gi", "1e3"])
+        return numbers | usual | st.from_regex(node["pattern"], fullmatch=True)
+    return numbers | st.sampled_from(["0%", "25%", "100%", "101%", "1"])
 
 
 def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:

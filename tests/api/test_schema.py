@@ -67,7 +67,11 @@ BAD = [
     ("unknown dtype", changed("engine.dtype", "int8"), "float32"),
     ("negative seed", changed("engine.seed", -1), "spec.engine.seed"),
     ("block size 20", changed("engine.kvCache.blockSize", 20), "must be 8, 16, 32, 64 or 128"),
-    ("KV memory in words", changed("engine.kvCache.memory", "lots"), "a quantity such as 512Mi"),
+    (
+        "KV memory in words",
+        changed("engine.kvCache.memory", "lots"),
+        "must be a quantity such as 2",
+    ),
     (
         "utilization above 1",
         changed("engine.kvCache.memoryUtilization", 1.5),

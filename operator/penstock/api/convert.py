@@ -46,7 +46,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         max_num_batched_tokens=engine.max_num_batched_tokens,
         dtype=engine.dtype,
         seed=engine.seed,
-        kv_memory_bytes=int(parse_quantity(cache.memory)) if cache.memory else None,
+        kv_memory_bytes=None if cache.memory is None else int(parse_quantity(str(cache.memory))),
         memory_utilization=cache.memory_utilization,
         block_size=cache.block_size,
         prefix_caching=cache.prefix_caching,

@@ -20,7 +20,7 @@ _KEPT = {
     "type", "description", "default", "enum", "format", "pattern", "required",
     "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties",
     "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
-    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
 }  # fmt: skip
 
 Columns = tuple[tuple[str, str, str, int], ...]
@@ -47,26 +47,36 @@ class Unsupported(Exception):
 
 
 def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
-    """Convert a JSON schema node to a structural schema. Raises Unsupported."""
+    """Convert a field's JSON schema to a structural schema. Raises Unsupported."""
+    node = _value(schema, definitions, path)
+    if "description" not in node:
+        raise Unsupported(f"{path}: no description")
+    node["description"] += default_note(node)
+    return node
+
+
+def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
+    """The structural schema of a field, or of a value in a map."""
     node = dict(schema)
     if "$ref" in node:
         name = node.pop("$ref").rsplit("/", 1)[1]
         node = {**definitions[name], **node}
-    if "anyOf" in node:  # `T | None`: absent is how Kubernetes says none
+    alternatives: Schema = {}
+    if node.get("x-kubernetes-int-or-string"):
+        alternatives = {"anyOf": node.pop("anyOf")}
+    elif "anyOf" in node:  # `T | None`: absent is how Kubernetes says none
         options = [option for option in node.pop("anyOf") if option != {"type": "null"}]
         if len(options) != 1:
             raise Unsupported(f"{path}: a union of {len(options)} types")
         if node.get("default", ...) is None:
             del node["default"]
-        return structural({**options[0], **node}, definitions, path)
+        return _value({**options[0], **node}, definitions, path)
     node.pop("title", None)
     properties = node.pop("properties", None)
     items = node.pop("items", None)
     extra = node.pop("additionalProperties", None)
-    if extra == {"type": "string"}:
-        node["additionalProperties"] = extra
-    elif extra not in (None, False, True):
-        raise Unsupported(f"{path}: a map of other values than strings")
+    if isinstance(extra, dict):
+        node["additionalProperties"] = _value(extra, definitions, f"{path}.*")
     unknown = node.keys() - _KEPT - {"additionalProperties"}
     if unknown:
         raise Unsupported(f"{path}: {sorted(unknown)}")
@@ -79,12 +89,9 @@ def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
         }
     if items is not None:
         node["items"] = structural(items, definitions, f"{path}[]")
-    if "description" not in node:
-        raise Unsupported(f"{path}: no description")
-    node["description"] += default_note(node)
     if node.get("type") == "integer":
-        node["format"] = "int64"
-    return dict(sorted(node.items()))
+        node["format"] = "int64" if path.endswith("eneration") else "int32"
+    return dict(sorted((node | alternatives).items()))
 
 
 def default_note(node: Schema) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from penstock.api.crdgen import default_note, inference_service_crd, model_route_crd
+from penstock.api.scalars import NAMES, TYPE_RULES
 from penstock.api.v1alpha1 import API_VERSION
 
 
@@ -59,14 +60,29 @@ def _rows(node: dict[str, Any], path: str) -> list[str]:
 def _type(node: dict[str, Any]) -> str:
     if "enum" in node:
         return ", ".join(f"`{value}`" for value in node["enum"])
+    for rule in node.get("x-kubernetes-validations", []):
+        if rule["rule"] in NAMES:
+            return NAMES[rule["rule"]]
     bounds = [
         f"{sign} {node[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in node
     ]
     return f"{node['type']} {', '.join(bounds)}".strip()
 
 
-def _messages(node: dict[str, Any]) -> list[str]:
-    found = [rule["message"] for rule in node.get("x-kubernetes-validations", [])]
-    for child in [*node.get("properties", {}).values(), node.get("items", {})]:
-        found += _messages(child) if child else []
+def _meaning(path: str, message: str) -> str:
+    """The message of a rule, with the path of its field if the message leaves that out."""
+    return f"`{path}` {message}" if message.startswith("must ") else message
+
+
+def _messages(node: dict[str, Any], path: str = "") -> list[str]:
+    """What the rules of a field and of those below it say. The type column tells those of a type."""
+    found = [
+        _meaning(path, rule["message"])
+        for rule in node.get("x-kubernetes-validations", [])
+        if rule["rule"] not in TYPE_RULES
+    ]
+    for name, child in node.get("properties", {}).items():
+        found += _messages(child, f"{path}.{name}" if path else name)
+    if "items" in node:
+        found += _messages(node["items"], f"{path}[]")
     return found

@@ -15,10 +15,11 @@ from penstock.api.resources import Resources
 from penstock.api.rollout import RULES as ROLLOUT_RULES
 from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.scalars import Quantity
 from penstock.api.status import InferenceServiceStatus
 from penstock.api.variants import RULES as VARIANTS_RULES
 from penstock.api.variants import Variant
-from penstock.core.formats.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from penstock.core.formats.quantity import DURATION_PATTERN
 from penstock.core.spec.service import MANAGED_LABEL
 
 GROUP = "serving.penstock.dev"
@@ -85,22 +86,13 @@ class ModelSource(Model):
 class KVCache(Model):
     """Memory for the keys and values of tokens in use (KV cache)."""
 
-    memory: Annotated[
-        str | None,
-        Obeys(
-            matches(
-                QUANTITY_PATTERN,
-                "spec.engine.kvCache.memory must be a quantity such as 512Mi or 4Gi",
-            )
-        ),
-    ] = Field(
+    memory: Quantity | None = Field(
         default=None,
         description=(
             "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "
             "Default: the part of memoryUtilization that is left after weights and working "
             "memory."
         ),
-        max_length=20,
     )
     memory_utilization: Annotated[
         float,

@@ -15,9 +15,11 @@ _QUANTITY = re.compile(
 # Kubernetes caps quantities at this.
 MAX_QUANTITY = 2**63 - 1
 
-# Quantities and durations that Penstock's API accepts.
-QUANTITY_PATTERN = r"^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
-DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
+# Kubernetes quantities, and durations in the Gateway API's format (GEP-2257).
+QUANTITY_PATTERN = (
+    r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
+)
+DURATION_PATTERN = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"
 _UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 
 
@@ -34,8 +36,13 @@ def parse_quantity(text: str) -> float:
     return max(-float(MAX_QUANTITY), min(value, float(MAX_QUANTITY)))
 
 
+def is_quantity(text: str) -> bool:
+    """Whether Kubernetes accepts the text as a quantity."""
+    return bool(re.fullmatch(QUANTITY_PATTERN, text, re.ASCII))
+
+
 def parse_duration_s(text: str) -> float:
     """Parse a duration to seconds: `1m30s` -> 90.0. Raises ValueError."""
-    if not re.fullmatch(DURATION_PATTERN, text):
+    if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
         raise ValueError(f"{text!r} is not a duration")
     return sum(float(n) * _UNITS_S[unit] for n, unit in re.findall(r"([0-9]+)(ms|s|m|h)", text))
