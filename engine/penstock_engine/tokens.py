@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
-from penstock_engine.gguf_file.tokenizer import load_tokenizer
 from penstock_engine.parsers.partial_tag import partial_tag_overlap
 from penstock_engine.template import TemplateOptions, loops_over_content
 
@@ -166,6 +165,8 @@ def _written(value: Any) -> Any:
 
 def _load(model_dir: Path) -> PreTrainedTokenizerFast:
     if (path := find_gguf(model_dir)) is not None:
+        from penstock_engine.gguf_file.tokenizer import load_tokenizer  # takes 0.2 s to import
+
         return load_tokenizer(read_gguf(path))
     try:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
