@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from gateway.engine_answers import CHUNKS, DONE
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.clients.clock import monotonic
@@ -25,8 +26,6 @@ from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
 
-CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
-DONE = b"data: [DONE]\n\n"
 WHOLE = b'{"choices": [{"text": "all of it"}]}'
 
 
@@ -213,6 +212,11 @@ class Front:
                 )
             )
         )
+
+    async def idle_with_copies(self) -> None:
+        """Wait until nothing is in flight, nor any copy for a shadow."""
+        await self.idle()
+        await until(lambda: not self.gateway.state.mirror.num_open)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 
 import pytest
+from gateway.engine_answers import DONE
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.spec.objectives import Objectives
@@ -16,7 +17,6 @@ from penstock.core.spec.objectives import Objectives
 OBJECTIVES = Objectives(0.61, 0.5)
 # The gateway estimates about 300 tokens.
 PROMPT = "x" * 1200
-DONE = b"data: [DONE]\n\n"
 
 
 class ManualClock:

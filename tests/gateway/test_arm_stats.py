@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from gateway.engine_answers import DONE
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, tpot_bin, ttft_bin
@@ -18,7 +19,6 @@ USAGE = (
     b'data: {"choices":[],"usage":{"prompt_tokens":300,"completion_tokens":%d,'
     b'"prompt_tokens_details":{"cached_tokens":256}}}\n\n'
 )
-DONE = b"data: [DONE]\n\n"
 
 
 def event_of(text):

@@ -4,9 +4,9 @@ import asyncio
 
 import aiohttp
 import pytest
+from gateway.engine_answers import DONE
 
 CHUNK = b'data: {"n": 0}\n\n'
-DONE = b"data: [DONE]\n\n"
 
 
 async def test_open_streams_finish_before_the_process_ends(start_engine, start_gateway):

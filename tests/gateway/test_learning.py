@@ -8,14 +8,13 @@ import json
 import socket
 
 import pytest
+from gateway.engine_answers import DONE, EVENT
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
 
 PROMPT = "x" * 1200
-DONE = b"data: [DONE]\n\n"
-EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":300,"completion_tokens":3}}\n\n'
 
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from gateway.engine_answers import DONE
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.routing.pick import Side
@@ -12,7 +13,6 @@ from penstock.gateway.metrics import Metrics
 CHAT = "service=default/chat"
 R1 = f"revision=r1,{CHAT}"
 EVENT = b'data: {"n": 0}\n\n'
-DONE = b"data: [DONE]\n\n"
 
 
 def samples_of(text):

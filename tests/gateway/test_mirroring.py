@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from gateway.engine_answers import DONE, EVENT, breaks, cuts, hangs, resets, stream, whole
 
 from penstock.core.routing.route import Match, RouteRule, Shadow
 from penstock.gateway.snapshot import Route, Snapshot
@@ -30,17 +31,12 @@ async def shadowed(start_engine, start_gateway, make_service):
     return make
 
 
-async def idle(front, until):
-    await front.idle()
-    await until(lambda: not front.gateway.state.mirror.num_open)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_copy_equals_the_original_but_for_model_and_id(shadowed, until, stream):
     front, main, other = await shadowed()
     assert (await front.ask(stream=stream, prompt="Hi"))[0] == 200
     await until(lambda: other.requests)
-    await idle(front, until)
+    await front.idle_with_copies()
     (original,), (copy,) = main.requests, other.requests
     assert json.loads(copy.body) == json.loads(original.body) | {"model": "new"}
     assert copy.headers["x-request-id"].startswith(f"{original.headers['x-request-id']}.copy-")
@@ -51,32 +47,14 @@ async def test_copy_equals_the_original_but_for_model_and_id(shadowed, until, st
     assert await front.metric("penstock_gateway_requests_total", service="default/new") == 0
 
 
-async def hangs(request):
-    await asyncio.sleep(3600)
-
-
-async def resets(request):
-    request.reset()
-
-
-async def breaks(request):
-    await request.whole(b"{}", status="500 Internal Server Error")
-
-
-async def cuts(request):
-    await request.head()
-    await request.chunk(b'data: {"n": 0}\n\n')
-    request.reset()
-
-
 @pytest.mark.parametrize("behaviour", [resets, breaks, cuts])
-async def test_failed_copy_does_not_affect_the_original(shadowed, until, behaviour):
+async def test_failed_copy_does_not_affect_the_original(shadowed, behaviour):
     front, _, _ = await shadowed(behaviour)
     for _ in range(5):
         status, body = await front.ask()
         assert status == 200
         assert body.endswith(b"data: [DONE]\n\n")
-    await idle(front, until)
+    await front.idle_with_copies()
     assert await front.metric(SHADOWS, outcome="error") == 5
     assert await front.metric("penstock_gateway_responses_total", code="200") == 5
 
@@ -90,19 +68,19 @@ async def test_number_of_open_copies_is_bounded(shadowed, until):
     assert await front.metric(SHADOWS, outcome="dropped") == 8
 
 
-async def test_copy_to_an_unreachable_engine_is_an_error(shadowed, until):
+async def test_copy_to_an_unreachable_engine_is_an_error(shadowed):
     front, _, other = await shadowed()
     await other.stop()
     assert (await front.ask())[0] == 200
-    await idle(front, until)
+    await front.idle_with_copies()
     assert await front.metric(SHADOWS, outcome="error") == 1
 
 
 @pytest.mark.parametrize("shadow", [Shadow("newer", None, 100), Shadow("new", "r9", 100)])
-async def test_copy_without_an_endpoint_is_dropped(shadowed, until, shadow):
+async def test_copy_without_an_endpoint_is_dropped(shadowed, shadow):
     front, _, other = await shadowed(shadow=shadow)
     assert (await front.ask())[0] == 200
-    await idle(front, until)
+    await front.idle_with_copies()
     assert not other.requests
     assert await front.metric(SHADOWS, outcome="dropped") == 1
 
@@ -119,7 +97,7 @@ async def test_revision_without_traffic_can_get_copies(
         assert (await front.ask())[0] == 200
     await until(lambda: len(candidate.requests) == 3)
     assert len(stable.requests) == 3
-    await idle(front, until)
+    await front.idle_with_copies()
 
 
 async def test_copy_is_sent_after_the_original_is_answered(shadowed, until, start_engine):
@@ -138,27 +116,7 @@ async def test_copy_is_sent_after_the_original_is_answered(shadowed, until, star
     gate.set()
     await asked
     await until(lambda: other.requests)
-    await idle(front, until)
-
-
-EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-def whole(body, status="200 OK"):
-    return lambda request: request.whole(body, status)
-
-
-def stream(*chunks):
-    async def behave(request):
-        await request.head()
-        for chunk in chunks:
-            await request.chunk(chunk)
-        await request.end()
-
-    return behave
+    await front.idle_with_copies()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +134,7 @@ async def test_outcome_of_a_copy(shadowed, until, behaviour, is_stream, outcome)
     front, _, other = await shadowed(behaviour)
     await front.ask(stream=is_stream)
     await until(lambda: other.requests)
-    await idle(front, until)
+    await front.idle_with_copies()
     labels = {"service": "default/new", "revision": "r1"}
     assert await front.metric(SHADOWS, outcome=outcome, **labels) == 1
     assert await front.metric(SHADOWS) == 1
@@ -191,11 +149,11 @@ async def test_outcome_of_a_copy(shadowed, until, behaviour, is_stream, outcome)
     ],
 )
 async def test_dropped_copy_is_counted_for_the_requested_service_and_revision(
-    shadowed, until, shadow, service, revision
+    shadowed, shadow, service, revision
 ):
     front, _, _ = await shadowed(shadow=shadow)
     await front.ask()
-    await idle(front, until)
+    await front.idle_with_copies()
     labels = {"service": service, "revision": revision, "outcome": "dropped"}
     async with front.client.get(front.url + "/metrics") as got:
         lines = [line for line in (await got.text()).splitlines() if line.startswith(SHADOWS)]
@@ -213,14 +171,14 @@ async def test_request_id_of_a_copy_fits_the_engines_limit(shadowed, until, leng
     await until(lambda: other.requests)
     copied, _, own = other.requests[0].headers["x-request-id"].partition(".copy-")
     assert (copied, len(own)) == (given[:100], 8)
-    await idle(front, until)
+    await front.idle_with_copies()
 
 
 async def test_copy_that_exceeds_the_total_timeout_is_an_error(shadowed, until):
     front, _, other = await shadowed(hangs, total_timeout_s=0.3)
     await front.ask()
     await until(lambda: other.requests)
-    await idle(front, until)
+    await front.idle_with_copies()
     assert await front.metric(SHADOWS, outcome="error") == 1
     assert front.gateway.state.bodies.held_bytes == 0
 
@@ -239,7 +197,7 @@ async def test_copy_follows_no_redirect(shadowed, until):
         async with front.client.post(url, json=body, headers=headers) as got:
             await got.read()
         await until(lambda number=number: len(other.requests) == number)
-        await idle(front, until)
+        await front.idle_with_copies()
     assert [request.path for request in other.requests] == ["/v1/completions"] * 2
     for request in other.requests:
         assert not {"authorization", "cookie", "accept-encoding"} & set(request.headers)
@@ -271,8 +229,7 @@ async def test_copy_is_dropped_if_memory_for_its_body_is_short(shadowed, until, 
         others_bytes = 5000 - len(request.body) + more
         bodies.held_bytes += others_bytes
         await request.whole(b"{}")
-        await front.idle()
-        await until(lambda: not front.gateway.state.mirror.num_open)
+        await front.idle_with_copies()
         bodies.held_bytes -= others_bytes
 
     main.behaviour = fills_memory

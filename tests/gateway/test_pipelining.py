@@ -4,10 +4,9 @@ import asyncio
 import json
 
 import pytest
+from gateway.engine_answers import DONE
 
 from penstock.gateway.settings import GatewaySettings
-
-DONE = b"data: [DONE]\n\n"
 
 
 def request(stream=False):

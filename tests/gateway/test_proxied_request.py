@@ -5,14 +5,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from gateway.engine_answers import DONE
 
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
 
 EVENT = b'data: {"n": 0}\n\n'
-
-
-DONE = b"data: [DONE]\n\n"
 
 
 async def silent(request):

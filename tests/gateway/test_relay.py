@@ -4,11 +4,10 @@ import asyncio
 import json
 
 import pytest
+from gateway.engine_answers import CHUNKS, DONE
 
 from penstock.core.spec.objectives import Objectives
 
-CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
-DONE = b"data: [DONE]\n\n"
 ROUTES = ["/v1/chat/completions", "/v1/completions"]
 
 

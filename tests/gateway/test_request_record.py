@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from gateway.engine_answers import EVENT
 
 from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
@@ -16,7 +17,6 @@ from penstock.gateway.reservation import Reservation
 from penstock.gateway.service_stats import ServiceStats
 
 POD = "default/engine"
-EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
 USAGE = (
     b'{"usage":{"prompt_tokens":300,"completion_tokens":%d,'
     b'"prompt_tokens_details":{"cached_tokens":256}}}'

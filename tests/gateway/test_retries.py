@@ -3,11 +3,7 @@
 import asyncio
 
 import pytest
-
-CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
-
-
-DONE = b"data: [DONE]\n\n"
+from gateway.engine_answers import CHUNKS, DONE
 
 
 async def reset_at_once(request):

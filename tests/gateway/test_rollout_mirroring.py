@@ -5,30 +5,12 @@ import math
 from dataclasses import replace
 
 import pytest
+from gateway.engine_answers import DONE, EVENT, breaks, cuts, resets, stream, whole
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies
-
-
-async def idle(front, until):
-    await front.idle()
-    await until(lambda: not front.gateway.state.mirror.num_open)
-
-
-async def resets(request):
-    request.reset()
-
-
-async def breaks(request):
-    await request.whole(b"{}", status="500 Internal Server Error")
-
-
-async def cuts(request):
-    await request.head()
-    await request.chunk(b'data: {"n": 0}\n\n')
-    request.reset()
 
 
 @pytest.fixture
@@ -58,7 +40,7 @@ async def test_copies_for_a_canary_are_counted_for_its_judge(mirrored, until, pa
     for _ in range(3):
         assert (await front.ask(path, stream=stream))[0] == 200
     await until(lambda: len(new.requests) == 3)
-    await idle(front, until)
+    await front.idle_with_copies()
     arm = await arm_of(front, new)
     assert (arm.requests, arm.errors) == (3, 0)
     assert sum(m.n for m in arm.ttft) == 0  # latency of copies does not count: their load differs
@@ -71,40 +53,20 @@ async def test_failed_copy_is_an_error_of_the_canary_alone(mirrored, until, beha
     for _ in range(3):
         assert (await front.ask())[0] == 200
     await until(lambda: len(new.requests) == 3)
-    await idle(front, until)
+    await front.idle_with_copies()
     assert (await arm_of(front, new)).errors == 3
     assert (await arm_of(front, stable)).errors == 0
 
 
-async def test_share_zero_copies_nothing(mirrored, until):
+async def test_share_zero_copies_nothing(mirrored):
     front, _, new = await mirrored(share=0.0)
     for _ in range(5):
         await front.ask()
-    await idle(front, until)
+    await front.idle_with_copies()
     assert not new.requests
 
 
 USAGE = b'{"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"completion_tokens":%d}}'
-
-
-EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-def whole(body, status="200 OK"):
-    return lambda request: request.whole(body, status)
-
-
-def stream(*chunks):
-    async def behave(request):
-        await request.head()
-        for chunk in chunks:
-            await request.chunk(chunk)
-        await request.end()
-
-    return behave
 
 
 @pytest.mark.parametrize(
@@ -136,7 +98,7 @@ async def test_counts_of_a_copy(
     front, _, new = await mirrored(behaviour)
     await front.ask("/v1/chat/completions", stream=is_stream)
     await until(lambda: new.requests)
-    await idle(front, until)
+    await front.idle_with_copies()
     arm = await arm_of(front, new)
     assert (arm.requests, arm.errors, arm.empty_outputs) == (requests, errors, empty)
     assert (arm.violations, arm.prompt_tokens) == (errors, 0)
@@ -153,7 +115,7 @@ async def test_overhead_events_of_a_copy_are_no_tokens(mirrored, until, path, to
     front, _, new = await mirrored(stream(EVENT, EVENT, EVENT, EVENT, DONE))
     await front.ask(path)
     await until(lambda: new.requests)
-    await idle(front, until)
+    await front.idle_with_copies()
     assert (await arm_of(front, new)).output == Moments.of([math.log(tokens)])
     assert new.requests[0].path == path
 
@@ -178,7 +140,7 @@ async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, mak
     front.show(replace(service, copies=Copies((Side("r2"),), 1.0)))
     assert (await front.ask())[0] == 200
     await until(lambda: new.requests)
-    await idle(front, until)
+    await front.idle_with_copies()
     name = "penstock_gateway_shadow_time_to_first_byte_seconds"
     labels = {"service": "default/chat", "revision": "r2"}
     assert await front.metric(f"{name}_sum", **labels) == 3.0

@@ -5,11 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-
-CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
-
-
-DONE = b"data: [DONE]\n\n"
+from gateway.engine_answers import CHUNKS, DONE
 
 
 async def silent(request):

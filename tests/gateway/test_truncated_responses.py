@@ -10,11 +10,7 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
-
-CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
-
-
-DONE = b"data: [DONE]\n\n"
+from gateway.engine_answers import CHUNKS, DONE
 
 
 async def broken_off(request):

@@ -5,6 +5,7 @@ import gzip
 import io
 
 import pytest
+from gateway.engine_answers import DONE
 
 from penstock.gateway.upstream import (
     HOP_BY_HOP,
@@ -16,7 +17,6 @@ from penstock.gateway.upstream import (
 )
 
 EVENT = b'data: {"n": 0}\n\n'
-DONE = b"data: [DONE]\n\n"
 
 
 def test_headers_to_pass_on():
