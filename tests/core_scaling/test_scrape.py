@@ -199,12 +199,12 @@ FEED_TEXT = stats_report.encode(FEED).decode()
     ("answer", "expected"),
     [
         (http(FEED_TEXT), FEED),
-        (http("[]"), Missing("g", "unreadable feed: GatewayReport is '[]'")),
-        (http("{"), Missing("g", "unreadable feed")),
-        (http("[" * 100_000), Missing("g", "unreadable feed")),
+        (http("[]"), Missing("g", "unreadable stats report: GatewayReport is '[]'")),
+        (http("{"), Missing("g", "unreadable stats report")),
+        (http("[" * 100_000), Missing("g", "unreadable stats report")),
         (
             http(FEED_TEXT.replace(f"{VERSION},", "1,", 1)),
-            Missing("g", "unreadable feed: GatewayReport.version is '1'"),
+            Missing("g", "unreadable stats report: GatewayReport.version is '1'"),
         ),
         (http(FEED_TEXT, "404 Not Found"), Missing("g", "status 404")),
     ],

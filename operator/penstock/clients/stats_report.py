@@ -11,10 +11,10 @@ from penstock.core.scaling.signals import Missing
 PATH = "/penstock/feed"
 
 
-def encode(feed: GatewayReport) -> bytes:
+def encode(report: GatewayReport) -> bytes:
     """Encode a report as JSON."""
     # The same as the serialiser of core, at a third of its time: gateways answer clients meanwhile.
-    return json.dumps(feed, default=_fields, separators=(",", ":")).encode()
+    return json.dumps(report, default=_fields, separators=(",", ":")).encode()
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -24,16 +24,19 @@ def _fields(record: Any) -> dict[str, Any]:
 def parse(who: str, text: str) -> GatewayReport | Missing:
     """Parse a report. who: the pod, for the reason of Missing, which an invalid report or version gives."""
     try:
-        feed = deserialize(GatewayReport, json.loads(text))
+        report = deserialize(GatewayReport, json.loads(text))
     except DecodeError as error:
-        return Missing(who, f"unreadable feed: {error}")
+        return Missing(who, f"unreadable stats report: {error}")
     except (ValueError, RecursionError):
-        return Missing(who, "unreadable feed")
-    for reading in feed.services.values():
+        return Missing(who, "unreadable stats report")
+    for reading in report.services.values():
         for histogram in (reading.ttft_s, reading.tpot_s):
             if len(histogram.counts) != len(histogram.bounds) + 1:
-                return Missing(who, "unreadable feed: a histogram has not one count a bucket")
-    for arm in (arm for arms in feed.arms.values() for arm in arms.values()):
+                return Missing(
+                    who,
+                    "unreadable stats report: a histogram has another number of counts than of buckets",
+                )
+    for arm in (arm for arms in report.arms.values() for arm in arms.values()):
         if len(arm.ttft) != NUM_BINS or len(arm.tpot) != NUM_TPOT_BINS:
-            return Missing(who, "unreadable feed: an arm has other bins")
-    return feed
+            return Missing(who, "unreadable stats report: an arm has another number of bins")
+    return report

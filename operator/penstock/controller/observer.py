@@ -45,7 +45,7 @@ class Observer:
         self._gateways = GatewayTotals()
         self._corrupted: dict[str, int] = {}
         self._last_direct_s: dict[str, float] = {}
-        self._feeds: dict[str, GatewayReport | Missing] | None = None
+        self._reports: dict[str, GatewayReport | Missing] | None = None
 
     async def scrape(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         """Scrape all gateways and the engines of these targets. Returns an observation per service."""
@@ -102,12 +102,12 @@ class Observer:
 
         None before the first scrape; None for a ready gateway that did not answer.
         """
-        if self._feeds is None:
+        if self._reports is None:
             return None
         service = "/".join(key)
         return {
             gateway: None if isinstance(answer, Missing) else answer.obeys[service]
-            for gateway, answer in self._feeds.items()
+            for gateway, answer in self._reports.items()
             if isinstance(answer, Missing) or service in answer.obeys
         }
 
@@ -175,12 +175,12 @@ class Observer:
         if bodies is None:
             return Missing("gateway", "its pods are not listed yet")
         pods = gateway_pods(bodies)
-        feeds = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
+        reports = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
         # A gateway that is not ready may still have clients: if it answers, its counts are used.
-        self._feeds = {
-            pod.name: feeds[pod.name]
+        self._reports = {
+            pod.name: reports[pod.name]
             for pod in pods
-            if pod.is_ready or isinstance(feeds[pod.name], GatewayReport)
+            if pod.is_ready or isinstance(reports[pod.name], GatewayReport)
         }
         if not pods:
             self._gateways = GatewayTotals()
@@ -188,12 +188,14 @@ class Observer:
         if not any(pod.is_ready for pod in pods):
             return Missing("gateway", "none of its pods is ready")
         for pod in pods:
-            feed = feeds[pod.name]
-            if isinstance(feed, Missing) and pod.is_ready:
-                return feed
-        read = {name: feed for name, feed in feeds.items() if isinstance(feed, GatewayReport)}
+            report = reports[pod.name]
+            if isinstance(report, Missing) and pod.is_ready:
+                return report
+        read = {
+            name: report for name, report in reports.items() if isinstance(report, GatewayReport)
+        }
         try:
-            self._gateways = self._gateways.updated(read, feeds.keys(), self._scraper.now())
+            self._gateways = self._gateways.updated(read, reports.keys(), self._scraper.now())
         except ValueError as error:
             return Missing("gateway", str(error))
         return None

@@ -51,48 +51,48 @@ class GatewayTotals:
     arms: Mapping[str, Arms] = field(default_factory=dict)
 
     def updated(
-        self, feeds: Mapping[str, GatewayReport], pods: Collection[str], now_s: float
+        self, reports: Mapping[str, GatewayReport], pods: Collection[str], now_s: float
     ) -> "GatewayTotals":
         """The totals with new reports added.
 
-        feeds: reports read now, by gateway pod. pods: all existing gateway pods. Raises ValueError if
+        reports: those read now, by gateway pod. pods: all existing gateway pods. Raises ValueError if
         gateways use different histogram buckets.
         """
         sums = {}
-        for service in sorted({name for feed in feeds.values() for name in feed.services}):
-            now = [f.services[service] for f in feeds.values() if service in f.services]
-            gained = [self._increase(pod, feed, service) for pod, feed in feeds.items()]
+        for service in sorted({name for report in reports.values() for name in report.services}):
+            now = [f.services[service] for f in reports.values() if service in f.services]
+            gained = [self._increase(pod, report, service) for pod, report in reports.items()]
             before = self.sums.get(service)
             parts = [*([before] if before else []), *(g for g in gained if g is not None)]
             sums[service] = _aggregate(parts, now, now_s)
-        known = {pod: feeds.get(pod, self.last.get(pod)) for pod in pods}
-        last = {pod: feed for pod, feed in known.items() if feed is not None}
-        return GatewayTotals(last, sums, self._arms(feeds, last.values()))
+        known = {pod: reports.get(pod, self.last.get(pod)) for pod in pods}
+        last = {pod: report for pod, report in known.items() if report is not None}
+        return GatewayTotals(last, sums, self._arms(reports, last.values()))
 
     def _arms(
-        self, feeds: Mapping[str, GatewayReport], last: Iterable[GatewayReport]
+        self, reports: Mapping[str, GatewayReport], last: Iterable[GatewayReport]
     ) -> Mapping[str, Arms]:
         """Canary statistics with the increases added, for the engines in the last reports."""
         arms: dict[str, dict[str, Arm]] = {}
-        for feed in last:
-            for service, engines in feed.arms.items():
+        for report in last:
+            for service, engines in report.arms.items():
                 before = self.arms.get(service, {})
                 kept = {engine: before.get(engine, NO_REQUESTS) for engine in engines}
                 arms[service] = kept | arms.get(service, {})
-        for pod, feed in feeds.items():
+        for pod, report in reports.items():
             old = self.last.get(pod)
-            if old is None or old.started_s != feed.started_s:
-                old = GatewayReport(feed.version, feed.started_s, {})
-            for service, engines in feed.arms.items():
+            if old is None or old.started_s != report.started_s:
+                old = GatewayReport(report.version, report.started_s, {})
+            for service, engines in report.arms.items():
                 earlier = old.arms.get(service, {})
                 for engine, arm in engines.items():
                     gained = arm.increase_over(earlier.get(engine))
                     arms[service][engine] = arms[service][engine].plus(gained)
         return arms
 
-    def _increase(self, pod: str, feed: GatewayReport, service: str) -> GatewayReading | None:
-        new, last = feed.services.get(service), self.last.get(pod)
-        if new is None or last is None or last.started_s != feed.started_s:
+    def _increase(self, pod: str, report: GatewayReport, service: str) -> GatewayReading | None:
+        new, last = report.services.get(service), self.last.get(pod)
+        if new is None or last is None or last.started_s != report.started_s:
             return new
         old = last.services.get(service)
         if old is None or any(getattr(old, name) > getattr(new, name) for name in COUNTERS):
