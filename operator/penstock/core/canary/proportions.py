@@ -70,7 +70,7 @@ class ProportionStatistics:
         return self.spread.factor(variance, 1 / events_per_interval)
 
     def is_below(self, difference: float, base: float, alpha: float) -> bool:
-        """Whether "the canary's share is at least `base` + `difference`" is refuted at alpha.
+        """Whether a share of the canary of at least `base` + `difference` is rejected at alpha.
 
         A Poisson likelihood ratio against a mixture of smaller shares, tempered by the dispersion.
         """

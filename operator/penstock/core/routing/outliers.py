@@ -23,10 +23,12 @@ MAX_EJECTED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Failures of one engine since its last answer. ejections: in a row. retry_at_s: end of the
-    current one on the monotonic clock. is_probed: whether a request probes the engine.
-    is_unreachable: whether the last failure was a failed connection. has_broken_off: whether one
-    was an answer that had begun."""
+    """Failures of one engine since its last answer.
+
+    ejections: number of consecutive ejections. retry_at_s: end of the current ejection on the monotonic
+    clock. is_probed: whether a request probes the engine. is_unreachable: whether the last failure was a
+    failed connection. has_broken_off: whether one failure was a truncated answer.
+    """
 
     failures: int = 0
     ejections: int = 0

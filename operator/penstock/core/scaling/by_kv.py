@@ -90,7 +90,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """State of the rule. low_since_s: since when fewer replicas suffice. seen_s: last decision."""
+    """State of the rule.
+
+    low_since_s: since when fewer replicas suffice. seen_s: time of the last decision.
+    """
 
     low_since_s: float | None = None
     seen_s: float | None = None

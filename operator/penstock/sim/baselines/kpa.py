@@ -17,7 +17,10 @@ from penstock.sim.baselines.window import Samples, added, mean
 
 @dataclass(frozen=True, slots=True)
 class KpaState:
-    """State of the rule. panic_s: last time over the threshold. peak: most replicas in this panic."""
+    """State of the rule.
+
+    panic_s: last time over the threshold. peak: largest number of replicas in this panic.
+    """
 
     concurrency: Samples = ()
     wanted: Samples = ()

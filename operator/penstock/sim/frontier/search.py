@@ -113,7 +113,7 @@ class Result:
         return min(able, key=lambda p: p.cost).gpu_hours if able else None
 
     def saving(self, other: "Result") -> Estimate | None:
-        """Share of the other's GPU-hours that this rule saves, paired by seed."""
+        """Fraction of the other rule's GPU-hours that this rule saves, paired by seed."""
         mine, others = self.costs, other.costs
         if mine is None or others is None:
             return None
