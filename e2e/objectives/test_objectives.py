@@ -132,11 +132,11 @@ async def check_replay(stage: Stage, file: Path) -> None:
     )
     assert other.code == 0, other.text
     assert "hpa-kv" in other.text
-    spoilt = await penstock(stage, "replay", str(spoil(file)))
+    spoilt = await penstock(stage, "replay", str(falsify(file)))
     assert (spoilt.code, "differs" in spoilt.text) == (1, True)
 
 
-def spoil(file: Path) -> Path:
+def falsify(file: Path) -> Path:
     """Return the recording with one number of a decision changed."""
     spoilt = file.with_suffix(".spoilt")
     spoilt.write_text(file.read_text().replace('"desired":1', '"desired":2', 1))

@@ -79,14 +79,14 @@ async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Pa
 
     seen: dict[str, tuple[str, str]] = {}
 
-    async def all_said() -> bool:
+    async def all_refused() -> bool:
         for name in wanted:
             ready = (await stage.view(name)).condition("Ready")
             seen[name] = (ready.get("reason", ""), ready.get("message", ""))
         return all(seen[name][0] == reason for name, reason in wanted.items())
 
     try:
-        await eventually(all_said, within_s=60, what="every refusal")
+        await eventually(all_refused, within_s=60, what="every refusal")
     except TimeoutError:
         wrong = {name: seen[name] for name in wanted if seen[name][0] != wanted[name]}
         raise AssertionError(f"other reasons than wanted: {wrong}") from None

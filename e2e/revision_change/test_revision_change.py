@@ -33,7 +33,7 @@ pytestmark = pytest.mark.e2e
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class History:
     """The results of all steps.
 
     held: the traffic split while the switch waited for `promote`. asked_s, switched_s: times of that
@@ -55,11 +55,11 @@ class Life:
 
 
 @pytest.fixture(scope="module")
-def life(penstock_cluster: Cluster, models: Path) -> Life:
-    return asyncio.run(live(penstock_cluster, models))
+def history(penstock_cluster: Cluster, models: Path) -> History:
+    return asyncio.run(run_history(penstock_cluster, models))
 
 
-async def live(cluster: Cluster, models: Path) -> Life:
+async def run_history(cluster: Cluster, models: Path) -> History:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
     # Objectives make the operator store the learned state in a ConfigMap: tests those rights.
@@ -95,7 +95,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
             await stage.gone(NAME, within_s=60)
             await stage.close()
     audit = AuditLog(cluster).entries()
-    return Life(
+    return History(
         load.outcomes, held, asked_s, switched_s, revisions, left, failed, passed, by_tenant, audit
     )
 
@@ -190,51 +190,51 @@ async def revisions_with_children(stage: Stage) -> set[str]:
     return {d["metadata"]["labels"][REVISION_LABEL] for d in found} | {p.revision for p in pods}
 
 
-def test_no_request_is_refused_or_broken(life: Life) -> None:
-    bad = [outcome for outcome in life.outcomes if outcome.end != End.DONE]
+def test_no_request_is_refused_or_broken(history: History) -> None:
+    bad = [outcome for outcome in history.outcomes if outcome.end != End.DONE]
     assert bad == []
     astride = [
         o
-        for o in life.outcomes
-        if o.started_s < life.switched_s and o.started_s + o.duration_s > life.asked_s
+        for o in history.outcomes
+        if o.started_s < history.switched_s and o.started_s + o.duration_s > history.asked_s
     ]
-    later = [o for o in life.outcomes if o.started_s > life.switched_s]
+    later = [o for o in history.outcomes if o.started_s > history.switched_s]
     print(
-        f"seed {SEED}: {len(life.outcomes)} requests done, {len(astride)} of them while the traffic "
+        f"seed {SEED}: {len(history.outcomes)} requests done, {len(astride)} of them while the traffic "
         f"moved and {len(later)} afterwards"
     )
     assert astride
     assert later
 
 
-def test_a_manual_switch_waits_for_promote(life: Life) -> None:
-    before, _ = life.revisions
-    assert {share["revision"] for share in life.held} == {before}
+def test_a_manual_switch_waits_for_promote(history: History) -> None:
+    before, _ = history.revisions
+    assert {share["revision"] for share in history.held} == {before}
 
 
-def test_latencies_by_tenant_are_shown(life: Life) -> None:
+def test_latencies_by_tenant_are_shown(history: History) -> None:
     """Tenants are identified by user agent; this load has a single one."""
-    (row,) = [line for line in life.by_tenant.splitlines() if "aiohttp" in line]
+    (row,) = [line for line in history.by_tenant.splitlines() if "aiohttp" in line]
     assert " ms " in row
 
 
-def test_only_the_new_revision_has_children(life: Life) -> None:
-    before, after = life.revisions
+def test_only_the_new_revision_has_children(history: History) -> None:
+    before, after = history.revisions
     assert before != after
-    assert life.left == {after}
+    assert history.left == {after}
 
 
-def test_a_failed_evaluation_rolls_the_canary_back(life: Life) -> None:
+def test_a_failed_evaluation_rolls_the_canary_back(history: History) -> None:
     told = f"{NAME}: 7 of 40 right, 8 needed"
-    assert life.failed["rejected"]["reason"] == f"the evaluation failed: {told}"
-    (gate,) = life.failed["gates"]
+    assert history.failed["rejected"]["reason"] == f"the evaluation failed: {told}"
+    (gate,) = history.failed["gates"]
     assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Failed", told)
 
 
-def test_a_passed_evaluation_promotes_the_canary(life: Life) -> None:
+def test_a_passed_evaluation_promotes_the_canary(history: History) -> None:
     """The status of the retry shows nothing of the first attempt."""
-    assert life.passed.get("rejected") is None
-    (gate,) = life.passed["gates"]
+    assert history.passed.get("rejected") is None
+    (gate,) = history.passed["gates"]
     told = f"{NAME}: 7 of 40 right, 7 needed"
     assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Passing", told)
 
@@ -251,12 +251,12 @@ ADMISSION_RIGHTS = {("serving.penstock.dev", "inferenceservices/finalizers", "up
         (system.GATEWAY, system.GATEWAY_RULES),
     ],
 )
-def test_rights_granted_are_rights_used(life: Life, name: str, rules: list[Object]) -> None:
+def test_rights_granted_are_rights_used(history: History, name: str, rules: list[Object]) -> None:
     user = service_account_user(name)
     # Pods of e2e/restricted, on the same cluster, are denied on purpose.
-    refused = [e for e in denied(user, life.audit) if not e.namespace.startswith("restricted-")]
+    refused = [e for e in denied(user, history.audit) if not e.namespace.startswith("restricted-")]
     assert refused == []
-    unused = granted(rules) - rights_used(user, life.audit) - ADMISSION_RIGHTS
+    unused = granted(rules) - rights_used(user, history.audit) - ADMISSION_RIGHTS
     assert unused == set()
 
 

@@ -99,22 +99,22 @@ def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def spoiled(draw: st.DrawFn, spec: Json) -> Json:
+def invalid_specs(draw: st.DrawFn, spec: Json) -> Json:
     """The spec with one change: another value, or an unknown field."""
     spec = copy.deepcopy(spec)
-    places = list(inner_places(spec))
+    places = list(inner_fields(spec))
     if not places:
         return spec
     node, name = draw(st.sampled_from(places))
     if draw(st.booleans()):
-        beside = near(node[name])
+        beside = similar_values(node[name])
         node[name] = draw(st.sampled_from(beside) | JUNK if beside else JUNK)
     else:
         node[draw(st.sampled_from(["max_model_len", "unknown", "", name.upper()]))] = draw(JUNK)
     return spec
 
 
-def near(value: Json) -> list[Json]:
+def similar_values(value: Json) -> list[Json]:
     if isinstance(value, bool):
         return [not value, str(value).lower()]
     if isinstance(value, int | float):
@@ -132,14 +132,14 @@ def near(value: Json) -> list[Json]:
     return []
 
 
-def inner_places(node: Json) -> Any:
+def inner_fields(node: Json) -> Any:
     if isinstance(node, dict):
         for name, child in node.items():
             yield node, name
-            yield from inner_places(child)
+            yield from inner_fields(child)
     elif isinstance(node, list):
         for child in node:
-            yield from inner_places(child)
+            yield from inner_fields(child)
 
 
 def coherent(spec: Json) -> Json:
@@ -194,10 +194,12 @@ def coherent_canary(canary: Json) -> Json:
 
 ANY = values(schema_of(InferenceServiceSpec))
 GOOD = ANY.map(coherent)
-SPECS = st.one_of(ANY, GOOD, GOOD.flatmap(spoiled), GOOD.flatmap(spoiled).flatmap(spoiled), JUNK)
+SPECS = st.one_of(
+    ANY, GOOD, GOOD.flatmap(invalid_specs), GOOD.flatmap(invalid_specs).flatmap(invalid_specs), JUNK
+)
 
 
-def pydantic_says(spec: Json) -> str | None:
+def pydantic_error(spec: Json) -> str | None:
     """The reason for a refusal; None if the spec is accepted."""
     try:
         InferenceServiceSpec.model_validate(spec)
@@ -206,7 +208,7 @@ def pydantic_says(spec: Json) -> str | None:
     return None
 
 
-async def server_says(kube: Kube, spec: Json) -> str | None:
+async def server_error(kube: Kube, spec: Json) -> str | None:
     metadata = {"name": "agreement", "namespace": "default"}
     body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     try:
@@ -227,13 +229,13 @@ def test_pydantic_and_the_api_server_agree(cluster: Cluster) -> None:
 
         @settings(max_examples=CASES, deadline=None, derandomize=True)
         @given(SPECS)
-        def agree(spec: Json) -> None:
-            ours, theirs = pydantic_says(spec), runner.run(server_says(kube, spec))
+        def check_agreement(spec: Json) -> None:
+            ours, theirs = pydantic_error(spec), runner.run(server_error(kube, spec))
             verdicts[ours is None] += 1
             assert (ours is None) == (theirs is None), f"pydantic: {ours}; API server: {theirs}"
 
         try:
-            agree()
+            check_agreement()
         finally:
             runner.run(kube.close())
     print(f"{verdicts[True]} specs taken by both, {verdicts[False]} refused by both")

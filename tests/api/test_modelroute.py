@@ -47,7 +47,7 @@ BAD = [
 ]
 
 
-def pydantic_says(wanted: object) -> str | None:
+def pydantic_error(wanted: object) -> str | None:
     try:
         ModelRouteSpec.model_validate(wanted)
     except ValidationError as error:
@@ -57,19 +57,19 @@ def pydantic_says(wanted: object) -> str | None:
 
 @pytest.mark.parametrize("wanted", GOOD)
 def test_valid_routes_are_accepted(wanted: object) -> None:
-    assert pydantic_says(wanted) is None
+    assert pydantic_error(wanted) is None
 
 
 @pytest.mark.parametrize(("wanted", "sentence"), BAD)
 def test_invalid_routes_are_refused_with_a_sentence(wanted: object, sentence: str) -> None:
-    refusal = pydantic_says(wanted)
+    refusal = pydantic_error(wanted)
     assert refusal is not None
     assert sentence in refusal
 
 
 @pytest.mark.cluster
 async def test_api_server_agrees(kube: Kube) -> None:
-    async def says(wanted: object) -> str | None:
+    async def server_error(wanted: object) -> str | None:
         body = {
             "apiVersion": API_VERSION,
             "kind": "ModelRoute",
@@ -83,8 +83,8 @@ async def test_api_server_agrees(kube: Kube) -> None:
         return None
 
     for wanted in GOOD:
-        assert await says(wanted) is None, wanted
+        assert await server_error(wanted) is None, wanted
     for wanted, sentence in BAD:
-        refusal = await says(wanted)
+        refusal = await server_error(wanted)
         assert refusal is not None, wanted
         assert sentence in refusal

@@ -143,7 +143,7 @@ class Policy:
         await self._kube.create(BINDINGS, None, {"metadata": {"name": self._name}, "spec": bound})
         await self._until(refused=True)
 
-    async def lift(self):
+    async def remove(self):
         await self.delete()
         await self._until(refused=False)
 

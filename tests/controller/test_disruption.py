@@ -15,7 +15,7 @@ async def budgets(stand):
     return [each["metadata"]["name"] for each in found]
 
 
-async def begin(stand, replicas):
+async def create_service(stand, replicas):
     await stand.create(scaling={"mode": "External"}, replicas=replicas)
     await until_ready(stand, replicas)
 
@@ -35,7 +35,7 @@ async def evict(stand, pod):
 
 
 async def test_a_drain_evicts_one_of_two_engines_at_a_time(stand):
-    await begin(stand, 2)
+    await create_service(stand, 2)
     assert await budgets(stand) == ["chat-engines"]
 
     async def is_counted():
@@ -54,7 +54,7 @@ async def test_a_drain_evicts_one_of_two_engines_at_a_time(stand):
 
 
 async def test_a_budget_changed_or_deleted_by_hand_is_restored(stand):
-    await begin(stand, 2)
+    await create_service(stand, 2)
     patch = {"spec": {"maxUnavailable": "100%"}}
     await stand.kube.merge(
         DISRUPTION_BUDGETS, stand.namespace, "chat-engines", patch, manager="test"
@@ -69,7 +69,7 @@ async def test_a_budget_changed_or_deleted_by_hand_is_restored(stand):
 
 async def test_a_users_own_budget_replaces_the_operators(stand):
     """A pod that two budgets select cannot be evicted at all."""
-    await begin(stand, 2)
+    await create_service(stand, 2)
     theirs = budget("mine", stand.namespace, {}, {SERVICE_LABEL: "chat"})
     await stand.kube.create(DISRUPTION_BUDGETS, stand.namespace, theirs)
     await stand.step()

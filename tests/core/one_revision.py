@@ -60,7 +60,7 @@ KNOWN = (
 )
 
 
-def look(
+def observed_in(
     *children: ObservedDeployment | ObservedPod,
     phase: Phase = "Starting",
     strategy: Strategy = "Recreate",
@@ -84,4 +84,4 @@ def look(
     )
 
 
-SERVING = look(deployment(), preflight(), pod("a"), phase="Stable", stable=REVISION)
+SERVING = observed_in(deployment(), preflight(), pod("a"), phase="Stable", stable=REVISION)

@@ -44,7 +44,7 @@ def deployment(replicas: int = 1, trouble: Any = None, variant: str = "") -> Obs
     )
 
 
-def seen(*children: ObservedDeployment | ObservedPod, **rest: Any) -> Observed:
+def observed_with(*children: ObservedDeployment | ObservedPod, **rest: Any) -> Observed:
     return Observed(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
@@ -52,7 +52,7 @@ def seen(*children: ObservedDeployment | ObservedPod, **rest: Any) -> Observed:
     )
 
 
-def told(
+def condition_of(
     kind: str,
     observed: Observed = EMPTY,
     *,
@@ -70,7 +70,7 @@ def told(
 
 
 def test_every_condition_is_told_once_in_the_order_of_cause_and_effect() -> None:
-    tree = conditions(SPEC, seen(), Plan(OLD, CALM, ()), None)
+    tree = conditions(SPEC, observed_with(), Plan(OLD, CALM, ()), None)
     assert [c.type for c in tree] == [
         "SpecValid", "ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut",
         "ScalingActive", "Stalled", "Ready",
@@ -78,8 +78,8 @@ def test_every_condition_is_told_once_in_the_order_of_cause_and_effect() -> None
 
 
 def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> None:
-    assert told("SpecValid") == ("True", "Valid", "the spec can be served")
-    assert told("SpecValid", seen(name_taken_by="other")) == (
+    assert condition_of("SpecValid") == ("True", "Valid", "the spec can be served")
+    assert condition_of("SpecValid", observed_with(name_taken_by="other")) == (
         "False",
         "ServedNameTaken",
         "'chat' is served by other in this namespace already; "
@@ -93,30 +93,30 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        (seen(), ("Unknown", "PreflightPending", "the model has not been checked yet")),
-        (seen(deployment()), ("True", "Serving", "the revision has engines")),
-        (seen(refusals={OLD: ("PodForbidden", "no")}), ("False", "PodForbidden", "no")),
+        (observed_with(), ("Unknown", "PreflightPending", "the model has not been checked yet")),
+        (observed_with(deployment()), ("True", "Serving", "the revision has engines")),
+        (observed_with(refusals={OLD: ("PodForbidden", "no")}), ("False", "PodForbidden", "no")),
         (
-            seen(deployment(), refusals={OLD: ("PodForbidden", "no")}),
+            observed_with(deployment(), refusals={OLD: ("PodForbidden", "no")}),
             ("True", "Serving", "the revision has engines"),
         ),
         (
-            seen(refusals={NEW: ("PodForbidden", "no")}),
+            observed_with(refusals={NEW: ("PodForbidden", "no")}),
             ("Unknown", "PreflightPending", "the model has not been checked yet"),
         ),
-        (seen(preflight()), ("Unknown", "PreflightRunning", "the model is being checked")),
-        (seen(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
-        (seen(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
-        (seen(preflight("Failed", REFUSED)), ("False", "ModelNotFound", "no model")),
+        (observed_with(preflight()), ("Unknown", "PreflightRunning", "the model is being checked")),
+        (observed_with(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
+        (observed_with(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
+        (observed_with(preflight("Failed", REFUSED)), ("False", "ModelNotFound", "no model")),
         (
-            seen(preflight("Failed", lost="Evicted: m")),
+            observed_with(preflight("Failed", lost="Evicted: m")),
             ("Unknown", "PreflightLost",
              "the preflight was lost with its node and is replaced: Evicted: m"),
         ),
     ],
 )  # fmt: skip
 def test_model_ready(observed: Observed, expected: tuple[str, str, str]) -> None:
-    assert told("ModelReady", observed) == expected
+    assert condition_of("ModelReady", observed) == expected
 
 
 READY = ("True", "EnginesReady", f"revision {OLD} has the engines it needs")
@@ -126,41 +126,48 @@ TROUBLED = {name: pod(name, ready=False, trouble=(name, f"of {name}")) for name 
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        (seen(), ("False", "NoEngines", f"revision {OLD} has no engines yet")),
+        (observed_with(), ("False", "NoEngines", f"revision {OLD} has no engines yet")),
         (
-            seen(deployment(), pod(), refusals={OLD: ("PodForbidden", "no")}),
+            observed_with(deployment(), pod(), refusals={OLD: ("PodForbidden", "no")}),
             ("False", "PodForbidden", "no"),
         ),
         # Two of three engines are enough, or fewer if fewer are requested.
-        (seen(deployment(3), pod("a")), ("False", "Progressing", "1 of 3 engines are ready")),
-        (seen(deployment(3), pod("a"), pod("b")), READY),
-        (seen(deployment(1), pod("a")), READY),
-        (seen(deployment(0)), ("False", "Progressing", "0 of 0 engines are ready")),
+        (
+            observed_with(deployment(3), pod("a")),
+            ("False", "Progressing", "1 of 3 engines are ready"),
+        ),
+        (observed_with(deployment(3), pod("a"), pod("b")), READY),
+        (observed_with(deployment(1), pod("a")), READY),
+        (observed_with(deployment(0)), ("False", "Progressing", "0 of 0 engines are ready")),
         # The first by name of those that cannot go on, unless one is ready.
         (
-            seen(deployment(3), TROUBLED["c"], pod("a", ready=False), TROUBLED["b"]),
+            observed_with(deployment(3), TROUBLED["c"], pod("a", ready=False), TROUBLED["b"]),
             ("False", "b", "of b"),
         ),
         (
-            seen(deployment(3), TROUBLED["a"], pod("b")),
+            observed_with(deployment(3), TROUBLED["a"], pod("b")),
             ("False", "Progressing", "1 of 3 engines are ready"),
         ),
         # A Deployment that cannot make pods, of whichever variant.
         (
-            seen(deployment(3, variant="a"), deployment(3, ("FailedCreate", "a quota"), "b")),
+            observed_with(
+                deployment(3, variant="a"), deployment(3, ("FailedCreate", "a quota"), "b")
+            ),
             ("False", "FailedCreate", "a quota"),
         ),
     ],
 )
 def test_workload_ready(observed: Observed, expected: tuple[str, str, str]) -> None:
-    assert told("WorkloadReady", observed) == expected
+    assert condition_of("WorkloadReady", observed) == expected
 
 
 @pytest.mark.parametrize("spec", [replace(SPEC, external_replicas=0), EXTERNAL])
 def test_only_an_external_scale_of_nothing_wants_no_engines(spec: ServiceSpec) -> None:
-    assert told("WorkloadReady", seen(deployment(0)), spec=spec)[1] == "Progressing"
-    assert told("TrafficAvailable", spec=spec)[1] == "NoEngineReady"
-    assert told("WorkloadReady", seen(deployment(0)), spec=NO_REPLICAS) == (
+    assert (
+        condition_of("WorkloadReady", observed_with(deployment(0)), spec=spec)[1] == "Progressing"
+    )
+    assert condition_of("TrafficAvailable", spec=spec)[1] == "NoEngineReady"
+    assert condition_of("WorkloadReady", observed_with(deployment(0)), spec=NO_REPLICAS) == (
         "True",
         "ScaledToZero",
         "spec.replicas is 0: no engine is wanted",
@@ -169,7 +176,7 @@ def test_only_an_external_scale_of_nothing_wants_no_engines(spec: ServiceSpec) -
 
 def test_conditions_are_of_the_revision_that_comes_or_serves_or_is_wanted() -> None:
     words = [
-        told("WorkloadReady", rollout=rollout, wanted="c" * 8)[2]
+        condition_of("WorkloadReady", rollout=rollout, wanted="c" * 8)[2]
         for rollout in (JUDGED, CALM, replace(CALM, stable=None))
     ]
     assert words == [f"revision {name} has no engines yet" for name in (NEW, OLD, "c" * 8)]
@@ -181,17 +188,25 @@ BOTH = (Share(Side(NEW), 10), Share(Side(OLD), 90))
 @pytest.mark.parametrize(
     ("shares", "observed", "expected"),
     [
-        ((), seen(pod()), ("False", "NoRevision", "no revision can serve yet")),
-        ((STABLE_SHARE,), seen(pod()), ("True", "Serving", f"revision {OLD} receives traffic")),
+        ((), observed_with(pod()), ("False", "NoRevision", "no revision can serve yet")),
         (
-            (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 10)),
-            seen(pod()),
+            (STABLE_SHARE,),
+            observed_with(pod()),
             ("True", "Serving", f"revision {OLD} receives traffic"),
         ),
-        (BOTH, seen(pod()), ("True", "Serving", f"revision {OLD} and {NEW} receive traffic")),
+        (
+            (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 10)),
+            observed_with(pod()),
+            ("True", "Serving", f"revision {OLD} receives traffic"),
+        ),
         (
             BOTH,
-            seen(pod(ready=False)),
+            observed_with(pod()),
+            ("True", "Serving", f"revision {OLD} and {NEW} receive traffic"),
+        ),
+        (
+            BOTH,
+            observed_with(pod(ready=False)),
             ("False", "NoEngineReady", f"no engine of revision {OLD} and {NEW} is ready"),
         ),
     ],
@@ -199,12 +214,12 @@ BOTH = (Share(Side(NEW), 10), Share(Side(OLD), 90))
 def test_traffic_available(
     shares: tuple[Share, ...], observed: Observed, expected: tuple[str, str, str]
 ) -> None:
-    assert told("TrafficAvailable", observed, shares=shares) == expected
+    assert condition_of("TrafficAvailable", observed, shares=shares) == expected
 
 
 def test_no_replicas_by_the_spec_answer_nobody() -> None:
     said = ("False", "ScaledToZero", "spec.replicas is 0: no engine answers requests")
-    assert told("TrafficAvailable", spec=NO_REPLICAS) == said
+    assert condition_of("TrafficAvailable", spec=NO_REPLICAS) == said
 
 
 WRONG = replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
@@ -234,7 +249,7 @@ def test_rolled_out(
     rollout: RolloutState, wanted: str, lagging_gateway: str, expected: tuple[str, str, str]
 ) -> None:
     assert (
-        told("RolledOut", rollout=rollout, wanted=wanted, lagging_gateway=lagging_gateway)
+        condition_of("RolledOut", rollout=rollout, wanted=wanted, lagging_gateway=lagging_gateway)
         == expected
     )
 
@@ -242,25 +257,25 @@ def test_rolled_out(
 @pytest.mark.parametrize(
     ("observed", "rollout", "wanted", "expected"),
     [
-        (seen(), CALM, OLD, None),
-        (seen(preflight("Succeeded", PASSED)), CALM, OLD, None),
-        (seen(preflight()), CALM, OLD, None),
-        (seen(preflight("Failed", REFUSED)), CALM, OLD, ("ModelNotFound", "no model")),
-        (seen(preflight("Failed", REFUSED)), CALM, NEW, None),
-        (seen(refusals={OLD: ("PodForbidden", "no")}), CALM, OLD, ("PodForbidden", "no")),
-        (seen(refusals={OLD: ("PodForbidden", "no")}), CALM, NEW, None),
-        (seen(refusals={NEW: ("PodForbidden", "no")}), CALM, OLD, None),
+        (observed_with(), CALM, OLD, None),
+        (observed_with(preflight("Succeeded", PASSED)), CALM, OLD, None),
+        (observed_with(preflight()), CALM, OLD, None),
+        (observed_with(preflight("Failed", REFUSED)), CALM, OLD, ("ModelNotFound", "no model")),
+        (observed_with(preflight("Failed", REFUSED)), CALM, NEW, None),
+        (observed_with(refusals={OLD: ("PodForbidden", "no")}), CALM, OLD, ("PodForbidden", "no")),
+        (observed_with(refusals={OLD: ("PodForbidden", "no")}), CALM, NEW, None),
+        (observed_with(refusals={NEW: ("PodForbidden", "no")}), CALM, OLD, None),
         (
-            seen(deployment(1), pod()), WRONG, NEW,
+            observed_with(deployment(1), pod()), WRONG, NEW,
             ("Rejected", f"revision {NEW} was rejected: too slow"),
         ),
-        (seen(deployment(1), pod()), WRONG, OLD, None),
+        (observed_with(deployment(1), pod()), WRONG, OLD, None),
     ],
 )  # fmt: skip
 def test_stalled(
     observed: Observed, rollout: RolloutState, wanted: str, expected: tuple[str, str] | None
 ) -> None:
-    said = told("Stalled", observed, rollout=rollout, wanted=wanted)
+    said = condition_of("Stalled", observed, rollout=rollout, wanted=wanted)
     progressing = ("False", "Progressing", "no change of the spec is required")
     assert said == (("True", *expected) if expected else progressing)
 
@@ -283,7 +298,7 @@ def test_scaling_active(
     mode: Any, report: ScalingReport | None, expected: tuple[str, str, str]
 ) -> None:
     spec = replace(SPEC, scaling=replace(SPEC.scaling, mode=mode))
-    assert told("ScalingActive", spec=spec, scaling=report) == expected
+    assert condition_of("ScalingActive", spec=spec, scaling=report) == expected
 
 
 def gate(name: str, state: str, kind: str = "Metric") -> Object:
@@ -292,17 +307,19 @@ def gate(name: str, state: str, kind: str = "Metric") -> Object:
 
 def test_every_metric_that_cannot_be_read_is_named() -> None:
     gates = (gate("m", "Unreadable"), gate("n", "Passing"), gate("o", "Unreadable"))
-    assert told("MetricsReadable", gates=gates) == (
+    assert condition_of("MetricsReadable", gates=gates) == (
         "False",
         "MetricUnreadable",
         "m: of m; o: of o",
     )
-    assert told("MetricsReadable", gates=(gate("n", "Failed"),)) == (
+    assert condition_of("MetricsReadable", gates=(gate("n", "Failed"),)) == (
         "True",
         "Readable",
         "the metrics of the canary can be read",
     )
-    tree = conditions(SPEC, seen(), Plan(OLD, CALM, ()), None, (gate("e", "Failed", "Evaluation"),))
+    tree = conditions(
+        SPEC, observed_with(), Plan(OLD, CALM, ()), None, (gate("e", "Failed", "Evaluation"),)
+    )
     assert "MetricsReadable" not in {c.type for c in tree}
 
 
@@ -310,16 +327,16 @@ def test_every_metric_that_cannot_be_read_is_named() -> None:
     ("observed", "spec", "shares", "expected"),
     [
         (
-            seen(deployment(1), pod()), SPEC, (STABLE_SHARE,),
+            observed_with(deployment(1), pod()), SPEC, (STABLE_SHARE,),
             ("True", "Ready", "the service answers requests"),
         ),
         (
-            seen(deployment(0)), NO_REPLICAS, (STABLE_SHARE,),
+            observed_with(deployment(0)), NO_REPLICAS, (STABLE_SHARE,),
             ("True", "ScaledToZero", "spec.replicas is 0: no engine answers requests"),
         ),
-        (seen(deployment(0)), NO_REPLICAS, (), ("False", "NoRevision", "no revision can serve yet")),
+        (observed_with(deployment(0)), NO_REPLICAS, (), ("False", "NoRevision", "no revision can serve yet")),
         (
-            seen(deployment(1)), SPEC, (STABLE_SHARE,),
+            observed_with(deployment(1)), SPEC, (STABLE_SHARE,),
             ("False", "Progressing", "0 of 1 engines are ready"),
         ),
     ],
@@ -330,7 +347,7 @@ def test_ready(
     shares: tuple[Share, ...],
     expected: tuple[str, str, str],
 ) -> None:
-    assert told("Ready", observed, spec=spec, shares=shares) == expected
+    assert condition_of("Ready", observed, spec=spec, shares=shares) == expected
 
 
 def test_a_refusal_names_the_field_to_change() -> None:

@@ -34,7 +34,7 @@ def feed(arrivals: int, started_s: float = 1.0, **more: float) -> GatewayReport:
     return GatewayReport(VERSION, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
 
 
-def looked(*looks: dict[str, GatewayReport]) -> GatewayReading:
+def sums_after(*looks: dict[str, GatewayReport]) -> GatewayReading:
     gateways = GatewayTotals()
     for feeds in looks:
         gateways = gateways.updated(feeds, feeds.keys(), 50.0)
@@ -57,14 +57,14 @@ def looked(*looks: dict[str, GatewayReport]) -> GatewayReading:
     ],
 )
 def test_arrivals_of_all_gateways(looks: list[dict[str, GatewayReport]], arrivals: int) -> None:
-    total = looked(*looks)
+    total = sums_after(*looks)
     assert (total.arrivals, total.prompt_tokens) == (arrivals, 10 * arrivals)
     assert total.ttft_s.count == arrivals
     assert total.ttft_s.total == pytest.approx(0.05 * arrivals)
 
 
 def test_gauges_are_of_now() -> None:
-    total = looked(
+    total = sums_after(
         {"a": feed(5, queued=9), "b": feed(5)},
         {"a": feed(5, queued=2, wait_s=3.0), "b": feed(5, queued=1, wait_s=4.0)},
     )
@@ -81,14 +81,14 @@ def test_one_that_could_not_be_read_for_a_while_is_not_counted_twice() -> None:
 def test_other_buckets_are_not_added() -> None:
     other = replace(reading(1), ttft_s=Histogram((5.0,), (1, 0), 1.0))
     with pytest.raises(ValueError, match="different histogram buckets"):
-        looked({"a": feed(1), "b": GatewayReport(VERSION, 1.0, {"n/s": other})})
+        sums_after({"a": feed(1), "b": GatewayReport(VERSION, 1.0, {"n/s": other})})
 
 
 @given(
     st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 20), min_size=1), min_size=1)
 )
 def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, int]]) -> None:
-    """Each round says how many more requests each gateway there has had; who is absent is gone."""
+    """rounds: the additional requests of each gateway in a round. An absent gateway has terminated."""
     counts: dict[str, int] = {}
     gateways, came, before = GatewayTotals(), 0, 0
     for number, more in enumerate(rounds):
@@ -101,7 +101,7 @@ def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, in
         before = total
 
 
-def telling(started_s: float = 1.0, **requests: int) -> GatewayReport:
+def report_with(started_s: float = 1.0, **requests: int) -> GatewayReport:
     arms = {"n/s": {pod: Arm(requests=count) for pod, count in requests.items()}}
     return GatewayReport(VERSION, started_s, {"n/s": ZERO}, arms)
 
@@ -109,18 +109,21 @@ def telling(started_s: float = 1.0, **requests: int) -> GatewayReport:
 @pytest.mark.parametrize(
     ("looks", "requests"),
     [
-        ([{"g": telling(a=5, b=1)}, {"g": telling(a=8, b=1)}], {"a": 8, "b": 1}),
+        ([{"g": report_with(a=5, b=1)}, {"g": report_with(a=8, b=1)}], {"a": 8, "b": 1}),
         (
-            [{"g": telling(a=5), "h": telling(a=7)}, {"g": telling(a=6), "h": telling(a=9)}],
+            [
+                {"g": report_with(a=5), "h": report_with(a=7)},
+                {"g": report_with(a=6), "h": report_with(a=9)},
+            ],
             {"a": 15},
         ),
         # A gateway goes: what it counted stays, as long as another one tells of the engine.
-        ([{"g": telling(a=5), "h": telling(a=7)}, {"g": telling(a=6)}], {"a": 13}),
+        ([{"g": report_with(a=5), "h": report_with(a=7)}, {"g": report_with(a=6)}], {"a": 13}),
         # An engine goes, and one comes.
-        ([{"g": telling(a=5, b=1)}, {"g": telling(b=2, c=3)}], {"b": 2, "c": 3}),
+        ([{"g": report_with(a=5, b=1)}, {"g": report_with(b=2, c=3)}], {"b": 2, "c": 3}),
         # A gateway begins anew, as its start or a count tells.
-        ([{"g": telling(a=5)}, {"g": telling(started_s=2.0, a=6)}], {"a": 11}),
-        ([{"g": telling(a=5)}, {"g": telling(a=2)}], {"a": 7}),
+        ([{"g": report_with(a=5)}, {"g": report_with(started_s=2.0, a=6)}], {"a": 11}),
+        ([{"g": report_with(a=5)}, {"g": report_with(a=2)}], {"a": 7}),
     ],
 )
 def test_requests_of_each_engine(
@@ -133,7 +136,9 @@ def test_requests_of_each_engine(
 
 
 def test_a_gateway_that_could_not_be_read_still_tells_of_its_engines() -> None:
-    gateways = GatewayTotals().updated({"g": telling(a=5), "h": telling(b=2)}, ["g", "h"], 1.0)
-    gateways = gateways.updated({"h": telling(b=3)}, ["g", "h"], 2.0)
-    gateways = gateways.updated({"g": telling(a=9), "h": telling(b=4)}, ["g", "h"], 3.0)
+    gateways = GatewayTotals().updated(
+        {"g": report_with(a=5), "h": report_with(b=2)}, ["g", "h"], 1.0
+    )
+    gateways = gateways.updated({"h": report_with(b=3)}, ["g", "h"], 2.0)
+    gateways = gateways.updated({"g": report_with(a=9), "h": report_with(b=4)}, ["g", "h"], 3.0)
     assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == {"a": 9, "b": 4}

@@ -36,7 +36,7 @@ def terminated(**said: Any) -> dict[str, Any]:
     return {"terminated": {"exitCode": 1, **said}}
 
 
-def ready(status: str) -> dict[str, Any]:
+def ready_condition(status: str) -> dict[str, Any]:
     return {"type": "Ready", "status": status, "lastTransitionTime": READY}
 
 
@@ -53,14 +53,14 @@ OOM, ERROR = terminated(reason="OOMKilled", message="m"), terminated(reason="Err
         (BARE, {}, {}),
         (
             FULL,
-            {"podIP": "10.0.0.1", "phase": "Running", "conditions": [ready("True")]},
+            {"podIP": "10.0.0.1", "phase": "Running", "conditions": [ready_condition("True")]},
             {
                 "revision": "r", "role": "serve", "cohort": CONTROL, "variant": "spot",
                 "is_ending": True, "address": "10.0.0.1", "phase": "Running", "is_ready": True,
                 "ready_at": READY,
             },
         ),
-        (BARE, {"conditions": [ready("False")]}, {}),
+        (BARE, {"conditions": [ready_condition("False")]}, {}),
         (BARE, engine(state=OOM, restartCount=2),
          {"said": "m", "restarts": 2, "is_out_of_memory": True}),
         (BARE, engine(state={"running": {}}, lastState=OOM), {"said": "m", "is_out_of_memory": True}),

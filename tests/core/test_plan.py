@@ -4,7 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core.one_revision import NOW_S, REFUSED, REVISION, SPEC, deployment, look, pod, preflight
+from core.one_revision import (
+    NOW_S,
+    REFUSED,
+    REVISION,
+    SPEC,
+    deployment,
+    observed_in,
+    pod,
+    preflight,
+)
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
@@ -43,37 +52,37 @@ NAME = f"chat-{REVISION}"
             id="a-phase-is-written-down-before-anything-is-done",
         ),
         pytest.param(
-            replace(look(), history=()),
+            replace(observed_in(), history=()),
             {"apply": [NAME], "create": [f"{NAME}-preflight"]},
             id="the-revision-is-remembered-and-the-model-looked-at",
         ),
-        pytest.param(look(preflight("", "Running")), {}, id="and-waited-for"),
+        pytest.param(observed_in(preflight("", "Running")), {}, id="and-waited-for"),
         pytest.param(
-            look(preflight(REFUSED, "Failed")), {"phase": "Starting"}, id="a-refusal-ends-here"
+            observed_in(preflight(REFUSED, "Failed")), {"phase": "Starting"}, id="a-refusal-ends-here"
         ),
-        pytest.param(look(preflight()), {"apply": [NAME]}, id="a-pass-makes-the-deployment"),
+        pytest.param(observed_in(preflight()), {"apply": [NAME]}, id="a-pass-makes-the-deployment"),
         pytest.param(
-            look(deployment(), preflight(), pod("a", ready=False)),
+            observed_in(deployment(), preflight(), pod("a", ready=False)),
             {"phase": "Starting", "shares": []},
             id="traffic-waits-for-a-ready-pod",
         ),
         pytest.param(
-            look(deployment(), preflight(), pod("a")),
+            observed_in(deployment(), preflight(), pod("a")),
             {"phase": "Stable", "stable": REVISION, "shares": [(REVISION, 100)]},
             id="and-comes-with-it",
         ),
         pytest.param(
-            look(deployment(replicas=7), pod("a"), phase="Stable", stable=REVISION),
+            observed_in(deployment(replicas=7), pod("a"), phase="Stable", stable=REVISION),
             {"scale": [(NAME, 3)], "apply": ["chat-engines"]},
             id="bounds-hold",
         ),
         pytest.param(
-            look(deployment("old", 2), pod("b", "old"), phase="Stable", stable="old"),
+            observed_in(deployment("old", 2), pod("b", "old"), phase="Stable", stable="old"),
             {"phase": "Replacing", "shares": [("old", 100)]},
             id="another-revision-is-another-phase-first",
         ),
         pytest.param(
-            look(
+            observed_in(
                 deployment(), deployment("old"), pod("a"), preflight(revision="old"),
                 phase="Stable", stable=REVISION,
             ),
@@ -81,26 +90,26 @@ NAME = f"chat-{REVISION}"
             id="what-has-no-traffic-goes",
         ),
         pytest.param(
-            look(
+            observed_in(
                 deployment(), deployment("old"), pod("a"),
                 phase="Stable", stable=REVISION, told="old",
             ),
             {"delete": [], "shares": [(REVISION, 100)]},
             id="but-only-once-gateways-were-told",
         ),
-        pytest.param(look(name_taken_by="other"), {}, id="a-taken-name-starts-nothing"),
+        pytest.param(observed_in(name_taken_by="other"), {}, id="a-taken-name-starts-nothing"),
         pytest.param(
-            look(preflight(), refusals={REVISION: ("PodTemplateRejected", "bad")}),
+            observed_in(preflight(), refusals={REVISION: ("PodTemplateRejected", "bad")}),
             {},
             id="no-retry-of-a-refusal",
         ),
         pytest.param(
-            look(preflight(), refusals={"old": ("PodTemplateRejected", "bad")}),
+            observed_in(preflight(), refusals={"old": ("PodTemplateRejected", "bad")}),
             {"apply": [NAME]},
             id="a-refusal-stops-no-other-revision",
         ),
         pytest.param(
-            look(
+            observed_in(
                 deployment("old", 7), pod("b", "old"), phase="Starting", strategy="BlueGreen",
                 stable="old", refusals={REVISION: ("PodForbidden", "no")},
             ),
@@ -118,11 +127,11 @@ def test_the_next_writes(observed: Observed, expected: dict[str, Any]) -> None:
 
 
 def test_external_replicas_are_set_and_shadow_leaves_them() -> None:
-    seen = look(deployment(replicas=2), pod("a"), phase="Stable", stable=REVISION)
+    observed = observed_in(deployment(replicas=2), pod("a"), phase="Stable", stable=REVISION)
     external = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"), external_replicas=0)
-    assert actions(external, seen)["scale"] == [(NAME, 0)]
+    assert actions(external, observed)["scale"] == [(NAME, 0)]
     shadow = replace(SPEC, scaling=replace(SPEC.scaling, mode="Shadow", max_replicas=1))
-    assert actions(shadow, seen)["scale"] == []
+    assert actions(shadow, observed)["scale"] == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +160,7 @@ def test_a_preflight_that_its_node_gave_up_is_made_anew_but_not_at_once() -> Non
     """A node that admits no pod would be sent one after the other."""
     made_at = timestamp(NOW_S)
     lost = replace(preflight("", "Failed"), lost="Evicted: low on memory", created_at=made_at)
-    observed = look(lost)
+    observed = observed_in(lost)
     early = plan(SPEC, observed, "image", NOW_S + 1)
     assert (early.is_empty, early.rollout.phase) == (True, "Starting")
     assert early.wake_s == PREFLIGHT_RETRY_S - 1
@@ -162,13 +171,13 @@ def test_a_preflight_that_its_node_gave_up_is_made_anew_but_not_at_once() -> Non
 
     due = plan(SPEC, observed, "image", NOW_S + PREFLIGHT_RETRY_S)
     assert [deletion.name for deletion in due.delete] == [lost.name]
-    going = look(replace(lost, is_ending=True))
+    going = observed_in(replace(lost, is_ending=True))
     assert [b["kind"] for b in plan(SPEC, going, "image", NOW_S + 20).create] == ["Pod"]
 
 
 def test_a_later_revision_is_not_rejected_for_a_node() -> None:
     lost = replace(preflight("", "Failed"), lost="Evicted", created_at=timestamp(NOW_S))
-    observed = look(
+    observed = observed_in(
         deployment("old"), pod("b", "old"), lost, strategy="BlueGreen", stable="old"
     )  # fmt: skip
     assert plan(SPEC, observed, "image", NOW_S + 30).rollout.phase == "Starting"
@@ -176,7 +185,7 @@ def test_a_later_revision_is_not_rejected_for_a_node() -> None:
 
 @pytest.mark.parametrize(("of", "phase"), [(REVISION, "Discarding"), ("old", "Starting")])
 def test_a_refusal_is_of_the_revision_whose_object_was_refused(of: str, phase: Phase) -> None:
-    observed = look(
+    observed = observed_in(
         deployment("old"), pod("b", "old"), strategy="BlueGreen", stable="old",
         refusals={of: ("PodTemplateRejected", "bad")},
     )  # fmt: skip

@@ -15,7 +15,7 @@ from core.two_revisions import (
     STABLE_SPEC,
     VARIANTS,
     deployment,
-    look,
+    observed_in,
     planned,
     pod,
     preflight,
@@ -39,7 +39,7 @@ def test_what_is_of_no_side_goes_once_gateways_were_told() -> None:
         (replace(other, is_ending=True), {}, False),
         (deployment(NEW, cohort=CONTROL), {}, True),
     ):
-        made = planned(look(mine, pod(), each, **{**SERVES, **rest}), desired=1)
+        made = planned(observed_in(mine, pod(), each, **{**SERVES, **rest}), desired=1)
         assert made.delete == ((Deletion("Deployment", each.name, each.uid),) if gone else ())
         assert made.details == ((f"remove {each.name}",) if gone else ())
 
@@ -58,12 +58,12 @@ def test_what_is_of_no_side_goes_once_gateways_were_told() -> None:
 def test_an_evaluation_goes_when_it_decides_nothing_any_more(
     job: ObservedJob, phase: Phase, gone: bool
 ) -> None:
-    made = planned(look(deployment(), deployment(OLD, 4), job, phase=phase))
+    made = planned(observed_in(deployment(), deployment(OLD, 4), job, phase=phase))
     assert [d for d in made.delete if d.kind == "Job"] == [Deletion("Job", "j", "ju")] * gone
 
 
 def test_preflights_of_revisions_that_are_not_in_use_go() -> None:
-    observed = look(
+    observed = observed_in(
         preflight(OLD), preflight(), preflight(OTHER), preflight("d" * 8, is_ending=True),
         pod("e" * 8, "e"), phase="Draining",
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_preflights_of_revisions_that_are_not_in_use_go() -> None:
 def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
     spec = replace(SPEC, rollout=RolloutSpec(history=0))
     entries = [recorded(name, number) for number, name in enumerate((OLD, NEW, OTHER, "d" * 8), 1)]
-    observed = look(
+    observed = observed_in(
         deployment(OLD, 4), phase="Rejected", revision=None, rejected=OTHER, history=tuple(entries)
     )  # fmt: skip
     made = planned(observed, replace(spec, seed=0))
@@ -100,7 +100,7 @@ def test_a_variant_that_the_spec_has_no_more_goes_when_the_others_have_enough(
     pods = [pod(revision, f"p{n}", variant="spot", ready=n < ready) for n in range(9)]
     state: dict[str, Any] = SERVES if phase == "Stable" else {"phase": phase}
     state = state | {"stable_spec": replace(STABLE_SPEC, variants=VARIANTS[:1])}
-    observed = look(
+    observed = observed_in(
         deployment(revision, 4, variant="spot"), deployment(revision, 4, variant="plain"),
         deployment(other, variant="spot"), *pods,
         *(pod(revision, f"q{n}", variant="plain") for n in range(9)),

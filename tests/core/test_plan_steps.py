@@ -17,8 +17,8 @@ from core.two_revisions import (
     TO_OLD,
     VARIANTS,
     deployment,
-    look,
     names,
+    observed_in,
     planned,
     pod,
     preflight,
@@ -53,24 +53,24 @@ def test_a_plan_is_empty_when_it_writes_nothing_of_any_kind() -> None:
     ],
 )
 def test_the_generation_counts_changes_of_the_traffic(rest: Any, generation: int) -> None:
-    observed = look(deployment(), pod(), traffic_generation=5, **{**SERVES, **rest})
+    observed = observed_in(deployment(), pod(), traffic_generation=5, **{**SERVES, **rest})
     assert planned(observed).generation == generation
 
 
 def test_a_new_phase_is_looked_at_again_at_once_and_waits_for_nobody() -> None:
     behind: dict[str, Any] = {"applied_generations": {"g": 0}}
-    promoted = look(
+    promoted = observed_in(
         deployment(), deployment(OLD), pod(), phase="Promoting", traffic=TO_NEW, traffic_generation=1
     )  # fmt: skip
     made = planned(promoted, **behind)
     assert made.wake_s == 1.0
     assert made.lagging_gateway == "gateway g applies traffic generation 0, not 1 yet"
-    growing = look(
+    growing = observed_in(
         deployment(), pod(), phase="Growing", strategy="Canary", traffic=TO_NEW, traffic_generation=1
     )  # fmt: skip
     made = planned(growing, **behind, desired=1)
     assert (made.rollout.phase, made.wake_s, made.lagging_gateway) == ("Promoting", 0.0, "")
-    calm = look(deployment(), pod(), **SERVES)
+    calm = observed_in(deployment(), pod(), **SERVES)
     assert (planned(calm).wake_s, planned(calm).lagging_gateway) == (None, "")
 
 
@@ -96,7 +96,7 @@ def lost(name: str, made_s: float, **rest: Any) -> ObservedPod:
 def test_a_lost_preflight_is_replaced_ten_seconds_after_it_was_made(
     pods: tuple[ObservedPod, ...], wake_s: float | None, deleted: list[str]
 ) -> None:
-    made = planned(look(deployment(), pod(), *pods, **SERVES), after_s=0.0)
+    made = planned(observed_in(deployment(), pod(), *pods, **SERVES), after_s=0.0)
     assert made.wake_s == wake_s
     assert made.delete == tuple(Deletion("Pod", name, f"u-{name}") for name in deleted)
 
@@ -106,7 +106,7 @@ SHADOW, EXTERNAL = (
     for mode in ("Shadow", "External")
 )
 ACTIVE = replace(SHADOW, scaling=replace(SHADOW.scaling, mode="Active"))
-CALM = look(deployment(OLD, 4), phase="Stable", revision=None)
+CALM = observed_in(deployment(OLD, 4), phase="Stable", revision=None)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ CALM = look(deployment(OLD, 4), phase="Stable", revision=None)
         (ACTIVE, Observed(), None, 2),
         (SHADOW, CALM, None, 4),
         (SHADOW, CALM, 3, 4),
-        (SHADOW, look(deployment(OLD, 7), phase="Stable", revision=None), None, 7),
-        (SHADOW, look(deployment(NEW, 7), phase="Stable", revision=None), None, 1),
-        (SHADOW, look(deployment(OLD, 0), phase="Stable", revision=None), None, 0),
+        (SHADOW, observed_in(deployment(OLD, 7), phase="Stable", revision=None), None, 7),
+        (SHADOW, observed_in(deployment(NEW, 7), phase="Stable", revision=None), None, 1),
+        (SHADOW, observed_in(deployment(OLD, 0), phase="Stable", revision=None), None, 0),
         # the number when the rollout started
-        (SHADOW, look(deployment(OLD, 7)), None, 4),
-        (ACTIVE, look(deployment(OLD, 7)), None, 4),
+        (SHADOW, observed_in(deployment(OLD, 7)), None, 4),
+        (ACTIVE, observed_in(deployment(OLD, 7)), None, 4),
         (ACTIVE, CALM, None, 4),
         (ACTIVE, CALM, 3, 3),
         (ACTIVE, CALM, 0, 2),
@@ -136,30 +136,30 @@ def test_how_many_pods_all_of_the_traffic_needs(
 
 
 def test_the_first_steps_are_told_in_words() -> None:
-    made = planned(look(history=KNOWN[:1], stable=None, traffic=(), **STARTS))
+    made = planned(observed_in(history=KNOWN[:1], stable=None, traffic=(), **STARTS))
     assert [body["metadata"]["name"] for body in made.create] == [f"chat-{NEW}-preflight"]
     assert made.details == (
         f"record revision {NEW} as number 2",
         f"check the model for revision {NEW}",
     )
-    made = planned(look(preflight(), stable=None, traffic=(), **STARTS))
+    made = planned(observed_in(preflight(), stable=None, traffic=(), **STARTS))
     assert made.details == (f"create chat-{NEW}",)
 
 
 def test_a_side_whose_spec_is_unknown_holds_up_no_other() -> None:
-    made = planned(look(preflight(), stable_spec=None, **STARTS))
+    made = planned(observed_in(preflight(), stable_spec=None, **STARTS))
     assert names(made) == [f"chat-{NEW}"]
 
 
 def test_a_control_needs_no_preflight() -> None:
-    made = planned(look(preflight(), phase="Starting"))
+    made = planned(observed_in(preflight(), phase="Starting"))
     assert [body["metadata"]["name"] for body in made.create] == [f"chat-{OLD}-preflight"]
     assert names(made) == [f"chat-{NEW}", f"chat-{OLD}-control"]
 
 
 def test_a_side_that_is_left_as_it_is_gets_no_pods_on_another_variant() -> None:
     spec = replace(SPEC, variants=VARIANTS)
-    observed = look(
+    observed = observed_in(
         deployment(OLD, 4, variant="spot"), deployment(NEW, 4, variant="plain"), phase="Growing",
         stable_spec=replace(STABLE_SPEC, variants=VARIANTS),
     )  # fmt: skip
@@ -171,13 +171,13 @@ def test_a_side_that_is_left_as_it_is_gets_no_pods_on_another_variant() -> None:
 @pytest.mark.parametrize("external", [0, 2])
 def test_a_service_of_no_pods_has_a_deployment(external: int) -> None:
     spec = replace(EXTERNAL, external_replicas=external)
-    made = planned(look(preflight(), stable=None, traffic=(), **STARTS), spec)
+    made = planned(observed_in(preflight(), stable=None, traffic=(), **STARTS), spec)
     assert names(made) == [f"chat-{NEW}"]
 
 
 @pytest.mark.parametrize("spec", [EXTERNAL, replace(SPEC, external_replicas=0)])
 def test_a_variant_without_replicas_has_no_deployment(spec: ServiceSpec) -> None:
     spec = replace(spec, variants=VARIANTS)
-    observed = look(preflight(), stable=None, traffic=(), **STARTS)
+    observed = observed_in(preflight(), stable=None, traffic=(), **STARTS)
     made = planned(observed, spec, by_variant={"spot": 0, "plain": 4})
     assert names(made) == [f"chat-{NEW}-plain"]

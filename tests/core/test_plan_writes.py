@@ -14,7 +14,7 @@ from core.two_revisions import (
     SPEC,
     STARTS,
     deployment,
-    look,
+    observed_in,
     planned,
     pod,
     preflight,
@@ -32,8 +32,8 @@ from penstock.core.spec.service import ServiceSpec
 
 def test_only_the_stable_revision_is_recorded_as_stable_though_its_pods_go() -> None:
     known = tuple(replace(entry, was_stable=False) for entry in KNOWN)
-    judged = look(deployment(), deployment(OLD, 4), history=known)
-    stopping = look(
+    judged = observed_in(deployment(), deployment(OLD, 4), history=known)
+    stopping = observed_in(
         deployment(OLD), history=known, phase="Stopping", strategy="Recreate", traffic=()
     )
     for observed in (judged, stopping):
@@ -76,7 +76,7 @@ def images(made: Plan) -> dict[str, str]:
 def test_pods_are_as_recorded_or_as_they_are_or_new(
     children: Any, history: tuple[Revision, ...], expected: dict[str, str]
 ) -> None:
-    observed = look(*children, stable=None, traffic=(), history=history, **STARTS)
+    observed = observed_in(*children, stable=None, traffic=(), history=history, **STARTS)
     assert images(planned(observed)) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_deployment_is_repaired_unless_it_goes_or_only_has_more() -> None:
         (other, (f"repair chat-{NEW}",)),
         (replace(other, is_ending=True), ()),
     ):
-        observed = look(each, pod(), budget=ObservedBudget(foreign="mine"), **SERVES)
+        observed = observed_in(each, pod(), budget=ObservedBudget(foreign="mine"), **SERVES)
         made = planned(observed)
         assert (made.details, len(made.apply)) == (details, len(details))
 
@@ -120,7 +120,7 @@ CANARIES = (
 def test_one_ready_pod_of_a_canary_is_evaluated_once(
     children: Any, phase: Phase, spec: ServiceSpec, address: str | None
 ) -> None:
-    made = planned(look(deployment(), deployment(OLD, 4), *children, phase=phase), spec)
+    made = planned(observed_in(deployment(), deployment(OLD, 4), *children, phase=phase), spec)
     jobs = [body for body in made.apply if body["kind"] == "Job"]
     assert len(jobs) == (address is not None)
     assert (f"evaluate revision {NEW}" in made.details) is (address is not None)
@@ -162,7 +162,7 @@ def test_a_budget_is_there_while_there_is_more_than_one_pod(
         "revision": NEW,
         "strategy": "BlueGreen",
     }
-    observed = look(*children, preflight(phase="Running"), budget=known, **state)
+    observed = observed_in(*children, preflight(phase="Running"), budget=known, **state)
     made = planned(observed, desired=desired)
     assert made.details == details
     assert [body["kind"] for body in made.apply] == ["PodDisruptionBudget"] * (details == ALLOWED)
@@ -177,7 +177,7 @@ def test_replicas_are_set_where_they_differ() -> None:
         (deployment(replicas=3), (Scale(f"chat-{NEW}", 4),)),
         (deployment(replicas=3, is_ending=True), ()),
     ):
-        observed = look(each, pod(), budget=ObservedBudget(foreign="mine"), **SERVES)
+        observed = observed_in(each, pod(), budget=ObservedBudget(foreign="mine"), **SERVES)
         made = planned(observed, desired=4)
         assert made.scale == scale
         assert made.details == tuple(f"set chat-{NEW} to 4 replicas" for _ in scale)

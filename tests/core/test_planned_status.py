@@ -11,7 +11,7 @@ from core.one_revision import (
     SERVING,
     SPEC,
     deployment,
-    look,
+    observed_in,
     pod,
     preflight,
 )
@@ -31,15 +31,19 @@ REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
 @pytest.mark.parametrize(
     ("observed", "ready", "stalled"),
     [
-        (look(), ("False", "PreflightPending"), False),
-        (look(preflight(REFUSED, "Failed")), ("False", "ModelNotFound"), True),
-        (look(deployment(), preflight(), pod("a", ready=False)), ("False", "Progressing"), False),
-        (SERVING, ("True", "Ready"), False),
-        (look(name_taken_by="older"), ("False", "ServedNameTaken"), True),
-        (look(refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
-        (look(preflight(), refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
+        (observed_in(), ("False", "PreflightPending"), False),
+        (observed_in(preflight(REFUSED, "Failed")), ("False", "ModelNotFound"), True),
         (
-            look(replace(deployment(), trouble=("FailedCreate", "a quota")), preflight()),
+            observed_in(deployment(), preflight(), pod("a", ready=False)),
+            ("False", "Progressing"),
+            False,
+        ),
+        (SERVING, ("True", "Ready"), False),
+        (observed_in(name_taken_by="older"), ("False", "ServedNameTaken"), True),
+        (observed_in(refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
+        (observed_in(preflight(), refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
+        (
+            observed_in(replace(deployment(), trouble=("FailedCreate", "a quota")), preflight()),
             ("False", "FailedCreate"),
             False,
         ),
@@ -86,7 +90,7 @@ def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
 def test_an_edit_at_the_end_of_a_rollout_says_neither_ready_nor_stalled(phase: Phase) -> None:
     """The status is of the new spec, and the revision that serves is not."""
     spec = replace(SPEC, generation=2, seed=1)
-    observed = look(deployment(), preflight(), pod("a"), stable=REVISION)
+    observed = observed_in(deployment(), preflight(), pod("a"), stable=REVISION)
     rejected = None if phase == "Draining" else replace(REJECTED, revision="b" * 8)
     state = RolloutState(
         "Canary", phase, NOW_S, "over", REVISION, rejected and "b" * 8, 1, rejected=rejected
@@ -104,7 +108,7 @@ def test_an_edit_at_the_end_of_a_rollout_says_neither_ready_nor_stalled(phase: P
 
 def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
     spec = replace(SPEC, seed=1)
-    observed = look(
+    observed = observed_in(
         deployment("old"), pod("b", "old"), deployment(), preflight(REFUSED, "Failed"),
         phase="Discarding", strategy="Canary", stable="old",
     )  # fmt: skip
@@ -116,7 +120,7 @@ def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
 
 def test_no_replicas_by_the_spec_are_ready_and_answer_nobody() -> None:
     spec = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"), external_replicas=0)
-    observed = look(deployment(replicas=0), preflight(), phase="Stable", stable=REVISION)
+    observed = observed_in(deployment(replicas=0), preflight(), phase="Stable", stable=REVISION)
     tree = {
         c.type: c
         for c in conditions(spec, observed, plan(spec, observed, "image", NOW_S + 1), None)

@@ -10,7 +10,9 @@ from penstock.core.reconcile.status import as_objects, new_events
 OLD, NEW = "a" * 8, "b" * 8
 
 
-def ready(status: str, reason: str, rolled_out: str = "Stable", stalled: str = "False") -> Any:
+def status_with(
+    status: str, reason: str, rolled_out: str = "Stable", stalled: str = "False"
+) -> Any:
     return {
         "conditions": [
             {"type": "Ready", "status": status, "reason": reason, "message": "m"},
@@ -23,20 +25,28 @@ def ready(status: str, reason: str, rolled_out: str = "Stable", stalled: str = "
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ({}, ready("True", "Ready"), [("Normal", "Ready", "m")]),
-        (ready("True", "Ready"), ready("True", "Ready"), []),
-        (ready("False", "NoEngines"), ready("True", "Ready"), [("Normal", "Ready", "m")]),
-        (ready("True", "Ready"), ready("False", "NoEngines"), [("Warning", "NoEngines", "m")]),
-        (ready("False", "A"), ready("False", "B"), [("Warning", "B", "m")]),
+        ({}, status_with("True", "Ready"), [("Normal", "Ready", "m")]),
+        (status_with("True", "Ready"), status_with("True", "Ready"), []),
+        (
+            status_with("False", "NoEngines"),
+            status_with("True", "Ready"),
+            [("Normal", "Ready", "m")],
+        ),
+        (
+            status_with("True", "Ready"),
+            status_with("False", "NoEngines"),
+            [("Warning", "NoEngines", "m")],
+        ),
+        (status_with("False", "A"), status_with("False", "B"), [("Warning", "B", "m")]),
         # A rollout that makes its way.
         (
-            ready("True", "Ready"),
-            ready("False", "Judging", "Judging"),
+            status_with("True", "Ready"),
+            status_with("False", "Judging", "Judging"),
             [("Normal", "Judging", "m")],
         ),
         (
-            ready("True", "Ready"),
-            ready("False", "Rejected", "Rejected", "True"),
+            status_with("True", "Ready"),
+            status_with("False", "Rejected", "Rejected", "True"),
             [("Warning", "Rejected", "m")],
         ),
     ],

@@ -33,7 +33,7 @@ def test_all_of_them_are_divided_and_a_whole_mix_stays(replicas, mix) -> None:
         assert abs(parts[name] - exact) < 1 or not any(mix.values())
 
 
-def seen(**replicas: int) -> Observed:
+def observed_with(**replicas: int) -> Observed:
     deployments = tuple(
         ObservedDeployment(f"d-{name}", name, "r1", n, 0, False, {}, variant=name)
         for name, n in replicas.items()
@@ -42,12 +42,18 @@ def seen(**replicas: int) -> Observed:
 
 
 def test_what_was_said_is_before_what_is_there_and_that_before_the_first() -> None:
-    assert choose_variant_split(TWO, seen(cheap=1), {"cheap": 2, "strong": 1}, 3) == {
+    assert choose_variant_split(TWO, observed_with(cheap=1), {"cheap": 2, "strong": 1}, 3) == {
         "cheap": 2,
         "strong": 1,
     }
-    assert choose_variant_split(TWO, seen(cheap=4), {"gone": 2}, 4) == {"cheap": 4, "strong": 0}
-    assert choose_variant_split(TWO, seen(gone=4), {"gone": 4}, 4) == {"cheap": 3, "strong": 1}
+    assert choose_variant_split(TWO, observed_with(cheap=4), {"gone": 2}, 4) == {
+        "cheap": 4,
+        "strong": 0,
+    }
+    assert choose_variant_split(TWO, observed_with(gone=4), {"gone": 4}, 4) == {
+        "cheap": 3,
+        "strong": 1,
+    }
     assert choose_variant_split(SPEC, Observed(), {}, 2) == {"": 2}
 
 

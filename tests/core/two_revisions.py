@@ -68,7 +68,7 @@ def recorded(revision: str, number: int, image: str | None = "image") -> Revisio
 KNOWN = (recorded(OLD, 1), recorded(NEW, 2))
 
 
-def look(
+def observed_in(
     *children: Any,
     phase: Phase = "Judging",
     strategy: Strategy = "Canary",

@@ -48,7 +48,7 @@ def arm(
     )
 
 
-def drawn(draw, requests, *, ttft=0.3, tpot=0.03, error_share=0.0, hit=0.5):
+def random_arm(draw, requests, *, ttft=0.3, tpot=0.03, error_share=0.0, hit=0.5):
     """A side whose latencies scatter as they do; medians in seconds."""
     errors = sum(draw.random() < error_share for _ in range(requests))
     good = requests - errors
@@ -69,7 +69,7 @@ def block(canary, control, length_s=10.0, **faults):
 def blocks(count, *, seed=0, canary_requests=10, control_requests=90, **worse):
     draw = random.Random(seed)
     return [
-        block(drawn(draw, canary_requests, **worse), drawn(draw, control_requests))
+        block(random_arm(draw, canary_requests, **worse), random_arm(draw, control_requests))
         for _ in range(count)
     ]
 

@@ -59,7 +59,7 @@ def test_the_variance_of_batches_is_the_unbiased_weighted_one(n):
             assert batches.variance == pytest.approx(variance_of(w, v))
 
 
-def believed(ratio, noise):
+def shrink_excess(ratio, noise):
     """Shrunk excess of a variance ratio over 1: excess^3 / (excess^2 + noise)."""
     excess = ratio - 1
     return excess**3 / (excess**2 + noise) if excess > 0 else 0.0
@@ -77,10 +77,10 @@ def test_the_design_effect_is_that_of_the_scale_that_varies_most(n, alike, kurto
             continue
         # The variance of a sample variance, as a share: (2 + excess kurtosis) / (n - 1).
         noise = (2 + kurtosis / scale) / (len(v) - 1)
-        excesses.append(believed(variance_of(w, v) / 0.8, SHRINKAGE * noise))
+        excesses.append(shrink_excess(variance_of(w, v) / 0.8, SHRINKAGE * noise))
         ratio = variance_of(w, v) / variance_of(weights, values)
         if scale > 1:
-            lasting_factor.append(believed(ratio, LASTING_SHRINKAGE * 2 / (len(v) - 1)))
+            lasting_factor.append(shrink_excess(ratio, LASTING_SHRINKAGE * 2 / (len(v) - 1)))
     assert spread.factor(0.8, kurtosis) == pytest.approx(1 + max(excesses) * (1 + CAUTION / n))
     assert spread.lasting_factor == pytest.approx(1 + max(lasting_factor))
 

@@ -60,7 +60,7 @@ def test_no_event_among_few_requests_shows_little(per_interval, is_known):
     assert (tally.timeout_bound() < 0.05) is is_known
 
 
-def misses(draw, requests, line_share, shares):
+def random_misses(draw, requests, line_share, shares):
     """0 and 1 of so many requests, of which that share stood in line: by requests ahead, and in all.
     shares: that miss, without a line and in one."""
     in_line = sum(draw.random() < line_share for _ in range(requests))
@@ -83,8 +83,8 @@ def misses(draw, requests, line_share, shares):
 def test_misses_are_compared_in_lines_of_one_length(line_share, shares, is_within):
     draw, state = random.Random(3), Violations(0.05)
     for _ in range(4 * TIMEOUT_BATCHES):
-        canary_missed, canary = misses(draw, 60, line_share, shares)
-        control_missed, control = misses(draw, 540, 0.2, (0.0, 0.4))
+        canary_missed, canary = random_misses(draw, 60, line_share, shares)
+        control_missed, control = random_misses(draw, 540, 0.2, (0.0, 0.4))
         state = state.add(INTERVAL_S, canary, control, canary_missed, control_missed)
     assert state.is_within_at_timeout() is is_within
 
@@ -93,7 +93,7 @@ def test_misses_are_compared_in_lines_of_one_length(line_share, shares, is_withi
 def test_no_miss_among_few_requests_shows_little(per_interval, is_known):
     state = Violations(0.05)
     for _ in range(2 * TIMEOUT_BATCHES):
-        sides = [misses(random.Random(1), n * per_interval, 0.0, (0.0, 0.0)) for n in (1, 9)]
+        sides = [random_misses(random.Random(1), n * per_interval, 0.0, (0.0, 0.0)) for n in (1, 9)]
         state = state.add(INTERVAL_S, *(c for _, c in sides), *(m for m, _ in sides))
     assert state.is_within_at_timeout() is is_known
 
@@ -122,7 +122,7 @@ def test_the_last_look_promotes_nothing_that_is_as_much_worse_as_is_tolerated(ma
     assert all(isinstance(verdict, Abort) for verdict in verdicts)
 
 
-def behind(aheads):
+def information_after(aheads):
     """Evidence of a canary whose requests waited behind many others without higher latency."""
     draw, state = random.Random(7), Shift()
     for _ in range(15):
@@ -137,4 +137,4 @@ def behind(aheads):
 
 
 def test_requests_that_a_long_line_holds_up_count_for_less():
-    assert behind((4, 4, 4, 1, 4)) < 0.6 * behind((0, 1, 0, 1, 0))
+    assert information_after((4, 4, 4, 1, 4)) < 0.6 * information_after((0, 1, 0, 1, 0))

@@ -20,7 +20,7 @@ from penstock.core.spec.metric_gate import MetricGate
 GATE = MetricGate(name="m", server="http://p", query="up", minimum=0.5, maximum=2.0)
 
 
-def walked(gate, answers, each_s=10.0):
+def run_gate(gate, answers, each_s=10.0):
     """Run a gate: an answer for each query, and the state after each tick."""
     state, looks, left = NOT_MEASURED, [], list(answers)
     while left:
@@ -31,7 +31,7 @@ def walked(gate, answers, each_s=10.0):
     return looks
 
 
-def made(**fields):
+def gate_with(**fields):
     return MetricGate(**{name: getattr(GATE, name) for name in GATE.__slots__} | fields)
 
 
@@ -58,24 +58,24 @@ def made(**fields):
     ],
 )
 def test_what_answers_come_to(answers, fields, state):
-    assert walked(made(**fields), answers)[-1].state == state
+    assert run_gate(gate_with(**fields), answers)[-1].state == state
 
 
 def test_it_is_asked_after_its_delay_and_then_at_its_interval():
-    gate = made(initial_delay_s=30.0, interval_s=25.0)
-    looks = walked(gate, [1.0, 1.0, 1.0])
+    gate = gate_with(initial_delay_s=30.0, interval_s=25.0)
+    looks = run_gate(gate, [1.0, 1.0, 1.0])
     assert [look.elapsed_s for a, look in zip([NOT_MEASURED, *looks], looks, strict=False)
             if look.measurements > a.measurements] == [30, 60, 90]  # fmt: skip
     assert [look.state for look in looks[:3]] == ["Waiting", "Waiting", "Passing"]
 
 
 def test_failures_are_told_with_bounds_and_counts():
-    said = walked(made(failure_limit=1), [3.0, 1.0, 0.1])[-1].said
+    said = run_gate(gate_with(failure_limit=1), [3.0, 1.0, 0.1])[-1].said
     assert said == ("0.1, below its minimum 0.5; 2 of 3 measurements failed, failureLimit is 1")
 
 
 def test_only_known_names_are_put_into_a_query():
-    gate = made(query='rate(x{r="$revision",s=~"$stable|a$",n="$revisions"}[5m]) $namespace')
+    gate = gate_with(query='rate(x{r="$revision",s=~"$stable|a$",n="$revisions"}[5m]) $namespace')
     names = {"namespace": "n", "service": "s", "revision": "b", "stable": "a"}
     assert gate.query_for(names) == 'rate(x{r="b",s=~"a|a$",n="$revisions"}[5m]) n'
 
@@ -120,9 +120,9 @@ def test_a_metric_is_not_waited_for_for_ever(make, on_timeout, kind):
 
 @given(st.lists(st.none() | st.floats(0, 3) | st.just(QueryFailure("x")), min_size=1))
 def test_counts_add_up(answers):
-    gate = made(failure_limit=2)
+    gate = gate_with(failure_limit=2)
     last = NOT_MEASURED
-    for state in walked(gate, answers, each_s=60.0):
+    for state in run_gate(gate, answers, each_s=60.0):
         assert 0 <= last.failed <= state.failed <= state.measurements <= last.measurements + 1
         assert (state.failed > 2) <= (state.state in ("Failed", "Unreadable", "NoData"))
         last = state

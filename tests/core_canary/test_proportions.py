@@ -22,7 +22,7 @@ def tally_of(seed, intervals, *, share, cluster, canary_n=20, control_n=60):
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.8])
 @pytest.mark.parametrize(("cluster", "low", "high"), [(1, 1.0, 1.2), (5, 3.5, 8.0)])
 def test_the_design_effect_of_clusters_is_their_size(cluster, low, high, share):
-    """At any share: events that come in fives are worth a fifth."""
+    """Events in clusters of five have about a fifth of their information, at any share of events."""
     tallies = [tally_of(seed, 120, share=share, cluster=cluster) for seed in range(20)]
     assert low <= np.median([tally.dispersion for tally in tallies]) <= high
 

@@ -10,8 +10,8 @@ from penstock.core.spec.rollout import RolloutSpec
 
 
 @pytest.fixture
-def begun():
-    """`begun(strategy, replicas, …)` -> a service that serves its first revision."""
+def start_service():
+    """`start_service(strategy, replicas, …)` -> a service that serves its first revision."""
 
     def make(strategy="Canary", replicas=4, **rollout):
         world = World(desired=replicas)

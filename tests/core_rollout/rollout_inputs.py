@@ -29,7 +29,7 @@ def pod(revision=NEW, name="p", *, ready=True, cohort="", **rest):
     return replace(made, cohort=cohort, **rest)
 
 
-def looping(name="p", restarts=2, said="boom"):
+def crash_looping_pod(name="p", restarts=2, said="boom"):
     return pod(name=name, ready=False, trouble=("CrashLoopBackOff", said), restarts=restarts)
 
 

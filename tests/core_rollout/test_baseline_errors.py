@@ -40,7 +40,7 @@ def test_counts_within_a_gap_are_excluded():
 
 
 def samples(*each):
-    """(time, requests, events) of each."""
+    """(time, requests, errors) of each stored sample."""
     return tuple((at_s, Counts(requests, events)) for at_s, requests, events in each)
 
 

@@ -10,8 +10,8 @@ ACCEPT = Accept("it is as good")
 ABORT = Abort("TTFT of the canary is +30 %")
 
 
-def test_a_canary_that_the_judge_aborts_goes_and_its_reason_stays(begun):
-    world = begun("Canary", replicas=10)
+def test_a_canary_that_the_judge_aborts_goes_and_its_reason_stays(start_service):
+    world = start_service("Canary", replicas=10)
     new, old = world.change()
     world.until("Judging")
     world.settle_pods()
@@ -24,8 +24,8 @@ def test_a_canary_that_the_judge_aborts_goes_and_its_reason_stays(begun):
     assert world.rollout.rejected.reason == ABORT.reason
 
 
-def test_weight_grows_with_what_was_earned_and_only_onto_pods_that_are_ready(begun):
-    world = begun("Canary", replicas=10)
+def test_weight_grows_with_what_was_earned_and_only_onto_pods_that_are_ready(start_service):
+    world = start_service("Canary", replicas=10)
     new, old = world.change()
     world.until("Judging")
     world.verdict = Continue("so far so good", 0.30)
@@ -42,8 +42,8 @@ def test_weight_grows_with_what_was_earned_and_only_onto_pods_that_are_ready(beg
     assert world.rollout.weight == 30
 
 
-def test_the_scaler_adds_pods_during_a_test_and_takes_none_from_what_is_judged(begun):
-    world = begun("Canary", replicas=10, canary=CanarySpec(min_weight=0.2))
+def test_the_scaler_adds_pods_during_a_test_and_takes_none_from_what_is_judged(start_service):
+    world = start_service("Canary", replicas=10, canary=CanarySpec(min_weight=0.2))
     new, old = world.change()
     world.until("Judging")
     for desired, stable, side in ((20, 16, 4), (5, 3, 4)):
@@ -55,9 +55,9 @@ def test_the_scaler_adds_pods_during_a_test_and_takes_none_from_what_is_judged(b
         assert sides == {(old, ""): stable, (old, "control"): side, (new, ""): side}
 
 
-def test_stable_keeps_the_pods_that_its_share_needs(begun):
+def test_stable_keeps_the_pods_that_its_share_needs(start_service):
     """A control of one pod in four takes a twentieth of the traffic off it, not a quarter."""
-    world = begun("Canary", replicas=4)
+    world = start_service("Canary", replicas=4)
     new, old = world.change()
     world.until("Judging")
     for _ in range(3):
@@ -69,9 +69,9 @@ def test_stable_keeps_the_pods_that_its_share_needs(begun):
 
 
 @pytest.mark.parametrize("room", [4, 5, 6, 7])
-def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(begun, room):
+def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(start_service, room):
     """A pod more than the traffic needs is enough room for a canary without a control."""
-    world = begun("Canary", replicas=4, with_control=False)
+    world = start_service("Canary", replicas=4, with_control=False)
     world.room = room
     world.verdict = ACCEPT
     new, old = world.change()
@@ -84,8 +84,8 @@ def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(begun
     assert world.counts() == {new: 4}
 
 
-def test_a_canary_without_anything_beside_it_is_just_started(begun):
-    world = begun("Canary")
+def test_a_canary_without_anything_beside_it_is_just_started(start_service):
+    world = start_service("Canary")
     world.bad.add(revision_of(world.spec))
     world.settle_pods()
     new, _ = world.change()

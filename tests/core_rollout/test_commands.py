@@ -10,8 +10,8 @@ from penstock.core.rollout import commands
 ACCEPT = Accept("it is as good")
 
 
-def test_commands_are_read_once(begun):
-    world = begun("Canary")
+def test_commands_are_read_once(start_service):
+    world = start_service("Canary")
     world.change()
     world.until("Judging")
     world.verdict = ACCEPT
@@ -58,9 +58,9 @@ def test_what_is_no_command_is_none(text):
 
 
 @pytest.mark.parametrize("strategy", ["Canary", "BlueGreen", "Rolling", "Recreate"])
-def test_resume_tries_nothing_where_the_spec_asks_for_what_serves(begun, strategy):
-    """Or Recreate would stop the pods that serve, and a canary would be compared with itself."""
-    world = begun("BlueGreen")
+def test_resume_tries_nothing_where_the_spec_asks_for_what_serves(start_service, strategy):
+    """Otherwise Recreate would stop the serving pods, and a canary would be compared with itself."""
+    world = start_service("BlueGreen")
     new, old = world.change()
     world.bad = {new}
     assert world.run()[-1] == "Rejected"

@@ -22,7 +22,7 @@ TAKEN_BACK = {
 }
 
 
-def life(world, strategy, ending):
+def run_rollout(world, strategy, ending):
     """A rollout from its beginning to its end, and what is there then."""
     world.verdict = ACCEPT if ending == "promoted" else None
     world.shown = SHOWN
@@ -46,18 +46,18 @@ def life(world, strategy, ending):
     [*((strategy, CanarySpec()) for strategy in STRATEGIES), ("Canary", WITH_COPIES)],
 )
 def test_an_operator_that_dies_at_any_write_or_at_all_ends_the_same(
-    begun, strategy, canary, ending
+    start_service, strategy, canary, ending
 ):
-    world = begun(strategy, replicas=2, canary=canary)
+    world = start_service(strategy, replicas=2, canary=canary)
     before = world.writes
-    undisturbed = life(world, strategy, ending)
+    undisturbed = run_rollout(world, strategy, ending)
     numbers = range(before + 1, world.writes + 1)
     deaths = [{number} for number in numbers]
     # Each write is made at the second attempt, by another operator each time.
     deaths.append(set(range(before + 1, before + 10 * len(numbers), 2)))
     for dies_at in deaths:
-        world = begun(strategy, replicas=2, canary=canary)
+        world = start_service(strategy, replicas=2, canary=canary)
         assert world.writes == before
         world.dies_at = dies_at
-        assert life(world, strategy, ending) == undisturbed
+        assert run_rollout(world, strategy, ending) == undisturbed
         assert world.writes >= min(dies_at)

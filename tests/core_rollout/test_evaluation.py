@@ -16,7 +16,7 @@ ACCEPT = Accept("it is as good")
 
 
 @pytest.fixture
-def judged():
+def judged_world():
     """A canary before its judge, with an evaluation that runs."""
     world = World(desired=2)
     rollout = RolloutSpec(strategy="Canary", evaluation=EvaluationSpec(image="e"))
@@ -45,7 +45,7 @@ def end(world, state, said=""):
         )  # fmt: skip
 
 
-def look(world, rounds=5):
+def run_rounds(world, rounds=5):
     for _ in range(rounds):
         world.settle_pods()
         world.reconcile()
@@ -53,67 +53,69 @@ def look(world, rounds=5):
     return world.rollout.phase
 
 
-def test_no_verdict_promotes_before_it_has_passed(judged):
-    judged.verdict = ACCEPT
-    assert look(judged) == "Judging"
-    end(judged, "Passed")
-    assert judged.run()[-1] == "Stable"
-    assert judged.rollout.stable == revision_of(judged.spec)
-    assert not judged.jobs
+def test_no_verdict_promotes_before_it_has_passed(judged_world):
+    judged_world.verdict = ACCEPT
+    assert run_rounds(judged_world) == "Judging"
+    end(judged_world, "Passed")
+    assert judged_world.run()[-1] == "Stable"
+    assert judged_world.rollout.stable == revision_of(judged_world.spec)
+    assert not judged_world.jobs
 
 
-def test_one_that_has_passed_promotes_nothing_by_itself(judged):
-    end(judged, "Passed")
-    assert look(judged) == "Judging"
+def test_one_that_has_passed_promotes_nothing_by_itself(judged_world):
+    end(judged_world, "Passed")
+    assert run_rounds(judged_world) == "Judging"
 
 
 @pytest.mark.parametrize(
     ("said", "told"), [("12 of 40 answers wrong", "12 of 40"), ("", "deadline exceeded")]
 )
-def test_one_that_fails_rolls_back_with_its_report(judged, said, told):
-    judged.verdict = ACCEPT
-    end(judged, "Failed", said)
-    assert judged.run()[-1] == "Rejected"
-    assert judged.rollout.rejected.reason.startswith("the evaluation failed")
-    assert told in judged.rollout.rejected.reason
-    assert not judged.jobs
+def test_one_that_fails_rolls_back_with_its_report(judged_world, said, told):
+    judged_world.verdict = ACCEPT
+    end(judged_world, "Failed", said)
+    assert judged_world.run()[-1] == "Rejected"
+    assert judged_world.rollout.rejected.reason.startswith("the evaluation failed")
+    assert told in judged_world.rollout.rejected.reason
+    assert not judged_world.jobs
 
 
-def test_a_person_need_not_wait_for_it(judged):
-    revision = revision_of(judged.spec)
-    judged.command = commands.parse_command(commands.format_command("promote", revision, "n1"))
-    assert judged.run()[-1] == "Stable"
-    assert not judged.jobs
+def test_a_person_need_not_wait_for_it(judged_world):
+    revision = revision_of(judged_world.spec)
+    judged_world.command = commands.parse_command(
+        commands.format_command("promote", revision, "n1")
+    )
+    assert judged_world.run()[-1] == "Stable"
+    assert not judged_world.jobs
 
 
 def resume(world):
     revision = world.rollout.rejected.revision
     world.command = commands.parse_command(commands.format_command("resume", revision, "n1"))
     world.verdict = Continue("on", 0.1)
-    assert look(world, 30) == "Judging"
+    assert run_rounds(world, 30) == "Judging"
 
 
-def test_a_second_try_is_not_judged_by_the_report_of_the_first(judged):
-    end(judged, "Failed", "12 of 40 answers wrong")
-    assert judged.run()[-1] == "Rejected"
-    resume(judged)
-    ((_, job),) = judged.jobs.items()
+def test_a_second_try_is_not_judged_by_the_report_of_the_first(judged_world):
+    end(judged_world, "Failed", "12 of 40 answers wrong")
+    assert judged_world.run()[-1] == "Rejected"
+    resume(judged_world)
+    ((_, job),) = judged_world.jobs.items()
     assert job.state == "Running"
-    end(judged, "Failed")  # the first one's pod has not gone yet
-    assert judged.run()[-1] == "Rejected"
-    assert judged.rollout.rejected.reason == "the evaluation failed: deadline exceeded"
+    end(judged_world, "Failed")  # the first one's pod has not gone yet
+    assert judged_world.run()[-1] == "Rejected"
+    assert judged_world.rollout.rejected.reason == "the evaluation failed: deadline exceeded"
 
 
-def test_a_second_try_waits_for_the_first_ones_job_to_go(judged):
-    ((name, first),) = judged.jobs.items()
-    end(judged, "Failed", "12 of 40 answers wrong")
-    assert judged.run()[-1] == "Rejected"
-    judged.jobs[name] = replace(first, state="Failed", is_ending=True)
-    resume(judged)
-    assert judged.jobs[name].uid == first.uid
-    del judged.jobs[name]
-    assert look(judged) == "Judging"
-    assert judged.jobs[name].uid != first.uid
+def test_a_second_try_waits_for_the_first_ones_job_to_go(judged_world):
+    ((name, first),) = judged_world.jobs.items()
+    end(judged_world, "Failed", "12 of 40 answers wrong")
+    assert judged_world.run()[-1] == "Rejected"
+    judged_world.jobs[name] = replace(first, state="Failed", is_ending=True)
+    resume(judged_world)
+    assert judged_world.jobs[name].uid == first.uid
+    del judged_world.jobs[name]
+    assert run_rounds(judged_world) == "Judging"
+    assert judged_world.jobs[name].uid != first.uid
 
 
 def test_it_is_made_for_a_pod_that_is_ready():
@@ -137,10 +139,10 @@ def test_it_is_made_for_a_pod_that_is_ready():
 @pytest.mark.parametrize(
     ("address", "url"), [("10.0.0.7", "http://10.0.0.7:8000"), ("fd00::7", "http://[fd00::7]:8000")]
 )
-def test_it_is_told_the_url_of_the_canary(judged, address, url):
+def test_it_is_told_the_url_of_the_canary(judged_world, address, url):
     """The Job's URL of the canary has brackets around an IPv6 address."""
     wanted = EvaluationSpec(image="e")
-    job = evaluation_job(judged.spec, wanted, "r2", "r1", address)
+    job = evaluation_job(judged_world.spec, wanted, "r2", "r1", address)
     (container,) = job["spec"]["template"]["spec"]["containers"]
     env = {each["name"]: each["value"] for each in container["env"]}
     assert env["PENSTOCK_CANARY_URL"] == url

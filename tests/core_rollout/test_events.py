@@ -14,9 +14,9 @@ from core_rollout.rollout_inputs import (
     TO_NEW,
     TO_OLD,
     UNNAMED,
+    crash_looping_pod,
     deployment,
     inputs,
-    looping,
     order,
     pod,
     preflight,
@@ -36,8 +36,12 @@ from penstock.core.spec.service import CONTROL
 def test_the_most_urgent_comes_first():
     job = ObservedJob("j", "ju", NEW, "Failed", "late")
     everything = inputs(
-        looping(), job, deployment(), wanted=OTHER, said=order("abort", NEW) | {"verdict": Abort("slow")}
-    )  # fmt: skip
+        crash_looping_pod(),
+        job,
+        deployment(),
+        wanted=OTHER,
+        said=order("abort", NEW) | {"verdict": Abort("slow")},
+    )
     assert list(detect_events(JUDGED, everything)) == [
         ("AbortedByHand", "abort by hand"),
         ("RevisionChanged", f"the spec asks for revision {OTHER}"),
@@ -101,7 +105,7 @@ LONG = "".join(f"{n:04}" for n in range(100))
 
 
 @pytest.mark.parametrize(
-    ("of", "look", "reason"),
+    ("of", "rollout_inputs", "reason"),
     [
         (JUDGED, inputs(preflight(REFUSED, "Failed")), "ModelNotFound: no model"),
         (JUDGED, inputs(preflight(PASSED, "Succeeded")), None),
@@ -110,11 +114,11 @@ LONG = "".join(f"{n:04}" for n in range(100))
         (JUDGED, inputs(refusals={NEW: ("PodTemplateRejected", "bad")}), "PodTemplateRejected: bad"),
         (JUDGED, inputs(refusals={NEW: ("PodForbidden", "no")}), None),
         (JUDGED, inputs(refusals={OLD: ("PodTemplateRejected", "bad")}), None),
-        (JUDGED, inputs(looping(restarts=1)), None),
+        (JUDGED, inputs(crash_looping_pod(restarts=1)), None),
         (JUDGED, inputs(pod(restarts=9)), None),
-        (JUDGED, inputs(looping(restarts=1), looping("q", 3, "")),
+        (JUDGED, inputs(crash_looping_pod(restarts=1), crash_looping_pod("q", 3, "")),
          "q crashed 3 times: it has no termination message"),
-        (JUDGED, inputs(looping(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
+        (JUDGED, inputs(crash_looping_pod(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
         # no pod became ready before the deadline
         (state("Starting"), inputs(after_s=599), None),
         (state("Starting"), inputs(after_s=600),
@@ -134,8 +138,8 @@ LONG = "".join(f"{n:04}" for n in range(100))
         (state("RollingBack"), inputs(after_s=600, traffic=TO_OLD), None),
     ],
 )  # fmt: skip
-def test_why_new_pods_have_failed(of, look, reason):
-    found = [said for event, said in detect_events(of, look) if event == "PodsFailed"]
+def test_why_new_pods_have_failed(of, rollout_inputs, reason):
+    found = [said for event, said in detect_events(of, rollout_inputs) if event == "PodsFailed"]
     assert found == ([reason] if reason else [])
 
 
@@ -157,9 +161,9 @@ def test_why_new_pods_have_failed(of, look, reason):
     ],
 )  # fmt: skip
 def test_what_holds_new_pods_up_is_told(children, rest, held_up):
-    look = inputs(*children, after_s=600, **rest)
+    rollout_inputs = inputs(*children, after_s=600, **rest)
     assert ("PodsFailed", f"no progress within 600 s: {held_up}") in detect_events(
-        state("Starting"), look
+        state("Starting"), rollout_inputs
     )
 
 
@@ -189,5 +193,5 @@ EVALUATED = {"evaluation": EvaluationSpec(image="e")}
     ],
 )  # fmt: skip
 def test_verdicts_of_the_judge_and_of_an_evaluation(jobs, rollout, verdict, events):
-    look = inputs(*jobs, rollout=rollout, said={"verdict": verdict})
-    assert list(detect_events(JUDGED, look)) == events
+    rollout_inputs = inputs(*jobs, rollout=rollout, said={"verdict": verdict})
+    assert list(detect_events(JUDGED, rollout_inputs)) == events

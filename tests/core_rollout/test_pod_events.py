@@ -16,7 +16,7 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
 
 
 @pytest.mark.parametrize(
-    ("of", "look", "event"),
+    ("of", "rollout_inputs", "event"),
     [
         (state("Starting"), inputs(pod()), None),
         (state("Starting"), inputs(*ONE), "PodsReady"),
@@ -49,9 +49,9 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
         (state("Paused"), inputs(*TWO), None),
     ],
 )
-def test_pods_that_are_ready(of, look, event):
+def test_pods_that_are_ready(of, rollout_inputs, event):
     expected = [(event, f"the pods of revision {NEW} are ready")] if event else []
-    assert list(detect_events(of, look)) == expected
+    assert list(detect_events(of, rollout_inputs)) == expected
 
 
 GONE = ("PodsGone", "the pods without traffic are gone")
@@ -76,5 +76,5 @@ GONE = ("PodsGone", "the pods without traffic are gone")
     ],
 )  # fmt: skip
 def test_pods_that_are_back_or_gone(of, children, expected):
-    look = inputs(*children, wanted=of.revision or of.stable)
-    assert list(detect_events(of, look)) == expected
+    rollout_inputs = inputs(*children, wanted=of.revision or of.stable)
+    assert list(detect_events(of, rollout_inputs)) == expected

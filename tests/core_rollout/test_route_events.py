@@ -26,7 +26,7 @@ MOVED = "2 of 2 gateways apply traffic generation 3"
 
 
 @pytest.mark.parametrize(
-    ("of", "look", "reason"),
+    ("of", "rollout_inputs", "reason"),
     [
         (PROMOTING, inputs(traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
         (PROMOTING, inputs(traffic=(), said={"applied_generations": OBEYED}), MOVED),
@@ -50,8 +50,8 @@ MOVED = "2 of 2 gateways apply traffic generation 3"
         (PROMOTING, inputs(pod(), traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
     ],
 )  # fmt: skip
-def test_routes_that_have_moved(of, look, reason):
-    assert list(detect_events(of, look)) == ([("RoutesMoved", reason)] if reason else [])
+def test_routes_that_have_moved(of, rollout_inputs, reason):
+    assert list(detect_events(of, rollout_inputs)) == ([("RoutesMoved", reason)] if reason else [])
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ ACCEPT = Accept("it is as good")
 ABORT = Abort("TTFT of the canary is +30 %")
 
 
-def test_pods_stay_until_every_gateway_obeys_the_routes(begun):
+def test_pods_stay_until_every_gateway_obeys_the_routes(start_service):
     """A canary that is promoted, and one that is rolled back, with a gateway that is late."""
     for verdict, waiting, after in (
         (ABORT, "RollingBack", "Discarding"),
         (ACCEPT, "Promoting", "Draining"),
     ):
-        world = begun("Canary")
+        world = start_service("Canary")
         world.change()
         world.until("Judging")
         world.verdict = verdict
@@ -39,8 +39,8 @@ def test_pods_stay_until_every_gateway_obeys_the_routes(begun):
 
 
 @pytest.mark.parametrize("kind", ["deaf", "silent"])
-def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(begun, kind):
-    world = begun("Canary")
+def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(start_service, kind):
+    world = start_service("Canary")
     world.change()
     world.until("Judging")
     setattr(world, kind, {"b"})
@@ -53,8 +53,8 @@ def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(begun, 
     assert f"after {GATEWAY_TIMEOUT_S:.0f} s" in world.rollout.reason
 
 
-def test_without_a_gateway_nobody_is_waited_for(begun):
-    world = begun("BlueGreen", previous_kept_s=0)
+def test_without_a_gateway_nobody_is_waited_for(start_service):
+    world = start_service("BlueGreen", previous_kept_s=0)
     world.gateways = {}
     world.change()
     assert world.run() == ["Starting", "Promoting", "Draining", "Stable"]

@@ -11,10 +11,10 @@ SHOWN = Shown("200 copies showed no fault")
 
 
 @pytest.fixture
-def shadowing(begun):
+def shadowing(start_service):
     """A canary that is shown copies, with the names of its revision and of stable."""
     canary = CanarySpec(min_weight=0.2, shadow=ShadowSpec(share=0.5, duration_s=60.0))
-    world = begun("Canary", canary=canary)
+    world = start_service("Canary", canary=canary)
     new, old = world.change()
     world.until("Shadowing")
     world.reconcile()

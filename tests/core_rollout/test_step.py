@@ -30,7 +30,7 @@ def pods(revision, count):
     )
 
 
-def seen(wanted=NEW, *, there=((OLD, 2),), strategy="Canary", rollout=None, **said):
+def inputs(wanted=NEW, *, there=((OLD, 2),), strategy="Canary", rollout=None, **said):
     made = tuple(ObservedDeployment(name, name, name, count, 0, False, {}) for name, count in there)
     ready = tuple(pod for name, count in there for pod in pods(name, count))
     spec = RolloutSpec(strategy=strategy, **(rollout or {}))
@@ -44,7 +44,7 @@ def moved(state, phase, reason, **rest):
 
 
 def test_a_service_that_never_served_is_just_started():
-    assert begin(seen()) == RolloutState(
+    assert begin(inputs()) == RolloutState(
         "Recreate", "Starting", NOW_S, f"revision {NEW} is the first", None, NEW, 6
     )
 
@@ -54,32 +54,32 @@ RESUME = Command("resume", NEW, "resume it")
 
 
 @pytest.mark.parametrize(
-    ("state", "look", "expected"),
+    ("state", "rollout_inputs", "expected"),
     [
-        (CALM, seen(OLD), CALM),
-        (CALM, seen(), moved(CALM, "Starting", ASKED, strategy="Canary", revision=NEW, replicas=6)),
-        (CALM, seen(there=()),
+        (CALM, inputs(OLD), CALM),
+        (CALM, inputs(), moved(CALM, "Starting", ASKED, strategy="Canary", revision=NEW, replicas=6)),
+        (CALM, inputs(there=()),
          moved(CALM, "Starting", ASKED, strategy="BlueGreen", revision=NEW, replicas=6)),
-        (CALM, seen(strategy="Recreate"),
+        (CALM, inputs(strategy="Recreate"),
          moved(CALM, "Stopping", ASKED, strategy="Recreate", revision=NEW, replicas=6)),
-        (CALM, seen(strategy="Rolling", there=()),
+        (CALM, inputs(strategy="Rolling", there=()),
          moved(CALM, "Replacing", ASKED, strategy="Rolling", revision=NEW, replicas=6)),
         # A rejection is cleared when another revision is rolled out, or the same is tried again.
-        (REJECTED, seen(), REJECTED),
-        (REJECTED, seen(OTHER),
+        (REJECTED, inputs(), REJECTED),
+        (REJECTED, inputs(OTHER),
          moved(REJECTED, "Starting", f"the spec asks for revision {OTHER}", strategy="Canary",
                revision=OTHER, replicas=6, rejected=None)),
-        (REJECTED, seen(command=RESUME),
+        (REJECTED, inputs(command=RESUME),
          moved(REJECTED, "Starting", "resume by hand", strategy="Canary", revision=NEW, replicas=6,
                rejected=None, command="resume it")),
-        (REJECTED, seen(OLD), moved(REJECTED, "Stable", AGAIN, rejected=None)),
+        (REJECTED, inputs(OLD), moved(REJECTED, "Stable", AGAIN, rejected=None)),
         # Under way it keeps its own strategy and number.
-        (replace(CALM, phase="Replacing", revision=NEW, weight=3), seen(OTHER, strategy="Canary"),
+        (replace(CALM, phase="Replacing", revision=NEW, weight=3), inputs(OTHER, strategy="Canary"),
          moved(CALM, "Replacing", f"the spec asks for revision {OTHER}", revision=OTHER)),
     ],
 )  # fmt: skip
-def test_beginnings(state, look, expected):
-    assert step(state, look) == expected
+def test_beginnings(state, rollout_inputs, expected):
+    assert step(state, rollout_inputs) == expected
 
 
 READY = f"the pods of revision {NEW} are ready"
@@ -91,54 +91,54 @@ GONE = "the pods without traffic are gone"
 
 
 @pytest.mark.parametrize(
-    ("state", "look", "expected"),
+    ("state", "rollout_inputs", "expected"),
     [
-        (STARTING, seen(there=BOTH, rollout=OF_TEN), moved(STARTING, "Judging", READY, weight=10)),
-        (STARTING, seen(there=BOTH, rollout={"canary": CanarySpec(min_weight=0.9)}),
+        (STARTING, inputs(there=BOTH, rollout=OF_TEN), moved(STARTING, "Judging", READY, weight=10)),
+        (STARTING, inputs(there=BOTH, rollout={"canary": CanarySpec(min_weight=0.9)}),
          moved(STARTING, "Judging", READY, weight=49)),
-        (replace(JUDGED, phase="Paused"), seen(command=RESUME),
+        (replace(JUDGED, phase="Paused"), inputs(command=RESUME),
          moved(JUDGED, "Judging", "resume by hand", command="resume it")),
-        (JUDGED, seen(verdict=Accept("good")), moved(JUDGED, "Growing", "good")),
-        (replace(JUDGED, phase="Growing"), seen(there=BOTH), moved(JUDGED, "Promoting", READY)),
-        (replace(JUDGED, phase="Promoting"), seen(), 
+        (JUDGED, inputs(verdict=Accept("good")), moved(JUDGED, "Growing", "good")),
+        (replace(JUDGED, phase="Growing"), inputs(there=BOTH), moved(JUDGED, "Promoting", READY)),
+        (replace(JUDGED, phase="Promoting"), inputs(), 
          moved(JUDGED, "Draining", MOVED, stable=NEW, revision=None, weight=0)),
-        (replace(JUDGED, phase="Draining", stable=NEW, revision=None), seen(there=((NEW, 6),)),
+        (replace(JUDGED, phase="Draining", stable=NEW, revision=None), inputs(there=((NEW, 6),)),
          moved(JUDGED, "Stable", GONE, stable=NEW, revision=None, weight=0)),
-        (replace(JUDGED, phase="RollingBack", rejected=REJECTION), seen(),
+        (replace(JUDGED, phase="RollingBack", rejected=REJECTION), inputs(),
          moved(JUDGED, "Discarding", MOVED, rejected=REJECTION)),
-        (replace(JUDGED, phase="Discarding", rejected=REJECTION), seen(),
+        (replace(JUDGED, phase="Discarding", rejected=REJECTION), inputs(),
          moved(JUDGED, "Rejected", GONE, revision=None, weight=0, rejected=REJECTION)),
-        (replace(CALM, phase="Replacing", revision=NEW, rejected=REJECTION), seen(there=BOTH),
+        (replace(CALM, phase="Replacing", revision=NEW, rejected=REJECTION), inputs(there=BOTH),
          moved(CALM, "Stable", READY, stable=NEW)),
         # Recreate: the old pods are gone, and nothing is stable until the new ones are.
-        (replace(CALM, strategy="Recreate", phase="Stopping", revision=NEW), seen(there=()),
+        (replace(CALM, strategy="Recreate", phase="Stopping", revision=NEW), inputs(there=()),
          moved(CALM, "Starting", GONE, strategy="Recreate", stable=None, revision=NEW)),
     ],
 )  # fmt: skip
-def test_what_comes_with_a_phase(state, look, expected):
-    assert step(state, look) == expected
+def test_what_comes_with_a_phase(state, rollout_inputs, expected):
+    assert step(state, rollout_inputs) == expected
 
 
 AT = timestamp(NOW_S)
 
 
 @pytest.mark.parametrize(
-    ("state", "look", "phase", "rejected"),
+    ("state", "rollout_inputs", "phase", "rejected"),
     [
-        (JUDGED, seen(verdict=Abort("slow")), "RollingBack", Rejection(NEW, "slow", AT)),
-        (STARTING, seen(command=Command("abort", NEW, "x")), "Discarding",
+        (JUDGED, inputs(verdict=Abort("slow")), "RollingBack", Rejection(NEW, "slow", AT)),
+        (STARTING, inputs(command=Command("abort", NEW, "x")), "Discarding",
          Rejection(NEW, "abort by hand", AT)),
         # a revision that the spec no longer has is not a rejected one
-        (JUDGED, seen(OTHER), "RollingBack", None),
-        (JUDGED, seen(OLD), "RollingBack", None),
-        (STARTING, seen(OTHER), "Discarding", None),
+        (JUDGED, inputs(OTHER), "RollingBack", None),
+        (JUDGED, inputs(OLD), "RollingBack", None),
+        (STARTING, inputs(OTHER), "Discarding", None),
         # The first reason stays; a rollback has none of its own.
-        (replace(JUDGED, rejected=REJECTION), seen(verdict=Abort("slow")), "RollingBack", REJECTION),
-        (replace(JUDGED, phase="RollingBack"), seen(), "Discarding", None),
+        (replace(JUDGED, rejected=REJECTION), inputs(verdict=Abort("slow")), "RollingBack", REJECTION),
+        (replace(JUDGED, phase="RollingBack"), inputs(), "Discarding", None),
     ],
 )  # fmt: skip
-def test_a_revision_that_is_found_wrong_is_rejected_once(state, look, phase, rejected):
-    after = step(state, look)
+def test_a_revision_that_is_found_wrong_is_rejected_once(state, rollout_inputs, phase, rejected):
+    after = step(state, rollout_inputs)
     assert (after.phase, after.rejected) == (phase, rejected)
 
 
@@ -153,13 +153,13 @@ def test_a_revision_that_is_found_wrong_is_rejected_once(state, look, phase, rej
     ],
 )
 def test_a_weight_that_was_earned_is_kept(state, weight, with_control, expected):
-    look = seen(verdict=Continue("on", weight), rollout={"with_control": with_control})
-    assert step(state, look) == replace(state, weight=expected)
+    rollout_inputs = inputs(verdict=Continue("on", weight), rollout={"with_control": with_control})
+    assert step(state, rollout_inputs) == replace(state, weight=expected)
 
 
 def test_a_command_that_means_nothing_is_read_all_the_same():
     command = Command("resume", NEW, "resume it")
-    assert step(JUDGED, seen(command=command)) == replace(JUDGED, command="resume it")
+    assert step(JUDGED, inputs(command=command)) == replace(JUDGED, command="resume it")
     read = replace(JUDGED, command="resume it")
-    assert step(read, seen(command=command)) is read
-    assert step(JUDGED, seen()) is JUDGED
+    assert step(read, inputs(command=command)) is read
+    assert step(JUDGED, inputs()) is JUDGED

@@ -21,11 +21,11 @@ def state(phase, strategy="Canary", weight=0, stable=OLD):
     return RolloutState(strategy, phase, 0.0, "because", stable, NEW, 4, weight)
 
 
-def named(side):
+def name_of_side(side):
     return next(name for name, each in NAMES.items() if each == side)
 
 
-def look(starved=(), admitted=True, known=True, refused=(), ending=(), **ready_of):
+def observed_pods(starved=(), admitted=True, known=True, refused=(), ending=(), **ready_of):
     """Observed pods. ready_of: by side, ready pods or (desired replicas, ready ones)."""
     deployments, pods = [], []
     for name, count in ready_of.items():
@@ -62,11 +62,11 @@ def look(starved=(), admitted=True, known=True, refused=(), ending=(), **ready_o
     )
 
 
-def aimed(of, observed, total=4, **rollout):
+def targets_by_side(of, observed, total=4, **rollout):
     """Pods and weights by side."""
     made = targets(RolloutSpec(**rollout), of, observed, total)
-    pods = {named(side): count for side, count in made.pods.items()}
-    return pods, {named(share.side): share.weight for share in made.shares}
+    pods = {name_of_side(side): count for side, count in made.pods.items()}
+    return pods, {name_of_side(share.side): share.weight for share in made.shares}
 
 
 ALL_OLD = {"old": 100}
@@ -76,60 +76,70 @@ ALL_OLD = {"old": 100}
 @pytest.mark.parametrize(
     ("observed", "pods", "weights"),
     [
-        (look(old=4), {"old": 4}, ALL_OLD),
-        (look(old=4, control=1), {"old": 4}, ALL_OLD),
+        (observed_pods(old=4), {"old": 4}, ALL_OLD),
+        (observed_pods(old=4, control=1), {"old": 4}, ALL_OLD),
         # Its control helps until stable has enough, unless there is no room for more of it.
-        (look(old=(4, 3), control=1), {"old": 4, "control": None}, {"old": 75, "control": 25}),
-        (look(old=(4, 3), control=(1, 0)), {"old": 4}, ALL_OLD),
-        (look(old=(4, 3), control=1, starved=["old"]), {"old": 4}, ALL_OLD),
-        (look(old=0), {"old": 4}, ALL_OLD),
-        (look(old=0, control=2), {"old": 4, "control": None}, {"control": 100}),
+        (
+            observed_pods(old=(4, 3), control=1),
+            {"old": 4, "control": None},
+            {"old": 75, "control": 25},
+        ),
+        (observed_pods(old=(4, 3), control=(1, 0)), {"old": 4}, ALL_OLD),
+        (observed_pods(old=(4, 3), control=1, starved=["old"]), {"old": 4}, ALL_OLD),
+        (observed_pods(old=0), {"old": 4}, ALL_OLD),
+        (observed_pods(old=0, control=2), {"old": 4, "control": None}, {"control": 100}),
     ],
 )
 def test_calm(phase, observed, pods, weights):
-    assert aimed(state(phase), observed) == (pods, weights)
+    assert targets_by_side(state(phase), observed) == (pods, weights)
 
 
 def test_nothing_is_there_while_it_stops_or_before_anything_was_stable():
-    assert aimed(state("Stopping", "Recreate"), look(old=4)) == ({}, {})
-    assert aimed(state("Stable", stable=None), look(old=4)) == ({}, {})
+    assert targets_by_side(state("Stopping", "Recreate"), observed_pods(old=4)) == ({}, {})
+    assert targets_by_side(state("Stable", stable=None), observed_pods(old=4)) == ({}, {})
 
 
 @pytest.mark.parametrize(
     ("of", "observed", "pods", "weights"),
     [
-        (state("Starting", "Recreate"), look(new=(4, 0)), {"new": 4}, {}),
-        (state("Starting", "Recreate"), look(new=(4, 1)), {"new": 4}, {"new": 100}),
-        (state("Starting", "BlueGreen"), look(old=4), {"old": 4, "new": 4}, ALL_OLD),
-        (state("Waiting", "BlueGreen"), look(old=4, new=4), {"old": 4, "new": 4}, ALL_OLD),
-        (state("Starting", "BlueGreen", stable=None), look(), {"new": 4}, {}),
-        (state("Starting"), look(old=4), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, new=3), {"old": 4, "new": 3, "control": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, control=3), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, admitted=False), {"old": 4, "new": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, new=(2, 0), admitted=False),
+        (state("Starting", "Recreate"), observed_pods(new=(4, 0)), {"new": 4}, {}),
+        (state("Starting", "Recreate"), observed_pods(new=(4, 1)), {"new": 4}, {"new": 100}),
+        (state("Starting", "BlueGreen"), observed_pods(old=4), {"old": 4, "new": 4}, ALL_OLD),
+        (state("Waiting", "BlueGreen"), observed_pods(old=4, new=4), {"old": 4, "new": 4}, ALL_OLD),
+        (state("Starting", "BlueGreen", stable=None), observed_pods(), {"new": 4}, {}),
+        (state("Starting"), observed_pods(old=4), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+        (state("Starting"), observed_pods(old=4, new=3), {"old": 4, "new": 3, "control": 2}, ALL_OLD),
+        (state("Starting"), observed_pods(old=4, control=3), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+        (state("Starting"), observed_pods(old=4, admitted=False), {"old": 4, "new": 2}, ALL_OLD),
+        (state("Starting"), observed_pods(old=4, new=(2, 0), admitted=False),
          {"old": 4, "new": 2, "control": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, known=False), {"old": 4, "new": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, refused=["old"]), {"old": 4, "new": 2}, ALL_OLD),
-        (state("Starting"), look(old=4, refused=["new"]), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+        (state("Starting"), observed_pods(old=4, known=False), {"old": 4, "new": 2}, ALL_OLD),
+        (state("Starting"), observed_pods(old=4, refused=["old"]), {"old": 4, "new": 2}, ALL_OLD),
+        (
+            state("Starting"), observed_pods(old=4, refused=["new"]),
+            {"old": 4, "new": 2, "control": 2}, ALL_OLD,
+        ),
     ],
 )  # fmt: skip
 def test_starting(of, observed, pods, weights):
     canary = CanarySpec(min_weight=0.3)
-    assert aimed(of, observed, canary=canary) == (pods, weights)
+    assert targets_by_side(of, observed, canary=canary) == (pods, weights)
 
 
 def test_a_canary_without_control_starts_alone():
-    assert aimed(state("Starting"), look(old=4), with_control=False)[0] == {"old": 4, "new": 1}
+    assert targets_by_side(state("Starting"), observed_pods(old=4), with_control=False)[0] == {
+        "old": 4,
+        "new": 1,
+    }
 
 
 @pytest.mark.parametrize(
     ("observed", "sides"),
     [
-        (look(old=4, new=1, control=1), ("new", "control")),
-        (look(old=4, new=1, control=(1, 0)), ("new",)),
-        (look(old=4, new=(1, 0), control=1), ("control",)),
-        (look(old=4, new=(1, 0)), None),
+        (observed_pods(old=4, new=1, control=1), ("new", "control")),
+        (observed_pods(old=4, new=1, control=(1, 0)), ("new",)),
+        (observed_pods(old=4, new=(1, 0), control=1), ("control",)),
+        (observed_pods(old=4, new=(1, 0)), None),
     ],
 )
 def test_copies_go_to_whoever_is_ready(observed, sides):
@@ -145,20 +155,20 @@ def test_copies_go_to_whoever_is_ready(observed, sides):
 @pytest.mark.parametrize(
     ("weight", "observed", "pods", "weights"),
     [
-        (5, look(old=4, new=1, control=1), (4, 1, 1), (90, 5, 5)),
-        (30, look(old=4, new=1, control=1), (3, 2, 2), (50, 25, 25)),
-        (30, look(old=4, new=2, control=(2, 1)), (3, 2, 2), (50, 25, 25)),
-        (30, look(old=4, new=2, control=2), (2, 2, 2), (40, 30, 30)),
-        (90, look(old=4, new=4, control=4), (1, 4, 4), (2, 49, 49)),
+        (5, observed_pods(old=4, new=1, control=1), (4, 1, 1), (90, 5, 5)),
+        (30, observed_pods(old=4, new=1, control=1), (3, 2, 2), (50, 25, 25)),
+        (30, observed_pods(old=4, new=2, control=(2, 1)), (3, 2, 2), (50, 25, 25)),
+        (30, observed_pods(old=4, new=2, control=2), (2, 2, 2), (40, 30, 30)),
+        (90, observed_pods(old=4, new=4, control=4), (1, 4, 4), (2, 49, 49)),
         # a side with pods keeps them
-        (5, look(old=4, new=3, control=2), (4, 3, 2), (90, 5, 5)),
+        (5, observed_pods(old=4, new=3, control=2), (4, 3, 2), (90, 5, 5)),
         # no pod is ready on one side: no comparison
-        (30, look(old=4, new=(1, 0), control=1), (4, 2, 2), None),
-        (30, look(old=4, new=1, control=(1, 0)), (4, 2, 2), None),
+        (30, observed_pods(old=4, new=(1, 0), control=1), (4, 2, 2), None),
+        (30, observed_pods(old=4, new=1, control=(1, 0)), (4, 2, 2), None),
     ],
 )
 def test_judged_beside_a_control(phase, weight, observed, pods, weights):
-    found = aimed(state(phase, weight=weight), observed)
+    found = targets_by_side(state(phase, weight=weight), observed)
     assert found == (
         dict(zip(("old", "new", "control"), pods, strict=True)),
         dict(zip(("old", "new", "control"), weights, strict=True)) if weights else ALL_OLD,
@@ -168,14 +178,14 @@ def test_judged_beside_a_control(phase, weight, observed, pods, weights):
 @pytest.mark.parametrize(
     ("weight", "observed", "pods", "weights"),
     [
-        (5, look(old=4, new=1), (4, 1), (95, 5)),
-        (50, look(old=4, new=1), (4, 2), (75, 25)),
-        (90, look(old=6, new=4), (6, 4), (50, 50)),
-        (50, look(old=4, new=(1, 0)), (4, 2), None),
+        (5, observed_pods(old=4, new=1), (4, 1), (95, 5)),
+        (50, observed_pods(old=4, new=1), (4, 2), (75, 25)),
+        (90, observed_pods(old=6, new=4), (6, 4), (50, 50)),
+        (50, observed_pods(old=4, new=(1, 0)), (4, 2), None),
     ],
 )
 def test_judged_beside_stable(weight, observed, pods, weights):
-    found = aimed(state("Judging", weight=weight), observed, with_control=False)
+    found = targets_by_side(state("Judging", weight=weight), observed, with_control=False)
     assert found == (
         dict(zip(("old", "new"), pods, strict=True)),
         dict(zip(("old", "new"), weights, strict=True)) if weights else ALL_OLD,
@@ -183,115 +193,133 @@ def test_judged_beside_stable(weight, observed, pods, weights):
 
 
 def test_a_service_of_no_pods_is_divided_by_nothing():
-    assert aimed(state("Judging", weight=30), look(old=1, new=1, control=1), total=0)[1] == {
-        "old": 40, "new": 30, "control": 30,
-    }  # fmt: skip
-    assert aimed(state("Growing"), look(old=1, new=1), total=0)[1] == {"old": 1, "new": 99}
+    observed = observed_pods(old=1, new=1, control=1)
+    weights = {"old": 40, "new": 30, "control": 30}
+    assert targets_by_side(state("Judging", weight=30), observed, total=0)[1] == weights
+    assert targets_by_side(state("Growing"), observed_pods(old=1, new=1), total=0)[1] == {
+        "old": 1,
+        "new": 99,
+    }
 
 
 @pytest.mark.parametrize(
     ("observed", "pods", "weights"),
     [
-        (look(old=4, new=(4, 0)), {"new": 4, "old": None}, ALL_OLD),
-        (look(old=4, new=(4, 1)), {"new": 4, "old": None}, {"old": 75, "new": 25}),
-        (look(old=4, new=4), {"new": 4, "old": None}, {"old": 1, "new": 99}),
-        (look(old=3, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
+        (observed_pods(old=4, new=(4, 0)), {"new": 4, "old": None}, ALL_OLD),
+        (observed_pods(old=4, new=(4, 1)), {"new": 4, "old": None}, {"old": 75, "new": 25}),
+        (observed_pods(old=4, new=4), {"new": 4, "old": None}, {"old": 1, "new": 99}),
+        (observed_pods(old=3, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
          {"old": 38, "control": 12, "new": 50}),
-        (look(old=1, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
+        (observed_pods(old=1, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
          {"old": 25, "control": 25, "new": 50}),
-        (look(old=4, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
+        (observed_pods(old=4, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
          {"old": 40, "control": 10, "new": 50}),
-        (look(old=3, control=(1, 0), new=(4, 2)), {"new": 4, "old": None, "control": None},
+        (observed_pods(old=3, control=(1, 0), new=(4, 2)), {"new": 4, "old": None, "control": None},
          {"old": 50, "new": 50}),
-        (look(old=(4, 0), control=0, new=(4, 1)), {"new": 4, "old": None}, {"new": 100}),
-        (look(old=(4, 0), control=1, new=(4, 1)), {"new": 4, "old": None, "control": None},
+        (observed_pods(old=(4, 0), control=0, new=(4, 1)), {"new": 4, "old": None}, {"new": 100}),
+        (observed_pods(old=(4, 0), control=1, new=(4, 1)), {"new": 4, "old": None, "control": None},
          {"control": 75, "new": 25}),
         # without room for a surge stable gives up pods one by one, and keeps one
-        (look(old=4, new=(4, 1), starved=["new"]), {"new": 4, "old": 3}, {"old": 75, "new": 25}),
-        (look(old=2, new=(4, 1), starved=["new"]), {"new": 4, "old": 2}, {"old": 75, "new": 25}),
-        (look(old=3, control=1, new=(4, 1), starved=["new"]), {"new": 4, "old": 2, "control": None},
+        (observed_pods(old=4, new=(4, 1), starved=["new"]), {"new": 4, "old": 3}, {"old": 75, "new": 25}),
+        (observed_pods(old=2, new=(4, 1), starved=["new"]), {"new": 4, "old": 2}, {"old": 75, "new": 25}),
+        (observed_pods(old=3, control=1, new=(4, 1), starved=["new"]), {"new": 4, "old": 2, "control": None},
          {"old": 57, "control": 18, "new": 25}),
-        (look(old=2, new=(6, 4), starved=["new"]), {"new": 4, "old": 1}, {"old": 1, "new": 99}),
+        (observed_pods(old=2, new=(6, 4), starved=["new"]), {"new": 4, "old": 1}, {"old": 1, "new": 99}),
     ],
 )  # fmt: skip
 def test_growing(observed, pods, weights):
-    assert aimed(state("Growing"), observed) == (pods, weights)
+    assert targets_by_side(state("Growing"), observed) == (pods, weights)
 
 
 def test_weights_are_what_pods_can_carry_rounded_down():
-    found = aimed(state("Judging", weight=49), look(old=7, new=3, control=4), total=7)
+    found = targets_by_side(
+        state("Judging", weight=49), observed_pods(old=7, new=3, control=4), total=7
+    )
     assert found[1] == {"old": 16, "new": 42, "control": 42}
-    assert aimed(state("Growing"), look(old=3, new=2), total=3)[1] == {"old": 34, "new": 66}
+    assert targets_by_side(state("Growing"), observed_pods(old=3, new=2), total=3)[1] == {
+        "old": 34,
+        "new": 66,
+    }
 
 
 def test_hundredths_of_a_large_service():
-    assert aimed(state("Growing"), look(old=4, new=1), total=400)[1] == {"old": 99, "new": 1}
-    judged = aimed(state("Judging", weight=30), look(old=4, new=13, control=13), total=404)
+    assert targets_by_side(state("Growing"), observed_pods(old=4, new=1), total=400)[1] == {
+        "old": 99,
+        "new": 1,
+    }
+    judged = targets_by_side(
+        state("Judging", weight=30), observed_pods(old=4, new=13, control=13), total=404
+    )
     assert judged == ({"old": 391, "new": 122, "control": 122}, {"old": 94, "new": 3, "control": 3})
-    assert aimed(state("Judging", weight=30), look(new=13, control=204), total=404)[0]["old"] == 380
+    assert (
+        targets_by_side(state("Judging", weight=30), observed_pods(new=13, control=204), total=404)[
+            0
+        ]["old"]
+        == 380
+    )
 
 
 @pytest.mark.parametrize(
     ("strategy", "observed", "pods", "weights"),
     [
-        ("Canary", look(old=2, new=4), {"new": 4, "old": None}, {"new": 100}),
-        ("Canary", look(old=0, new=4), {"new": 4}, {"new": 100}),
-        ("Canary", look(old=2, control=1, new=4), {"new": 4, "old": None, "control": None},
+        ("Canary", observed_pods(old=2, new=4), {"new": 4, "old": None}, {"new": 100}),
+        ("Canary", observed_pods(old=0, new=4), {"new": 4}, {"new": 100}),
+        ("Canary", observed_pods(old=2, control=1, new=4), {"new": 4, "old": None, "control": None},
          {"new": 100}),
-        ("Canary", look(old=2, new=(4, 0)), {"new": 4, "old": None}, ALL_OLD),
-        ("BlueGreen", look(old=2, new=4), {"new": 4, "old": 4}, {"new": 100}),
-        ("BlueGreen", look(new=4), {"new": 4, "old": 4}, {"new": 100}),
+        ("Canary", observed_pods(old=2, new=(4, 0)), {"new": 4, "old": None}, ALL_OLD),
+        ("BlueGreen", observed_pods(old=2, new=4), {"new": 4, "old": 4}, {"new": 100}),
+        ("BlueGreen", observed_pods(new=4), {"new": 4, "old": 4}, {"new": 100}),
     ],
 )  # fmt: skip
 def test_promoting(strategy, observed, pods, weights):
-    assert aimed(state("Promoting", strategy), observed) == (pods, weights)
+    assert targets_by_side(state("Promoting", strategy), observed) == (pods, weights)
 
 
 @pytest.mark.parametrize(
     ("observed", "pods", "weights"),
     [
-        (look(old=1, new=4), {"old": 4, "new": None}, ALL_OLD),
-        (look(old=1, control=1, new=4), {"old": 4, "control": None, "new": None},
+        (observed_pods(old=1, new=4), {"old": 4, "new": None}, ALL_OLD),
+        (observed_pods(old=1, control=1, new=4), {"old": 4, "control": None, "new": None},
          {"old": 50, "control": 50}),
-        (look(old=(1, 0), new=4), {"old": 4, "new": None}, {"new": 100}),
-        (look(old=(1, 0), control=1, new=4), {"old": 4, "control": None, "new": None},
+        (observed_pods(old=(1, 0), new=4), {"old": 4, "new": None}, {"new": 100}),
+        (observed_pods(old=(1, 0), control=1, new=4), {"old": 4, "control": None, "new": None},
          {"control": 100}),
-        (look(old=(1, 0), new=(4, 0)), {"old": 4, "new": None}, ALL_OLD),
+        (observed_pods(old=(1, 0), new=(4, 0)), {"old": 4, "new": None}, ALL_OLD),
     ],
 )  # fmt: skip
 def test_rolling_back(observed, pods, weights):
-    assert aimed(state("RollingBack"), observed) == (pods, weights)
+    assert targets_by_side(state("RollingBack"), observed) == (pods, weights)
 
 
 @pytest.mark.parametrize(
     ("phase", "observed", "pods", "weights"),
     [
-        ("Replacing", look(old=4), {"new": 1, "old": 4}, ALL_OLD),
-        ("Replacing", look(old=4, new=1), {"new": 1, "old": 3}, {"new": 20, "old": 80}),
-        ("Replacing", look(old=3, new=1), {"new": 2, "old": 3}, {"new": 25, "old": 75}),
-        ("Replacing", look(new=4), {"new": 4}, {"new": 100}),
-        ("Replacing", look(old=(4, 0)), {"new": 1, "old": 4}, ALL_OLD),
+        ("Replacing", observed_pods(old=4), {"new": 1, "old": 4}, ALL_OLD),
+        ("Replacing", observed_pods(old=4, new=1), {"new": 1, "old": 3}, {"new": 20, "old": 80}),
+        ("Replacing", observed_pods(old=3, new=1), {"new": 2, "old": 3}, {"new": 25, "old": 75}),
+        ("Replacing", observed_pods(new=4), {"new": 4}, {"new": 100}),
+        ("Replacing", observed_pods(old=(4, 0)), {"new": 1, "old": 4}, ALL_OLD),
         # not before the preflight of its model
-        ("Replacing", look(old=4, admitted=False), {"new": 0, "old": 4}, ALL_OLD),
-        ("Replacing", look(old=4, admitted="refused"), {"new": 0, "old": 4}, ALL_OLD),
+        ("Replacing", observed_pods(old=4, admitted=False), {"new": 0, "old": 4}, ALL_OLD),
+        ("Replacing", observed_pods(old=4, admitted="refused"), {"new": 0, "old": 4}, ALL_OLD),
         # pods of revisions neither wanted nor stable go first; terminating pods do not count
-        ("Replacing", look(old=2, other=2, new=1), {"new": 1, "other": 1, "old": 2},
+        ("Replacing", observed_pods(old=2, other=2, new=1), {"new": 1, "other": 1, "old": 2},
          {"new": 20, "other": 40, "old": 40}),
-        ("Replacing", look(old=2, other=2, new=3), {"new": 3, "other": 0, "old": 1},
+        ("Replacing", observed_pods(old=2, other=2, new=3), {"new": 3, "other": 0, "old": 1},
          {"new": 44, "other": 28, "old": 28}),
-        ("Replacing", look(old=4, other=2, ending=["other"]), {"new": 1, "old": 4}, ALL_OLD),
-        ("RollingBack", look(old=2, new=3), {"old": 2, "new": 2}, {"old": 40, "new": 60}),
+        ("Replacing", observed_pods(old=4, other=2, ending=["other"]), {"new": 1, "old": 4}, ALL_OLD),
+        ("RollingBack", observed_pods(old=2, new=3), {"old": 2, "new": 2}, {"old": 40, "new": 60}),
     ],
 )  # fmt: skip
 def test_replacing(phase, observed, pods, weights):
-    assert aimed(state(phase, "Rolling"), observed) == (pods, weights)
+    assert targets_by_side(state(phase, "Rolling"), observed) == (pods, weights)
 
 
 def test_fewer_may_be_ready_where_new_pods_find_no_room():
     limits = {"max_surge": 1, "max_unavailable": 1}
     for starved, old in ((["new"], 3), ([], 4)):
-        observed = look(old=4, new=(1, 0), starved=starved)
-        found = aimed(state("Replacing", "Rolling"), observed, **limits)
+        observed = observed_pods(old=4, new=(1, 0), starved=starved)
+        found = targets_by_side(state("Replacing", "Rolling"), observed, **limits)
         assert found[0] == {"new": 1, "old": old}
 
 
@@ -326,7 +354,7 @@ def test_a_share_is_told_in_percent(weight, with_control, told):
 )
 def test_traffic_in_whole_percent(whole, by, weights):
     shares = split(whole, {NAMES[name]: count for name, count in by.items()})
-    assert {named(share.side): share.weight for share in shares} == weights
+    assert {name_of_side(share.side): share.weight for share in shares} == weights
 
 
 @pytest.mark.parametrize(

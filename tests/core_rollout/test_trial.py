@@ -59,8 +59,9 @@ def test_a_record_of_another_trial_or_no_record_at_all_is_nothing():
         assert from_record(other, "d1") is None
 
 
-def judged(shift, errors=0):
-    """After 12 blocks in which the canary's logs are larger by shift, with so many errors in each."""
+def state_after_blocks(shift, errors=0):
+    """Judge's state after 12 blocks in which the canary's log latencies are larger by `shift`. errors:
+    of the canary in each block."""
     arms = {}
     for name, larger in (("control", 0.0), ("canary", shift)):
         moments = Moments.of([larger + 0.01 * (n % 5) for n in range(40)])
@@ -76,7 +77,7 @@ def judged(shift, errors=0):
 
 def test_a_shift_is_told_with_bounds_on_both_sides_once_there_is_some_data():
     assert all("low" not in said and "high" not in said for said in evidence(SPEC, begin(SPEC))[:1])
-    state = judged(0.2)
+    state = state_after_blocks(0.2)
     said = next(each for each in evidence(SPEC, state) if each["metric"] == "TTFT")
     estimate = state.ttft.estimate()
     radius = estimate.radius(SPEC.log_tolerance, SPEC.alpha)
@@ -86,15 +87,19 @@ def test_a_shift_is_told_with_bounds_on_both_sides_once_there_is_some_data():
 
 
 def test_a_shift_that_is_off_every_scale_is_told_as_eight_thousand_times():
-    said = {each["metric"]: each for each in evidence(SPEC, judged(9.5))}
+    said = {each["metric"]: each for each in evidence(SPEC, state_after_blocks(9.5))}
     for metric in ("TTFT", "TPOT", "Output length"):
         row = said[metric]
         assert (row["low"], row["effect"], row["high"]) == (8102.0, 8102.0, 8102.0)
 
 
 def test_shares_of_errors_are_told_with_what_they_are_shares_of():
-    [row] = [each for each in evidence(SPEC, judged(0.0, errors=4)) if each["metric"] == "Errors"]
-    reading = judged(0.0, errors=4).errors.reading(SPEC.alpha)
+    [row] = [
+        each
+        for each in evidence(SPEC, state_after_blocks(0.0, errors=4))
+        if each["metric"] == "Errors"
+    ]
+    reading = state_after_blocks(0.0, errors=4).errors.reading(SPEC.alpha)
     assert row == {
         "metric": "Errors", "effect": 0.1, "high": float(f"{reading.high:.4g}"),
         "canarySamples": 480, "controlSamples": 480, "eValue": 1e12, "isWithin": False,

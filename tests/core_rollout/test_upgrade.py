@@ -72,8 +72,8 @@ def pre_stop_s(body):
 
 @pytest.mark.parametrize("is_recorded", [True, False])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_an_upgrade_of_the_operator_replaces_no_pod(begun, upgrade, strategy, is_recorded):
-    world = begun(strategy)
+def test_an_upgrade_of_the_operator_replaces_no_pod(start_service, upgrade, strategy, is_recorded):
+    world = start_service(strategy)
     if not is_recorded:
         forget_pods(world)
     pods = set(world.pods)
@@ -85,8 +85,8 @@ def test_an_upgrade_of_the_operator_replaces_no_pod(begun, upgrade, strategy, is
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_nor_in_the_middle_of_a_canary(begun, upgrade, is_recorded):
-    world = begun("Canary")
+def test_nor_in_the_middle_of_a_canary(start_service, upgrade, is_recorded):
+    world = start_service("Canary")
     new, _ = world.change()
     world.until("Judging")
     if not is_recorded:
@@ -105,9 +105,11 @@ def test_nor_in_the_middle_of_a_canary(begun, upgrade, is_recorded):
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_control_that_is_made_after_an_upgrade_is_what_stable_is(begun, upgrade, is_recorded):
-    """Or the canary would be compared with another image than the one that serves."""
-    world = begun("Canary")
+def test_a_control_that_is_made_after_an_upgrade_is_what_stable_is(
+    start_service, upgrade, is_recorded
+):
+    """Otherwise the canary would be compared with another image than the serving one."""
+    world = start_service("Canary")
     old = revision_of(world.spec)
     if not is_recorded:
         forget_pods(world)
@@ -123,8 +125,10 @@ def test_a_control_that_is_made_after_an_upgrade_is_what_stable_is(begun, upgrad
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_restart_takes_the_new_image_by_the_services_own_strategy(begun, upgrade, strategy):
-    world = begun(strategy)
+def test_a_restart_takes_the_new_image_by_the_services_own_strategy(
+    start_service, upgrade, strategy
+):
+    world = start_service(strategy)
     world.verdict = Accept("it is as good")
     old = revision_of(world.spec)
     upgrade(world)
@@ -143,9 +147,9 @@ def test_a_restart_takes_the_new_image_by_the_services_own_strategy(begun, upgra
     assert (world.counts(), image_of(world, old)) == ({old: 4}, "image")
 
 
-def test_only_a_revision_that_was_stable_is_gone_back_to(begun):
+def test_only_a_revision_that_was_stable_is_gone_back_to(start_service):
     """A serves, B is rejected, C is promoted."""
-    world = begun("Rolling")
+    world = start_service("Rolling")
     first = revision_of(world.spec)
     rejected, _ = world.change(seed=1)
     world.bad.add(rejected)
@@ -157,15 +161,15 @@ def test_only_a_revision_that_was_stable_is_gone_back_to(begun):
     assert history.previous(world.history.values(), latest).revision == first
 
 
-def test_a_revision_whose_pods_are_unknown_has_none_to_go_back_to(begun):
-    world = begun("Rolling")
+def test_a_revision_whose_pods_are_unknown_has_none_to_go_back_to(start_service):
+    world = start_service("Rolling")
     current = revision_of(world.spec)
     assert history.previous(world.history.values(), current) is None
 
 
-def test_a_revision_is_gone_back_to_though_the_spec_changed_at_once(begun):
+def test_a_revision_is_gone_back_to_though_the_spec_changed_at_once(start_service):
     """Recreate has no pods of it any more when it is next looked at."""
-    world = begun("Recreate")
+    world = start_service("Recreate")
     first = revision_of(world.spec)
     world.history[first] = replace(world.history[first], was_stable=False)
     latest, _ = world.change()
@@ -173,8 +177,8 @@ def test_a_revision_is_gone_back_to_though_the_spec_changed_at_once(begun):
     assert history.previous(world.history.values(), latest).revision == first
 
 
-def test_rejected_revisions_do_not_push_out_the_one_to_go_back_to(begun):
-    world = begun("Rolling", history=2)
+def test_rejected_revisions_do_not_push_out_the_one_to_go_back_to(start_service):
+    world = start_service("Rolling", history=2)
     first = revision_of(world.spec)
     second, _ = world.change(seed=1)
     world.run()
@@ -187,9 +191,9 @@ def test_rejected_revisions_do_not_push_out_the_one_to_go_back_to(begun):
 
 
 @pytest.fixture
-def mixed(begun):
+def mixed(start_service):
     """Two pods on each of two variants."""
-    world = begun("Rolling", 2)
+    world = start_service("Rolling", 2)
     world.spec = replace(world.spec, variants=(SPOT, PLAIN))
     world.desired, world.by_variant = 4, {"spot": 2, "plain": 2}
     assert world.run() == []
@@ -252,8 +256,8 @@ def test_pods_placed_afterwards_are_those_that_are_made_for_the_nodes(template):
         assert preflight["spec"] == there.preflight
 
 
-def test_undo_goes_back_to_what_serves_and_not_to_what_was_rejected_since(begun):
-    world = begun("BlueGreen")
+def test_undo_goes_back_to_what_serves_and_not_to_what_was_rejected_since(start_service):
+    world = start_service("BlueGreen")
     first = revision_of(world.spec)
     world.change(1)
     world.run()

@@ -12,11 +12,11 @@ STRONG = VariantSpec("strong", "2", "2Gi", ("nvidia.com/gpu", 1), 3.0, 0, 20)
 
 
 @pytest.fixture
-def mixed(begun):
+def mixed(start_service):
     """Six pods on the cheap one and two on the strong one."""
 
     def make(strategy="Canary", **rollout):
-        world = begun(strategy, 2, **rollout)
+        world = start_service(strategy, 2, **rollout)
         world.spec = replace(world.spec, variants=(CHEAP, STRONG))
         world.desired, world.by_variant = 8, {"cheap": 6, "strong": 2}
         assert world.run() == []  # what had no variant has gone, and no revision is another

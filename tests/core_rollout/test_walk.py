@@ -19,8 +19,8 @@ FORWARD = {
 
 
 @pytest.mark.parametrize("strategy", FORWARD)
-def test_a_good_revision_takes_over(begun, strategy):
-    world = begun(strategy)
+def test_a_good_revision_takes_over(start_service, strategy):
+    world = start_service(strategy)
     world.verdict = ACCEPT
     new, _ = world.change()
     assert world.run() == FORWARD[strategy]
@@ -37,8 +37,8 @@ def test_a_good_revision_takes_over(begun, strategy):
     ],
 )
 @pytest.mark.parametrize("kind", ["bad", "refused"])
-def test_one_that_cannot_start_is_rejected_and_not_tried_again(begun, strategy, way, kind):
-    world = begun(strategy)
+def test_one_that_cannot_start_is_rejected_and_not_tried_again(start_service, strategy, way, kind):
+    world = start_service(strategy)
     new, old = world.change()
     getattr(world, kind).add(new)
     assert world.run() == way
@@ -56,9 +56,9 @@ def test_one_that_cannot_start_is_rejected_and_not_tried_again(begun, strategy, 
 @pytest.mark.parametrize(("surge", "unavailable"), [(1, 0), (0, 1), (2, 2), (1, 1), (3, 0)])
 @pytest.mark.parametrize("room", [4, 5, 100])
 def test_rolling_keeps_its_promise_and_does_not_lock_up_without_room(
-    begun, surge, unavailable, room
+    start_service, surge, unavailable, room
 ):
-    world = begun("Rolling", max_surge=surge, max_unavailable=unavailable)
+    world = start_service("Rolling", max_surge=surge, max_unavailable=unavailable)
     world.room = room
     new, old = world.change()
     if room == 4 and not unavailable:
@@ -81,8 +81,8 @@ def test_rolling_keeps_its_promise_and_does_not_lock_up_without_room(
         assert least == 4, "fewer than wanted although there was room"
 
 
-def test_blue_green_keeps_the_way_back_for_its_time_and_no_longer(begun):
-    world = begun("BlueGreen", previous_kept_s=60)
+def test_blue_green_keeps_the_way_back_for_its_time_and_no_longer(start_service):
+    world = start_service("BlueGreen", previous_kept_s=60)
     new, old = world.change()
     world.until("Promoting")
     assert world.weights() == {(new, ""): 100}
@@ -102,8 +102,8 @@ def test_blue_green_keeps_the_way_back_for_its_time_and_no_longer(begun):
     assert world.counts() == {new: 4}
 
 
-def test_history_is_kept_to_its_limit_and_a_revision_that_comes_back_is_the_latest(begun):
-    world = begun("Rolling", history=2)
+def test_history_is_kept_to_its_limit_and_a_revision_that_comes_back_is_the_latest(start_service):
+    world = start_service("Rolling", history=2)
     for seed in (1, 2, 3, 4, 2):
         new, _ = world.change(seed=seed)
         world.run()
@@ -112,8 +112,8 @@ def test_history_is_kept_to_its_limit_and_a_revision_that_comes_back_is_the_late
     assert len(newest) == 3  # the one in use, and two
 
 
-def test_blue_green_without_auto_promotion_waits_for_a_person(begun):
-    world = begun("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
+def test_blue_green_without_auto_promotion_waits_for_a_person(start_service):
+    world = start_service("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
     new, old = world.change()
     world.until("Waiting")
     for _ in range(10):
@@ -127,8 +127,8 @@ def test_blue_green_without_auto_promotion_waits_for_a_person(begun):
     assert world.weights() == {(new, ""): 100}
 
 
-def test_a_spec_that_asks_for_nobody_any_more_switches(begun):
-    world = begun("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
+def test_a_spec_that_asks_for_nobody_any_more_switches(start_service):
+    world = start_service("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
     world.change()
     world.until("Waiting")
     by_itself = replace(world.spec.rollout, is_switched_automatically=True)
@@ -136,8 +136,8 @@ def test_a_spec_that_asks_for_nobody_any_more_switches(begun):
     assert world.run() == ["Promoting", "Draining", "Stable"]
 
 
-def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(begun):
-    world = begun("BlueGreen", is_switched_automatically=False)
+def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(start_service):
+    world = start_service("BlueGreen", is_switched_automatically=False)
     _, old = world.change()
     world.until("Waiting")
     world.order("abort")
@@ -146,9 +146,9 @@ def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(begun):
 
 
 @pytest.mark.parametrize("strategy", ["Canary", "BlueGreen"])
-def test_a_revision_that_the_spec_has_left_may_be_asked_for_again(begun, strategy):
+def test_a_revision_that_the_spec_has_left_may_be_asked_for_again(start_service, strategy):
     """A revision that the spec merely left is not rejected, so it needs no `resume`."""
-    world = begun(strategy)
+    world = start_service(strategy)
     new, _ = world.change(seed=1)
     world.until("Judging" if strategy == "Canary" else "Starting")
     world.change(seed=2)
@@ -160,8 +160,8 @@ def test_a_revision_that_the_spec_has_left_may_be_asked_for_again(begun, strateg
     assert world.rollout.revision == new
 
 
-def test_back_to_what_serves_is_calm_though_nothing_was_rejected(begun):
-    world = begun()
+def test_back_to_what_serves_is_calm_though_nothing_was_rejected(start_service):
+    world = start_service()
     _, old = world.change(seed=1)
     world.until("Judging")
     world.change(seed=0)
@@ -175,9 +175,9 @@ def test_a_status_without_a_rollout_is_of_what_serves_or_of_a_service_that_is_ne
     assert serving == RolloutState("Rolling", "Stable", 5.0, "it already serves", "a" * 8, None, 1)
 
 
-def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(begun):
+def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(start_service):
     """The spec asks for the old revision in the middle of a Rolling rollout; its pods crash, then heal."""
-    world = begun("Rolling")
+    world = start_service("Rolling")
     _, old = world.change()
     world.until("Replacing")
     for _ in range(3):

@@ -49,7 +49,7 @@ class World(Cluster):
     writes: int = 0
     dies_at: set[int] = field(default_factory=set)
 
-    def look(self):
+    def observe(self):
         stable = self.rollout.stable if self.rollout else None
         return Observed(
             deployments=self.observed_deployments(),
@@ -78,7 +78,7 @@ class World(Cluster):
     def _reconcile(self, writes):
         wanted = revision_of(self.spec)
         self.specs[wanted] = self.spec
-        observed = self.look()
+        observed = self.observe()
         made = plan(self.spec, observed, self.image, self.now_s, self._plan_inputs())
         self.check(made)
         budget = iter(range(writes))

@@ -66,8 +66,8 @@ def test_as_many_go_as_an_engine_gives_their_first_tokens_in_time(policy, expect
 
 
 @pytest.mark.parametrize("now", [0.0, 1e6])
-def test_who_is_late_goes_behind_those_in_time(now):
-    """Whatever the clock says."""
+def test_requests_that_are_late_go_behind_those_in_time(now):
+    """The order depends on deadlines relative to now, not on the clock's value."""
     late, in_time = request("late", now - 2.0, 100), request("new", now, 100)
     assert [n for n, _ in order(line(late, in_time), now, engine())] == ["new", "late"]
 
@@ -76,7 +76,8 @@ def test_who_is_late_goes_behind_those_in_time(now):
 @pytest.mark.parametrize("now", [0.0, 1e6])
 @pytest.mark.parametrize(("tokens", "goes"), [(899, True), (901, False)])
 def test_a_tenth_of_the_objective_is_left(tokens, goes, now, policy):
-    """1,000 tokens a second; one token before it makes the engine one that is asked at all."""
+    """A request is admitted if its first token is predicted within 90 % of its objective of 1 s, at 1,000
+    prompt tokens/s. The tiny prefill backlog makes the engine busy; an idle one takes any request."""
     admission = line(request("a", now, tokens), policy=policy)
     assert bool(order(admission, now, engine(prefill_tokens=1e-9))) is goes
 

@@ -129,7 +129,7 @@ def test_what_is_kept_does_not_ask_the_draw(key, one, other):
 
 @given(st.binary(), st.integers(1, 49), st.integers(1, 49))
 def test_a_canary_that_grows_only_draws_conversations_in(key, one, other):
-    """And its control, of the same weight, likewise: both from stable alone."""
+    """When the weights of the canary and its control grow, conversations move to them only from stable."""
     small, large = sorted((one, other))
     before, after = (
         side_of({Side("r1"): 100 - 2 * w, Side("r2"): w, Side("r1", "control"): w}, key)

@@ -11,7 +11,7 @@ from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.spec.objectives import Objectives
 
 
-def another(world, **scaling):
+def other_service(world, **scaling):
     """Another service on the same engine. scaling: what its spec says otherwise."""
     mine, *_ = world.targets()
     service = replace(mine.service, name="other", scaling=replace(mine.service.scaling, **scaling))
@@ -19,7 +19,7 @@ def another(world, **scaling):
 
 
 async def test_a_decision_that_fails_is_of_one_service_alone(world):
-    world.others = [another(world, kv_utilization_target=0.0)]  # divides by it
+    world.others = [other_service(world, kv_utilization_target=0.0)]  # divides by it
     world.engine.usage = 1.0
     await world.tick()
     assert world.report().desired == 2
@@ -68,7 +68,7 @@ async def test_what_is_granted_in_one_namespace_fails_for_it_alone(world):
     world.engine.usage = 1.0
     # Priorities that cannot be compared.
     for name, priority in (("a", 0), ("b", None)):
-        other = another(world, priority=priority)
+        other = other_service(world, priority=priority)
         service = replace(other.service, name=name, namespace="away")
         world.others = (*world.others, replace(other, service=service))
     world.quotas = [

@@ -34,7 +34,7 @@ def sample(pod="a", usage=0.0, waiting=0, running=0, pending=0, capacity=2048):
     return EngineSample(pod, running, waiting, usage, capacity, pending)
 
 
-def seen(*samples, provisioned=None, missing=()):
+def observation(*samples, provisioned=None, missing=()):
     count = len(samples) + len(missing) if provisioned is None else provisioned
     return Observation(tuple(samples), tuple(missing), count)
 
@@ -60,7 +60,7 @@ def desired(observation, spec=SPEC, state=FRESH, now=0.0):
     ],
 )
 def test_by_kv(samples, expected):
-    assert desired(seen(*samples)) == expected
+    assert desired(observation(*samples)) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,11 +71,11 @@ def test_by_kv(samples, expected):
     ],
 )  # fmt: skip
 def test_by_queue(waiting, running, expected):
-    assert desired(seen(sample(waiting=waiting, running=running))) == expected
+    assert desired(observation(sample(waiting=waiting, running=running))) == expected
 
 
 def test_the_larger_need_decides():
-    both = seen(sample(usage=1.0, waiting=100, running=4))
+    both = observation(sample(usage=1.0, waiting=100, running=4))
     decision, _ = decide(SPEC, both, FRESH, 0.0)
     assert [(entry.step, entry.replicas) for entry in decision.trail] == [
         ("kv", 2), ("queue", 13), ("need", 13), ("starting", 13), ("up", 6), ("bounds", 6),
@@ -88,12 +88,12 @@ def test_the_larger_need_decides():
 def test_up_is_bounded_by_what_is_ready(ready, provisioned, limit):
     """The number does not run away while engines start."""
     samples = [sample(str(n), usage=1.0, pending=100_000) for n in range(ready)]
-    assert desired(seen(*samples, provisioned=provisioned)) == limit
+    assert desired(observation(*samples, provisioned=provisioned)) == limit
 
 
 def test_replicas_that_start_are_not_asked_for_again():
-    observation = seen(sample(usage=1.0, pending=2000), provisioned=3)
-    decision, _ = decide(SPEC, observation, FRESH, 0.0)
+    observed = observation(sample(usage=1.0, pending=2000), provisioned=3)
+    decision, _ = decide(SPEC, observed, FRESH, 0.0)
     assert (decision.desired, decision.code) == (3, "Steady")
 
 
@@ -108,14 +108,14 @@ def test_replicas_that_start_are_not_asked_for_again():
 )
 def test_bounds(usage, bounds, expected, code):
     spec = replace(SPEC, min_replicas=bounds[0], max_replicas=bounds[1])
-    decision, _ = decide(spec, seen(sample(usage=usage)), FRESH, 0.0)
+    decision, _ = decide(spec, observation(sample(usage=usage)), FRESH, 0.0)
     assert (decision.desired, decision.code) == (expected, code)
 
 
 def test_a_lower_maximum_is_obeyed_at_once_even_without_metrics():
     spec = replace(SPEC, max_replicas=2)
-    assert desired(seen(*[sample(str(n), usage=0.7) for n in range(5)]), spec) == 2
-    decision, _ = decide(spec, seen(provisioned=5), FRESH, 0.0)
+    assert desired(observation(*[sample(str(n), usage=0.7) for n in range(5)]), spec) == 2
+    decision, _ = decide(spec, observation(provisioned=5), FRESH, 0.0)
     assert (decision.desired, decision.code, decision.valid) == (2, "Bounded", True)
 
 
@@ -125,11 +125,11 @@ LOST = Missing("b", "ReadTimeout")
 @pytest.mark.parametrize(
     ("observation", "expected", "code"),
     [
-        (seen(provisioned=3), 3, "MetricsMissing"),
-        (seen(missing=[LOST], provisioned=3), 3, "MetricsMissing"),
-        (seen(sample(), missing=[LOST], provisioned=3), 3, "MetricsMissing"),
-        (seen(sample(usage=0.9), missing=[LOST], provisioned=2), 2, "MetricsMissing"),
-        (seen(sample(usage=1.0, pending=4000), missing=[LOST], provisioned=2), 4, "ScaleUp"),
+        (observation(provisioned=3), 3, "MetricsMissing"),
+        (observation(missing=[LOST], provisioned=3), 3, "MetricsMissing"),
+        (observation(sample(), missing=[LOST], provisioned=3), 3, "MetricsMissing"),
+        (observation(sample(usage=0.9), missing=[LOST], provisioned=2), 2, "MetricsMissing"),
+        (observation(sample(usage=1.0, pending=4000), missing=[LOST], provisioned=2), 4, "ScaleUp"),
     ],
 )
 def test_missing_metrics_hold_or_grow(observation, expected, code):
@@ -143,42 +143,42 @@ def test_missing_metrics_hold_or_grow(observation, expected, code):
     ("observation", "spec", "state", "reason"),
     [
         (
-            seen(sample(usage=1.0, pending=3162)),
+            observation(sample(usage=1.0, pending=3162)),
             replace(SPEC, max_replicas=3),
             FRESH,
             "KV demand of 5,210 tokens, at 75% of 2,048 per replica, needs 4; bounded by "
             "maxReplicas 3",
         ),
         (
-            seen(sample(waiting=25, running=16)),
+            observation(sample(waiting=25, running=16)),
             SPEC,
             FRESH,
             "25 waiting requests, at 4 for each of 1 replicas that run 16, need 3",
         ),
         (
-            seen(sample(), missing=[LOST, LOST], provisioned=3),
+            observation(sample(), missing=[LOST, LOST], provisioned=3),
             SPEC,
             FRESH,
             "KV demand of 0 tokens, at 75% of 2,048 per replica, needs 0; no usable metrics of b "
             "(ReadTimeout) and 1 more; 3 replicas are not fewer",
         ),
-        (seen(provisioned=2), SPEC, FRESH, "no engine is ready; 2 replicas are held"),
+        (observation(provisioned=2), SPEC, FRESH, "no engine is ready; 2 replicas are held"),
         (
-            seen(sample(), sample("b")),
+            observation(sample(), sample("b")),
             SPEC,
             ScalingState(970.0, 998.0),
             "KV demand of 0 tokens, at 75% of 2,048 per replica, needs 0; 2 are held: fewer are "
             "enough for 30 of 60 s",
         ),
         (
-            seen(sample(), sample("b")),
+            observation(sample(), sample("b")),
             SPEC,
             ScalingState(940.0, 998.0),
             "KV demand of 0 tokens, at 75% of 2,048 per replica, needs 0; fewer than 2 were enough "
             "for 60 s",
         ),
         (
-            seen(sample(usage=0.5)),
+            observation(sample(usage=0.5)),
             SPEC,
             FRESH,
             "KV demand of 1,024 tokens, at 75% of 2,048 per replica, needs 1",
@@ -190,7 +190,10 @@ def test_the_reason_is_a_sentence_with_its_numbers(observation, spec, state, rea
 
 
 def test_down_needs_the_whole_delay_without_a_break():
-    calm, busy = seen(sample(), sample("b")), seen(sample(usage=0.9), sample("b", usage=0.2))
+    calm, busy = (
+        observation(sample(), sample("b")),
+        observation(sample(usage=0.9), sample("b", usage=0.2)),
+    )
     _, state = decide(SPEC, calm, FRESH, 0.0)
     for now in range(10, 60, 10):
         decision, state = decide(SPEC, calm, state, float(now))
@@ -204,7 +207,7 @@ def test_down_needs_the_whole_delay_without_a_break():
 
 
 def test_a_gap_in_the_looks_begins_the_delay_anew():
-    calm = seen(sample(), sample("b"))
+    calm = observation(sample(), sample("b"))
     _, state = decide(SPEC, calm, FRESH, 0.0)
     late = MAX_GAP_S + 60
     assert decide(SPEC, calm, state, late)[0].desired == 2
@@ -214,7 +217,7 @@ def test_down_goes_one_at_a_time_and_each_is_earned():
     state, count, changes = FRESH, 4, []
     for now in range(0, 400, 2):
         samples = [sample(str(n)) for n in range(count)]
-        decision, state = decide(SPEC, seen(*samples), state, float(now))
+        decision, state = decide(SPEC, observation(*samples), state, float(now))
         if decision.desired != count:
             changes.append((now, decision.desired))
             count = decision.desired
@@ -223,7 +226,7 @@ def test_down_goes_one_at_a_time_and_each_is_earned():
 
 def test_the_queue_of_fewer_replicas_is_looked_at_before_they_are_fewer():
     """8 waiting on 2 replicas are fine; on 1 they would not be."""
-    fine = seen(sample(waiting=4), sample("b", waiting=4))
+    fine = observation(sample(waiting=4), sample("b", waiting=4))
     decision, state = decide(SPEC, fine, ScalingState(0.0, 999.0), 1000.0)
     assert (decision.desired, state.low_since_s) == (2, None)
 
@@ -304,7 +307,7 @@ def test_more_load_never_asks_for_fewer(spec, observation, state, index, usage, 
 
 @given(specs, observations)
 def test_a_decision_that_is_carried_out_is_not_changed_again_at_once(spec, observation):
-    """Its own effect on `provisioned` moves it no further up, and not back down."""
+    """When `provisioned` follows the decision, the next decision is the same."""
     first, state = decide(spec, observation, FRESH, 1000.0)
     carried_out = replace(observation, provisioned=first.desired)
     second, _ = decide(spec, carried_out, state, 1000.0 + 1e-3)

@@ -32,7 +32,7 @@ CAPACITY_TOKENS = 10_000
 SETTINGS = KvSettings(KvRule(0.75, 4, 60.0), Bounds(1, 5))
 
 
-def look(now_s: float, replicas: int, usage: float, waiting: int = 0) -> Observation:
+def observation(now_s: float, replicas: int, usage: float, waiting: int = 0) -> Observation:
     reading = EngineReading(
         at_s=now_s, running=2, waiting=waiting, kv_usage=usage, kv_capacity_tokens=CAPACITY_TOKENS,
         prefill_tokens_pending=0, prompt_tokens=0, cached_tokens=0, output_tokens=0, steps=0,
@@ -45,19 +45,19 @@ def look(now_s: float, replicas: int, usage: float, waiting: int = 0) -> Observa
 def ticks(count: int, seed: int = 1) -> Iterator[KvTick]:
     draw, state, replicas = random.Random(seed), SETTINGS.rule.initial(), 1
     for number in range(count):
-        seen = look(1000.0 + 2 * number, replicas, draw.random(), draw.randint(0, 9))
+        seen = observation(1000.0 + 2 * number, replicas, draw.random(), draw.randint(0, 9))
         decision, after = SETTINGS.rule.decide(None, SETTINGS.bounds, seen, state)
         yield KvTick(SETTINGS, state, seen, decision)
         state, replicas = after, decision.desired
 
 
-def written(made: list[KvTick | Tick]) -> list[str]:
+def recording_lines(made: list[KvTick | Tick]) -> list[str]:
     writer = RecordingWriter("default/chat")
     return [line for tick in made for line in writer.lines(tick)]
 
 
 def tick_of(usage: float, waiting: int = 0, replicas: int = 1) -> KvTick:
-    seen, state = look(1000.0, replicas, usage, waiting), SETTINGS.rule.initial()
+    seen, state = observation(1000.0, replicas, usage, waiting), SETTINGS.rule.initial()
     return KvTick(
         SETTINGS, state, seen, SETTINGS.rule.decide(None, SETTINGS.bounds, seen, state)[0]
     )
@@ -65,14 +65,14 @@ def tick_of(usage: float, waiting: int = 0, replicas: int = 1) -> KvTick:
 
 def with_objectives(now_s: float) -> Tick:
     settings = Settings(Sizing(prior(None)), Objectives(2.0, 0.1), Bounds(1, 5), 512)
-    state, seen = settings.rule.initial(), look(now_s, 1, 0.5)
+    state, seen = settings.rule.initial(), observation(now_s, 1, 0.5)
     decision, _ = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
     return Tick(settings, state, seen, decision)
 
 
 def test_the_recorded_rule_gives_the_recorded_decisions() -> None:
     made = list(ticks(200))
-    again = list(Recording.read(written([*made])).replay())
+    again = list(Recording.read(recording_lines([*made])).replay())
     assert [tick for tick, _ in again] == made
     assert [decision for _, decision in again] == [tick.decision for tick in made]
     assert len({tick.decision.desired for tick in made}) > 2
@@ -80,14 +80,14 @@ def test_the_recorded_rule_gives_the_recorded_decisions() -> None:
 
 def test_objectives_may_be_set_and_removed_on_the_way() -> None:
     made = [*ticks(3), with_objectives(1010.0), *ticks(2)]
-    recording = Recording.read(written(made))
+    recording = Recording.read(recording_lines(made))
     assert [line.state is None for line in recording.lines] == [True] * 3 + [False, False, True]
     assert all(decision == tick.decision for tick, decision in recording.replay())
     assert recording.changes_rule
 
 
 def test_settings_of_one_rule_with_the_state_of_the_other_are_refused() -> None:
-    recording = Recording.read(written([*ticks(2)]))
+    recording = Recording.read(recording_lines([*ticks(2)]))
     mixed = replace(recording.header, state=with_objectives(0.0).state)
     with pytest.raises(DecodeError, match="line 2: settings and state are of different rules"):
         list(replace(recording, header=mixed).replay())
@@ -96,7 +96,7 @@ def test_settings_of_one_rule_with_the_state_of_the_other_are_refused() -> None:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     file = tmp_path / "chat.jsonl"
-    file.write_text("\n".join(written([*ticks(60)])) + "\n")
+    file.write_text("\n".join(recording_lines([*ticks(60)])) + "\n")
     return file
 
 

@@ -40,7 +40,7 @@ def test_budgets(name: str, quotas: list[Any], held: int, expected: dict[Any, in
     assert budgets(quotas, {POOL: held}).limits == expected
 
 
-def decided(desired: int) -> Decision:
+def decision_for(desired: int) -> Decision:
     return Decision(desired, "because", "ScaleUp")
 
 
@@ -63,11 +63,11 @@ def service(
 
 def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
     wanted = [
-        (service("urgent", priority=5), decided(4)),
-        (service("calm"), decided(4)),
-        (service("shadow", mode="Shadow"), decided(9)),
-        (service("cpu", accelerator=None), decided(9)),
-        (service("elsewhere", namespace="other"), decided(9)),
+        (service("urgent", priority=5), decision_for(4)),
+        (service("calm"), decision_for(4)),
+        (service("shadow", mode="Shadow"), decision_for(9)),
+        (service("cpu", accelerator=None), decision_for(9)),
+        (service("elsewhere", namespace="other"), decision_for(9)),
     ]
     granted = apply_quotas(wanted, {POOL: 6})
     assert [decision.desired for decision in granted] == [4, 2, 9, 9, 9]
@@ -86,8 +86,8 @@ def on_two(name: str) -> ServiceSpec:
 
 
 def test_of_each_variant_its_own_accelerators_are_shared() -> None:
-    decision = replace(decided(6), by_variant={"cpu": 3, "gpu": 3})
-    both = apply_quotas([(on_two("a"), decision), (service("b"), decided(3))], {POOL: 4})
+    decision = replace(decision_for(6), by_variant={"cpu": 3, "gpu": 3})
+    both = apply_quotas([(on_two("a"), decision), (service("b"), decision_for(3))], {POOL: 4})
     assert [(d.desired, d.by_variant) for d in both] == [(5, {"cpu": 3, "gpu": 2}), (2, {})]
     assert both[0].reason == (
         "2 of 3 wanted replicas: there are 4 accelerators, shared with b with 2"

@@ -39,7 +39,7 @@ async def test_a_new_leader_keeps_the_report_that_the_status_has(world):
 
 
 async def test_a_decision_builds_on_the_last_one_not_on_what_is_there(world):
-    """In Shadow nothing is done about it, and a rollout has pods on top of it."""
+    """In mode Shadow a decision has no effect on the pods, and a rollout has additional pods."""
     world.mode = "Shadow"
     world.engine.usage = 1.0
     await world.tick(5)
@@ -84,8 +84,8 @@ async def test_a_quota_holds_back_what_it_does_not_leave(world):
     assert world.report().desired == 2
 
 
-async def test_who_is_held_back_at_the_number_it_has_is_told(world):
-    """And told again when that is over."""
+async def test_a_quota_that_holds_the_current_number_is_reported(world):
+    """The end of the limit is reported as well."""
     world.accelerator = ("nvidia.com/gpu", 2)
     world.quotas = [quota(hard=2, used=2)]
     await world.tick()

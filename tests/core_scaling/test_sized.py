@@ -33,7 +33,7 @@ async def test_a_silent_gateway_holds_the_number(sized):
     await sized.tick(BLIND_TICKS_TO_REPORT)
     report = sized.report()
     assert (report.desired, report.valid) == (held, False)
-    assert "no numbers of the gateway (unreadable feed)" in report.reason
+    assert "no numbers of the gateway (unreadable stats report)" in report.reason
 
 
 async def test_of_two_gateways_both_must_answer(sized):

@@ -41,7 +41,8 @@ def test_an_objective_that_no_engine_meets_leaves_a_sliver() -> None:
 
 
 def test_outputs_that_differ_are_attended_to_for_longer() -> None:
-    """Half as much again as halfway through the mean request; how much is held is another matter."""
+    """Longer outputs attend to more tokens: 1.5 times those halfway through the mean request. The number
+    of tokens held in the KV cache is independent of that."""
     assert Mix(1000, 1000, 200).kv_tokens == 1100
     assert Mix(1000, 1000, 200, held=0.5).kv_tokens == 1100
     assert Mix(1000, 1000, 200, held=0.5).held_tokens == 550

@@ -47,7 +47,7 @@ def test_a_level_is_believed_to_move_before_it_was_watched() -> None:
 
 
 def test_the_first_minute_is_no_surprise() -> None:
-    """Nothing, and then all of it at once: what a service that is new sees."""
+    """A new service gets no requests at first, then its whole load at once."""
     quiet = watched([(40, 0.1), (1200, 4.0)], 1)
     assert quiet.headroom(120, 0.01, REQUEST_S) < 1.35
 

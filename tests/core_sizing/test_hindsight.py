@@ -1,4 +1,4 @@
-"""What a fixed rate of work would have lost, by hand and beside a queue that is simulated one by one."""
+"""Counterfactual loss of a fixed service rate, checked by hand and against a simulated queue."""
 
 import json
 import random
@@ -30,7 +30,8 @@ def seen(
     hindsight: Hindsight | None = None,
     outcomes: Outcomes = NOBODY_TELLS,
 ) -> Hindsight:
-    """work: of each look. rate: of the replicas that there were. outcomes: of each look."""
+    """Observe `work` seconds of work in each tick. rate: service rate of the replicas. outcomes: of
+    requests, the same in each tick."""
     hindsight = hindsight or Hindsight()
     now_s, total_s = hindsight.at_s or 0.0, hindsight.total_s
     hindsight = hindsight.after(now_s, total_s, SLACK_S, rate, NOBODY_TELLS)
@@ -41,7 +42,7 @@ def seen(
 
 
 def bursts(count: int, every_s: float, work_s: float) -> list[float]:
-    """Each within one look, and nothing else."""
+    """Work of each tick: `work_s` seconds of it in one tick every `every_s` seconds, otherwise none."""
     looks = round(every_s / LOOK_S)
     return ([work_s] + [0.0] * (looks - 1)) * count
 
@@ -61,7 +62,8 @@ def test_bursts_that_come_again_ask_for_what_would_have_done() -> None:
 
 
 def test_an_engine_that_would_hardly_have_worked_is_not_worth_its_price() -> None:
-    """One more takes in 3 s of each burst: of two minutes 2.5 %, where 3 % are asked for at a loss of 1 %."""
+    """An additional engine would be busy for 3 s of every two minutes, 2.5 %. At a loss of 1 % at least
+    3 % are required."""
     found = seen(bursts(40, 120.0, 40.0), 1.0)
     assert found.rate(0.01, 0.01) == 0
     assert found.rate(0.008, 0.008) == pytest.approx(13.2, rel=0.06)
@@ -97,7 +99,7 @@ def test_what_is_over_is_forgotten() -> None:
 
 
 def test_looks_that_failed_are_no_bursts() -> None:
-    """What came meanwhile came over all of that time."""
+    """Work that arrived between two successful ticks counts as spread evenly over that time."""
     found = seen([1.0] * 100, 1.0)
     for number in range(1, 9):
         now_s, total_s = 200.0 + 300 * number, 100.0 + 150 * number
@@ -106,7 +108,7 @@ def test_looks_that_failed_are_no_bursts() -> None:
 
 
 def test_of_what_is_said_to_be_late_it_takes_what_was() -> None:
-    """37 s of each 40 s are said to be; of the requests a third were."""
+    """The model predicts 37 s of each 40 s as late; gateways measured a third of the requests as late."""
     work = bursts(40, 60.0, 40.0)
     found = seen(work, 1.0, outcomes=Outcomes(3.0, 1.0))
     assert found.true_part(0.01) == pytest.approx(0.334 / 0.926, rel=0.01)
@@ -116,7 +118,8 @@ def test_of_what_is_said_to_be_late_it_takes_what_was() -> None:
 
 
 def test_what_is_hardly_late_in_truth_is_worth_less() -> None:
-    """One more takes in 3 s of each minute, 5 %, where 3 % are asked for; half as many were late."""
+    """An additional engine would be busy for 3 s of each minute, 5 %, and 3 % are required. It is not
+    worth its price if gateways measured only half as many late requests."""
     work = bursts(40, 60.0, 40.0)
     assert seen(work, 1.0, outcomes=Outcomes(1.0, 0.9)).rate(0.01, 0.01) > 10
     assert seen(work, 1.0, outcomes=Outcomes(1.0, 0.45)).rate(0.01, 0.01) == 0

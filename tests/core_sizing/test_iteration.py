@@ -1,4 +1,4 @@
-"""What engines report, turned back into the time of an iteration."""
+"""Iteration times are estimated from the metrics that engines report."""
 
 import random
 from dataclasses import replace
@@ -132,7 +132,8 @@ def test_the_fit_is_that_of_weighted_least_squares() -> None:
 
 
 def reading(at_s: float, running: int, tokens: int, seconds: float) -> EngineReading:
-    """Of an engine that has given so many tokens, all in iterations of so many seconds together."""
+    """Reading of an engine that has generated `tokens` tokens, with `seconds` as the sum of the gaps
+    between them."""
     gaps = Histogram((1.0,), (tokens, 0), seconds)
     return EngineReading(
         at_s=at_s, running=running, waiting=0, kv_usage=0.2, kv_capacity_tokens=100_000,

@@ -19,7 +19,7 @@ STRONG = Variant("strong", PRIOR.times(0.5), 4.0, 0, 8)
 
 @dataclass(frozen=True)
 class Alone:
-    """Of one variant, what it would take; `Need` says it with its reasons."""
+    """Stand-in for `Need`: the number of replicas of one variant that would carry the load alone."""
 
     number: float
     horizon_s: float = 100.0

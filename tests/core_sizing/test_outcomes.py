@@ -1,4 +1,4 @@
-"""How many requests were late, from two looks at a gateway's counters."""
+"""Numbers of late requests, from two readings of a gateway's counters."""
 
 from dataclasses import replace
 

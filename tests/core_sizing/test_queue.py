@@ -1,4 +1,4 @@
-"""What a queue says of replicas that lack: places, or time."""
+"""Missing replicas are inferred from a queue: too few slots, or too little time."""
 
 from dataclasses import replace
 
@@ -71,7 +71,7 @@ def test_full_is_who_has_fewer_places_than_wait(
 
 @pytest.mark.parametrize("waiting", [1, 8, 40])
 def test_a_queue_drains_as_answers_end(waiting: int) -> None:
-    """By Little's law: so many answers under way, each of so long, end at their quotient."""
+    """By Little's law, running answers end at the rate of their number divided by their duration."""
     found = queue([engine(16, waiting=waiting)])
     step_s = MODEL.time_s(16 / MIX.output_tokens * MIX.uncached_tokens, 16, 16 * MIX.kv_tokens)
     assert found.drain_s == pytest.approx(waiting / (16 / (MIX.output_tokens * step_s)))
@@ -142,7 +142,7 @@ LONG_QUEUE = queue([engine(16, waiting=20)])
         (LONG_QUEUE, 1, [1, 1, 1, 1]),
         (LONG_QUEUE, 8, [2, 4, 8, 8]),  # never more than there are
         (LONG_QUEUE, 10, [3, 5, 10, 10]),
-        (queue([engine(16, waiting=2)]), 16, [2, 2, 2, 2]),  # as long as it is beside what runs
+        (queue([engine(16, waiting=2)]), 16, [2, 2, 2, 2]),  # in proportion to the running requests
         (queue([], gateway(5)), 8, [2, 4, 8, 8]),
     ],
 )
@@ -225,7 +225,7 @@ def test_queues_that_went_are_forgotten() -> None:
 
 
 def test_a_queue_that_starting_pods_outlive_is_known_too() -> None:
-    """Who was asked for when it began is still starting when it has gone."""
+    """The replica that was requested when the queue began is still starting when the queue has drained."""
     pressure, now_s = Pressure(), 0.0
     for found in (*[LONG_QUEUE] * 10, gone(LONG_QUEUE)):
         pressure = pressure.after(found, now_s, TTFT_S, STARTUP_S, is_starting=True)
@@ -235,7 +235,7 @@ def test_a_queue_that_starting_pods_outlive_is_known_too() -> None:
 
 @pytest.mark.parametrize(("engines", "is_lasting"), [(1, True), (4, False)])
 def test_a_few_that_wait_keep_no_large_fleet(engines: int, is_lasting: bool) -> None:
-    """Beside one engine three are a queue; where many take them at once, others wait a moment later."""
+    """Three waiting requests are a queue for one engine. With four engines each waits only briefly."""
     found = queue([engine(12, waiting=3), *[engine(12)] * (engines - 1)])
     pressure, now_s = pressed(found, 60)
     assert pressure.is_lasting(now_s) == is_lasting

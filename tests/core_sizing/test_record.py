@@ -1,4 +1,4 @@
-"""What is learned outlives its operator, and is written when it is worth it."""
+"""Learned state survives a restart of the operator, and is written only after notable changes."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
 
 
 def decided(learned: Learned, ticks: list[Any]) -> list[int]:
-    """What a new operator that knows this asks for, from the first of these looks on."""
+    """Desired replicas in each tick, decided by a new operator that starts with the learned state."""
     state = learned.restored(ticks[0].settings.rule.initial(), ticks[0].seen.now_s)
     desired = []
     for tick in ticks:

@@ -48,7 +48,10 @@ def gateway(
 
 
 class World:
-    """Replicas do at once what they are told; requests come evenly and end at once, a part of them late."""
+    """Simulated service: replicas start and stop at once, requests arrive evenly and end at once.
+
+    late: fraction of the requests that miss an objective.
+    """
 
     def __init__(
         self, replicas: int, bounds: Bounds, rule: Sizing = RULE, late: float = 0.0
@@ -126,7 +129,7 @@ def test_a_crowd_that_is_over_goes_unless_ten_minutes_are_almost_over(
 
 
 def test_what_goes_after_a_part_of_a_growth_is_not_held_for_it() -> None:
-    """To go on in one direction is no second reversal."""
+    """A further decrease after a decrease is not a second reversal."""
     world = World(2, Bounds(1, 20))
     world.runs(900, 4.0)
     high = world.runs(100, 20.0)[-1]
@@ -179,7 +182,7 @@ def test_numbers_that_stay_as_they_were_are_no_numbers(whose: str) -> None:
 
 
 def test_numbers_that_have_just_stopped_shrink_nothing() -> None:
-    """A look that counts nobody new, because nothing was counted, is no sign of a load that goes."""
+    """Counters that do not advance are no evidence that the load has ended."""
     world = World(2, Bounds(1, 20))
     world.runs(900, 10.0)
     before = world.runs(56, 3.0)[-1]
@@ -255,7 +258,7 @@ def test_a_queue_that_stays_asks_for_more_where_arrivals_are_what_is_served() ->
 
 @pytest.mark.parametrize("rate", [1.0, 5.0, 20.0])
 def test_a_life_begins_without_asking_for_too_many(rate: float) -> None:
-    """What is given back within ten minutes was not sure enough."""
+    """A replica that is released within ten minutes was requested too early."""
     world = World(1, Bounds(1, 40))
     asked = world.runs(900, rate)
     assert asked == sorted(asked)
@@ -263,7 +266,8 @@ def test_a_life_begins_without_asking_for_too_many(rate: float) -> None:
 
 
 def test_calm_while_replicas_start_is_none() -> None:
-    """In a closed loop what comes before they serve is what the others could take."""
+    """Closed-loop clients send no more than ready replicas serve, so a steady arrival rate shows nothing
+    until the new replicas are ready."""
     world = World(2, Bounds(1, 20))
     before = world.runs(700, 12.0)[-1]
     starting = (*world.sight().pods, PodView("new", "Starting", world.now_s, None, None))

@@ -27,7 +27,7 @@ def watched(rates: list[tuple[float, float]], draw: random.Random | None = None)
 
 
 def silent_s(rates: list[tuple[float, float]], draw: random.Random | None = None) -> float:
-    """How long it was silent in all."""
+    """Total duration of idle gaps, in seconds."""
     return PERIOD_S * sum(
         silence.lasts(PERIOD_S * (index + 1)) for index, silence in enumerate(watched(rates, draw))
     )
@@ -37,7 +37,7 @@ def silent_s(rates: list[tuple[float, float]], draw: random.Random | None = None
 def test_a_load_is_waited_for_a_quarter_of_its_time_at_most_an_hour(hours: float) -> None:
     lasted_s = silent_s([(hours * 3600, 10.0), (7200, 0.0)])
     longest_s = min(LONGEST_S, SHARE * hours * 3600)
-    # Until it is known what is usual, all that comes is more than that: for ten to twenty minutes.
+    # For the first ten to twenty minutes the usual load is unknown, so they do not count.
     assert longest_s - SHARE * 1200 <= lasted_s + SHORTEST_S <= longest_s
 
 
@@ -58,7 +58,7 @@ def test_rounds_with_pauses_between_them_are_waited_for_no_longer_than_rounds_al
 
 
 def test_who_waits_is_no_silence() -> None:
-    """In a closed loop all clients may wait at once, and ask for nothing else."""
+    """Waiting requests are no idle gap: all clients of a closed loop may wait at once and send nothing."""
     silence = watched([(7200, 10.0)])[-1]
     for look in range(300):
         silence = silence.after(7200 + PERIOD_S * (look + 1), 0, is_waiting=True)
@@ -80,7 +80,7 @@ def test_the_time_of_a_load_is_that_of_at_least_half_of_it() -> None:
 
 
 def test_few_requests_stay_away_by_chance() -> None:
-    """At one in ten seconds, three minutes say nothing, and four are a silence."""
+    """At one request in ten seconds, three minutes without any may be chance; four are an idle gap."""
     assert DUE / 0.1 == 200
     assert silent_s([(7200, 0.1), (190, 0.0)]) == 0.0
     assert silent_s([(7200, 0.1), (240, 0.0)]) > 0.0

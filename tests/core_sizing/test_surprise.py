@@ -1,4 +1,4 @@
-"""What was seen beyond each headroom, and where it falls below what may be lost."""
+"""Work that exceeded each headroom, and the smallest headroom that loses little enough."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from penstock.core.scaling.by_objectives.surprise import (
 
 
 def test_what_came_over_a_headroom_is_counted_by_its_excess() -> None:
-    """Half of the time nothing unusual, half of the time 1.5 times the level of 2."""
+    """The load is at its level of 2 half of the time, and 1.5 times that otherwise."""
     seen = Surprise()
     for now in range(0, 1000, 20):
         came = 2.0 if now % 40 else 3.0

@@ -66,7 +66,7 @@ def observe(now_s: float, num_starting: int) -> Observation:
 
 
 def first_swap_s(starting_until_s: float) -> tuple[float, dict[str, int]] | None:
-    """When the first swap is decided within an hour, and the replicas of each variant then."""
+    """(time, replicas by variant) of the first swap decided within an hour; None if there is none."""
     state = RULE.initial()
     for look in range(1, 1801):
         now_s = look * RULE.period_s

@@ -86,7 +86,7 @@ def test_more_need_never_costs_less_from_nothing(mix, need, factor) -> None:
 
 @given(offers(), st.integers(0, 30), st.floats(0.01, 6.0))
 def test_only_one_way_at_a_time(mix, room, need) -> None:
-    """Whatever is added, nothing that runs goes in the same move."""
+    """A choice either adds replicas or removes them, never both."""
     least, most = bounds_of(mix, room)
     current = within(mix, least, most)
     choice = choose(mix, least, most, need)
@@ -102,7 +102,7 @@ def test_only_one_way_at_a_time(mix, room, need) -> None:
 
 @given(offers(), st.integers(0, 30), st.floats(0.01, 6.0))
 def test_it_comes_to_rest(mix, room, need) -> None:
-    """Each choice made in full, the need the same: no swap follows another for ever."""
+    """With a constant need, and each choice carried out in full, the choices converge."""
     least, most = bounds_of(mix, room)
     for _ in range(12):
         choice = choose(mix, least, most, need)

@@ -1,4 +1,4 @@
-"""What is learned of iterations from readings as engines give them: prompts count when they are done."""
+"""Iteration times are learned from engine readings that count a prompt only when it is complete."""
 
 import random
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ LOOK_S = 2.0
 
 @dataclass
 class Engine:
-    """Always has prompts to compute, and gives them what the batch leaves of `step_s`."""
+    """Simulated engine that always has prompts to compute: they get the rest of `step_s` in each step."""
 
     draw: random.Random
     step_s: float | None = 0.09
@@ -84,9 +84,9 @@ def watched(engines: list[Engine], looks: int) -> Iterator[Watch]:
 @pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_iterations_that_are_kept_alike_do_not_make_prompts_free(seed: int, is_told: bool) -> None:
-    """Half an hour of four engines under full load, where every iteration takes 90 ms. From one look to
-    the next the count of prompt tokens is off by half a prompt. Looks taken as they are say after
-    ten minutes that prompts cost nothing, and that an iteration of whatever size takes 83 ms."""
+    """Four engines run half an hour under full load with iterations of 90 ms. Between two readings the
+    count of prompt tokens is off by half a prompt. Without a correction, the fit after ten minutes
+    would be that prompts cost nothing and every iteration takes 83 ms."""
     draw = random.Random(seed)
     busy_s = 0.0 if is_told else None
     engines = [Engine(random.Random(draw.random()), busy_s=busy_s) for _ in range(4)]
@@ -154,7 +154,7 @@ def test_a_batch_that_changed_tells_nothing_unless_the_engine_tells_its_time(
 
 
 def test_what_is_held_counts_by_the_iterations_that_hold_it() -> None:
-    """Nothing for 10 iterations, then 300 tokens for 90."""
+    """The KV cache is empty for 10 iterations, then holds 300 tokens for 90 iterations."""
     first, busy = _engine(0.0, 0, 8, 0.0), _engine(2.0, 10, 8, 0.2)
     first, busy = replace(first, kv_usage=0.0), replace(busy, kv_usage=0.0)
     last = replace(_engine(4.0, 100, 8, 2.0), kv_usage=600 / 400_000)

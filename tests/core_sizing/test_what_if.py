@@ -1,4 +1,4 @@
-"""What would change a decision."""
+"""Loads and settings that would change a scaling decision."""
 
 from dataclasses import replace
 from typing import Any

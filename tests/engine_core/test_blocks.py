@@ -16,7 +16,7 @@ def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
     return blocks
 
 
-def found(pool: BlockPool, hashes: list[bytes]) -> list[int]:
+def find_all(pool: BlockPool, hashes: list[bytes]) -> list[int]:
     return [block for block in map(pool.find, hashes) if block is not None]
 
 
@@ -56,7 +56,7 @@ def test_a_matched_block_is_shared_not_copied() -> None:
     """The block is free only after both tables are released."""
     pool = BlockPool(4, 4, prefix_caching=True)
     first = fill(pool, [1, 2, 3, 4])
-    shared = found(pool, block_hashes([1, 2, 3, 4], 4))
+    shared = find_all(pool, block_hashes([1, 2, 3, 4], 4))
     second = pool.reserve(1, shared)
     assert second is not None
     assert second[0] == first[0]
@@ -71,9 +71,9 @@ def test_reserve_takes_all_or_nothing() -> None:
     pool = BlockPool(3, 4, prefix_caching=True)
     table = fill(pool, list(range(8)))
     pool.release(table)
-    assert pool.reserve(2, found(pool, block_hashes(list(range(8)), 4))) is None
+    assert pool.reserve(2, find_all(pool, block_hashes(list(range(8)), 4))) is None
     pool.check([])
-    assert found(pool, block_hashes(list(range(8)), 4)) == table
+    assert find_all(pool, block_hashes(list(range(8)), 4)) == table
 
 
 def test_the_tail_of_a_chain_is_evicted_before_its_root() -> None:
@@ -84,7 +84,7 @@ def test_the_tail_of_a_chain_is_evicted_before_its_root() -> None:
     pool.release(table)
     for num_left in (2, 1, 0):
         assert pool.reserve(1) is not None
-        assert found(pool, hashes) == table[:num_left]
+        assert find_all(pool, hashes) == table[:num_left]
 
 
 def test_blocks_without_contents_are_taken_before_cached_ones() -> None:
@@ -93,21 +93,21 @@ def test_blocks_without_contents_are_taken_before_cached_ones() -> None:
     pool.release(fill(pool, [1, 2, 3, 4]))
     pool.release(fill(pool, [9]))
     assert pool.reserve(1) is not None
-    assert len(found(pool, block_hashes([1, 2, 3, 4], 4))) == 1
+    assert len(find_all(pool, block_hashes([1, 2, 3, 4], 4))) == 1
 
 
 def test_equal_contents_are_published_once() -> None:
     """Two sequences that compute the same block at the same time keep a block each."""
     pool = BlockPool(4, 4, prefix_caching=True)
     first, second = fill(pool, [1, 2, 3, 4]), fill(pool, [1, 2, 3, 4])
-    assert found(pool, block_hashes([1, 2, 3, 4], 4)) == first
+    assert find_all(pool, block_hashes([1, 2, 3, 4], 4)) == first
     pool.check([first, second])
 
 
 def test_no_block_is_found_without_prefix_caching() -> None:
     pool = BlockPool(4, 4, prefix_caching=False)
     fill(pool, [1, 2, 3, 4])
-    assert found(pool, block_hashes([1, 2, 3, 4], 4)) == []
+    assert find_all(pool, block_hashes([1, 2, 3, 4], 4)) == []
 
 
 def test_usage_counts_held_blocks_only() -> None:
@@ -144,9 +144,9 @@ def test_a_cleared_index_finds_nothing_and_keeps_held_blocks() -> None:
         pool.publish(block, block_hash)
     pool.clear_index()
     pool.check([held])
-    assert found(pool, hashes) == []
+    assert find_all(pool, hashes) == []
     pool.publish(held[0], hashes[0])  # its holder may publish it again
-    assert found(pool, hashes) == held[:1]
+    assert find_all(pool, hashes) == held[:1]
     pool.release(held)
     pool.check([])
 
@@ -215,7 +215,7 @@ def test_an_unpublished_block_is_not_found_and_is_reserved_first() -> None:
     pool.unpublish(hashes[3])
     pool.unpublish(b"unknown")
     pool.check([table[3:]])
-    assert found(pool, hashes) == [table[0], table[2]]
+    assert find_all(pool, hashes) == [table[0], table[2]]
     assert pool.reserve(2) == [table[1], table[2]]
     assert pool.take_evicted() == [(table[2], hashes[2])]
     pool.release(table[3:])

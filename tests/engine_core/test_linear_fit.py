@@ -17,7 +17,7 @@ def fit_of(points: Points) -> LinearFit:
     return fit
 
 
-def fitted(points: Points) -> tuple[float, float]:
+def polyfit(points: Points) -> tuple[float, float]:
     """Returns constant and slope. An observation's weight is DECAY to the power of its age."""
     x, y = np.array(points).T
     # polyfit squares its weights.
@@ -38,15 +38,15 @@ def test_a_rising_line_equals_weighted_least_squares(
         (float(x), (fixed + slope * x + noise / 25) / 10_000)  # seconds, as steps take
         for x, noise in [*noisy, (0, 0), (99, 0)]
     ]
-    assert fit_of(points).fit() == pytest.approx(fitted(points), rel=1e-6)
+    assert fit_of(points).fit() == pytest.approx(polyfit(points), rel=1e-6)
 
 
 def test_an_older_observation_counts_less() -> None:
     """The same points in another order give another line."""
     points: Points = [(1.0, 10.0), (2.0, 11.0), (3.0, 14.0)]
-    assert fit_of(points).fit() == pytest.approx(fitted(points), rel=1e-9)
-    assert fit_of(points[::-1]).fit() == pytest.approx(fitted(points[::-1]), rel=1e-9)
-    assert fitted(points) != pytest.approx(fitted(points[::-1]), rel=1e-4)
+    assert fit_of(points).fit() == pytest.approx(polyfit(points), rel=1e-9)
+    assert fit_of(points[::-1]).fit() == pytest.approx(polyfit(points[::-1]), rel=1e-9)
+    assert polyfit(points) != pytest.approx(polyfit(points[::-1]), rel=1e-4)
 
 
 @pytest.mark.parametrize(

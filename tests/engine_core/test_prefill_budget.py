@@ -28,7 +28,7 @@ def budget_after(decoding_s: float = 0.02, token_s: float = 1e-4) -> PrefillBudg
     return budget
 
 
-def fitting(tpot_s: float, decoding_s: float = 0.02, token_s: float = 1e-4) -> int:
+def tokens_that_fit(tpot_s: float, decoding_s: float = 0.02, token_s: float = 1e-4) -> int:
     return round((MAX_TPOT_FRACTION * tpot_s - decoding_s) / token_s)
 
 
@@ -37,8 +37,8 @@ def fitting(tpot_s: float, decoding_s: float = 0.02, token_s: float = 1e-4) -> i
     [
         ([], MOST),
         ([None], MOST),
-        ([0.1], 3 + fitting(0.1)),
-        ([0.2, 0.1, None, 0.3], 3 + fitting(0.1)),  # the smallest objective counts
+        ([0.1], 3 + tokens_that_fit(0.1)),
+        ([0.2, 0.1, None, 0.3], 3 + tokens_that_fit(0.1)),  # the smallest objective counts
         ([9.0], MOST),
         ([0.001], 3 + round(MIN_PREFILL_FRACTION * 0.02 / 1e-4)),
     ],
@@ -81,7 +81,7 @@ def test_each_stream_with_an_objective_is_counted() -> None:
         budget.remove_decoding(ended)
         budgets.append(budget.token_budget(MOST, 0))
     budget.check([waiting])
-    expected = [fitting(0.1), fitting(0.1), fitting(0.2), MOST, MOST]
+    expected = [tokens_that_fit(0.1), tokens_that_fit(0.1), tokens_that_fit(0.2), MOST, MOST]
     assert budgets == pytest.approx(expected, abs=1)
 
 

@@ -118,10 +118,10 @@ def test_a_softcapped_chunk_is_cut_to_bounded_scores(monkeypatch: pytest.MonkeyP
         ([1800, 2001, 2002], [(0, 1), (1, 2), (2, 3)]),
     ],
 )
-def test_nobody_is_padded_to_more_than_twice_its_length(
+def test_no_sequence_is_padded_to_more_than_twice_its_length(
     lengths: list[int], expected: list[tuple[int, int]]
 ) -> None:
-    """Nor all together to more than 2,000, unless one alone is longer."""
+    """A bucket has at most 2,000 padded tokens, unless a single sequence is longer."""
     assert [(rows.start, rows.stop) for rows in buckets(lengths, 2000)] == expected
 
 
@@ -131,7 +131,8 @@ def test_nobody_is_padded_to_more_than_twice_its_length(
 def test_what_a_row_does_not_see_may_be_no_number(
     shape: AttentionShape, kv_dtype: torch.dtype, number: float
 ) -> None:
-    """In slots of nobody, in those that its sequence has still to fill, and later in its chunk."""
+    """NaN or infinity does no harm in unused slots, in slots that a sequence has not filled yet, and in
+    later tokens of a chunk."""
     torch.manual_seed(0)
     ranges = [(2, 3), (9, 10), (300, 301), (0, 9), (4, 30)]
     spans = random_spans(ranges)

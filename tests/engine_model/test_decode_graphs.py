@@ -66,7 +66,7 @@ class RecordingModel:
 
 
 class RunAgain:
-    """Records nothing."""
+    """Recorder that records nothing: a replay computes the step again."""
 
     def __init__(self) -> None:
         self.num_recorded = 0
@@ -85,7 +85,7 @@ def graphs(max_rows: int = 16) -> tuple[DecodeGraphs, RecordingModel, RunAgain]:
 @given(st.lists(st.lists(st.integers(0, MAX_LEN - 1), min_size=1, max_size=16), min_size=1))
 @settings(deadline=None, max_examples=50)
 def test_each_step_finds_its_own_rows_and_padding_behind_them(steps: list[list[int]]) -> None:
-    """Whatever longer and wider step was in the buffers before."""
+    """Buffers keep no rows of an earlier step with more sequences or more blocks."""
     runner, seen, recorder = graphs()
     sizes = set()
     for starts in steps:

@@ -58,7 +58,8 @@ def prompt(number: int) -> list[int]:
 
 
 def train(head: Head, target: transformers.Qwen3ForCausalLM) -> None:
-    """On what the model itself says: the token after next, from its state and the next token."""
+    """Train the head on the target model's greedy output: predict the token after the next one from the
+    target's hidden state and the next token."""
     with torch.no_grad():
         starts = torch.tensor([[number % 63, 3 * number % 63] for number in range(48)])
         texts = target.generate(

@@ -45,7 +45,7 @@ def make(directory: Path, family: str) -> Path:
     return directory
 
 
-def written(folder: Path, kind: str) -> tuple[Path, Path]:
+def write_model(folder: Path, kind: str) -> tuple[Path, Path]:
     """(GGUF file, folder of the same weights after dequantisation)"""
     path = folder.parent / f"model-{kind}.gguf"
     save_file(
@@ -61,7 +61,7 @@ def written(folder: Path, kind: str) -> tuple[Path, Path]:
 def test_greedy_tokens_equal_transformers(
     greedy_equality: ModuleType, tmp_path: Path, family: str, kind: str
 ) -> None:
-    path, folder = written(make(tmp_path / "made", family), kind)
+    path, folder = write_model(make(tmp_path / "made", family), kind)
     prompts = greedy_equality.make_prompts(6, 90, 1)
     reference = FAMILIES[family].load(folder, "float32")
     expected = [greedy_equality.reference(reference, prompt, 12).tokens for prompt in prompts]
@@ -71,7 +71,7 @@ def test_greedy_tokens_equal_transformers(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_the_dequantised_numbers(folder: Path, kind: str) -> None:
-    path, folder = written(folder, kind)
+    path, folder = write_model(folder, kind)
     expected = load_file(folder / "model.safetensors")
     with open_checkpoints(path) as (checkpoint, _):
         for name, weight in expected.items():
@@ -103,7 +103,7 @@ def save(writer: GGUFWriter) -> None:
 def test_the_engine_does_with_it_what_it_does_with_safetensors(
     greedy_equality: ModuleType, folder: Path, options: dict[str, object]
 ) -> None:
-    path, folder = written(folder, "Q4_1")
+    path, folder = write_model(folder, "Q4_1")
     prompts = greedy_equality.make_prompts(4, 60, 1)
     setting = greedy_equality.SETTINGS[-1]
     outputs = [
@@ -114,7 +114,7 @@ def test_the_engine_does_with_it_what_it_does_with_safetensors(
 
 
 def test_parameters_keep_no_more_in_memory_than_themselves(folder: Path) -> None:
-    path, _ = written(folder, "Q4_0")
+    path, _ = write_model(folder, "Q4_0")
     config = ModelConfig.load(path)
     model = DecoderForCausalLM(config, max_positions=8, dtype=torch.float32, device="cpu")
     load_weights(model, path, config.family.names, torch.float32, "cpu")
@@ -123,7 +123,7 @@ def test_parameters_keep_no_more_in_memory_than_themselves(folder: Path) -> None
 
 
 def test_a_folder_with_one_gguf_file_is_that_file(folder: Path, tmp_path: Path) -> None:
-    path, _ = written(folder, "Q8_0")
+    path, _ = write_model(folder, "Q8_0")
     assert ModelConfig.load(tmp_path) == ModelConfig.load(path)
     path.with_name("other.gguf").write_bytes(path.read_bytes())
     with pytest.raises(ModelError, match=r"2 GGUF files \(model-Q8_0\.gguf, other\.gguf\)"):
@@ -133,7 +133,7 @@ def test_a_folder_with_one_gguf_file_is_that_file(folder: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("kept", [0, 3, 4, 20, 200, 0.5, -1])
 def test_a_file_that_is_cut_is_refused(folder: Path, kept: float) -> None:
-    path, _ = written(folder, "Q8_0")
+    path, _ = write_model(folder, "Q8_0")
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept) if kept == 0.5 else int(kept)])
     with pytest.raises(ModelError, match="is not a complete GGUF file"):
@@ -142,7 +142,7 @@ def test_a_file_that_is_cut_is_refused(folder: Path, kept: float) -> None:
 
 def test_damaged_metadata_are_refused_whatever_is_damaged(folder: Path) -> None:
     """Each byte of the header in turn is changed: a clear error, or a file that can be read."""
-    path, _ = written(folder, "Q8_0")
+    path, _ = write_model(folder, "Q8_0")
     content = bytearray(path.read_bytes())
     for place in range(0, 1500, 3):
         damaged = content.copy()
@@ -202,7 +202,7 @@ def test_tensors_that_are_unknown_are_refused(
 
 
 def test_config_json_of_the_folder_is_what_the_metadata_say(folder: Path) -> None:
-    path, _ = written(folder, "F32")
+    path, _ = write_model(folder, "F32")
     read, given = ModelConfig.load(path), ModelConfig.load(folder)
     raw = json.loads((folder / "config.json").read_text())
     assert read.max_model_len == raw["max_position_embeddings"]

@@ -66,7 +66,7 @@ def test_blocks_come_back_and_all_copies_are_of_contiguous_memory(
 @pytest.mark.parametrize("num_slots", [1, 9, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_no_more_memory_is_taken_than_the_blocks_have(num_slots: int, dtype: torch.dtype) -> None:
-    """In particular none up to the next power of two."""
+    """The size is not rounded up, such as to the next power of two."""
     parts = caches(dtype, (16, 2, 64))
     block_bytes = sum(2 * part[0, 0].nbytes for part in parts)
     tracemalloc.start()  # numpy reports to it, and its memory is what blocks lie in

@@ -41,7 +41,7 @@ def make_adapter(
     return folder
 
 
-def merge(adapter_dir: Path, model_dir: Path, out: Path) -> Path:
+def merge_adapter(adapter_dir: Path, model_dir: Path, out: Path) -> Path:
     """The model with W + alpha / rank * B A in the place of each adapted W."""
     out.mkdir()
     weights = load_file(model_dir / "model.safetensors")
@@ -96,13 +96,13 @@ def adapter_dirs(qwen3_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 def test_each_sequence_gets_its_own_model(
     qwen3_dir: Path, adapter_dirs: dict[str, Path], tmp_path: Path, max_adapters: int
 ) -> None:
-    """In one batch, on the same prompt: the prefix cache must keep them apart as well."""
+    """All adapters run in one batch on the same prompt, so the prefix cache must separate them as well."""
     runner = load(qwen3_dir, max_adapters=max_adapters)
     expected = {"": generate(load(qwen3_dir, max_adapters=0), [""])[0]}
     for name, folder in adapter_dirs.items():
         adapter = read_adapter(folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
         runner.adapters.add(name, adapter)
-        merged = load(merge(folder, qwen3_dir, tmp_path / name), max_adapters=0)
+        merged = load(merge_adapter(folder, qwen3_dir, tmp_path / name), max_adapters=0)
         expected[name] = generate(merged, [""])[0]
     assert len({tuple(tokens) for tokens in expected.values()}) == 4
     order = ["all", "", "mlp", "attention", "all", "mlp", ""]

@@ -25,7 +25,7 @@ SIZES = {"block_size": 8, "max_num_seqs": 6, "max_num_batched_tokens": 40, "max_
 EOS = 63
 
 
-class Watched:
+class CountingRunner:
     """The real runner at a depth of the test's choice; notes how many steps are under way.
 
     fail: asked when a step is waited for; it fails where that says so.
@@ -47,12 +47,12 @@ class Watched:
     def launch(self, step: Step) -> StepHandle:
         self.num_ahead += self.num_open > 0
         self.num_open += 1
-        return Waited(self, step, self.runner.launch(step))
+        return CountedHandle(self, step, self.runner.launch(step))
 
 
-class Waited:
-    def __init__(self, watched: Watched, step: Step, launched: StepHandle) -> None:
-        self.watched = watched
+class CountedHandle:
+    def __init__(self, counting_runner: CountingRunner, step: Step, launched: StepHandle) -> None:
+        self.watched = counting_runner
         self.step = step
         self.launched = launched
 
@@ -124,19 +124,19 @@ MIXES: dict[str, Callable[[int], Sequence]] = {
 
 
 def answers(
-    watched: Watched, depth: int, sequences: Iterable[Sequence], **config: Any
+    counting_runner: CountingRunner, depth: int, sequences: Iterable[Sequence], **config: Any
 ) -> tuple[dict[str, list[TokenEvent]], SchedulerStats]:
     """All events of each sequence, when all have ended."""
-    watched.reset(depth)
-    return run(watched, sequences, **config)
+    counting_runner.reset(depth)
+    return run(counting_runner, sequences, **config)
 
 
 def run(
-    watched: Watched, sequences: Iterable[Sequence], **config: Any
+    counting_runner: CountingRunner, sequences: Iterable[Sequence], **config: Any
 ) -> tuple[dict[str, list[TokenEvent]], SchedulerStats]:
     scheduler = Scheduler(SchedulerConfig(**{"num_blocks": 96} | SIZES | config))
     reports: queue.Queue[StepReport] = queue.Queue()
-    loop = EngineLoop(scheduler, watched, on_step=reports.put)
+    loop = EngineLoop(scheduler, counting_runner, on_step=reports.put)
     events: dict[str, list[TokenEvent]] = {}
     for one in sequences:
         events[one.request_id] = []
@@ -152,7 +152,7 @@ def run(
     return events, report.stats
 
 
-def told(events: dict[str, list[TokenEvent]]) -> dict[str, list[object]]:
+def visible_to_client(events: dict[str, list[TokenEvent]]) -> dict[str, list[object]]:
     """Events as a client sees them."""
     return {
         request_id: [
@@ -170,8 +170,8 @@ def told(events: dict[str, list[TokenEvent]]) -> dict[str, list[object]]:
 
 
 @pytest.fixture(scope="module")
-def watched(qwen3_dir: Path) -> Watched:
-    return Watched(qwen3_dir)
+def counting_runner(qwen3_dir: Path) -> CountingRunner:
+    return CountingRunner(qwen3_dir)
 
 
 @pytest.mark.parametrize(
@@ -181,20 +181,22 @@ def watched(qwen3_dir: Path) -> Watched:
 )
 @pytest.mark.parametrize("mix", MIXES)
 def test_the_same_is_told_in_step_and_ahead(
-    watched: Watched, mix: str, limits: dict[str, int]
+    counting_runner: CountingRunner, mix: str, limits: dict[str, int]
 ) -> None:
-    expected, _ = answers(watched, 1, map(MIXES[mix], range(10)), **limits)
-    assert watched.num_ahead == 0
-    ahead, stats = answers(watched, 2, map(MIXES[mix], range(10)), **limits)
-    assert told(ahead) == told(expected)
-    assert watched.num_ahead > 3
-    assert watched.num_open == 0
+    expected, _ = answers(counting_runner, 1, map(MIXES[mix], range(10)), **limits)
+    assert counting_runner.num_ahead == 0
+    ahead, stats = answers(counting_runner, 2, map(MIXES[mix], range(10)), **limits)
+    assert visible_to_client(ahead) == visible_to_client(expected)
+    assert counting_runner.num_ahead > 3
+    assert counting_runner.num_open == 0
     if "num_blocks" in limits and mix == "greedy":
         assert stats.preemptions > 0
 
 
-def test_tokens_ahead_equal_those_of_transformers(watched: Watched, qwen3_dir: Path) -> None:
-    ahead, _ = answers(watched, 2, (sequence(n, ignore_eos=True) for n in range(8)))
+def test_tokens_ahead_equal_those_of_transformers(
+    counting_runner: CountingRunner, qwen3_dir: Path
+) -> None:
+    ahead, _ = answers(counting_runner, 2, (sequence(n, ignore_eos=True) for n in range(8)))
     model = transformers.Qwen3ForCausalLM.from_pretrained(qwen3_dir)
     for number in range(8):
         num_tokens = 5 + 3 * number
@@ -208,21 +210,23 @@ def test_tokens_ahead_equal_those_of_transformers(watched: Watched, qwen3_dir: P
 
 
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
-def test_guesses_keep_steps_behind_each_other(watched: Watched, method: Any) -> None:
+def test_guesses_keep_steps_behind_each_other(counting_runner: CountingRunner, method: Any) -> None:
     speculation = SpeculationConfig(method=method, num_speculative_tokens=3, prompt_lookup_min=1)
-    expected, _ = answers(watched, 1, map(MIXES["greedy"], range(10)))
-    guessed, stats = answers(watched, 2, map(MIXES["greedy"], range(10)), speculation=speculation)
-    assert told(guessed) == told(expected)
+    expected, _ = answers(counting_runner, 1, map(MIXES["greedy"], range(10)))
+    guessed, stats = answers(
+        counting_runner, 2, map(MIXES["greedy"], range(10)), speculation=speculation
+    )
+    assert visible_to_client(guessed) == visible_to_client(expected)
     assert stats.draft_tokens > 0
 
 
 @pytest.mark.parametrize("mix", ["greedy", "penalties", "grammar"])
 def test_a_step_that_fails_when_waited_for_harms_only_the_culprit(
-    watched: Watched, mix: str
+    counting_runner: CountingRunner, mix: str
 ) -> None:
     """The step behind it took what it drew, and is run again too."""
-    expected, _ = answers(watched, 1, map(MIXES[mix], range(6)))
-    watched.reset(2)
+    expected, _ = answers(counting_runner, 1, map(MIXES[mix], range(6)))
+    counting_runner.reset(2)
     num_waits = 0
 
     def fail(step: Step) -> bool:
@@ -231,9 +235,9 @@ def test_a_step_that_fails_when_waited_for_harms_only_the_culprit(
         is_culprit = any(s.request_id == "3" and s.start > 30 for s in step.sequences)
         return is_culprit or (num_waits % 5 == 0 and len(step.sequences) > 1)
 
-    watched.fail = fail
-    ahead, _ = run(watched, map(MIXES[mix], range(6)))
+    counting_runner.fail = fail
+    ahead, _ = run(counting_runner, map(MIXES[mix], range(6)))
     assert ahead["3"][-1].failure == "step_failed"
     del ahead["3"], expected["3"]
-    assert told(ahead) == told(expected)
-    assert watched.num_ahead > 3
+    assert visible_to_client(ahead) == visible_to_client(expected)
+    assert counting_runner.num_ahead > 3

@@ -29,24 +29,28 @@ def generate(
     return outputs
 
 
-def drawn(name: str, length: int, **sampling: object) -> Sequence:
+def random_sequence(name: str, length: int, **sampling: object) -> Sequence:
     params = SamplingParams(max_tokens=20, ignore_eos=True, **sampling)  # type: ignore[arg-type]
     return Sequence(name, [7] * length, params, frozenset({63}), 0.0)
 
 
 def test_a_seed_repeats_itself_in_any_company(qwen3_dir: Path) -> None:
     """Alone or crowded, in one chunk or several."""
-    alone = generate(qwen3_dir, [drawn("a", 9, seed=5)])
-    company = [drawn(f"{i}", 5 * i, temperature=0.7, seed=i) for i in range(1, 7)]
-    crowded = generate(qwen3_dir, [*company, drawn("a", 9, seed=5)], max_num_batched_tokens=13)
+    alone = generate(qwen3_dir, [random_sequence("a", 9, seed=5)])
+    company = [random_sequence(f"{i}", 5 * i, temperature=0.7, seed=i) for i in range(1, 7)]
+    crowded = generate(
+        qwen3_dir, [*company, random_sequence("a", 9, seed=5)], max_num_batched_tokens=13
+    )
     assert crowded["a"] == alone["a"]
-    assert generate(qwen3_dir, [drawn("a", 9, seed=6)]) != alone
+    assert generate(qwen3_dir, [random_sequence("a", 9, seed=6)]) != alone
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_number_type_computes(qwen3_dir: Path, dtype: str) -> None:
     """Prompts longer than a chunk and single tokens, packed together."""
-    sequences = [drawn(f"{length}", length, temperature=0.0) for length in (1, 2, 40, 100)]
+    sequences = [
+        random_sequence(f"{length}", length, temperature=0.0) for length in (1, 2, 40, 100)
+    ]
     outputs = generate(qwen3_dir, sequences, dtype=dtype)
     assert {len(tokens) for tokens in outputs.values()} == {20}
     assert all(0 <= token < 64 for tokens in outputs.values() for token in tokens)

@@ -51,7 +51,7 @@ sequences = st.builds(
 )  # fmt: skip
 
 
-def carried(message: Message) -> Message:
+def send_and_receive(message: Message) -> Message:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         Channel(ours).send(message)
@@ -60,7 +60,7 @@ def carried(message: Message) -> Message:
 
 @given(st.lists(sequences, max_size=6))
 def test_a_pass_arrives_with_what_a_model_reads_and_no_more(given: list[ScheduledSequence]) -> None:
-    arrived = carried(Forward(given))
+    arrived = send_and_receive(Forward(given))
     assert isinstance(arrived, Forward)
     assert [(s.start, s.token_ids, s.block_table, s.adapter) for s in arrived.sequences] == [
         (s.start, s.token_ids, s.block_table, s.adapter) for s in given
@@ -71,12 +71,12 @@ def test_a_pass_arrives_with_what_a_model_reads_and_no_more(given: list[Schedule
 @given(pairs, pairs, pairs)
 def test_moves_arrive_as_they_were(saves: object, restores: object, forks: object) -> None:
     moves = BlockCopies(saves, restores, forks)  # type: ignore[arg-type]
-    assert carried(CopyBlocks(moves)) == CopyBlocks(moves)
+    assert send_and_receive(CopyBlocks(moves)) == CopyBlocks(moves)
 
 
 def test_factors_arrive_as_they_were() -> None:
     pair = Factors(torch.rand(2, 3), torch.rand(5, 2).to(torch.bfloat16))
-    arrived = carried(AddFactors("x.ü", pair))
+    arrived = send_and_receive(AddFactors("x.ü", pair))
     assert isinstance(arrived, AddFactors)
     assert arrived.target == "x.ü"
     assert torch.equal(arrived.factors.a, pair.a)
@@ -88,7 +88,7 @@ def test_factors_arrive_as_they_were() -> None:
     [PART, Report("failed", "BadWeights", "ü"), Logits(64), AddAdapter("ü", 2), RemoveAdapter("ü")],
 )
 def test_others_arrive_as_they_were(message: Message) -> None:
-    assert carried(message) == message
+    assert send_and_receive(message) == message
 
 
 @given(

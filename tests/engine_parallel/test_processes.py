@@ -119,7 +119,7 @@ def test_processes_draw_what_one_does(
 def test_a_rank_holds_its_share_of_the_weights(
     family_dir: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """And lets go of what it read on the way."""
+    """Memory for reading the checkpoint is released after loading."""
     config = transformers.Qwen3Config(
         vocab_size=4096, hidden_size=512, intermediate_size=1536, num_hidden_layers=8,
         num_attention_heads=8, num_key_value_heads=4, head_dim=64, tie_word_embeddings=False,
@@ -233,7 +233,7 @@ def test_a_stopped_worker_does_not_hold_up_what_is_sent_for_ever(
     make_adapter: Callable[[Mapping[str, tuple[int, int]]], Adapter],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """More than a socket's buffer holds: the send itself has to give up."""
+    """The messages exceed the socket's buffer, so the send itself must time out."""
     monkeypatch.setattr("penstock_engine.parallel.workers.STEP_TIMEOUT", timedelta(seconds=0.5))
     with closing(load(family_dir("qwen3"), Layout(2))) as runner:
         adapter = make_adapter(runner.adapters.targets)

@@ -92,7 +92,7 @@ def test_what_cannot_be_split_is_refused(raw: dict[str, Any], layout: Layout, me
 
 
 def checkpoint_sizes(model_dir: Path) -> dict[str, int]:
-    """Bytes of each tensor."""
+    """Size in bytes of each tensor of a checkpoint, by name."""
     sizes: dict[str, int] = {}
     for path in model_dir.glob("*.safetensors"):
         with path.open("rb") as file:
@@ -107,8 +107,8 @@ def checkpoint_sizes(model_dir: Path) -> dict[str, int]:
 def test_every_tensor_is_held_as_often_as_it_must_be(
     family: str, layout: Layout, family_dir: Callable[[str], Path]
 ) -> None:
-    """Once; norms, routers and biases of sums by all ranks of a stage, heads for which there are too
-    many ranks by several."""
+    """Most tensors are held once. Norms, routers and biases of summed products are held by all ranks of
+    a stage. KV heads are held by several ranks if there are more ranks than heads."""
     sizes = checkpoint_sizes(family_dir(family))
     cut = make_shards(ModelConfig.load(family_dir(family)), layout)
     held: Counter[str] = Counter()

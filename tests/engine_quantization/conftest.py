@@ -7,15 +7,15 @@ from greedy_equality import FAMILIES
 
 @pytest.fixture(scope="session")
 def qwen3_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made("qwen3", tmp_path_factory)
+    return make_model("qwen3", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def mixtral_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made("mixtral", tmp_path_factory)
+    return make_model("mixtral", tmp_path_factory)
 
 
-def made(family: str, factory: pytest.TempPathFactory) -> Path:
+def make_model(family: str, factory: pytest.TempPathFactory) -> Path:
     directory = factory.mktemp(family)
     with torch.random.fork_rng():
         torch.manual_seed(0)

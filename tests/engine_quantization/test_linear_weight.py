@@ -98,7 +98,7 @@ def test_the_last_group_may_be_shorter(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_rows_beyond_one_block(kind: str) -> None:
-    """More numbers than the buffer for unpacking holds."""
+    """The matrix has more numbers than the unpacking buffer, so it is multiplied in several blocks."""
     matrix = random_matrix(kind, 2 * BLOCK_NUMBERS // 4096 + 37, 4096, 128)
     weight = make_linear_weight([matrix], torch.float32, "cpu")
     assert isinstance(weight, QuantizedWeight)

@@ -41,7 +41,7 @@ def test_other_families_spell_their_products_otherwise(family: str, form: str) -
     assert result.verdicts["different"] == 0
 
 
-def written_out(directory: Path, quantization: Quantization, target: Path) -> None:
+def save_rounded(directory: Path, quantization: Quantization, target: Path) -> None:
     """The model with the weights that rounding makes of its own, in float32."""
     rounding = ModelConfig.load(directory).scheme(quantization, "float32")
     assert isinstance(rounding, RoundToNearest)
@@ -59,7 +59,7 @@ def test_a_rounded_model_equals_transformers_with_the_same_weights(
     request: pytest.FixtureRequest, tmp_path: Path, family: str, quantization: Quantization
 ) -> None:
     directory = request.getfixturevalue(f"{family}_dir")
-    written_out(directory, quantization, tmp_path / "written")
+    save_rounded(directory, quantization, tmp_path / "written")
     model = FAMILIES[family].load(tmp_path / "written", "float32")
     prompts = make_prompts(6, 100, seed=5)
     expected = [reference(model, prompt, 12) for prompt in prompts]

@@ -74,7 +74,9 @@ def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> Ada
     )  # fmt: skip
 
 
-async def use(registry: AdapterRegistry, name: str, *, deadline_s: float | None = None) -> None:
+async def use_adapter(
+    registry: AdapterRegistry, name: str, *, deadline_s: float | None = None
+) -> None:
     async with registry.hold(name, RequestRecord(now_s(), 1, 1, deadline_s, name, None)):
         pass
 
@@ -99,11 +101,11 @@ async def test_a_disconnect_during_an_eviction_leaves_no_adapter_behind(
     step = threading.Event()
     engine.thread.submit(step.wait)
     engine.is_called.clear()
-    request = asyncio.create_task(use(adapters, "a"))
+    request = asyncio.create_task(use_adapter(adapters, "a"))
     await engine.is_called.wait()
     await disconnect(request)
     step.set()
-    await use(adapters, "b")
+    await use_adapter(adapters, "b")
     assert engine.names == set(in_memory)
 
 
@@ -134,9 +136,9 @@ async def test_a_request_waits_for_an_adapter_until_its_deadline(
     async with adapters.hold("b", RequestRecord(now_s(), 1)):
         deadline_s = now_s() + 0.05
         with pytest.raises(RequestError) as raised:
-            await use(adapters, "a", deadline_s=deadline_s)
+            await use_adapter(adapters, "a", deadline_s=deadline_s)
         waited_until_s = now_s()
     assert (raised.value.status, waited_until_s >= deadline_s) == (504, True)
     assert raised.value.message == "the request's deadline passed while it waited"
-    await use(adapters, "a")
+    await use_adapter(adapters, "a")
     assert engine.names == {"a#3"}

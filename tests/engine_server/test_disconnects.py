@@ -16,7 +16,7 @@ HALF_A_BODY = b'{"prompt": "The engine", "max_to'
 
 
 @pytest.fixture(scope="module")
-def narrow(launch: Any) -> httpx.Client:
+def client_of_small_engine(launch: Any) -> httpx.Client:
     """A client of an engine that runs one request at a time in small steps, so that phases last."""
     client: httpx.Client
     client, _ = launch(
@@ -63,54 +63,60 @@ def sent(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_disconnect_during_decode(narrow: httpx.Client, is_streamed: bool) -> None:
-    with sent(narrow, json.dumps(LONG | {"stream": is_streamed}).encode()):
-        wait_for(narrow, running=1, pending=0)
-    wait_until_empty(narrow)
+def test_a_disconnect_during_decode(
+    client_of_small_engine: httpx.Client, is_streamed: bool
+) -> None:
+    with sent(client_of_small_engine, json.dumps(LONG | {"stream": is_streamed}).encode()):
+        wait_for(client_of_small_engine, running=1, pending=0)
+    wait_until_empty(client_of_small_engine)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_disconnect_during_prefill(narrow: httpx.Client, is_streamed: bool) -> None:
+def test_a_disconnect_during_prefill(
+    client_of_small_engine: httpx.Client, is_streamed: bool
+) -> None:
     body = LONG | {"prompt": list(range(3, 1000)), "max_tokens": 9, "stream": is_streamed}
     body["cache_salt"] = str(is_streamed)
-    with sent(narrow, json.dumps(body).encode()):
-        wait_for(narrow, running=1)
-    wait_until_empty(narrow)
+    with sent(client_of_small_engine, json.dumps(body).encode()):
+        wait_for(client_of_small_engine, running=1)
+    wait_until_empty(client_of_small_engine)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_disconnect_in_the_queue(narrow: httpx.Client, is_streamed: bool) -> None:
+def test_a_disconnect_in_the_queue(client_of_small_engine: httpx.Client, is_streamed: bool) -> None:
     body = json.dumps(LONG | {"stream": is_streamed}).encode()
-    with sent(narrow, body):
-        wait_for(narrow, running=1, waiting=0)
-        with sent(narrow, body):
-            wait_for(narrow, running=1, waiting=1)
-        wait_for(narrow, running=1, waiting=0)
-    wait_until_empty(narrow)
+    with sent(client_of_small_engine, body):
+        wait_for(client_of_small_engine, running=1, waiting=0)
+        with sent(client_of_small_engine, body):
+            wait_for(client_of_small_engine, running=1, waiting=1)
+        wait_for(client_of_small_engine, running=1, waiting=0)
+    wait_until_empty(client_of_small_engine)
 
 
-def test_a_disconnect_in_the_middle_of_a_stream(narrow: httpx.Client) -> None:
-    with narrow.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as answer:
+def test_a_disconnect_in_the_middle_of_a_stream(client_of_small_engine: httpx.Client) -> None:
+    with client_of_small_engine.stream(
+        "POST", "/v1/completions", json=LONG | {"stream": True}
+    ) as answer:
         lines = answer.iter_lines()
         for _ in range(6):
             next(lines)
-    wait_until_empty(narrow)
+    wait_until_empty(client_of_small_engine)
 
 
-def test_a_disconnect_while_the_body_is_sent(narrow: httpx.Client) -> None:
-    with sent(narrow, HALF_A_BODY, length=1000):
-        assert narrow.get("/health").status_code == 200
-    wait_until_empty(narrow)
+def test_a_disconnect_while_the_body_is_sent(client_of_small_engine: httpx.Client) -> None:
+    with sent(client_of_small_engine, HALF_A_BODY, length=1000):
+        assert client_of_small_engine.get("/health").status_code == 200
+    wait_until_empty(client_of_small_engine)
 
 
-def test_a_disconnect_ends_all_choices(narrow: httpx.Client) -> None:
+def test_a_disconnect_ends_all_choices(client_of_small_engine: httpx.Client) -> None:
     body = json.dumps(LONG | {"prompt": ["a", "b", "c"], "stream": True}).encode()
-    with sent(narrow, body):
-        wait_for(narrow, running=1, waiting=2)
-    wait_until_empty(narrow)
+    with sent(client_of_small_engine, body):
+        wait_for(client_of_small_engine, running=1, waiting=2)
+    wait_until_empty(client_of_small_engine)
 
 
-def test_the_engine_still_answers(narrow: httpx.Client) -> None:
-    answer = narrow.post("/v1/completions", json=LONG | {"max_tokens": 5})
+def test_the_engine_still_answers(client_of_small_engine: httpx.Client) -> None:
+    answer = client_of_small_engine.post("/v1/completions", json=LONG | {"max_tokens": 5})
     assert answer.json()["usage"]["completion_tokens"] == 5
-    wait_until_empty(narrow)
+    wait_until_empty(client_of_small_engine)

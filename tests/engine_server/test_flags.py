@@ -117,7 +117,7 @@ def test_an_unknown_flag_is_an_error() -> None:
 
 
 @pytest.fixture(scope="module")
-def flagged(launch: Any, tmp_path_factory: pytest.TempPathFactory) -> httpx.Client:
+def client_with_flags(launch: Any, tmp_path_factory: pytest.TempPathFactory) -> httpx.Client:
     template = tmp_path_factory.mktemp("template") / "shout.jinja"
     template.write_text("{% for m in messages %}{{ m.content | upper }}{% endfor %}")
     client: httpx.Client
@@ -132,9 +132,11 @@ def flagged(launch: Any, tmp_path_factory: pytest.TempPathFactory) -> httpx.Clie
     return client
 
 
-def test_all_names_are_accepted_and_answers_have_the_first(flagged: httpx.Client) -> None:
-    names = [model["id"] for model in flagged.get("/v1/models").json()["data"]]
-    answers = [flagged.post("/v1/completions", json=SHORT | {"model": name}) for name in names]
+def test_all_names_are_accepted_and_answers_have_the_first(client_with_flags: httpx.Client) -> None:
+    names = [model["id"] for model in client_with_flags.get("/v1/models").json()["data"]]
+    answers = [
+        client_with_flags.post("/v1/completions", json=SHORT | {"model": name}) for name in names
+    ]
     assert names == ["soup", "broth", "stock"]
     assert [answer.json()["model"] for answer in answers] == ["soup"] * 3
 
@@ -152,75 +154,84 @@ def test_all_names_are_accepted_and_answers_have_the_first(flagged: httpx.Client
     ],
 )
 def test_each_of_several_keys_is_accepted(
-    flagged: httpx.Client, headers: dict[str, str], status: int
+    client_with_flags: httpx.Client, headers: dict[str, str], status: int
 ) -> None:
-    assert flagged.get("/v1/models", headers=headers).status_code == status
+    assert client_with_flags.get("/v1/models", headers=headers).status_code == status
 
 
 @pytest.mark.parametrize(
     "path", ["/health", "/ready", "/version", "/metrics", "/ping", "/engine/health"]
 )
-def test_open_paths_need_no_key_under_a_root_path(flagged: httpx.Client, path: str) -> None:
-    assert httpx.get(flagged.base_url.join(path)).status_code == 200
+def test_open_paths_need_no_key_under_a_root_path(
+    client_with_flags: httpx.Client, path: str
+) -> None:
+    assert httpx.get(client_with_flags.base_url.join(path)).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/models", "/openapi.json"])
-def test_paths_with_and_without_the_root_path_are_equal(flagged: httpx.Client, path: str) -> None:
-    plain, prefixed = flagged.get(path), flagged.get(f"/engine{path}")
+def test_paths_with_and_without_the_root_path_are_equal(
+    client_with_flags: httpx.Client, path: str
+) -> None:
+    plain, prefixed = client_with_flags.get(path), client_with_flags.get(f"/engine{path}")
     assert (plain.status_code, prefixed.status_code) == (200, 200)
     assert plain.content == prefixed.content
 
 
 @pytest.mark.parametrize("path", ["/engine/v1/models", "/enginehealth", "/engine/engine/health"])
-def test_other_paths_need_a_key_under_a_root_path(flagged: httpx.Client, path: str) -> None:
-    assert httpx.get(flagged.base_url.join(path)).status_code == 401
+def test_other_paths_need_a_key_under_a_root_path(
+    client_with_flags: httpx.Client, path: str
+) -> None:
+    assert httpx.get(client_with_flags.base_url.join(path)).status_code == 401
 
 
-def test_the_root_path_is_removed_once_only(flagged: httpx.Client) -> None:
+def test_the_root_path_is_removed_once_only(client_with_flags: httpx.Client) -> None:
     paths = ("/engine", "/enginehealth", "/engine/engine/health")
-    assert [flagged.get(path).status_code for path in paths] == [404] * 3
+    assert [client_with_flags.get(path).status_code for path in paths] == [404] * 3
 
 
-def test_cors_allows_the_given_origins_only(flagged: httpx.Client) -> None:
+def test_cors_allows_the_given_origins_only(client_with_flags: httpx.Client) -> None:
     asks = {"origin": "http://page", "access-control-request-method": "POST"}
-    allowed = httpx.options(flagged.base_url.join("/v1/completions"), headers=asks)
+    allowed = httpx.options(client_with_flags.base_url.join("/v1/completions"), headers=asks)
     forbidden = httpx.options(
-        flagged.base_url.join("/v1/completions"), headers=asks | {"origin": "http://other"}
+        client_with_flags.base_url.join("/v1/completions"),
+        headers=asks | {"origin": "http://other"},
     )
     assert allowed.headers["access-control-allow-origin"] == "http://page"
     assert "access-control-allow-origin" not in forbidden.headers
 
 
 def test_override_generation_config_sets_defaults_and_caps_the_length(
-    flagged: httpx.Client,
+    client_with_flags: httpx.Client,
 ) -> None:
     """Temperature 0 gives equal answers without a seed; max_new_tokens 7 caps longer answers."""
     body = {"prompt": "The engine", "max_tokens": 50, "ignore_eos": True}
-    first, second = (flagged.post("/v1/completions", json=body).json() for _ in range(2))
-    hot = flagged.post("/v1/completions", json=body | {"temperature": 100, "seed": 1}).json()
+    first, second = (client_with_flags.post("/v1/completions", json=body).json() for _ in range(2))
+    hot = client_with_flags.post(
+        "/v1/completions", json=body | {"temperature": 100, "seed": 1}
+    ).json()
     assert first["choices"] == second["choices"] != hot["choices"]
     assert first["usage"]["completion_tokens"] == 7
 
 
 def test_usage_has_cached_tokens_only_if_the_api_requires_them(
-    flagged: httpx.Client,
+    client_with_flags: httpx.Client,
 ) -> None:
     chat = {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 2}
-    plain = flagged.post("/v1/completions", json=SHORT).json()["usage"]
-    message = flagged.post("/v1/messages", json=chat).json()["usage"]
-    response = flagged.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
-    again = flagged.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
-    invoked = flagged.post("/invocations", json=SHORT).json()["usage"]
+    plain = client_with_flags.post("/v1/completions", json=SHORT).json()["usage"]
+    message = client_with_flags.post("/v1/messages", json=chat).json()["usage"]
+    response = client_with_flags.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
+    again = client_with_flags.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
+    invoked = client_with_flags.post("/invocations", json=SHORT).json()["usage"]
     batch = {"messages": [chat["messages"]], "max_tokens": 2}
-    batched = flagged.post("/v1/chat/completions/batch", json=batch).json()["usage"]
+    batched = client_with_flags.post("/v1/chat/completions/batch", json=batch).json()["usage"]
     assert [u["prompt_tokens_details"] for u in (plain, invoked, batched)] == [None] * 3
     assert message["cache_read_input_tokens"] == 0
     assert response["input_tokens_details"] == {"cached_tokens": 0}
     assert again["input_tokens_details"]["cached_tokens"] > 0
 
 
-def test_forced_usage_is_in_every_chunk_of_a_stream(flagged: httpx.Client) -> None:
-    answer = flagged.post("/v1/completions", json=SHORT | {"stream": True})
+def test_forced_usage_is_in_every_chunk_of_a_stream(client_with_flags: httpx.Client) -> None:
+    answer = client_with_flags.post("/v1/completions", json=SHORT | {"stream": True})
     *chunks, done = answer.text.strip().split("\n\n")
     usages = [json.loads(chunk.removeprefix("data: "))["usage"] for chunk in chunks]
     assert done == "data: [DONE]"
@@ -229,11 +240,11 @@ def test_forced_usage_is_in_every_chunk_of_a_stream(flagged: httpx.Client) -> No
     assert "x-request-id" not in answer.headers
 
 
-def test_the_chat_template_of_the_flag_is_used(flagged: httpx.Client) -> None:
+def test_the_chat_template_of_the_flag_is_used(client_with_flags: httpx.Client) -> None:
     messages = [{"role": "user", "content": "the engine"}]
     body = {"messages": messages, "max_tokens": 2}
-    chat = flagged.post("/v1/chat/completions", json=body).json()
-    plain = flagged.post(
+    chat = client_with_flags.post("/v1/chat/completions", json=body).json()
+    plain = client_with_flags.post(
         "/v1/completions",
         json={"prompt": "THE ENGINE", "max_tokens": 2, "add_special_tokens": False},
     ).json()

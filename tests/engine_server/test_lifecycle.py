@@ -81,7 +81,7 @@ def test_a_drain_without_requests_ends_at_once(launch: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(launch: Any) -> httpx.Client:
+def client_with_key(launch: Any) -> httpx.Client:
     """A client of an engine with an API key, one slot and a queue of one."""
     client: httpx.Client
     client, _ = launch(
@@ -96,34 +96,39 @@ def guarded(launch: Any) -> httpx.Client:
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/v1/completions", "/nothing", "/health/", "/metrics/.."]
 )
-def test_all_other_paths_need_the_key(guarded: httpx.Client, path: str, key: str) -> None:
+def test_all_other_paths_need_the_key(client_with_key: httpx.Client, path: str, key: str) -> None:
     """The routed path decides: a Host header that contains an open path has no effect."""
     headers = {"authorization": key, "host": "localhost/health?"}
-    answer = httpx.get(guarded.base_url.join(path), headers=headers)
+    answer = httpx.get(client_with_key.base_url.join(path), headers=headers)
     assert answer.status_code == answer.json()["error"]["code"] == 401
     assert answer.json()["error"]["type"] == "AuthenticationError"
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/ping", "/version"])
-def test_probes_need_no_key(guarded: httpx.Client, path: str) -> None:
-    assert httpx.get(guarded.base_url.join(path)).status_code == 200
+def test_probes_need_no_key(client_with_key: httpx.Client, path: str) -> None:
+    assert httpx.get(client_with_key.base_url.join(path)).status_code == 200
 
 
-def test_the_key_is_accepted(guarded: httpx.Client) -> None:
-    assert guarded.get("/v1/models").status_code == 200
-    assert guarded.get("/v1/models", headers={"authorization": "bearer s3cret"}).status_code == 200
+def test_the_key_is_accepted(client_with_key: httpx.Client) -> None:
+    assert client_with_key.get("/v1/models").status_code == 200
+    assert (
+        client_with_key.get("/v1/models", headers={"authorization": "bearer s3cret"}).status_code
+        == 200
+    )
 
 
-def test_a_full_queue_rejects_with_retry_after(guarded: httpx.Client) -> None:
-    before = metric(guarded, "vllm:admission_rejections_total")
+def test_a_full_queue_rejects_with_retry_after(client_with_key: httpx.Client) -> None:
+    before = metric(client_with_key, "vllm:admission_rejections_total")
     with ThreadPoolExecutor(6) as pool:
         body = LONG | {"stream": False, "max_tokens": 150}
-        answers = list(pool.map(lambda _: guarded.post("/v1/completions", json=body), range(6)))
+        answers = list(
+            pool.map(lambda _: client_with_key.post("/v1/completions", json=body), range(6))
+        )
     rejected = [answer for answer in answers if answer.status_code == 503]
     assert {answer.status_code for answer in answers} == {200, 503}
     assert all("retry-after" in answer.headers for answer in rejected)
-    assert metric(guarded, "vllm:admission_rejections_total") - before == len(rejected)
-    assert guarded.post("/v1/completions", json=SHORT).status_code == 200
+    assert metric(client_with_key, "vllm:admission_rejections_total") - before == len(rejected)
+    assert client_with_key.post("/v1/completions", json=SHORT).status_code == 200
 
 
 class BrokenRunner:

@@ -171,7 +171,7 @@ class Front:
         """Number of client connections that the gateway has open."""
         return len(self.server.server_state.connections)
 
-    def show(self, *services: Service) -> None:
+    def publish(self, *services: Service) -> None:
         self.snapshots.publish(Snapshot(services))
 
     def post(
@@ -384,7 +384,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
             url = f"http://127.0.0.1:{server.port}"
             front = Front(url, server.port, gateway, snapshots, client, stop, task, server)
             if synced:
-                front.show(*([service(*engines)] if engines else []))
+                front.publish(*([service(*engines)] if engines else []))
             return front
 
         yield start

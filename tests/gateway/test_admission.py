@@ -59,12 +59,12 @@ def clock():
 
 
 @pytest.fixture
-async def learned(start_engine, start_gateway, make_service, clock):
+async def learned_gateway(start_engine, start_gateway, make_service, clock):
     """A gateway that has learned that its engine takes 0.2 s per prompt, so that three do not fit."""
     behaviour = SerialEngine(clock, 0.2)
     engine = await start_engine(behaviour)
     front = await start_gateway(now=clock)
-    front.show(make_service(engine, objectives=OBJECTIVES))
+    front.publish(make_service(engine, objectives=OBJECTIVES))
     for _ in range(3):
         assert (await front.ask(prompt=PROMPT))[0] == 200
     behaviour.order.clear()
@@ -80,8 +80,8 @@ async def reading(front):
         return parse("g", await got.text()).services["default/chat"]
 
 
-async def test_requests_beyond_the_objective_wait_at_the_gateway(learned, until):
-    front, engine, behaviour = learned
+async def test_requests_beyond_the_objective_wait_at_the_gateway(learned_gateway, until):
+    front, engine, behaviour = learned_gateway
     behaviour.may_compute = 0
     requests = [ask(front, str(n)) for n in range(6)]
     await until(lambda: front.gateway.state.waiting == 4 and engine.active == 2)
@@ -94,8 +94,8 @@ async def test_requests_beyond_the_objective_wait_at_the_gateway(learned, until)
     await front.idle()
 
 
-async def test_request_that_can_be_in_time_goes_before_a_late_one(learned, until):
-    front, _, behaviour = learned
+async def test_request_that_can_be_in_time_goes_before_a_late_one(learned_gateway, until):
+    front, _, behaviour = learned_gateway
     behaviour.may_compute = 0
     requests = [ask(front, "first")]
     await until(lambda: len(behaviour.order) == 1)
@@ -112,8 +112,8 @@ async def test_request_that_can_be_in_time_goes_before_a_late_one(learned, until
     assert behaviour.order == ["first", "second", "new", "late"]
 
 
-async def test_disconnected_request_leaves_the_queue(learned, until):
-    front, _, behaviour = learned
+async def test_disconnected_request_leaves_the_queue(learned_gateway, until):
+    front, _, behaviour = learned_gateway
     behaviour.may_compute = 0
     requests = [ask(front, "served") for _ in range(2)]
     await until(lambda: len(behaviour.order) == 2)
@@ -134,7 +134,7 @@ async def test_full_queue_is_a_503_with_retry_after(
 ):
     behaviour = SerialEngine(clock, 0.4)
     front = await start_gateway(max_waiting=2, now=clock)
-    front.show(make_service(await start_engine(behaviour), objectives=Objectives(0.5, 0.5)))
+    front.publish(make_service(await start_engine(behaviour), objectives=Objectives(0.5, 0.5)))
     await front.ask(prompt=PROMPT)
     behaviour.may_compute = 0
     requests = [ask(front, "served") for _ in range(3)]
@@ -154,7 +154,7 @@ async def test_wait_limit_in_the_queue_is_a_503(
 ):
     behaviour = SerialEngine(clock, 0.2)
     front = await start_gateway(wait_for_endpoint_s=0.3, now=clock)
-    front.show(make_service(await start_engine(behaviour), objectives=OBJECTIVES))
+    front.publish(make_service(await start_engine(behaviour), objectives=OBJECTIVES))
     await front.ask(prompt=PROMPT)
     behaviour.may_compute = 0
     requests = [ask(front, "served") for _ in range(2)]
@@ -166,13 +166,15 @@ async def test_wait_limit_in_the_queue_is_a_503(
     await front.idle()
 
 
-async def test_new_engine_takes_waiting_requests(learned, start_engine, make_service, until, clock):
-    front, engine, behaviour = learned
+async def test_new_engine_takes_waiting_requests(
+    learned_gateway, start_engine, make_service, until, clock
+):
+    front, engine, behaviour = learned_gateway
     behaviour.may_compute = 0
     requests = [ask(front, "a") for _ in range(5)]
     await until(lambda: front.gateway.state.waiting == 3)
     second = await start_engine(SerialEngine(clock, 0.01))
-    front.show(make_service(engine, second, objectives=OBJECTIVES))
+    front.publish(make_service(engine, second, objectives=OBJECTIVES))
     await until(lambda: front.gateway.state.waiting == 0)
     behaviour.may_compute = math.inf
     await asyncio.gather(*requests)
@@ -181,16 +183,16 @@ async def test_new_engine_takes_waiting_requests(learned, start_engine, make_ser
 
 @pytest.mark.parametrize("how", ["weight", "engines"])
 async def test_removed_side_sends_its_queue_to_the_other_side(
-    learned, start_engine, make_service, until, clock, how
+    learned_gateway, start_engine, make_service, until, clock, how
 ):
-    front, engine, behaviour = learned
+    front, engine, behaviour = learned_gateway
     behaviour.may_compute = 0
     requests = [ask(front, "a") for _ in range(4)]
     await until(lambda: front.gateway.state.waiting == 2 and engine.active == 2)
     other = await start_engine(SerialEngine(clock, 0.01), "r2")
     engines = [engine, other] if how == "weight" else [other]
     weights = {"r1": 0, "r2": 100} if how == "weight" else {"r1": 50, "r2": 50}
-    front.show(make_service(*engines, objectives=OBJECTIVES, weights=weights))
+    front.publish(make_service(*engines, objectives=OBJECTIVES, weights=weights))
     await until(lambda: front.gateway.state.waiting == 0)
     behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 4
@@ -198,11 +200,13 @@ async def test_removed_side_sends_its_queue_to_the_other_side(
     await front.idle()
 
 
-async def test_each_side_has_its_own_queue(learned, start_engine, make_service, until, clock):
+async def test_each_side_has_its_own_queue(
+    learned_gateway, start_engine, make_service, until, clock
+):
     """A slow canary makes only its own requests wait."""
-    front, engine, behaviour = learned
+    front, engine, behaviour = learned_gateway
     other = await start_engine(SerialEngine(clock, 0.01), "r2")
-    front.show(make_service(engine, other, objectives=OBJECTIVES, weights={"r1": 50, "r2": 50}))
+    front.publish(make_service(engine, other, objectives=OBJECTIVES, weights={"r1": 50, "r2": 50}))
     behaviour.may_compute = 0
     requests = [ask(front, str(n)) for n in range(24)]
     await until(
@@ -220,7 +224,7 @@ async def test_complete_responses_do_not_hold_up_the_queue(
     behaviour = SerialEngine(clock, 0.01)
     engine = await start_engine(behaviour)
     front = await start_gateway(now=clock)
-    front.show(make_service(engine, objectives=OBJECTIVES))
+    front.publish(make_service(engine, objectives=OBJECTIVES))
     answers = await asyncio.gather(*(ask(front, "a", stream=False) for _ in range(50)))
     assert [status for status, _ in answers] == [200] * 50
     await front.idle()
@@ -231,25 +235,25 @@ async def test_engine_of_unknown_throughput_gets_one_prompt_first(
 ):
     """The first token shows the throughput. The other requests wait for it."""
     front = await start_gateway(now=clock)
-    front.show(make_service(objectives=OBJECTIVES))
+    front.publish(make_service(objectives=OBJECTIVES))
     requests = [ask(front, str(n)) for n in range(10)]
     await until(lambda: front.gateway.state.waiting == 10)
     behaviour = SerialEngine(clock, 0.05)
     behaviour.may_compute = 0
     engine = await start_engine(behaviour)
-    front.show(make_service(engine, objectives=OBJECTIVES))
+    front.publish(make_service(engine, objectives=OBJECTIVES))
     await until(lambda: front.gateway.state.waiting == 9 and engine.active == 1)
     behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 10
 
 
 async def test_queued_request_is_retried_when_its_engine_is_unreachable(
-    learned, start_engine, make_service, clock
+    learned_gateway, start_engine, make_service, clock
 ):
-    front, engine, _ = learned
+    front, engine, _ = learned_gateway
     await engine.stop()
     second = await start_engine(SerialEngine(clock, 0.01))
-    front.show(make_service(engine, second, objectives=OBJECTIVES))
+    front.publish(make_service(engine, second, objectives=OBJECTIVES))
     answers = await asyncio.gather(*(ask(front, "a") for _ in range(8)))
     assert [status for status, _ in answers] == [200] * 8
     await front.idle()

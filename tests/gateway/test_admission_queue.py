@@ -58,7 +58,7 @@ class Bench:
         return task
 
     @property
-    def took_s(self):
+    def elapsed_s(self):
         return pytest.approx(self.loop.time() - self.started_s, abs=0.01)
 
 
@@ -84,7 +84,7 @@ def test_request_that_fits_does_not_wait(run):
         reservation = await bench.reserve()
         assert reservation.endpoint == A
         assert (bench.load(A).prefill_tokens, bench.load(A).kv_tokens) == (100.0, 300.0)
-        assert (bench.num_waits, bench.took_s) == (0, 0.0)
+        assert (bench.num_waits, bench.elapsed_s) == (0, 0.0)
         assert len(bench.queue._admission) == 0
         assert bench.queue._grants == {}
         assert bench.queue._timer is None
@@ -141,7 +141,7 @@ def test_request_waits_until_its_first_token_is_predicted_in_time(run):
         bench.load(A).prefill_tokens -= 795.0  # those of the other two requests
         first.first_token_received(bench.loop.time())
         assert await second is not None
-        assert (bench.num_waits, bench.took_s) == (1, 0.5)
+        assert (bench.num_waits, bench.elapsed_s) == (1, 0.5)
 
     run(main, A)
 
@@ -154,7 +154,7 @@ def test_late_request_goes_when_the_endpoint_is_idle(run):
         assert not late.done()
         first.release()
         assert (await late).endpoint == A
-        assert bench.took_s == 2.0
+        assert bench.elapsed_s == 2.0
 
     run(main, A)
 
@@ -171,7 +171,7 @@ def test_queue_is_rechecked_every_100_ms(run):
         bench.ejected = set()
         reservations = [await task, await again]
         assert [reservation.endpoint for reservation in reservations] == [B, B]
-        assert bench.took_s == 0.1
+        assert bench.elapsed_s == 0.1
         num_checks = len(bench.ejected_calls)
         await asyncio.sleep(1.0)
         assert len(bench.ejected_calls) == num_checks  # no request waits
@@ -200,7 +200,7 @@ def test_queue_full_after_the_wait_limit(run):
         with pytest.raises(QueueFull) as full:
             await task
         assert (str(full.value), full.value.retry_after_s) == ("no engine had room in time", 8)
-        assert (bench.num_waits, bench.took_s) == (1, 3.0)
+        assert (bench.num_waits, bench.elapsed_s) == (1, 3.0)
         assert len(bench.queue._admission) == 0
         assert bench.queue._grants == {}
 

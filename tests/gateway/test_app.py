@@ -59,7 +59,7 @@ async def test_ready_from_the_first_snapshot_until_the_drain(start_gateway, make
         503,
         {"status": "services and engines are not known yet"},
     )
-    front.show(make_service())
+    front.publish(make_service())
     status, _, body = await get(front, "/readyz")
     assert (status, json.loads(body)) == (200, {"status": "ok"})
     front.gateway.drain()

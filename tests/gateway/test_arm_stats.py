@@ -73,7 +73,7 @@ async def pair(start_engine, start_gateway, make_service):
     async def make(behaviour, objectives=None, weights=None, **settings):
         engines = [await start_engine(behaviour, "r1"), await start_engine(revision="r2")]
         front = await start_gateway(**settings)
-        front.show(make_service(*engines, objectives=objectives, weights=weights))
+        front.publish(make_service(*engines, objectives=objectives, weights=weights))
         return front
 
     return make
@@ -185,7 +185,7 @@ async def test_tenants_are_counted_if_the_service_names_a_header(pair):
     (service,) = front.snapshots.current.services
     requests = {"authorization": "Bearer sk-1", "x-tenant": "acme"}
     for header, tenants in (("", {}), ("x-tenant", {"acme": 1})):
-        front.show(replace(service, tenant_header=header))
+        front.publish(replace(service, tenant_header=header))
         async with front.client.post(
             front.url + CHAT, json={"model": "chat", "stream": True}, headers=requests
         ) as got:
@@ -203,7 +203,7 @@ async def test_tenants_are_not_counted_with_one_side(start_engine, start_gateway
     front = await start_gateway()
     for with_engines in (engines[:1], engines):
         service = make_service(*with_engines, weights={"r1": 100})
-        front.show(replace(service, tenant_header="x-tenant"))
+        front.publish(replace(service, tenant_header="x-tenant"))
         name = {"x-tenant": f"of-{len(with_engines)}"}
         body = {"model": "chat", "stream": True}
         async with front.client.post(front.url + CHAT, json=body, headers=name) as got:
@@ -264,7 +264,7 @@ async def test_errors_of_an_engine(pair, behaviour, errors):
 async def test_unreachable_only_engine_is_an_error(start_engine, start_gateway, make_service):
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway(wait_for_endpoint_s=0.01)
-    front.show(make_service(*engines))
+    front.publish(make_service(*engines))
     await engines[0].stop()
     arm = await arm_after(front)
     assert (arm.requests, arm.errors) == (1, 1)
@@ -281,7 +281,7 @@ async def test_503_of_an_engine_without_traffic_is_no_error(pair):
     service = front.snapshots.current.services[0]
     requests = asyncio.create_task(front.ask(CHAT))
     await asyncio.sleep(0.1)
-    front.show(
+    front.publish(
         type(service)(**{f: getattr(service, f) for f in FIELDS} | {"weights": {Side("r2"): 1}})
     )
     assert (await requests)[0] == 200
@@ -350,15 +350,15 @@ async def test_earlier_counts_are_reported_once_there_are_two_sides(
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway(engines[0])
     await front.ask(CHAT)
-    front.show(make_service(*engines))
+    front.publish(make_service(*engines))
     assert (await arms_of(front))["default/chat"]["default/engine-0"].requests == 1
 
 
 async def test_deleted_engine_is_dropped(start_engine, start_gateway, make_service):
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway()
-    front.show(make_service(*engines, weights={"r1": 1, "r2": 0}))
+    front.publish(make_service(*engines, weights={"r1": 1, "r2": 0}))
     await front.ask(CHAT)
     assert set((await arms_of(front))["default/chat"]) == {"default/engine-0"}
-    front.show(make_service(engines[1], await start_engine(), weights={"r1": 1}))
+    front.publish(make_service(engines[1], await start_engine(), weights={"r1": 1}))
     assert (await arms_of(front))["default/chat"] == {}

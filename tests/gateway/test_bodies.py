@@ -109,7 +109,7 @@ async def post_raw(front, body: bytes) -> int:
 
 async def test_total_memory_of_bodies_is_limited(start_gateway, make_service, until):
     front = await start_gateway(max_held_body_bytes=2_000_000, synced=False)
-    front.show(make_service(), make_service(name="other"))
+    front.publish(make_service(), make_service(name="other"))
     padding = "x" * 800_000
     bodies = front.gateway.state.bodies
 
@@ -131,7 +131,7 @@ async def test_memory_of_bodies_per_service_is_limited(
 ):
     engine = await start_engine()
     front = await start_gateway(max_held_body_bytes=4 * MIB, synced=False)
-    front.show(make_service(name="dead"), make_service(engine))
+    front.publish(make_service(name="dead"), make_service(engine))
     padding = "x" * (MIB - 1000)
     waiting = [asyncio.create_task(front.ask(model="dead", padding=padding)) for _ in range(2)]
     await until(lambda: front.gateway.state.waiting == 2)

@@ -11,8 +11,8 @@ async def never():
     await asyncio.Event().wait()
 
 
-async def interrupted_after(use, receive=never, total_s=10.0):
-    """Run `use(cancellation)` and hang. Returns (cause, phase, seconds) of the cancellation."""
+async def interrupted_after(run_in_scope, receive=never, total_s=10.0):
+    """Run `run_in_scope(cancellation)` and hang. Returns (cause, phase, seconds) of the cancellation."""
     loop, registry = asyncio.get_running_loop(), set()
     began_s = loop.time()
 
@@ -20,7 +20,7 @@ async def interrupted_after(use, receive=never, total_s=10.0):
         with CancellationScope(receive, total_s, registry) as cancellation:
             assert registry == {cancellation}
             assert cancellation.phase is Phase.WAITING
-            await use(cancellation)
+            await run_in_scope(cancellation)
             await asyncio.sleep(1000)
 
     with pytest.raises(RequestCancelled) as end:
@@ -29,16 +29,16 @@ async def interrupted_after(use, receive=never, total_s=10.0):
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    took_s = pytest.approx(loop.time() - began_s)
+    elapsed_s = pytest.approx(loop.time() - began_s)
     if end.value.cause is CancelCause.TIMEOUT:
-        assert end.value.is_total == (took_s == total_s)
-    return end.value.cause, end.value.phase, took_s
+        assert end.value.is_total == (elapsed_s == total_s)
+    return end.value.cause, end.value.phase, elapsed_s
 
 
 def uses(*steps):
     """Each step: wait, then enter a phase with a limit in seconds; None: lift the limit."""
 
-    async def use(cancellation):
+    async def run_in_scope(cancellation):
         for after_s, phase, seconds in steps:
             await asyncio.sleep(after_s)
             if phase is None:
@@ -46,7 +46,7 @@ def uses(*steps):
             else:
                 cancellation.enter_phase(phase, seconds)
 
-    return use
+    return run_in_scope
 
 
 FIRST, STREAM = Phase.FIRST_BYTE, Phase.STREAMING
@@ -88,12 +88,12 @@ def test_client_that_disconnects(run_virtually):
 
 
 def test_first_cause_counts(run_virtually):
-    async def use(cancellation):
+    async def run_in_scope(cancellation):
         cancellation.cancel(CancelCause.SHUTDOWN)
         cancellation.cancel(CancelCause.TIMEOUT)
 
     async def main():
-        assert await interrupted_after(use) == (CancelCause.SHUTDOWN, Phase.WAITING, 0)
+        assert await interrupted_after(run_in_scope) == (CancelCause.SHUTDOWN, Phase.WAITING, 0)
 
     run_virtually(main)
 

@@ -121,15 +121,15 @@ async def test_incomplete_body_is_a_408():
 
 
 @pytest.fixture
-def said():
+def logged():
     return []
 
 
 @pytest.fixture
-def make_reply(said):
+def make_reply(logged):
     def make(*, closing=False):
         async def send(message):
-            said.append(message)
+            logged.append(message)
 
         return ClientResponse(send, "id-1", closing=closing)
 
@@ -139,14 +139,14 @@ def make_reply(said):
 REQUEST_ID = (b"x-request-id", b"id-1")
 
 
-async def test_response_in_parts(make_reply, said):
+async def test_response_in_parts(make_reply, logged):
     reply = make_reply()
     assert (reply.status, reply.has_begun) == (499, False)
     await reply.start(201, [(b"x", b"y")])
     assert (reply.status, reply.has_begun) == (201, True)
     await reply.send_chunk(b"a")
     await reply.finish()
-    assert said == [
+    assert logged == [
         {"type": "http.response.start", "status": 201, "headers": [(b"x", b"y"), REQUEST_ID]},
         {"type": "http.response.body", "body": b"a", "more_body": True},
         {"type": "http.response.body", "body": b"", "more_body": False},
@@ -154,24 +154,24 @@ async def test_response_in_parts(make_reply, said):
 
 
 @pytest.mark.parametrize("closing", [False, True])
-async def test_complete_response(make_reply, said, closing):
+async def test_complete_response(make_reply, logged, closing):
     await make_reply(closing=closing).send(200, [(b"x", b"y")], b"abc")
     close = [(b"connection", b"close")] if closing else []
-    head, body = said
+    head, body = logged
     assert head["headers"] == [(b"x", b"y"), (b"content-length", b"3"), REQUEST_ID, *close]
     assert (body["body"], body["more_body"]) == (b"abc", False)
 
 
 @pytest.mark.parametrize("is_request_read", [False, True])
 @pytest.mark.parametrize("retry_after_s", [None, 0, 7])
-async def test_error_response(make_reply, said, is_request_read, retry_after_s):
+async def test_error_response(make_reply, logged, is_request_read, retry_after_s):
     """The connection is kept only if the whole request was read."""
     reply = make_reply()
     reply.is_request_read = is_request_read
     await reply.send_error(
         RequestError(503, "no", param="p", code="c", retry_after_s=retry_after_s)
     )
-    head, body = said
+    head, body = logged
     assert head["status"] == reply.status == 503
     length = b"%d" % len(body["body"])
     after = [] if retry_after_s is None else [(b"retry-after", b"%d" % retry_after_s)]
@@ -182,9 +182,9 @@ async def test_error_response(make_reply, said, is_request_read, retry_after_s):
     assert json.loads(body["body"]) == {"error": error}
 
 
-async def test_last_event_of_a_stream(make_reply, said):
+async def test_last_event_of_a_stream(make_reply, logged):
     await make_reply().finish_stream(b"data: x\n\n")
-    assert said == [{"type": "http.response.body", "body": b"data: x\n\n", "more_body": False}]
+    assert logged == [{"type": "http.response.body", "body": b"data: x\n\n", "more_body": False}]
 
 
 async def test_last_event_is_dropped_if_the_client_does_not_read(monkeypatch):

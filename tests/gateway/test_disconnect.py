@@ -98,7 +98,7 @@ async def test_disconnect_while_waiting_for_an_engine(
     start_gateway, make_service, until, path, stream
 ):
     front = await start_gateway()
-    front.show(make_service())
+    front.publish(make_service())
     asking = asyncio.create_task(front.ask(path, stream=stream))
     await until(lambda: front.gateway.state.waiting)
 
@@ -129,7 +129,7 @@ async def test_disconnect_while_connecting(
     front = await start_gateway(connect_timeout_s=60)
     engine = await start_engine()
     stuck = replace(engine.endpoint(), address=stuck_address)
-    front.show(replace(make_service(), endpoints=(stuck,)))
+    front.publish(replace(make_service(), endpoints=(stuck,)))
     asking = asyncio.create_task(front.ask())
     await until(lambda: front.gateway.state.endpoints.tokens)
 

@@ -54,7 +54,7 @@ async def test_streams_after_the_drain_timeout_end_with_an_error_event(
 
     engine, mute = await start_engine(endless), await start_engine(silent)
     front = await start_gateway(drain_delay_s=0.05, drain_timeout_s=0.3)
-    front.show(make_service(engine), make_service(mute, name="mute"), make_service(name="none"))
+    front.publish(make_service(engine), make_service(mute, name="mute"), make_service(name="none"))
     stream = await front.post().__aenter__()
     asking = [asyncio.create_task(front.ask(model=model)) for model in ("mute", "none")]
     await mute.arrived.wait()

@@ -43,7 +43,7 @@ async def raw_engine(start_gateway, make_service):
     front = await start_gateway(synced=False)
     service = make_service()
     port = server.sockets[0].getsockname()[1]
-    front.show(replace(service, endpoints=(Endpoint("default/raw", f"127.0.0.1:{port}", "r1"),)))
+    front.publish(replace(service, endpoints=(Endpoint("default/raw", f"127.0.0.1:{port}", "r1"),)))
     yield front, heads
     server.close()
     await server.wait_closed()

@@ -23,7 +23,7 @@ async def test_hostile_connections(start_gateway, make_service):
             front = await start_gateway(
                 synced=False, head_timeout_s=limit_s, request_timeout_s=limit_s
             )
-            front.show(service)
+            front.publish(service)
             chosen = [case for case in cases if bool(case.ids) is is_complete]
             counts, wrong = await hostile_connections.campaign(
                 "127.0.0.1", front.port, engine, chosen, clients=50

@@ -52,13 +52,13 @@ class Prefills:
 
 
 @pytest.fixture
-async def learned(start_engine, start_gateway, make_service):
+async def learned_gateway(start_engine, start_gateway, make_service):
     """A gateway that has learned that two prompts of 0.2 s fit the objective, its engine and behaviour."""
     clock = Clock()
     behaviour = Prefills(clock)
     engine = await start_engine(behaviour)
     front = await start_gateway(now=clock)
-    front.show(make_service(engine, objectives=Objectives(0.61, 0.5)))
+    front.publish(make_service(engine, objectives=Objectives(0.61, 0.5)))
     for _ in range(20):
         assert (await front.ask(prompt=PROMPT))[0] == 200
     return front, engine, behaviour
@@ -76,8 +76,8 @@ async def burst_at_engine(front, engine, behaviour, until):
     return active
 
 
-async def test_blanks_between_json_values_are_no_prompt(learned, until):
-    front, engine, behaviour = learned
+async def test_blanks_between_json_values_are_no_prompt(learned_gateway, until):
+    front, engine, behaviour = learned_gateway
     body = (
         b'{"model": "chat", "stream": true,' + b" " * 900_000 + b'"prompt": "%s"}' % (b"x" * 1200)
     )
@@ -91,9 +91,9 @@ async def test_blanks_between_json_values_are_no_prompt(learned, until):
     assert await burst_at_engine(front, engine, behaviour, until) == 2
 
 
-async def test_single_response_moves_the_token_estimate_little(learned, until):
+async def test_single_response_moves_the_token_estimate_little(learned_gateway, until):
     """The engine reports 300 tokens for 900,000 blanks in the prompt."""
-    front, _, _ = learned
+    front, _, _ = learned_gateway
     estimate = front.gateway.state.stats.get("default/chat").token_estimate
     assert (await front.ask(prompt=" " * 900_000))[0] == 200
     await front.idle()
@@ -101,9 +101,9 @@ async def test_single_response_moves_the_token_estimate_little(learned, until):
     assert 0.94 * estimate.of(10_000) < after.of(10_000) <= estimate.of(10_000)
 
 
-async def test_prompts_with_images_do_not_change_the_token_estimate(learned):
+async def test_prompts_with_images_do_not_change_the_token_estimate(learned_gateway):
     """Reported tokens include those of images."""
-    front, _, _ = learned
+    front, _, _ = learned_gateway
     before = front.gateway.state.stats.get("default/chat").token_estimate
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     content = [{"type": "text", "text": "y" * 600}, image]
@@ -114,8 +114,8 @@ async def test_prompts_with_images_do_not_change_the_token_estimate(learned):
 
 
 @pytest.mark.parametrize("user", ["refused", "error event"])
-async def test_refused_stream_does_not_change_the_throughput(learned, until, user):
-    front, engine, behaviour = learned
+async def test_refused_stream_does_not_change_the_throughput(learned_gateway, until, user):
+    front, engine, behaviour = learned_gateway
     queue = front.gateway.state.admission_queues.get("default/chat", Side("r1"))
     before = queue._loads["default/engine-0"].throughput
     for _ in range(10):
@@ -168,7 +168,7 @@ async def test_stalled_client_is_no_error_of_the_engine(
 
     engine, other = await start_engine(endless), await start_engine(revision="r2")
     front = await start_gateway(total_timeout_s=2.0)
-    front.show(make_service(engine, other, weights={"r1": 100}))
+    front.publish(make_service(engine, other, weights={"r1": 100}))
     body = json.dumps({"model": "chat", "stream": True}).encode()
     # A small receive buffer is full after a few chunks, long before the timeout.
     client = socket.socket()

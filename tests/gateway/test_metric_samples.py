@@ -58,7 +58,7 @@ async def test_request_for_no_known_model(start_engine, start_gateway):
 
 async def test_request_without_an_engine(start_gateway, make_service):
     front = await start_gateway(wait_for_endpoint_s=0.01)
-    front.show(make_service())
+    front.publish(make_service())
     assert (await front.ask())[0] == 503
     assert await samples(front) == {
         f"requests_total {CHAT}": 1,
@@ -79,10 +79,10 @@ async def test_retry_on_another_revision(start_engine, start_gateway, make_servi
     bad, good = await start_engine(FAULTS[reason]), await start_engine(revision="r2")
     front = await start_gateway()
     both = make_service(bad, good, weights={"r1": 100, "r2": 0})
-    front.show(both)
+    front.publish(both)
 
     async def fault_then_switch(request):
-        front.show(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
+        front.publish(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
         await FAULTS[reason](request)
 
     bad.behaviour = fault_then_switch
@@ -180,7 +180,7 @@ async def samples_in_flight(front):
 
 async def test_request_that_waits(start_engine, start_gateway, make_service, until):
     front = await start_gateway()
-    front.show(make_service())
+    front.publish(make_service())
     request = asyncio.create_task(front.ask(padding="x" * 1000))
     await until(lambda: front.gateway.state.waiting == 1)
     async with front.client.get(front.url + "/metrics") as got:
@@ -188,7 +188,7 @@ async def test_request_that_waits(start_engine, start_gateway, make_service, unt
     assert values.pop("held_body_bytes") == front.gateway.state.bodies.held_bytes > 1000
     assert values == {f"requests_total {CHAT}": 1, f"requests_waiting {CHAT}": 1}
 
-    front.show(make_service(await start_engine()))
+    front.publish(make_service(await start_engine()))
 
     assert (await request)[0] == 200
     assert await samples(front) == {
@@ -205,7 +205,7 @@ async def test_waiting_time_and_time_to_first_byte(
     """Both are measured by the gateway's clock."""
     now_s = 1000.0
     front = await start_gateway(now=lambda: now_s)
-    front.show(make_service())
+    front.publish(make_service())
     request = asyncio.create_task(front.ask())
     await until(lambda: front.gateway.state.waiting == 1)
     now_s += 3.0
@@ -215,7 +215,7 @@ async def test_waiting_time_and_time_to_first_byte(
         now_s += 4.0
         await request.whole(b"{}")
 
-    front.show(make_service(await start_engine(slow)))
+    front.publish(make_service(await start_engine(slow)))
     assert (await request)[0] == 200
     assert await front.metric("penstock_gateway_wait_seconds_sum") == 3.0
     assert await front.metric("penstock_gateway_time_to_first_byte_seconds_sum") == 7.0
@@ -286,5 +286,5 @@ async def test_series_are_kept_until_the_first_snapshot(start_gateway):
     front = await start_gateway(synced=False)
     front.gateway.state.metrics.requests.labels("default/chat").inc()
     assert await samples(front) == {f"requests_total {CHAT}": 1}
-    front.show()
+    front.publish()
     assert await samples(front) == {}

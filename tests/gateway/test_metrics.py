@@ -31,7 +31,7 @@ async def test_series_are_removed_with_their_revision_and_service(
     for number in range(30):
         revision = f"r{number}"
         engine.revision = revision
-        front.show(make_service(engine, weights={revision: 100}), other)
+        front.publish(make_service(engine, weights={revision: 100}), other)
         assert (await front.ask(stream=False))[0] == 200
     engine.revision = "r1"
     assert (await front.ask(stream=False, model="other"))[0] == 200
@@ -40,7 +40,7 @@ async def test_series_are_removed_with_their_revision_and_service(
     kept = {("default/chat", "r29"), ("default/chat", ""), ("default/other", "r1")}
     assert await series(front) == kept | {("default/other", "")}
 
-    front.show(other)
+    front.publish(other)
     assert await series(front) == {("default/other", "r1"), ("default/other", "")}
 
 
@@ -52,9 +52,9 @@ async def test_revision_without_weight_keeps_its_series_while_it_has_pods(
     assert (await front.ask(stream=False))[0] == 200
     await front.idle()
     service = make_service(old, new, weights={"r2": 100})
-    front.show(service)
+    front.publish(service)
     assert ("default/chat", "r1") in await series(front)
-    front.show(replace(service, sides={"default/engine-1": Side("r2")}))
+    front.publish(replace(service, sides={"default/engine-1": Side("r2")}))
     assert ("default/chat", "r1") not in await series(front)
 
 

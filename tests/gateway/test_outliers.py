@@ -156,7 +156,7 @@ async def test_retried_errors_count_for_their_side_of_a_canary(
 ):
     stable, canary = await start_engine(), await start_engine(fault, "r2")
     front = await start_gateway()
-    front.show(make_service(stable, canary, weights={"r1": 50, "r2": 50}))
+    front.publish(make_service(stable, canary, weights={"r1": 50, "r2": 50}))
     for _ in range(40):
         assert (await front.ask())[0] == 200
     await front.idle()
@@ -174,7 +174,7 @@ async def test_retried_connection_failure_is_no_error(start_engine, start_gatewa
     stable, canary = await start_engine(), await start_engine(revision="r2")
     await canary.stop()
     front = await start_gateway()
-    front.show(make_service(stable, canary, weights={"r1": 50, "r2": 50}))
+    front.publish(make_service(stable, canary, weights={"r1": 50, "r2": 50}))
     for _ in range(20):
         assert (await front.ask())[0] == 200
     await front.idle()

@@ -125,7 +125,7 @@ async def test_timeout_is_the_engines_failure_but_shutdown_is_not(
     engines = [await start_engine(silent), await start_engine(silent, "r2")]
     limits = {"first_byte_timeout_s": 0.1} if cause == "timeout" else {}
     front = await start_gateway(**limits)
-    front.show(make_service(*engines, weights={"r1": 100}))
+    front.publish(make_service(*engines, weights={"r1": 100}))
     asking = asyncio.create_task(front.ask())
     await engines[0].arrived.wait()
     if cause == "shutdown":
@@ -156,11 +156,11 @@ async def test_sticky_user_stays_on_one_side(start_engine, start_gateway, make_s
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway()
     service = make_service(*engines, weights={"r1": 50, "r2": 50})
-    front.show(replace(service, sticky_by="User"))
+    front.publish(replace(service, sticky_by="User"))
     for _ in range(20):
         await front.ask(stream=False, user="ada")
     assert sorted(len(engine.requests) for engine in engines) == [0, 20]
-    front.show(service)
+    front.publish(service)
     for _ in range(30):
         await front.ask(stream=False, user="ada")
     assert min(len(engine.requests) for engine in engines) > 0
@@ -181,7 +181,7 @@ async def test_tpot_objective_is_sent_to_the_engine_as_a_header(
     engine = await start_engine()
     front = await start_gateway()
     for tpot_s, expected in ((0.05, "0.05"), (2.0, "2"), (1e-05, "1e-05")):
-        front.show(make_service(engine, objectives=Objectives(30.0, tpot_s)))
+        front.publish(make_service(engine, objectives=Objectives(30.0, tpot_s)))
         assert (await front.ask())[0] == 200
         assert engine.requests[-1].headers["x-penstock-tpot-s"] == expected
 
@@ -189,7 +189,7 @@ async def test_tpot_objective_is_sent_to_the_engine_as_a_header(
 async def test_model_is_rewritten_to_the_served_name(start_engine, start_gateway, make_service):
     engine = await start_engine()
     front = await start_gateway()
-    front.show(make_service(engine, served_name="Qwen3"))
+    front.publish(make_service(engine, served_name="Qwen3"))
     assert (await front.ask(model="default/Qwen3"))[0] == 200
     assert json.loads(engine.requests[0].body)["model"] == "Qwen3"
     assert (await front.ask(model="chat"))[0] == 404
@@ -202,10 +202,10 @@ async def test_failure_of_an_engine_without_traffic_is_not_charged(
     stable, other = await start_engine(), await start_engine(revision="r2")
     front = await start_gateway()
     both = make_service(stable, other, weights={"r1": 100, "r2": 0})
-    front.show(both)
+    front.publish(both)
 
     async def leaves_then_fails(request):
-        front.show(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
+        front.publish(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
         await request.whole(b"{}", "500 Internal Server Error")
 
     stable.behaviour = leaves_then_fails

@@ -80,7 +80,7 @@ async def test_tpot_header_is_set_by_the_gateway_alone(
 ):
     engine = await start_engine()
     front = await start_gateway()
-    front.show(make_service(engine, objectives=objectives))
+    front.publish(make_service(engine, objectives=objectives))
 
     async with front.client.post(
         front.url + "/v1/completions",
@@ -225,7 +225,7 @@ async def test_large_response_is_streamed_with_backpressure(start_engine, start_
 async def test_model_name_in_two_namespaces(start_engine, start_gateway, make_service):
     engine = await start_engine()
     front = await start_gateway()
-    front.show(make_service(engine, namespace="a"), make_service(engine, namespace="b"))
+    front.publish(make_service(engine, namespace="a"), make_service(engine, namespace="b"))
 
     status, body = await front.ask(stream=False)
     assert status == 400
@@ -245,7 +245,7 @@ async def test_model_name_in_two_namespaces(start_engine, start_gateway, make_se
 
 async def test_models(start_engine, start_gateway, make_service):
     front = await start_gateway()
-    front.show(
+    front.publish(
         make_service(name="chat", created_s=7), make_service(name="svc", served_name="Qwen3.1")
     )
 
@@ -267,7 +267,7 @@ async def test_in_flight_metric_by_service_and_revision(start_engine, start_gate
 
     engine = await start_engine(slow, revision="r7")
     front = await start_gateway()
-    front.show(make_service(engine, weights={"r7": 100}))
+    front.publish(make_service(engine, weights={"r7": 100}))
     asking = asyncio.create_task(front.ask(stream=False))
     await engine.arrived.wait()
     name, labels = (

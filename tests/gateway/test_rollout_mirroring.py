@@ -22,7 +22,7 @@ async def mirrored(start_engine, start_gateway, make_service):
         new = await (start_engine(behaviour, "r2") if behaviour else start_engine(revision="r2"))
         front = await start_gateway()
         service = make_service(stable, new, weights={"r1": 100})
-        front.show(replace(service, copies=Copies((Side("r2"),), share)))
+        front.publish(replace(service, copies=Copies((Side("r2"),), share)))
         return front, stable, new
 
     return make
@@ -137,7 +137,7 @@ async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, mak
     stable, new = await start_engine(), await start_engine(slow, "r2")
     front = await start_gateway(now=lambda: now_s)
     service = make_service(stable, new, weights={"r1": 100})
-    front.show(replace(service, copies=Copies((Side("r2"),), 1.0)))
+    front.publish(replace(service, copies=Copies((Side("r2"),), 1.0)))
     assert (await front.ask())[0] == 200
     await until(lambda: new.requests)
     await front.idle_with_copies()

@@ -18,7 +18,7 @@ def rule_to(*backends, **more):
     return {"backends": [{"service": s, "weight": w} for s, w in backends], **more}
 
 
-def when(**match):
+def rule_matching(**match):
     return {"match": match}
 
 
@@ -59,8 +59,8 @@ async def test_backends_get_their_weight_and_their_own_model_name(pair):
 
 async def test_rules_match_by_header_and_by_user(pair):
     front, old, new = await pair(
-        when(headers=[{"name": "x-tenant", "value": "acme"}]) | rule_to(("new", 1)),
-        when(users=["ada"]) | rule_to(("new", 1)),
+        rule_matching(headers=[{"name": "x-tenant", "value": "acme"}]) | rule_to(("new", 1)),
+        rule_matching(users=["ada"]) | rule_to(("new", 1)),
         rule_to(("old", 1)),
     )
     for headers, fields, got in [
@@ -102,7 +102,7 @@ async def test_route_to_a_missing_service_is_a_503(pair):
 
 
 async def test_request_that_no_rule_matches_is_a_404(pair):
-    front, _, _ = await pair(when(users=["ada"]) | rule_to(("new", 1)))
+    front, _, _ = await pair(rule_matching(users=["ada"]) | rule_to(("new", 1)))
     status, body = await ask(front)
     assert (status, body["error"]["code"]) == (404, "no_route")
     assert "ModelRoute default/route" in body["error"]["message"]

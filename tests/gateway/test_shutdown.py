@@ -11,7 +11,7 @@ def error_of(body):
 
 async def test_waiting_request_gets_a_503_with_retry_after(start_gateway, make_service, until):
     front = await start_gateway()
-    front.show(make_service())
+    front.publish(make_service())
     posted = asyncio.create_task(front.post().__aenter__())
     await until(lambda: front.gateway.state.waiting == 1)
     front.gateway.cancel_requests()

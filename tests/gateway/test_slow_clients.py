@@ -231,7 +231,7 @@ async def test_client_that_has_read_everything_is_not_stalled(start_gateway, con
 
 
 async def test_bytes_of_a_refused_client_are_read(start_gateway, connect, until):
-    """A connection that is closed with unread bytes is reset, and the response may be lost."""
+    """Closing a connection with unread bytes would reset it, and the client could lose the response."""
     front = await start_gateway(**LONG)
     client = await connect(front)
     await client.send(b"hello\r\n\r\n")

@@ -192,7 +192,7 @@ def test_unreadable_object_does_not_affect_the_others(bad, caplog):
 
 
 def test_service_that_becomes_unreadable_keeps_its_last_state():
-    """Its endpoints are still updated."""
+    """An unreadable service keeps its last valid spec, but its endpoints are still updated."""
     builder, route = SnapshotBuilder(), model_route()
     before = builder.build([inference_service()], [pod()], [route])
     broken = inference_service(status={"traffic": [{}]})

@@ -68,7 +68,7 @@ async def test_idle_service_is_reported_with_zeros(start_engine, start_gateway):
 async def test_report_has_the_start_time_and_the_current_time(start_gateway, make_service):
     before_s = wall()
     front = await start_gateway()
-    front.show(make_service(), make_service(name="other"))
+    front.publish(make_service(), make_service(name="other"))
     first, second = await report_of(front), await report_of(front)
     assert before_s <= first.started_s == second.started_s
     for report in (first, second):
@@ -80,7 +80,7 @@ async def test_report_has_the_start_time_and_the_current_time(start_gateway, mak
 async def test_report_has_the_generation_of_the_traffic(start_gateway, make_service):
     front = await start_gateway()
     for generation in (3, 4):
-        front.show(replace(make_service(), generation=generation))
+        front.publish(replace(make_service(), generation=generation))
         assert (await report_of(front)).obeys == {"default/chat": generation}
 
 
@@ -107,7 +107,7 @@ async def test_requests_in_flight(start_engine, start_gateway, until):
 
 async def test_queued_requests(start_gateway, until, make_service):
     front = await start_gateway()
-    front.show(make_service())
+    front.publish(make_service())
     request = asyncio.create_task(front.ask())
     await until(lambda: front.gateway.state.waiting == 1)
     await asyncio.sleep(0.02)
@@ -123,7 +123,7 @@ async def test_queued_requests(start_gateway, until, make_service):
 
 async def test_request_without_an_engine_is_shed(start_gateway, make_service):
     front = await start_gateway(wait_for_endpoint_s=0.01)
-    front.show(make_service())
+    front.publish(make_service())
     status, _ = await front.ask()
     assert status == 503
     stats = await reading(front)
@@ -151,7 +151,7 @@ async def test_late_responses_exceed_the_objective(
 
     engine = await start_engine(behave)
     front = await start_gateway(engine)
-    front.show(make_service(engine, objectives=Objectives(ttft_s, tpot_s)))
+    front.publish(make_service(engine, objectives=Objectives(ttft_s, tpot_s)))
     await front.ask(stream=stream)
     stats = await reading(front)
     assert (stats.ended, stats.ttft_s.count, stats.late) == (1, int(stream), late)
@@ -197,7 +197,7 @@ async def test_400_and_disconnect_are_neither_failed_nor_ended(start_engine, sta
 async def test_a_service_that_is_gone_is_forgotten(start_engine, start_gateway, make_service):
     front = await start_gateway(await start_engine())
     await front.ask()
-    front.show(make_service(name="other"))
+    front.publish(make_service(name="other"))
     assert list((await report_of(front)).services) == ["default/other"]
 
 

@@ -80,7 +80,7 @@ async def test_connect_timeout_is_retried_on_another_engine(
     good = await start_engine()
     front = await start_gateway(connect_timeout_s=0.1)
     stuck = replace(good.endpoint(), pod="default/stuck", address=stuck_address)
-    front.show(replace(make_service(good), endpoints=(good.endpoint(), stuck)))
+    front.publish(replace(make_service(good), endpoints=(good.endpoint(), stuck)))
 
     assert [(await front.ask())[0] for _ in range(6)] == [200] * 6
 

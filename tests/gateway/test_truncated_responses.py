@@ -154,11 +154,11 @@ async def test_streams_of_a_killed_engine_end_with_an_error_event(
         good = await start_engine()
         front = await start_gateway()
         killed = replace(good.endpoint(), pod="default/killed", address=f"127.0.0.1:{port}")
-        front.show(replace(make_service(), endpoints=(killed,)))
+        front.publish(replace(make_service(), endpoints=(killed,)))
         streams = [await front.post().__aenter__() for _ in range(8)]
         for stream in streams:
             await stream.content.readany()
-        front.show(replace(make_service(), endpoints=(killed, good.endpoint())))
+        front.publish(replace(make_service(), endpoints=(killed, good.endpoint())))
 
         process.send_signal(signal.SIGKILL)
 

@@ -15,12 +15,12 @@ async def test_request_waits_for_the_first_engine(
     until, start_engine, start_gateway, make_service, stream
 ):
     front = await start_gateway()
-    front.show(make_service())
+    front.publish(make_service())
     asking = [asyncio.create_task(front.ask(stream=stream)) for _ in range(5)]
     await until(lambda: front.gateway.state.waiting == 5)
     assert await front.metric("penstock_gateway_requests_waiting", service="default/chat") == 5
 
-    front.show(make_service(await start_engine()))
+    front.publish(make_service(await start_engine()))
 
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 5
     assert front.gateway.state.waiting == 0
@@ -36,7 +36,7 @@ async def test_request_waits_for_the_first_snapshot(start_engine, start_gateway,
     asking = asyncio.create_task(front.ask())
     await asyncio.sleep(0.05)
 
-    front.show(make_service(await start_engine()))
+    front.publish(make_service(await start_engine()))
 
     assert (await asking)[0] == 200
     async with front.client.get(front.url + "/readyz") as got:
@@ -46,7 +46,7 @@ async def test_request_waits_for_the_first_snapshot(start_engine, start_gateway,
 async def test_failed_connections_count_as_waiting(start_gateway, make_service, stuck_address):
     front = await start_gateway(connect_timeout_s=0.2, wait_for_endpoint_s=0.5)
     nodes = tuple(Endpoint(f"default/lost-{n}", stuck_address, "r1") for n in range(30))
-    front.show(replace(make_service(), endpoints=nodes))
+    front.publish(replace(make_service(), endpoints=nodes))
 
     status, _ = await front.ask()
 
@@ -56,7 +56,7 @@ async def test_failed_connections_count_as_waiting(start_gateway, make_service, 
 
 async def test_wait_is_limited(start_gateway, make_service):
     front = await start_gateway(wait_for_endpoint_s=0.1)
-    front.show(make_service())
+    front.publish(make_service())
 
     async with front.post() as got:
         error = (await got.json())["error"]
@@ -69,7 +69,7 @@ async def test_number_of_waiting_requests_is_bounded(
     until, start_engine, start_gateway, make_service
 ):
     front = await start_gateway(max_waiting=3)
-    front.show(make_service())
+    front.publish(make_service())
     asking = [asyncio.create_task(front.ask()) for _ in range(3)]
     await until(lambda: front.gateway.state.waiting == 3)
 
@@ -77,17 +77,17 @@ async def test_number_of_waiting_requests_is_bounded(
 
     assert status == 503
     assert json.loads(body)["error"]["message"] == "too many requests wait for an engine"
-    front.show(make_service(await start_engine()))
+    front.publish(make_service(await start_engine()))
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 3
 
 
 async def test_deleted_model_ends_the_wait(until, start_gateway, make_service):
     front = await start_gateway()
-    front.show(make_service())
+    front.publish(make_service())
     asking = asyncio.create_task(front.ask())
     await until(lambda: front.gateway.state.waiting == 1)
 
-    front.show()
+    front.publish()
 
     assert (await asking)[0] == 404
 
@@ -98,7 +98,7 @@ async def test_removed_engine_gets_no_requests(start_engine, start_gateway, make
     for _ in range(10):
         await front.ask()
 
-    front.show(make_service(staying))
+    front.publish(make_service(staying))
 
     before = len(going.requests)
     for _ in range(20):
@@ -125,7 +125,7 @@ async def test_retries_are_limited_by_the_budget(until, start_engine, start_gate
     front = await start_gateway(bad, min_retries=2, retry_budget_fraction=0.0)
     asking = [asyncio.create_task(front.ask(stream=False)) for _ in range(30)]
     await until(lambda: bad.active == 30)
-    front.show(make_service(good))
+    front.publish(make_service(good))
 
     hold.set()
 
@@ -177,7 +177,7 @@ async def test_traffic_follows_the_weights(start_engine, start_gateway, make_ser
     """2,000 draws at 80:20; the count is within 4 standard deviations."""
     stable, canary, off = [await start_engine(revision=r) for r in ("r1", "r2", "r3")]
     front = await start_gateway()
-    front.show(make_service(stable, canary, off, weights={"r1": 80, "r2": 20, "r3": 0}))
+    front.publish(make_service(stable, canary, off, weights={"r1": 80, "r2": 20, "r3": 0}))
 
     for _ in range(20):
         await asyncio.gather(*(front.ask(stream=False) for _ in range(100)))
@@ -192,7 +192,7 @@ async def test_each_service_has_its_own_waiting_limit(
     until, start_engine, start_gateway, make_service
 ):
     front = await start_gateway(max_waiting=2)
-    front.show(make_service(), make_service(name="other"))
+    front.publish(make_service(), make_service(name="other"))
     waiting = [asyncio.create_task(front.ask()) for _ in range(2)]
     await until(lambda: front.gateway.state.waiting == 2)
 
@@ -201,7 +201,7 @@ async def test_each_service_has_its_own_waiting_limit(
     assert (await front.ask())[0] == 503
 
     engine = await start_engine()
-    front.show(make_service(engine), make_service(engine, name="other"))
+    front.publish(make_service(engine), make_service(engine, name="other"))
     assert [status for status, _ in await asyncio.gather(*waiting, other)] == [200] * 3
 
 
@@ -220,15 +220,15 @@ async def test_each_service_has_its_own_retry_budget(
 
     bad, slow, good = await start_engine(resets), await start_engine(holds), await start_engine()
     front = await start_gateway(min_retries=1, retry_budget_fraction=0.0)
-    front.show(make_service(bad), make_service(bad, name="other"))
+    front.publish(make_service(bad), make_service(bad, name="other"))
     first = asyncio.create_task(front.ask(stream=False))
     await until(lambda: len(bad.requests) == 1)
-    front.show(make_service(slow), make_service(bad, name="other"))
+    front.publish(make_service(slow), make_service(bad, name="other"))
     await until(lambda: slow.active == 1)
 
     second = asyncio.create_task(front.ask(stream=False, model="other"))
     await until(lambda: len(bad.requests) == 2)
-    front.show(make_service(slow), make_service(good, name="other"))
+    front.publish(make_service(slow), make_service(good, name="other"))
     assert (await second)[0] == 200
 
     assert slow.active == 1
@@ -251,6 +251,6 @@ async def test_changes_of_other_services_do_not_delay_a_retry(
     async with asyncio.timeout(5):  # half of what it may wait
         while not asking.done():
             number += 1
-            front.show(make_service(engine), make_service(name="other", created_s=number))
+            front.publish(make_service(engine), make_service(name="other", created_s=number))
             await asyncio.sleep(0.02)
     assert (await asking)[0] == 200

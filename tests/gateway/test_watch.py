@@ -96,20 +96,20 @@ async def test_two_gateways_follow_new_weights(
         for front in fronts
         for work in (front.snapshots.follow(kube, namespace), ask_on(front))
     ]
-    took_s = []
+    elapsed_s = []
     try:
         await until(lambda: len(served) > 50)
         for revision in ("r2", "r1"):
             patched_s = time.monotonic()
             await give(kube, revision)
             await until(lambda to=revision: {r for _, r in served[-100:]} == {to})
-            took_s.append(max(at_s for at_s, r in served if r != revision) - patched_s)
+            elapsed_s.append(max(at_s for at_s, r in served if r != revision) - patched_s)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     with capsys.disabled():
-        told = " and ".join(f"{1000 * each_s:.0f} ms" for each_s in took_s)
+        told = " and ".join(f"{1000 * each_s:.0f} ms" for each_s in elapsed_s)
         print(f"\nfrom the patch to the last request on the old side: {told}")
 
 

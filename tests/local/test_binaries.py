@@ -36,7 +36,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def release(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """Its URL, and its folder: an archive, and the checksums of several."""
+    """(URL, folder) of a served release: an archive, and a file with checksums of two archives."""
     folder = tmp_path / "release"
     folder.mkdir()
     with tarfile.open(folder / ARCHIVE, "w:gz") as tar:

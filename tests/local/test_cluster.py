@@ -21,7 +21,7 @@ def name() -> str:
 
 
 def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
-    """Clusters of which one lost its components end without leftovers."""
+    """Removing clusters leaves no processes or files, even if the components of one have died."""
     first, second = name(), name()
     try:
         one = clusters.up(first, say=lambda _: None)

@@ -30,7 +30,7 @@ def install(folder, name, output):
 
 
 @pytest.fixture
-def places(tmp_path, monkeypatch):
+def search_path(tmp_path, monkeypatch):
     """Folders that stand for PATH and for the system's; nothing else is installed, nothing is cached."""
     path, system = tmp_path / "path", tmp_path / "system"
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
@@ -41,8 +41,8 @@ def places(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_versions_as_each_binary_prints_them(places, name):
-    path, _ = places
+def test_versions_as_each_binary_prints_them(search_path, name):
+    path, _ = search_path
     expected = {
         "prometheus": (2, 53),
         "kubectl": (1, 32),
@@ -52,8 +52,8 @@ def test_versions_as_each_binary_prints_them(places, name):
     assert installed_version(install(path, name, OUTPUTS[name])) == expected[name]
 
 
-def test_path_comes_before_system_folders(places):
-    path, system = places
+def test_path_comes_before_system_folders(search_path):
+    path, system = search_path
     said = []
     assert find_installed("etcd", said.append) is None
     packaged = install(system, "etcd", OUTPUTS["etcd"])
@@ -70,8 +70,8 @@ def test_path_comes_before_system_folders(places):
         ("prometheus, version  (branch: , revision: unknown)", "does not tell its version"),
     ],
 )
-def test_an_unsuitable_version_is_passed_over(places, output, why):
-    path, system = places
+def test_an_unsuitable_version_is_passed_over(search_path, output, why):
+    path, system = search_path
     own = install(path, "prometheus", output)
     packaged = install(system, "prometheus", OUTPUTS["prometheus"])
     said = []
@@ -111,7 +111,7 @@ def publish(folder, content, sha256=None):
     (folder / "sha256sums.txt").write_text(f"{sha256 or made}  {name}.tar.gz\n")
 
 
-def test_prometheus_is_downloaded_once(places, releases, monkeypatch):
+def test_prometheus_is_downloaded_once(search_path, releases, monkeypatch):
     monkeypatch.setattr(prometheus, "build", None)
     publish(releases, b"downloaded")
     said = []
@@ -121,7 +121,7 @@ def test_prometheus_is_downloaded_once(places, releases, monkeypatch):
 
 
 @pytest.mark.parametrize("failure", ["404", "checksum", "unreachable"])
-def test_prometheus_is_built_where_the_download_fails(places, releases, monkeypatch, failure):
+def test_prometheus_is_built_where_the_download_fails(search_path, releases, monkeypatch, failure):
     if failure == "checksum":
         publish(releases, b"tampered with", sha256="0" * 64)
     if failure == "unreachable":

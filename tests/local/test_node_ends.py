@@ -177,10 +177,10 @@ async def test_a_nul_byte_in_a_secret_is_named(kube: Kube, namespace: str) -> No
     found = await reached(kube, namespace, "nul", waits)
     assert "NUL byte" in found["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
-    async def is_told() -> bool:
+    async def has_event() -> bool:
         return any("NUL byte" in each for each in await messages(kube, namespace, "Failed"))
 
-    await eventually(is_told, within_s=10, what="an Event")
+    await eventually(has_event, within_s=10, what="an Event")
 
 
 async def test_a_nul_in_an_argument_fails_the_container(kube: Kube, namespace: str) -> None:

@@ -88,7 +88,7 @@ print(json.dumps(got))
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+def own_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster in a cache folder that others can read, so that only its own modes protect it."""
     binaries = ensure_binaries(lambda _: None)
     with tempfile.TemporaryDirectory(prefix="penstock-cache-", dir="/tmp") as cache:
@@ -103,42 +103,51 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
             os.umask(previous)
 
 
-async def test_nothing_is_open_to_another_user(own: Cluster, tmp_path: Path) -> None:
+async def test_nothing_is_open_to_another_user(own_cluster: Cluster, tmp_path: Path) -> None:
     """A certificate of the user's own authority gives no access either."""
-    await _run_a_pod(own)
-    running = processes.find(own.cluster_id)
+    await _run_a_pod(own_cluster)
+    running = processes.find(own_cluster.cluster_id)
     assert len(running) >= len(clusters.COMPONENTS) + 1
-    files = [str(own.folder), *(str(path) for path in own.folder.rglob("*"))]
+    files = [str(own_cluster.folder), *(str(path) for path in own_cluster.folder.rglob("*"))]
     wanted = ("kubeconfig", "tokens.csv", "sa.key", "etcd/client.key", "volumes/s/key", "main/log")
     assert all(any(path.endswith(name) for path in files) for name in wanted)
     pids = [process.pid for process in running]
-    got = _as_nobody(own, files, pids)
+    got = _as_nobody(own_cluster, files, pids)
     assert got == []
-    token = (own.folder / "tokens.csv").read_text().split(",")[0]
+    token = (own_cluster.folder / "tokens.csv").read_text().split(",")[0]
     for process in running:  # command lines are readable by all users
         assert token not in " ".join(process.cmdline())
-    for path in own.folder.rglob("*"):
+    for path in own_cluster.folder.rglob("*"):
         if path.suffix in (".key", ".csv") or path.name == "kubeconfig":
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_the_intruder_detects_open_access(own: Cluster) -> None:
+def test_the_intruder_detects_open_access(own_cluster: Cluster) -> None:
     """The intruder reports an open folder and an open server, so its empty list means something."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         os.chmod(folder, 0o755)
-        for process in processes.find(own.cluster_id, "scheduler"):
+        for process in processes.find(own_cluster.cluster_id, "scheduler"):
             process.kill()
             psutil.wait_procs([process], timeout=5)
-        command = [PYTHON, "-m", "http.server", "10259", "--bind", own.address, "-d", folder]
+        command = [
+            PYTHON,
+            "-m",
+            "http.server",
+            "10259",
+            "--bind",
+            own_cluster.address,
+            "-d",
+            folder,
+        ]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            while server.poll() is None and not _listens(own.address, 10259):
+            while server.poll() is None and not _listens(own_cluster.address, 10259):
                 pass
-            got = _as_nobody(own, [folder], [])
+            got = _as_nobody(own_cluster, [folder], [])
         finally:
             server.kill()
             server.wait()
-    assert f"http://{own.address}:10259/" in got
+    assert f"http://{own_cluster.address}:10259/" in got
     assert folder in got
 
 
@@ -150,7 +159,7 @@ def _listens(address: str, port: int) -> bool:
     )
 
 
-def _as_nobody(own: Cluster, files: list[str], pids: list[int]) -> list[str]:
+def _as_nobody(own_cluster: Cluster, files: list[str], pids: list[int]) -> list[str]:
     from penstock.local.pki import Authority
 
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
@@ -158,7 +167,10 @@ def _as_nobody(own: Cluster, files: list[str], pids: list[int]) -> list[str]:
         for path in (Path(folder), *Path(folder).iterdir()):
             os.chown(path, NOBODY, NOBODY)
         done = subprocess.run(
-            [str(PYTHON), "-c", INTRUDER, own.address, str(own.folder), json.dumps(pids), folder],
+            [
+                str(PYTHON), "-c", INTRUDER, own_cluster.address, str(own_cluster.folder),
+                json.dumps(pids), folder,
+            ],
             user=NOBODY, group=NOBODY, extra_groups=[], input=json.dumps(files), text=True,
             stdout=subprocess.PIPE, check=True, env={}, cwd="/",
         )  # fmt: skip
@@ -166,7 +178,7 @@ def _as_nobody(own: Cluster, files: list[str], pids: list[int]) -> list[str]:
     return got
 
 
-async def _run_a_pod(own: Cluster) -> None:
+async def _run_a_pod(own_cluster: Cluster) -> None:
     """Run a pod with a secret in a volume and a line in its log."""
     body: dict[str, Any] = {
         "metadata": {"name": "writer"},
@@ -182,7 +194,7 @@ async def _run_a_pod(own: Cluster) -> None:
             "volumes": [{"name": "s", "secret": {"secretName": "stuff"}}],
         },
     }
-    async with await connect(own.kubeconfig) as kube:
+    async with await connect(own_cluster.kubeconfig) as kube:
         await kube.create(
             SECRETS, "default", {"metadata": {"name": "stuff"}, "stringData": {"key": "s3cret"}}
         )

@@ -57,7 +57,7 @@ def _serve(listener: socket.socket, context: ssl.SSLContext, kept: list[socket.s
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
-    """The sockets that clients made."""
+    """List of all sockets that REST clients create."""
     sockets: list[socket.socket] = []
     create = SocketTracker.create
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def own() -> Iterator[Cluster]:
+def own_cluster() -> Iterator[Cluster]:
     """A cluster for this module only, whose processes tests may kill."""
     with clusters.temporary("restart", say=lambda _: None) as made:
         yield made
@@ -25,41 +25,41 @@ def own() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("lost", [["node-agent"], ["etcd"], [*clusters.COMPONENTS]])
 async def test_dead_components_are_restarted_and_objects_stay(
-    own: Cluster, lost: list[str]
+    own_cluster: Cluster, lost: list[str]
 ) -> None:
     name = f"kept-{secrets.token_hex(3)}"
-    async with await connect(own.kubeconfig) as kube:
+    async with await connect(own_cluster.kubeconfig) as kube:
         await kube.create(CONFIG_MAPS, "default", {"metadata": {"name": name}})
-    killed = [process for each in lost for process in processes.find(own.cluster_id, each)]
+    killed = [process for each in lost for process in processes.find(own_cluster.cluster_id, each)]
     living = {
         process.pid
         for each in clusters.COMPONENTS
         if each not in lost
-        for process in processes.find(own.cluster_id, each)
+        for process in processes.find(own_cluster.cluster_id, each)
     }
     for process in killed:
         process.kill()
     psutil.wait_procs(killed, timeout=10)
-    assert set(clusters.dead_components(own)) == set(lost)
+    assert set(clusters.dead_components(own_cluster)) == set(lost)
     said: list[str] = []
-    again = clusters.up(own.name, say=said.append)
-    assert again == own
+    again = clusters.up(own_cluster.name, say=said.append)
+    assert again == own_cluster
     assert all(any(each in line for line in said) for each in lost)
-    assert clusters.dead_components(own) == []
-    assert living <= {process.pid for process in processes.find(own.cluster_id)}
-    async with await connect(own.kubeconfig) as kube:
+    assert clusters.dead_components(own_cluster) == []
+    assert living <= {process.pid for process in processes.find(own_cluster.cluster_id)}
+    async with await connect(own_cluster.kubeconfig) as kube:
         assert (await kube.get(CONFIG_MAPS, "default", name))["metadata"]["name"] == name
 
 
-def test_other_resources_for_an_existing_cluster_are_refused(own: Cluster) -> None:
+def test_other_resources_for_an_existing_cluster_are_refused(own_cluster: Cluster) -> None:
     with pytest.raises(clusters.ClusterError, match="other resources"):
-        clusters.up(own.name, say=lambda _: None, allocatable={"nvidia.com/gpu": "1"})
-    assert clusters.dead_components(own) == []
+        clusters.up(own_cluster.name, say=lambda _: None, allocatable={"nvidia.com/gpu": "1"})
+    assert clusters.dead_components(own_cluster) == []
 
 
-def test_an_up_interrupted_before_it_wrote_its_files_continues(own: Cluster) -> None:
-    clusters.down(own.name)
-    record = create(own.name, own.network, {})
-    again = clusters.up(own.name, say=lambda _: None)
+def test_an_up_interrupted_before_it_wrote_its_files_continues(own_cluster: Cluster) -> None:
+    clusters.down(own_cluster.name)
+    record = create(own_cluster.name, own_cluster.network, {})
+    again = clusters.up(own_cluster.name, say=lambda _: None)
     assert again == record
     assert clusters.dead_components(again) == []

@@ -141,11 +141,11 @@ async def waiting(engine: str) -> AsyncIterator[int]:
 
         asking = [asyncio.create_task(ask_again_and_again()) for _ in range(WAITING + 1)]
 
-        async def all_there() -> bool:
+        async def has_metrics() -> bool:
             metrics = (await client.get("/metrics")).text
             return f'num_requests_waiting{{engine="0",model_name="tiny"}} {WAITING}.0' in metrics
 
-        await eventually(all_there, within_s=30, what=f"{WAITING} waiting requests")
+        await eventually(has_metrics, within_s=30, what=f"{WAITING} waiting requests")
         yield WAITING
         for task in asking:
             task.cancel()

@@ -166,25 +166,25 @@ async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper)
     """Prometheus is used only while the engine is unreachable, and never for older readings."""
     observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
 
-    async def look(address):
+    async def read_through_prometheus(address):
         seen = (await observer.scrape([target(address)]))["default", "chat"]
         return seen.pods[0].reading, seen.prometheus_note
 
     await prometheus.until("up == 1")
-    reading, note = await look(NOBODY)
+    reading, note = await read_through_prometheus(NOBODY)
     assert reading.source == "Prometheus"
     assert note.startswith("numbers of 1 of 1 engines are Prometheus', up to ")
-    reading, note = await look(engine)
+    reading, note = await read_through_prometheus(engine)
     assert (reading.source, note) == ("Engine", None)
     heard_s = reading.at_s
-    reading, _ = await look(NOBODY)
+    reading, _ = await read_through_prometheus(NOBODY)
     if isinstance(reading, EngineReading):
         assert reading.at_s >= heard_s
     else:
         assert reading == Missing(POD, "ConnectError")
 
     async def is_known():
-        return isinstance((await look(NOBODY))[0], EngineReading)
+        return isinstance((await read_through_prometheus(NOBODY))[0], EngineReading)
 
     await eventually(is_known, within_s=20, what="a scrape that is newer than the engine's word")
 

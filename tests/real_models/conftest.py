@@ -111,7 +111,7 @@ def real_model(request: pytest.FixtureRequest) -> RealModel:
 
 
 def install(requirements: tuple[str, ...], target: Path) -> None:
-    """By the index that uv is configured with; without one that answers, the tests are skipped."""
+    """Install packages from the index that uv is configured with; skips the tests if it does not answer."""
     uv = Path(sys.executable).with_name("uv")
     done = subprocess.run(
         [uv, "pip", "install", "--quiet", "--no-deps", "--target", target, *requirements],

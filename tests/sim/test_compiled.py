@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "compiled"
 
 
-def ran(*modules: str) -> list[str]:
+def output_words(*modules: str) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *modules], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -37,13 +37,13 @@ def ran(*modules: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_compiled_module_is_kept_used_and_gives_the_same(cache: Path) -> None:
-    suffix, ends = ran("penstock.sim.clock", "penstock.sim.batch")
+    suffix, ends = output_words("penstock.sim.clock", "penstock.sim.batch")
     [folder] = cache.iterdir()
     built_at = folder.stat().st_mtime_ns
     assert suffix == ".so"
-    assert ran("penstock.sim.clock", "penstock.sim.batch") == [suffix, ends]
+    assert output_words("penstock.sim.clock", "penstock.sim.batch") == [suffix, ends]
     assert [f.stat().st_mtime_ns for f in cache.iterdir()] == [built_at]
-    assert ran() == [".py", ends]
+    assert output_words() == [".py", ends]
 
 
 def test_all_that_is_imported_of_ours_is_a_source() -> None:

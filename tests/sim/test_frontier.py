@@ -18,7 +18,7 @@ TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
 
 
 def point(attainment: float, hours: float, spread: float = 0.0) -> Point:
-    """Point with two seeds."""
+    """Point of the frontier, averaged over two seeds."""
     both = (attainment - spread, attainment + spread)
     return Point({"target": hours}, both, (hours - spread, hours + spread), hours / 2, 0.0)
 

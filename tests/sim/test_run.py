@@ -165,13 +165,13 @@ def test_gpus_go_to_the_higher_priority_and_come_back(world) -> None:
     })  # fmt: skip
     services = run(both, "hpa-queue", 1, {"target": "1", "down_window_s": "30"}).services
 
-    def held(service: Service, from_s: float, to_s: float) -> list[int]:
+    def replicas_held(service: Service, from_s: float, to_s: float) -> list[int]:
         return [c.held for c in service.fleet.census if from_s <= c.at_s < to_s]
 
     lower, higher = services
-    assert max(held(lower, 0, 101)) == 5  # minReplicas of the other service is guaranteed
-    assert max(held(higher, 101, 200)) >= 4
-    assert min(held(lower, 101, 230)) <= 2
-    assert held(lower, 300, 400)[-1] >= 4
+    assert max(replicas_held(lower, 0, 101)) == 5  # minReplicas of the other service is guaranteed
+    assert max(replicas_held(higher, 101, 200)) >= 4
+    assert min(replicas_held(lower, 101, 230)) <= 2
+    assert replicas_held(lower, 300, 400)[-1] >= 4
     for service in services:
         assert all(request.outcome != "failed" for request in service.gateway.requests)

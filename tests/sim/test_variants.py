@@ -18,7 +18,7 @@ H100 = {"name": "large", "profile": "llama-3.1-8b-h100", "startup_s": 20.0}
 
 
 @pytest.fixture(scope="module")
-def grown() -> Run:
+def run_with_growing_load() -> Run:
     """Run with twenty times the load in the middle."""
     rates = [(0, 1), (100, 1), (100, 20), (400, 20)]
     lengths = {
@@ -33,8 +33,10 @@ def grown() -> Run:
     return run(load("two-variants").model_validate(made), "penstock", 3)
 
 
-def test_the_cheap_one_suffices_for_little_and_the_strong_one_comes_for_much(grown: Run) -> None:
-    [service] = grown.services
+def test_the_cheap_one_suffices_for_little_and_the_strong_one_comes_for_much(
+    run_with_growing_load: Run,
+) -> None:
+    [service] = run_with_growing_load.services
     mixes = [r.decision.by_variant for r in service.scaler.records if r.at_s < 400]
     assert mixes[0] == {"small": 1, "large": 0}
     assert max(mix["large"] for mix in mixes) >= 1
@@ -42,17 +44,17 @@ def test_the_cheap_one_suffices_for_little_and_the_strong_one_comes_for_much(gro
         assert record.decision.desired == sum(record.decision.by_variant.values()) <= 8
 
 
-def test_each_is_paid_for_by_itself(grown: Run) -> None:
-    [service] = grown.services
-    [summary] = summaries_of(grown)
+def test_each_is_paid_for_by_itself(run_with_growing_load: Run) -> None:
+    [service] = run_with_growing_load.services
+    [summary] = summaries_of(run_with_growing_load)
     hours = {v: held_s(service.fleet.census, 400.0, v) / 3600 for v in ("small", "large")}
     assert summary.cost == pytest.approx(2.5 * hours["small"] + 4.0 * hours["large"])
     assert summary.gpu_hours == pytest.approx(sum(hours.values()))
     assert all(hours.values())
 
 
-def test_each_is_learned_of_by_itself(grown: Run) -> None:
-    [service] = grown.services
+def test_each_is_learned_of_by_itself(run_with_growing_load: Run) -> None:
+    [service] = run_with_growing_load.services
     state: Any = service.scaler._state
     assert {name: known.fit.windows > 5 for name, known in state.known.items()} == {
         "small": True,
@@ -66,8 +68,8 @@ def test_each_is_learned_of_by_itself(grown: Run) -> None:
     assert deserialize(SizingState, json.loads(json.dumps(serialize(state)))) == state
 
 
-def test_a_quota_of_one_kind_leaves_the_other(grown: Run) -> None:
-    limited = grown.scenario.model_copy(update={"quotas": {"H100": 0}})
+def test_a_quota_of_one_kind_leaves_the_other(run_with_growing_load: Run) -> None:
+    limited = run_with_growing_load.scenario.model_copy(update={"quotas": {"H100": 0}})
     [service] = run(limited, "penstock", 3).services
     assert max(r.decision.by_variant["large"] for r in service.scaler.records) == 0
     assert max(r.decision.by_variant["small"] for r in service.scaler.records) > 2
@@ -83,8 +85,8 @@ def test_a_quota_of_one_kind_leaves_the_other(grown: Run) -> None:
         {"variants": []},
     ],
 )
-def test_invalid_variants_are_refused(grown: Run, change: dict[str, Any]) -> None:
-    plain = grown.scenario.model_dump(mode="json")
+def test_invalid_variants_are_refused(run_with_growing_load: Run, change: dict[str, Any]) -> None:
+    plain = run_with_growing_load.scenario.model_dump(mode="json")
     plain["services"][0] |= change
     with pytest.raises(ValidationError):
-        type(grown.scenario).model_validate(plain)
+        type(run_with_growing_load.scenario).model_validate(plain)

@@ -82,7 +82,7 @@ def observed(now_s=0.0, engines=(), *, missing=0, starting=0, provisioned=None, 
     return Observation(now_s, tuple(pods), count, gateway)
 
 
-def played(rule, observations, bounds=BOUNDS, objectives=GOAL, state=None):
+def _decide_all(rule, observations, bounds=BOUNDS, objectives=GOAL, state=None):
     """Decisions of a rule on these observations, and its final state."""
     state = rule.initial() if state is None else state
     decisions = []
@@ -92,7 +92,7 @@ def played(rule, observations, bounds=BOUNDS, objectives=GOAL, state=None):
     return decisions, state
 
 
-def followed(rule, observe, seconds, start=1, bounds=BOUNDS):
+def _simulate(rule, observe, seconds, start=1, bounds=BOUNDS):
     """Replicas over time if each decision takes effect at once. observe: (now, replicas) -> observation."""
     state, replicas, now, course = rule.initial(), start, 0.0, []
     while now <= seconds:
@@ -114,22 +114,22 @@ def gateway():
 
 
 @pytest.fixture
-def see():
+def observe_pods():
     return observed
 
 
 @pytest.fixture
-def play():
-    return played
+def decide_all():
+    return _decide_all
 
 
 @pytest.fixture
-def follow():
-    return followed
+def simulate():
+    return _simulate
 
 
 @pytest.fixture
-def times():
+def latencies():
     return histogram
 
 

@@ -44,38 +44,44 @@ def test_an_objective_out_of_reach_runs_one_at_a_time(profile):
     assert best_rate(profile, never, 1000.0, 100.0, 0.0) == pytest.approx(1 / (100 * 0.011605))
 
 
-def traffic(gateway, see, engine, per_interval):
+def traffic(gateway, observe_pods, engine, per_interval):
     """Gateway readings with requests of 1,000 and 100 tokens; counts per 180 s."""
     total, looks = 0, []
     for i, requests in enumerate((0, *per_interval)):
         total += requests
         at = gateway(180.0 * i, arrivals=total, prompt_tokens=1000 * total, ended=total,
                      output_tokens=100 * total)  # fmt: skip
-        looks.append(see(180.0 * i, [engine()] * 2, gateway=at))
+        looks.append(observe_pods(180.0 * i, [engine()] * 2, gateway=at))
     return looks
 
 
-def test_throughput_divides_the_forecast_by_the_best_rate(profile, gateway, see, engine, play):
+def test_throughput_divides_the_forecast_by_the_best_rate(
+    profile, gateway, observe_pods, engine, decide_all
+):
     """4.946 requests/s a replica: 900 in 180 s are 5 a second, 2 replicas; 2,700 are 15, 4."""
     rule = DynamoThroughput(profile=profile)
-    looks = traffic(gateway, see, engine, (900, 2700, 0))
-    decisions, _ = play(rule, looks, objectives=GOAL)
+    looks = traffic(gateway, observe_pods, engine, (900, 2700, 0))
+    decisions, _ = decide_all(rule, looks, objectives=GOAL)
     assert [d.desired for d in decisions] == [2, 2, 4, 2]
     assert decisions[3].code == "NoTraffic"
 
 
-def test_a_share_of_the_objectives_asks_for_more(profile, gateway, see, engine, play):
-    looks = traffic(gateway, see, engine, (2700,))
+def test_a_share_of_the_objectives_asks_for_more(
+    profile, gateway, observe_pods, engine, decide_all
+):
+    looks = traffic(gateway, observe_pods, engine, (2700,))
     half = DynamoThroughput(profile=profile, objective_share=0.5)
     # 10 + 1.605 b <= 25: 9 at 24.4 ms, 3.68 requests/s; 15 / 3.68 = 4.07.
-    assert play(half, looks, objectives=GOAL)[0][-1].desired == 5
+    assert decide_all(half, looks, objectives=GOAL)[0][-1].desired == 5
 
 
-def test_the_trend_goes_on(profile, gateway, see, engine, play):
+def test_the_trend_goes_on(profile, gateway, observe_pods, engine, decide_all):
     """900 more each interval, from 900: the seventh would be 6,300, 35 a second."""
-    looks = traffic(gateway, see, engine, [900 * i for i in range(1, 7)])
-    constant = play(DynamoThroughput(profile=profile), looks, objectives=GOAL)[0][-1]
-    kalman = play(DynamoThroughput(profile=profile, predictor="kalman"), looks, objectives=GOAL)
+    looks = traffic(gateway, observe_pods, engine, [900 * i for i in range(1, 7)])
+    constant = decide_all(DynamoThroughput(profile=profile), looks, objectives=GOAL)[0][-1]
+    kalman = decide_all(
+        DynamoThroughput(profile=profile, predictor="kalman"), looks, objectives=GOAL
+    )
     assert constant.desired == 7  # 30 / 4.946 = 6.07
     assert kalman[0][-1].desired == 8  # 35 / 4.946 = 7.08
 
@@ -121,23 +127,31 @@ def test_load_needs_all_workers_to_be_late(profile, engine):
     assert rule.step(GOAL, (late, late), IDLE)[0] == 3
 
 
-def test_load_waits_for_a_scaling_and_for_every_worker(profile, see, engine, gateway, play):
+def test_load_waits_for_a_scaling_and_for_every_worker(
+    profile, observe_pods, engine, gateway, decide_all
+):
     late = engine(prefill_tokens_pending=50_000)
-    looks = [see(0, [late], starting=1), see(5, [late], missing=1), see(10, [late, late])]
-    decisions, _ = play(DynamoLoad(profile=profile), looks, objectives=GOAL)
+    looks = [
+        observe_pods(0, [late], starting=1),
+        observe_pods(5, [late], missing=1),
+        observe_pods(10, [late, late]),
+    ]
+    decisions, _ = decide_all(DynamoLoad(profile=profile), looks, objectives=GOAL)
     assert [(d.desired, d.code) for d in decisions] == [
         (2, "InProgress"), (2, "WorkerCountMismatch"), (3, "ScaleUp")
     ]  # fmt: skip
 
 
-def test_the_gateway_queue_counts_as_queued_at_the_workers(profile, see, engine, gateway, play):
+def test_the_gateway_queue_counts_as_queued_at_the_workers(
+    profile, observe_pods, engine, gateway, decide_all
+):
     at = gateway(queued=40, queued_prompt_tokens=80_000)
-    looks = [see(0, [engine()] * 2, gateway=at)]
-    assert play(DynamoLoad(profile=profile), looks, objectives=GOAL)[0][0].desired == 3
+    looks = [observe_pods(0, [engine()] * 2, gateway=at)]
+    assert decide_all(DynamoLoad(profile=profile), looks, objectives=GOAL)[0][0].desired == 3
 
 
-def test_throughput_sets_the_floor_of_load(profile, see, engine, gateway, play):
+def test_throughput_sets_the_floor_of_load(profile, observe_pods, engine, gateway, decide_all):
     rule = DynamoLoad(profile=profile, throughput=DynamoThroughput(profile=profile))
-    looks = traffic(gateway, see, engine, (2700, 2700))
-    decisions, _ = play(rule, looks, objectives=GOAL)
+    looks = traffic(gateway, observe_pods, engine, (2700, 2700))
+    decisions, _ = decide_all(rule, looks, objectives=GOAL)
     assert [d.desired for d in decisions] == [1, 4, 4]

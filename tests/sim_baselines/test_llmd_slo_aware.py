@@ -35,54 +35,56 @@ def test_formula(ratio, provisioned, ready, desired):
     assert band.desired(ratio, provisioned, ready) == desired
 
 
-def test_p90_over_a_minute_as_a_share_of_the_objective(gateway, engine, see, times):
+def test_p90_over_a_minute_as_a_share_of_the_objective(gateway, engine, observe_pods, latencies):
     tail = LatencyTail(None)
     scrapes = ()
     for now, slow in ((0, 100), (30, 100), (60, 110)):
-        at = gateway(ttft_s=times(*[0.4] * (now // 3), *[9.0] * slow), tpot_s=times(0.05))
-        scrapes = tail.scraped(see(now, [engine()], gateway=at), scrapes)
+        at = gateway(ttft_s=latencies(*[0.4] * (now // 3), *[9.0] * slow), tpot_s=latencies(0.05))
+        scrapes = tail.scraped(observe_pods(now, [engine()], gateway=at), scrapes)
     # Since 0: 20 of 0.4 s, 10 of 9 s. Rank 27 of 30 lies 7 / 10 into the bucket 3..10 s: 7.9 s.
     assert tail.ratio(GOAL, scrapes, 60.0) == pytest.approx(7.9 / 3.0)
 
 
-def test_no_traffic_and_a_lost_gateway_read_as_zero(gateway, engine, see, times):
+def test_no_traffic_and_a_lost_gateway_read_as_zero(gateway, engine, observe_pods, latencies):
     tail = LatencyTail(None)
-    at = gateway(ttft_s=times(9.0), tpot_s=times(0.2))
-    scrapes = tail.scraped(see(0, [engine()], gateway=at), ())
-    scrapes = tail.scraped(see(5, [engine()], gateway=at), scrapes)
+    at = gateway(ttft_s=latencies(9.0), tpot_s=latencies(0.2))
+    scrapes = tail.scraped(observe_pods(0, [engine()], gateway=at), ())
+    scrapes = tail.scraped(observe_pods(5, [engine()], gateway=at), scrapes)
     assert tail.ratio(GOAL, scrapes, 5.0) == 0.0
-    scrapes = tail.scraped(see(10, [engine()], gateway=Missing("gateway", "gone")), scrapes)
+    scrapes = tail.scraped(
+        observe_pods(10, [engine()], gateway=Missing("gateway", "gone")), scrapes
+    )
     assert tail.ratio(GOAL, scrapes, 10.0) == 0.0
 
 
-def test_engine_histograms_are_used_without_a_gateway(engine, see, times):
+def test_engine_histograms_are_used_without_a_gateway(engine, observe_pods, latencies):
     """A new pod counts from its start, a removed pod not at all."""
     tail = LatencyTail(None)
-    old = engine(ttft_s=times(9.0), itl_s=times(0.05))
-    scrapes = tail.scraped(see(0, [old, old]), ())
-    newer = replace(old, ttft_s=times(9.0, *[0.4] * 9), itl_s=times(0.05, 0.05))
-    scrapes = tail.scraped(see(5, [newer]), scrapes)
+    old = engine(ttft_s=latencies(9.0), itl_s=latencies(0.05))
+    scrapes = tail.scraped(observe_pods(0, [old, old]), ())
+    newer = replace(old, ttft_s=latencies(9.0, *[0.4] * 9), itl_s=latencies(0.05, 0.05))
+    scrapes = tail.scraped(observe_pods(5, [newer]), scrapes)
     # 9 of 0.1..0.5 s: rank 8.1 is 0.9 into it, 0.46 s; 0.05 s of 0..0.1: 0.09 s.
     assert tail.ratio(GOAL, scrapes, 5.0) == pytest.approx(0.9)
 
 
-def test_prediction_sees_the_queue_before_any_first_token(profile, gateway, engine, see):
+def test_prediction_sees_the_queue_before_any_first_token(profile, gateway, engine, observe_pods):
     """20 wait and 4 finish in 10 s: 50 s; the length of its own prompt is unknown."""
     earlier = engine(running=8)
     now = replace(earlier, waiting=12, finished=4)
-    seen = see(10.0, [now], gateway=gateway(queued=8))
+    seen = observe_pods(10.0, [now], gateway=gateway(queued=8))
     [pod] = predicted(profile, {"a0": (0.0, earlier)}, seen)
     assert pod.ttft_s == pytest.approx(50.0 + profile.base_s)
     assert pod.tpot_s == pytest.approx(0.01 + 8 * 1e-3)
 
 
-def test_prediction_of_tokens_ahead_and_the_own_prompt(profile, engine, see, times):
+def test_prediction_of_tokens_ahead_and_the_own_prompt(profile, engine, observe_pods, latencies):
     earlier = engine(running=2)
     now = engine(
         running=2, prefill_tokens_pending=8192, prompt_tokens=8000, steps=100, kv_usage=0.5,
-        ttft_s=times(0.2, 0.2),
+        ttft_s=latencies(0.2, 0.2),
     )  # fmt: skip
-    [pod] = predicted(profile, {"a0": (0.0, earlier)}, see(10.0, [now]))
+    [pod] = predicted(profile, {"a0": (0.0, earlier)}, observe_pods(10.0, [now]))
     speed = profile.prefill_tokens_per_s
     assert pod.ttft_s == pytest.approx((8192 + 4000) / speed + 0.01)
     # 80 prompt tokens an iteration, 2 sequences, 50,000 tokens of KV.
@@ -98,33 +100,35 @@ def test_prediction_of_tokens_ahead_and_the_own_prompt(profile, engine, see, tim
         ((5, 20), 0.36),  # 20 + 20 x 0.8
     ],
 )
-def test_the_buckets_place_the_prediction(profile, engine, see, running, ratio):
+def test_the_buckets_place_the_prediction(profile, engine, observe_pods, running, ratio):
     tail = LatencyTail(profile)
-    scrapes = tail.scraped(see(0.0, [engine(running=n) for n in running]), ())
+    scrapes = tail.scraped(observe_pods(0.0, [engine(running=n) for n in running]), ())
     assert tail.ratio(GOAL, scrapes, 0.0) == pytest.approx(ratio)
 
 
-def slow_after(gateway, engine, see, times, at_s):
+def slow_after(gateway, engine, observe_pods, latencies, at_s):
     """1 request/s, 0.4 s to the first token, and 9 s from `at_s` on."""
 
-    def look(now, n):
+    def observe_at(now, n):
         quick, slow = int(min(now, at_s)), int(max(0, now - at_s))
-        at = gateway(ttft_s=times(*[0.4] * quick, *[9.0] * slow))
-        return see(now, [engine()] * n, gateway=at)
+        at = gateway(ttft_s=latencies(*[0.4] * quick, *[9.0] * slow))
+        return observe_pods(now, [engine()] * n, gateway=at)
 
-    return look
+    return observe_at
 
 
-def test_up_after_smoothing_and_30_s_down_one_in_two_minutes(gateway, engine, see, times, follow):
-    look = slow_after(gateway, engine, see, times, 120)
-    course = follow(llmd_slo_aware(), look, 300, start=3)
+def test_up_after_smoothing_and_30_s_down_one_in_two_minutes(
+    gateway, engine, observe_pods, latencies, simulate
+):
+    observe_at = slow_after(gateway, engine, observe_pods, latencies, 120)
+    course = simulate(llmd_slo_aware(), observe_at, 300, start=3)
     first = 5 * next(i for i, n in enumerate(course) if n > 3)
     # 10 % of the minute are slow by 126 s; recorded at 135 s as 2 of 3 samples' worth or less,
     # over 0.55 at the sync of 145 s at the earliest, and 30 s more for the window up.
     assert 160 <= first <= 190
     assert max(course) > 6
 
-    calm = follow(llmd_slo_aware(), lambda t, n: see(t, [engine()] * n), 900, start=6)
+    calm = simulate(llmd_slo_aware(), lambda t, n: observe_pods(t, [engine()] * n), 900, start=6)
     falls = [5 * i for i in range(1, len(calm)) if calm[i] < calm[i - 1]]
     assert falls[0] >= 190  # the initial recommendation of 6 holds for 180 s
     assert all(later - earlier >= 120 for earlier, later in pairwise(falls))

@@ -15,9 +15,9 @@ from penstock.sim.baselines.llmd_token_aware import TokenBacklog, llmd_token_awa
         (20_000, (0.8, 0.8), (2, 2)),  # 2 / 1.5 = 1.33; exactly 2
     ],
 )
-def test_both_metrics(gateway, engine, see, tokens, kv, proposed):
+def test_both_metrics(gateway, engine, observe_pods, tokens, kv, proposed):
     source = TokenBacklog(10_000.0, 1.5, 0.8)
-    seen = see(
+    seen = observe_pods(
         0.0, [engine(kv_usage=u) for u in kv], gateway=gateway(in_flight_prefill_tokens=tokens)
     )
     series = source.scrape(None, Bounds(1, 8), seen, source.initial())
@@ -29,11 +29,13 @@ def test_v_p_is_a_full_chunk_on_an_idle_replica(profile):
     assert profile.prefill_tokens_per_s == pytest.approx(8192 / (0.01 + 0.4096 + 0.001))
 
 
-def test_one_up_in_three_minutes(profile, gateway, engine, see, follow):
+def test_one_up_in_three_minutes(profile, gateway, engine, observe_pods, simulate):
     def load(now, n):
-        return see(now, [engine()] * n, gateway=gateway(in_flight_prefill_tokens=10_000_000))
+        return observe_pods(
+            now, [engine()] * n, gateway=gateway(in_flight_prefill_tokens=10_000_000)
+        )
 
-    course = follow(llmd_token_aware(profile), load, 560)
+    course = simulate(llmd_token_aware(profile), load, 560)
     rises = [5 * i for i in range(1, len(course)) if course[i] > course[i - 1]]
     assert rises == [10, 190, 370, 550]
     assert course[-1] == 5

@@ -18,49 +18,56 @@ from penstock.sim.baselines.ray_serve import RayServe
         (8, 5, 1.0, 0.1, 4),  # 5 - 0.1 x 1 = 4.9 would stick at 5: one goes
     ],
 )
-def test_steps(gateway, engine, see, play, requests, ready, up, down, replicas):
+def test_steps(gateway, engine, observe_pods, decide_all, requests, ready, up, down, replicas):
     rule = RayServe(
         upscaling_factor=up, downscaling_factor=down, upscale_delay_s=0.0, downscale_delay_s=0.0
     )
-    looks = [see(0, [engine()] * ready, gateway=gateway(in_flight=requests))]
-    assert play(rule, looks)[0][0].desired == replicas
+    observations = [observe_pods(0, [engine()] * ready, gateway=gateway(in_flight=requests))]
+    assert decide_all(rule, observations)[0][0].desired == replicas
 
 
-def test_up_after_30_s_without_a_break(gateway, engine, see, play):
-    def looks(calm_at):
+def test_up_after_30_s_without_a_break(gateway, engine, observe_pods, decide_all):
+    def observations(calm_at):
         return [
-            see(t, [engine()], gateway=gateway(in_flight=2 if t == calm_at else 8))
+            observe_pods(t, [engine()], gateway=gateway(in_flight=2 if t == calm_at else 8))
             for t in range(40)
         ]
 
     rule = RayServe(look_back_period_s=10.0)
-    decisions, _ = play(rule, looks(None))
+    decisions, _ = decide_all(rule, observations(None))
     assert [d.desired for d in decisions].index(4) == 30
-    decisions, _ = play(rule, looks(20))  # one report of 2 in the look-back: back to 1 for 10 s
+    decisions, _ = decide_all(
+        rule, observations(20)
+    )  # one report of 2 in the look-back: back to 1 for 10 s
     assert {d.desired for d in decisions} == {1}
 
 
-def test_down_after_ten_minutes_and_to_zero_only_from_one(gateway, engine, see, follow):
+def test_down_after_ten_minutes_and_to_zero_only_from_one(gateway, engine, observe_pods, simulate):
     rule = RayServe()
-    look = lambda now, n: see(now, [engine()] * n, gateway=gateway())  # noqa: E731
-    course = follow(rule, look, 1300, start=5, bounds=Bounds(0, 8))
+    look = lambda now, n: observe_pods(now, [engine()] * n, gateway=gateway())  # noqa: E731
+    course = simulate(rule, look, 1300, start=5, bounds=Bounds(0, 8))
     assert course.index(1) == 600
     assert 1200 <= course.index(0) <= 1202
 
 
-def test_reports_are_averaged_over_the_look_back(gateway, engine, see, play):
+def test_reports_are_averaged_over_the_look_back(gateway, engine, observe_pods, decide_all):
     """Every 10 s: 0, 0 and 24 are 8 on average, 4 replicas."""
     rule = RayServe(upscale_delay_s=0.0)
-    looks = [see(t, [engine()], gateway=gateway(in_flight=24 if t == 20 else 0)) for t in range(21)]
-    assert play(rule, looks)[0][-1].desired == 4
+    observations = [
+        observe_pods(t, [engine()], gateway=gateway(in_flight=24 if t == 20 else 0))
+        for t in range(21)
+    ]
+    assert decide_all(rule, observations)[0][-1].desired == 4
 
 
-def test_no_report_holds(engine, see, play):
-    looks = [see(t, [engine()] * 3, gateway=Missing("gateway", "gone")) for t in range(5)]
-    decisions, _ = play(RayServe(), looks)
+def test_no_report_holds(engine, observe_pods, decide_all):
+    observations = [
+        observe_pods(t, [engine()] * 3, gateway=Missing("gateway", "gone")) for t in range(5)
+    ]
+    decisions, _ = decide_all(RayServe(), observations)
     assert all(d.desired == 3 and not d.valid for d in decisions)
 
 
-def test_from_zero_one_starts_at_once(gateway, see, play):
-    looks = [see(0, gateway=gateway(queued=5))]
-    assert play(RayServe(), looks, Bounds(0, 8))[0][0].desired == 1
+def test_from_zero_one_starts_at_once(gateway, observe_pods, decide_all):
+    observations = [observe_pods(0, gateway=gateway(queued=5))]
+    assert decide_all(RayServe(), observations, Bounds(0, 8))[0][0].desired == 1

@@ -40,13 +40,13 @@ def load(kv=0.0, waiting=0, **numbers):
         ([load(0.0)], 1),
     ],
 )
-def test_v1(see, engine, loads, target):
-    seen = see(0, [engine()] * len(loads))
+def test_v1(observe_pods, engine, loads, target):
+    seen = observe_pods(0, [engine()] * len(loads))
     assert V1.target(seen, tuple(loads), 0, None) == (target, None)
 
 
-def test_v1_stands_still_in_transition(see, engine):
-    seen = see(0, [engine()] * 2, starting=1)
+def test_v1_stands_still_in_transition(observe_pods, engine):
+    seen = observe_pods(0, [engine()] * 2, starting=1)
     assert V1.target(seen, (load(0.9),) * 2, 3, None)[0] == 3  # two of three report
     assert V1.target(seen, (load(0.9),) * 2, 4, None)[0] == 4  # the desired count is not reached
 
@@ -71,21 +71,21 @@ def v2(profile, **knobs):
         ([load(0.0)] * 3, 3, 1),
     ],
 )
-def test_v2_by_memory(profile, see, engine, loads, provisioned, target):
-    seen = see(0, [engine()] * len(loads), provisioned=provisioned)
+def test_v2_by_memory(profile, observe_pods, engine, loads, provisioned, target):
+    seen = observe_pods(0, [engine()] * len(loads), provisioned=provisioned)
     assert v2(profile).target(seen, tuple(loads), 0, {})[0] == target
 
 
-def test_v2_learns_the_compute_bound_under_a_full_queue(profile, see, engine):
+def test_v2_learns_the_compute_bound_under_a_full_queue(profile, observe_pods, engine):
     """6 wait at 40,000 tokens: that is the capacity, remembered by the length of answers."""
     full = load(0.4, 6, input_tokens=1000.0, output_tokens=200.0)
-    number, memory = v2(profile).target(see(0, [engine()]), (full,), 0, {})
+    number, memory = v2(profile).target(observe_pods(0, [engine()]), (full,), 0, {})
     # Demand 40,000 + 6 x 1,000 = 46,000; 46,000 / 0.85 - 40,000 = 14,118: one more.
     assert number == 2
     assert memory == {"medium": (40_000.0,)}
     calm = replace(full, waiting=0, kv_usage=0.36)
     # 36,000 / 0.85 = 42,353 over the remembered 40,000.
-    assert v2(profile).target(see(0, [engine()]), (calm,), 0, memory)[0] == 2
+    assert v2(profile).target(observe_pods(0, [engine()]), (calm,), 0, memory)[0] == 2
 
 
 def test_v2_derives_it_from_lengths(profile):
@@ -95,43 +95,45 @@ def test_v2_derives_it_from_lengths(profile):
     assert v2(profile).derived(8182.0, 10.0) == pytest.approx(10 * 8187)
 
 
-def test_v2_counts_the_gateways_queue(profile, see, engine, gateway):
+def test_v2_counts_the_gateways_queue(profile, observe_pods, engine, gateway):
     """max(30,000, 20 x 1000) x (1 - 0.5) + 20 x 200 = 19,000, and 50,000 in use: 69,000 / 0.85."""
     busy = load(0.5, 0, input_tokens=1000.0, output_tokens=200.0, hit_rate=0.5)
     memory = {"medium": (80_000.0,)}
-    seen = see(0, [engine()], gateway=gateway(queued=20, queued_prompt_tokens=30_000))
+    seen = observe_pods(0, [engine()], gateway=gateway(queued=20, queued_prompt_tokens=30_000))
     assert v2(profile).target(seen, (busy,), 0, memory)[0] == 2
-    seen = see(0, [engine()], gateway=gateway(queued=0))
+    seen = observe_pods(0, [engine()], gateway=gateway(queued=0))
     assert v2(profile).target(seen, (busy,), 0, memory)[0] == 1
 
 
-def test_it_takes_the_worst_of_a_minute_and_lengths_of_five(see, engine, times):
+def test_it_takes_the_worst_of_a_minute_and_lengths_of_five(observe_pods, engine, latencies):
     source = Wva(V1)
     series = source.initial()
     for now, usage in ((0, 0.1), (15, 0.74), (30, 0.1), (45, 0.1), (60, 0.1)):
-        series = source.scrape(None, Bounds(1, 8), see(now, [engine(kv_usage=usage)]), series)
+        series = source.scrape(
+            None, Bounds(1, 8), observe_pods(now, [engine(kv_usage=usage)]), series
+        )
         assert series.desired == (1 if now < 60 else 2)  # 0.74 was 45 s ago
 
 
-def test_no_report_keeps_the_number(see):
+def test_no_report_keeps_the_number(observe_pods):
     source = Wva(V1)
-    series = source.scrape(None, Bounds(1, 8), see(0, missing=3), source.initial())
+    series = source.scrape(None, Bounds(1, 8), observe_pods(0, missing=3), source.initial())
     assert series.desired == 3
 
 
-def test_v1_is_not_stuck_at_a_count_outside_the_bounds(see, engine, follow):
+def test_v1_is_not_stuck_at_a_count_outside_the_bounds(observe_pods, engine, simulate):
     """Idle at the minimum it wants one fewer, full at the maximum one more; it waits for neither."""
 
     def load(now, n):
-        return see(now, [engine(kv_usage=0.78 if 300 < now < 1200 else 0.1)] * n)
+        return observe_pods(now, [engine(kv_usage=0.78 if 300 < now < 1200 else 0.1)] * n)
 
-    course = follow(wva_v1(), load, 2400, start=3, bounds=Bounds(3, 4))
+    course = simulate(wva_v1(), load, 2400, start=3, bounds=Bounds(3, 4))
     assert (course[59], course[200], course[-1]) == (3, 4, 3)
 
 
-def test_v1_waits_for_readiness_before_the_next_one(see, engine, follow):
+def test_v1_waits_for_readiness_before_the_next_one(observe_pods, engine, simulate):
     """At most one step per minute, and the HPA holds each for 120 s."""
-    course = follow(wva_v1(), lambda t, n: see(t, [engine(kv_usage=0.78)] * n), 900)
+    course = simulate(wva_v1(), lambda t, n: observe_pods(t, [engine(kv_usage=0.78)] * n), 900)
     rises = [5 * i for i in range(1, len(course)) if course[i] > course[i - 1]]
     assert course[-1] > 3
     assert all(later - earlier >= 120 for earlier, later in pairwise(rises))

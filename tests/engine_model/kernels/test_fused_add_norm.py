@@ -16,7 +16,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 def test_equals_what_torch_does(
     shape: tuple[int, ...], offset: float, is_added: bool, dtype: torch.dtype, device: str
 ) -> None:
-    """Rows of a vector and rows of heads, cut out of wider rows."""
+    """The input rows are strided views of wider rows: one vector per token, or several heads."""
     torch.manual_seed(sum(shape))
     wide = torch.randn(shape[0], *shape[1:-1], 3 * shape[-1], device=device).to(dtype)
     wide = wide.view(shape[0], -1, shape[-1])

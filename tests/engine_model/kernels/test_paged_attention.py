@@ -29,7 +29,7 @@ def attend_all(  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("options", [{}, {"window": 9}, {"softcap": 2.0}])
 def test_a_mixed_batch(options: dict[str, float], device: str) -> None:
-    """Whatever is said of its lengths, which only chooses how to launch."""
+    """The maximum lengths passed to the kernel only choose its launch; the results are the same."""
     expected = attend_all(paged_attention_reference, device, **options)
     assert not expected[41:].any()
     for max_queries, max_length in ((40, 90), (1, 1), (1000, 100_000)):
@@ -46,7 +46,8 @@ def test_a_token_that_is_not_a_number_harms_no_row_that_does_not_see_it(
     options: dict[str, float],
     device: str,
 ) -> None:
-    """Token 20 of a chunk of 30, in one of two heads; its keys are in a tile with those of others."""
+    """Token 20 of a chunk of 30 has a NaN or infinite key or value in one of two heads. Its keys share
+    a tile with those of other tokens."""
     torch.manual_seed(0)
     heads = torch.randn(2, 30, 2, 16, device=device)
     query = torch.randn(30, 4, 16, device=device)

@@ -17,9 +17,9 @@ def test_equals_the_reference(
     num_tokens: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int, is_gathered: bool,
     dtype: torch.dtype, device: str,
 ) -> None:  # fmt: skip
-    """In place, of heads cut out of one projection; the values behind them stay as they are.
+    """Queries and keys are rotated in place within a joint projection, whose values stay unchanged.
 
-    The angles are looked up, or those of the tokens already, in rows cut out of wider ones.
+    is_gathered: cos and sin already have one row per token; otherwise they are looked up by position.
     """
     torch.manual_seed(heads)
     projected = torch.randn(num_tokens, heads + 2 * kv_heads, head_dim, device=device).to(dtype)

@@ -24,7 +24,7 @@ def test_equals_the_reference(
     num_rows: int, size: int, kernel: Activation, reference: Activation,
     dtype: torch.dtype, device: str,
 ) -> None:  # fmt: skip
-    """Far into both tails, too."""
+    """Includes gates of 200 and -200, far in both tails of the activation."""
     torch.manual_seed(size)
     gate_up = (torch.randn(num_rows, 2 * size, device=device) * 5).to(dtype)
     gate_up[0, 0], gate_up[-1, 0] = 200.0, -200.0

@@ -35,7 +35,7 @@ class Bench:
             objectives=objectives,
         )
 
-    def show(self, *services):
+    def publish(self, *services):
         self.snapshots.publish(Snapshot(services))
 
     def selector(self, cancellation, key=None, tokens=100):
@@ -53,7 +53,7 @@ class Bench:
         return caught.value.status, caught.value.message, caught.value.retry_after_s
 
     @property
-    def took_s(self):
+    def elapsed_s(self):
         return pytest.approx(self.loop.time() - self.began_s)
 
 

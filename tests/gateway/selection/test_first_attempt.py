@@ -18,7 +18,7 @@ KEY = "default/chat"
 
 def test_each_wait_is_counted_while_it_lasts(bench):
     async def main(made, cancellation):
-        made.show(made.service(A))
+        made.publish(made.service(A))
         selector = made.selector(cancellation)
         metrics = made.state.metrics
         for _ in range(3):
@@ -37,26 +37,26 @@ def test_each_wait_is_counted_while_it_lasts(bench):
 
 def test_no_endpoint_within_the_wait_limit_is_a_503(bench):
     async def main(made, cancellation):
-        made.show(made.service())
+        made.publish(made.service())
         error = await made.error_of(made.selector(cancellation).next(is_retry=False))
         assert error == (503, "no engine is ready", 5)
-        assert made.took_s == 10.0
+        assert made.elapsed_s == 10.0
 
     bench(main)
 
 
 def test_waiting_request_takes_the_first_endpoint_that_appears(bench):
     async def main(made, cancellation):
-        made.show(made.service())
+        made.publish(made.service())
         cancellation.phase = Phase.STREAMING
         task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
         await asyncio.sleep(1.0)
         assert cancellation.phase is Phase.WAITING
-        made.show(
+        made.publish(
             made.service(), replace(made.service(), name="other")
         )  # a change of another service
         await asyncio.sleep(8.9)
-        made.show(made.service(A))
+        made.publish(made.service(A))
         selected = await task
         assert (selected.endpoint, selected.reservation) == (A, None)
 
@@ -65,10 +65,10 @@ def test_waiting_request_takes_the_first_endpoint_that_appears(bench):
 
 def test_deleted_service_ends_the_wait_with_a_404(bench):
     async def main(made, cancellation):
-        made.show(made.service())
+        made.publish(made.service())
         task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
         await asyncio.sleep(1.0)
-        made.show()
+        made.publish()
         with pytest.raises(RequestError) as refused:
             await task
         assert (refused.value.status, refused.value.code) == (404, "model_not_found")
@@ -79,17 +79,17 @@ def test_deleted_service_ends_the_wait_with_a_404(bench):
 
 def test_is_serving(bench):
     async def main(made, cancellation):
-        made.show(made.service(A))
+        made.publish(made.service(A))
         selector = made.selector(cancellation)
         assert selector.is_serving(A.pod)
         assert not selector.is_serving(B.pod)
-        made.show(made.service(A, weight=0))
+        made.publish(made.service(A, weight=0))
         assert not selector.is_serving(A.pod)
-        made.show(made.service(A, weight=1))
+        made.publish(made.service(A, weight=1))
         assert selector.is_serving(A.pod)
-        made.show(replace(made.service(A), weights={}))
+        made.publish(replace(made.service(A), weights={}))
         assert not selector.is_serving(A.pod)
-        made.show()
+        made.publish()
         assert not selector.is_serving(A.pod)
 
     bench(main)
@@ -97,7 +97,7 @@ def test_is_serving(bench):
 
 def test_number_of_waiting_requests_per_service_is_bounded(bench):
     async def main(made, cancellation):
-        made.show(made.service())
+        made.publish(made.service())
         waiting = made.state.waiting_requests
         with waiting.hold("default/other"), waiting.hold(KEY):
             task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
@@ -105,7 +105,7 @@ def test_number_of_waiting_requests_per_service_is_bounded(bench):
             assert made.state.waiting == 3
             error = await made.error_of(made.selector(cancellation).next(is_retry=False))
             assert error == (503, "too many requests wait for an engine", 5)
-        made.show(made.service(A))
+        made.publish(made.service(A))
         await task
 
     bench(main, max_waiting=2)
@@ -113,7 +113,7 @@ def test_number_of_waiting_requests_per_service_is_bounded(bench):
 
 def test_first_attempt_reserves_a_slot_if_the_service_has_objectives(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, objectives=Objectives(1.0, 0.1)))
+        made.publish(made.service(A, objectives=Objectives(1.0, 0.1)))
         selector = made.selector(cancellation)
         selected = await selector.next(is_retry=False)
         assert selected.endpoint == A
@@ -122,10 +122,10 @@ def test_first_attempt_reserves_a_slot_if_the_service_has_objectives(bench):
         # The next one waits: an engine of unknown throughput gets one prompt at a time.
         error = await made.error_of(made.selector(cancellation).next(is_retry=False))
         assert error == (503, "no engine had room in time", 1)
-        assert made.took_s == 10.0
+        assert made.elapsed_s == 10.0
         reservation.release()
         # A retry does not enter the admission queue again.
-        made.show(made.service(A, B, objectives=Objectives(1.0, 0.1)))
+        made.publish(made.service(A, B, objectives=Objectives(1.0, 0.1)))
         selector.note_failure(A.pod, Failure.RESET, 0.0)
         selected = await selector.next(is_retry=True)
         assert (selected.endpoint, selected.reservation) == (B, None)
@@ -135,7 +135,7 @@ def test_first_attempt_reserves_a_slot_if_the_service_has_objectives(bench):
 
 def test_reservation_at_an_ejected_endpoint_is_its_probe(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, objectives=Objectives(1.0, 0.1)))
+        made.publish(made.service(A, objectives=Objectives(1.0, 0.1)))
         for _ in range(3):
             made.state.endpoints.note_failure(A.pod, made.loop.time())
         await asyncio.sleep(1.0)
@@ -150,13 +150,13 @@ def test_reservation_at_an_ejected_endpoint_is_its_probe(bench):
 def test_closed_queue_makes_the_request_select_another_side(bench):
     async def main(made, cancellation):
         objectives = Objectives(1.0, 0.1)
-        made.show(made.service(A, objectives=objectives))
+        made.publish(made.service(A, objectives=objectives))
         first = await made.selector(cancellation).next(is_retry=False)
         task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
         await asyncio.sleep(1.0)
         other = replace(B, revision="r2")
         moved = replace(made.service(A, other, objectives=objectives), weights={Side("r2"): 100})
-        made.show(moved)
+        made.publish(moved)
         selected = await task
         assert selected.endpoint.pod == B.pod
         assert selected.reservation is not None

@@ -14,7 +14,7 @@ KEY = "default/chat"
 
 def test_failed_endpoints_are_retried_with_exponential_backoff(bench):
     async def main(made, cancellation):
-        made.show(made.service(A))
+        made.publish(made.service(A))
         selector = made.selector(cancellation)
         waits_s, since_s = [], made.loop.time()
         assert (await selector.next(is_retry=False)).endpoint == A
@@ -28,7 +28,7 @@ def test_failed_endpoints_are_retried_with_exponential_backoff(bench):
         assert error == (503, "every ready engine was tried", 5)
         assert waits_s == pytest.approx([0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 0.25])
         # Waiting counts against the wait limit; the time of an attempt that was reset does not.
-        assert made.took_s == 10.0
+        assert made.elapsed_s == 10.0
         assert made.state.waiting == 0
 
     bench(main)
@@ -36,15 +36,15 @@ def test_failed_endpoints_are_retried_with_exponential_backoff(bench):
 
 def test_new_endpoint_ends_the_backoff(bench):
     async def main(made, cancellation):
-        made.show(made.service(A))
+        made.publish(made.service(A))
         selector = made.selector(cancellation)
         selector.note_failure(A.pod, Failure.RESET, 0.0)
         selector._backoff_s = 2.0
         task = asyncio.create_task(selector.next(is_retry=True))
         await asyncio.sleep(0.5)
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         assert (await task).endpoint == B
-        assert made.took_s == 0.5
+        assert made.elapsed_s == 0.5
 
     bench(main)
 
@@ -54,7 +54,7 @@ def test_failed_connections_count_against_the_wait_limit(bench, took_s, is_selec
     """The last connection attempt may exceed the limit by its own timeout, here 2 s."""
 
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         selector.note_failure(A.pod, Failure.CONNECT, took_s)
         if is_selected:
@@ -68,14 +68,14 @@ def test_failed_connections_count_against_the_wait_limit(bench, took_s, is_selec
 
 def test_no_endpoint_is_tried_twice_after_an_error_response(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         selector.note_failure(A.pod, Failure.ERROR, 0.0)
         assert (await selector.next(is_retry=True)).endpoint == B
         selector.note_failure(B.pod, Failure.RESET, 0.0)
         error = await made.error_of(selector.next(is_retry=True))
         assert error == (503, "every ready engine was tried", 5)
-        assert made.took_s == 0.0
+        assert made.elapsed_s == 0.0
 
     bench(main)
 
@@ -83,51 +83,51 @@ def test_no_endpoint_is_tried_twice_after_an_error_response(bench):
 @pytest.mark.parametrize(("failure", "waits_s"), [(Failure.ERROR, 1.0), (Failure.RESET, 10.0)])
 def test_wait_for_the_retry_budget_is_one_second_after_an_error_response(bench, failure, waits_s):
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         selector.note_failure(A.pod, failure, 0.0)
         with made.state.retry_budget.hold(KEY):
             error = await made.error_of(selector.next(is_retry=True))
         assert error == (503, "too many requests are being retried", 5)
-        assert made.took_s == waits_s
+        assert made.elapsed_s == waits_s
 
     bench(main, min_retries=1, retry_budget_fraction=0.0)
 
 
 def test_retry_budget_is_checked_every_50_ms(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         selector.note_failure(A.pod, Failure.RESET, 0.0)
         with made.state.retry_budget.hold(KEY):
             task = asyncio.create_task(selector.next(is_retry=True))
             await asyncio.sleep(0.12)
         assert (await task).endpoint == B
-        assert made.took_s == 0.15
+        assert made.elapsed_s == 0.15
 
     bench(main, min_retries=1, retry_budget_fraction=0.0)
 
 
 def test_retry_budget_is_a_fraction_of_open_requests(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         selector.note_failure(A.pod, Failure.RESET, 0.0)
         opened = made.state.open_requests
         with made.state.retry_budget.hold(KEY), opened.hold(KEY), opened.hold(KEY):
             with opened.hold(KEY), opened.hold(KEY):
                 assert (await selector.next(is_retry=True)).endpoint == B
-            assert made.took_s == 0.0
+            assert made.elapsed_s == 0.0
             assert (await selector.next(is_retry=False)).endpoint == B  # no retry: no budget
             await made.error_of(selector.next(is_retry=True))
-            assert made.took_s == 10.0
+            assert made.elapsed_s == 10.0
 
     bench(main, min_retries=0, retry_budget_fraction=0.5)
 
 
 def test_retry_prefers_an_endpoint_without_failures(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, B, C))
+        made.publish(made.service(A, B, C))
         endpoints = made.state.endpoints
         endpoints.note_failure(B.pod, made.loop.time(), is_unreachable=False)
         selector = made.selector(cancellation)
@@ -145,7 +145,7 @@ def test_retry_prefers_an_endpoint_without_failures(bench):
 
 def test_ejected_endpoint_gets_one_probe_at_a_time(bench):
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         for _ in range(3):
             made.state.endpoints.note_failure(A.pod, made.loop.time(), is_unreachable=False)
         made.state.endpoints.tokens[B.pod] = 1000  # A would be the least loaded
@@ -171,7 +171,7 @@ def test_ejected_endpoint_gets_one_probe_at_a_time(bench):
 )
 def test_request_that_several_endpoints_fail_ejects_none(bench, failed, ejected):
     async def main(made, cancellation):
-        made.show(made.service(A, B, C))
+        made.publish(made.service(A, B, C))
         for engine in (A, B):
             for _ in range(2):
                 made.state.endpoints.note_failure(
@@ -195,7 +195,7 @@ def test_all_unreachable_endpoints_are_ejected(bench):
     """At most half of the endpoints that accept connections are ejected."""
 
     async def main(made, cancellation):
-        made.show(made.service(A, B))
+        made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         for failure, num_out in ((Failure.RESET, 1), (Failure.CONNECT, 2)):
             for _ in range(3):
