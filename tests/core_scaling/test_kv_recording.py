@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import build
 from penstock.core.formats.serialization import DecodeError
+from penstock.core.scaling import what_if_by_kv
 from penstock.core.scaling.by_kv import KvRule
 from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
@@ -129,6 +130,38 @@ def test_less_load_gives_fewer_replicas() -> None:
     assert found["KV demand above 22,500 tokens (now 18,000)"] == 4
 
 
+def test_a_number_that_falls_after_the_delay_is_the_first_change() -> None:
+    found = [(c.what, c.decision.desired) for c in changes(tick_of(0.1, replicas=3))]
+    assert found[0] == ("the present load, for longer than scaleDownDelay", 2)
+    assert ("KV demand above 15,000 tokens (now 3,000)", 3) in found
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 5, 12, 40, 200])
+def test_the_nearest_queues_are_found(waiting: int) -> None:
+    """One request fewer, or more, leaves the number as it is."""
+    tick = tick_of(0.3, waiting, replicas=3)
+    now = what_if_by_kv.decide_settled(tick).desired
+    lengths = {c.what: c.decision for c in changes(tick) if "waiting" in c.what}
+    for what, decision in lengths.items():
+        count = int(what.split()[0])
+        nearer = count - 1 if "more" in what else count + 1
+        seen = look(1000.0, 3, 0.3)
+        first = replace(seen.pods[0], reading=replace(seen.pods[0].reading, waiting=nearer))
+        near = replace(tick, seen=replace(seen, pods=(first, *seen.pods[1:])))
+        assert what_if_by_kv.decide_settled(near).desired == now != decision.desired
+    assert lengths
+
+
+def test_a_large_service_at_its_bounds_is_explained_at_once() -> None:
+    """32 engines that run 256 requests each: 270,000 queue lengths, of which none changes the number."""
+    seen = look(1000.0, 32, 0.95)
+    pods = tuple(replace(p, reading=replace(p.reading, running=256)) for p in seen.pods)
+    settings = replace(SETTINGS, bounds=Bounds(1, 32))
+    tick = replace(tick_of(0.95), settings=settings, seen=replace(seen, pods=pods))
+    tick = replace(tick, decision=what_if_by_kv.decide_settled(tick))
+    assert "maxReplicas=33" in [change.what for change in changes(tick)]
+
+
 def test_settings_that_change_the_number() -> None:
     found = {c.what: c.decision.desired for c in changes(tick_of(0.6))}
     assert found["kvUtilizationTarget=0.375"] == 2
@@ -147,6 +180,27 @@ def test_without_metrics_nothing_is_said_of_loads() -> None:
 )
 def test_a_setting_is_tried(given: dict[str, str], replicas: int) -> None:
     assert with_settings(tick_of(0.6, waiting=6), given).desired == replicas
+
+
+def test_a_setting_that_needs_fewer_replicas_counts_as_if_it_had_lasted() -> None:
+    assert with_settings(tick_of(0.55, replicas=3), {"kvUtilizationTarget": "0.95"}).desired == 2
+
+
+@pytest.mark.parametrize("lines", [1, 0])
+def test_a_recording_without_decisions_is_refused(lines: int) -> None:
+    with pytest.raises(DecodeError, match="has no decisions" if lines else "is empty"):
+        Recording.read(written(list(ticks(3)))[:lines])
+
+
+def test_a_line_of_deeply_nested_json_is_refused() -> None:
+    lines = [*written(list(ticks(3))), "[" * 100_000]
+    with pytest.raises(DecodeError, match="line 5 is no JSON"):
+        Recording.read(lines)
+
+
+def test_a_rule_that_cannot_compute_ends_with_a_sentence(file: Path) -> None:
+    said = CliRunner().invoke(build("replay"), ["replay", str(file), "--param", "queue_target=0"])
+    assert (said.exit_code, said.output.count("penstock replay:")) == (2, 1), said.output
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ async def test_unused_fields_are_not_parsed_into_objects(start_engine, start_gat
     assert peak_bytes < 12 * len(body)  # an empty list of Python's is 56 bytes, here it was 3
 
 
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "application/json; charset=utf-8"]
+)
+async def test_engines_get_json_whatever_the_client_called_it(start_engine, start_gateway, kind):
+    """`curl -d` says that a body is a form."""
+    engine = await start_engine(lambda request: request.whole(b"{}"))
+    front = await start_gateway(engine)
+    url, body = front.url + "/v1/chat/completions", b'{"model": "chat", "messages": []}'
+    async with front.client.post(url, data=body, headers={"content-type": kind}) as got:
+        assert got.status == 200
+    assert engine.requests[0].headers["content-type"] == "application/json"
+
+
 @pytest.mark.parametrize("model", ["chat", "default/chat"])
 async def test_deeply_nested_body(start_engine, start_gateway, model):
     engine = await start_engine()

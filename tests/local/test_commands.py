@@ -238,6 +238,20 @@ def test_an_api_server_that_cannot_be_reached_is_named(api: ApiServer, tmp_path:
     assert "the API server http://127.0.0.1:1 cannot be reached" in outcome.stderr
 
 
+@pytest.mark.parametrize("text", [None, "root:x:0:0", "- a", "a: [", ""])
+def test_a_kubeconfig_that_cannot_be_read_is_an_error_with_a_remedy(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path if text is None else tmp_path / "malformed"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    outcome = penstock("rollout", "status", "chat")
+    assert outcome.exit_code in (1, 2)
+    assert "no credentials for a cluster" in outcome.stderr
+    assert outcome.stderr.strip().endswith("set KUBECONFIG")
+
+
 UNAVAILABLE: Answer = (503, {"message": "etcd is away"})
 
 

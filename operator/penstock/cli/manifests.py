@@ -1,5 +1,6 @@
 """`penstock manifests`: prints the manifests that install Penstock."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -16,8 +17,16 @@ from penstock.cli.prometheus_options import (
 )
 
 
+def _image(reference: str) -> str:
+    if not re.fullmatch(r"[\w][\w./:@-]*", reference, re.ASCII):
+        raise typer.BadParameter(f"{reference!r} is no image reference such as HOST/penstock:TAG")
+    return reference
+
+
 def command(
-    image: Annotated[str, typer.Option(help="Image with penstock and penstock-engine.")],
+    image: Annotated[
+        str, typer.Option(help="Image with penstock and penstock-engine.", callback=_image)
+    ],
     gateway_port: Annotated[int, typer.Option(help="Port of the gateway.")] = 8080,
     replicas: Annotated[
         int, typer.Option(help="Replicas of the operator and of the gateway, each.")

@@ -37,7 +37,7 @@ def command(
         if policy or param:
             knobs = dict(_knob(text) for text in param or [])
             _compare(recording, policy or _recorded_rule(recording), knobs)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, ArithmeticError) as error:
         typer.echo(f"penstock replay: {error}", err=True)
         raise typer.Exit(2) from error
 
@@ -73,7 +73,7 @@ def _compare(recording: Recording, policy: str, knobs: dict[str, Any]) -> None:
             at = timestamp(line.seen.now_s)[11:19]
             table.add_row(at, ready, *map(str, numbers), decision.reason)
         last = numbers
-    count = max(1, len(recording.lines))
+    count = len(recording.lines)
     table.add_section()
     table.add_row("mean", "", *(f"{total / count:.2f}" for total in sums), "")
     table.add_row("changes", "", *map(str, changes), "")

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+from yaml import YAMLError
 
 from penstock.clients.resources import KINDS, Resource
 from penstock.clients.rest_client import TrackingRestClient
@@ -31,6 +32,8 @@ from penstock.errors import (
 Object = dict[str, Any]
 
 STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+# Errors of the client for a kubeconfig that is missing, unreadable or malformed.
+UNREADABLE_CONFIG = (config.ConfigException, OSError, TypeError, AttributeError, YAMLError)
 REQUEST_TIMEOUT_S = 15.0
 # A write with less time left than this is not started.
 MIN_WRITE_S = 1.0
@@ -52,7 +55,7 @@ async def load_configuration(kubeconfig: Path | None = None) -> client.Configura
         else:
             path = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
             await config.load_kube_config(path, client_configuration=configuration)
-    except config.ConfigException as error:
+    except UNREADABLE_CONFIG as error:
         raise KubeError(f"no credentials for a cluster: {error}; set KUBECONFIG") from error
     configuration.client_side_validation = False
     return configuration
@@ -76,7 +79,7 @@ def current_namespace() -> str:
         return "default"
     try:
         _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG") or None)
-    except config.ConfigException:
+    except UNREADABLE_CONFIG:  # a connection attempt will say so
         return "default"
     return str(context["context"].get("namespace") or "default")
 

@@ -323,6 +323,9 @@ class ProxiedRequest:
             for name, value in filter_headers(self._scope["headers"], NOT_FOR_ENGINES)
         )
         headers[REQUEST_ID_HEADER] = self._request_id
+        headers["Content-Type"] = (
+            "application/json"  # the body was read as JSON, whatever it was called
+        )
         if service.objectives is not None:
             headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
         return headers

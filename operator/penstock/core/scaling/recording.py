@@ -146,7 +146,10 @@ class Recording:
         lines = (
             deserialize(TickRecord, _from_json(n, line), f"line {n}") for n, line in records[1:]
         )
-        return cls(header, tuple(lines))
+        recording = cls(header, tuple(lines))
+        if not recording.lines:
+            raise DecodeError("the recording has no decisions, only its first line")
+        return recording
 
     @property
     def changes_rule(self) -> bool:
@@ -221,5 +224,5 @@ def _to_json(record: Header | TickRecord) -> str:
 def _from_json(number: int, line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DecodeError(f"line {number} is no JSON: {error}") from error

@@ -1,6 +1,7 @@
 """Tries other loads and settings on a decision, whichever rule made it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.core.scaling import what_if_by_kv, what_if_by_objectives
 from penstock.core.scaling.changes import Change
@@ -9,9 +10,13 @@ from penstock.core.scaling.rule import Decision
 
 
 def with_settings(tick: AnyTick, given: dict[str, str]) -> Decision:
-    """Decide with settings changed, by their names in the YAML. Raises ValueError for a wrong one."""
+    """Decide with settings changed, by their names in the YAML. Raises ValueError for a wrong one.
+
+    Without objectives: as if the load had lasted for longer than `scaleDownDelay`.
+    """
     if isinstance(tick, KvTick):
-        return tick.decide_again(what_if_by_kv.with_settings(tick.settings, given))
+        settings = what_if_by_kv.with_settings(tick.settings, given)
+        return what_if_by_kv.decide_settled(replace(tick, settings=settings))
     return tick.decide_again(what_if_by_objectives.with_settings(tick.settings, given))
 
 

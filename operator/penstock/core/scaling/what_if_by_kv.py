@@ -3,7 +3,7 @@
 A change counts as if it had lasted longer than `scaleDownDelay`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -41,20 +41,23 @@ def with_settings(settings: KvSettings, given: dict[str, str]) -> KvSettings:
 
 
 def loads_that_change_decision(tick: KvTick) -> Iterator[Change]:
-    """The nearest KV demands and queues, above and below the present ones, with another number."""
+    """The nearest KV demands and queues, above and below the present ones, with another number.
+
+    First the present load itself, if the number falls once it has lasted for longer than `scaleDownDelay`.
+    """
     seen = Observation.of(tick.seen)
     if not seen.samples:
         return
-    before = _decide(tick, seen).desired
-    for tried in (
-        _larger_demands(tick, seen), _smaller_demands(tick, seen),
-        _longer_queues(tick, seen), _shorter_queues(seen),
-    ):  # fmt: skip
+    settled = decide_settled(tick)
+    if settled.desired != tick.decision.desired:
+        yield Change("the present load, for longer than scaleDownDelay", settled)
+    for tried in (_larger_demands(tick, seen), _smaller_demands(tick, seen)):
         for what, changed in tried:
             decision = _decide(tick, changed)
-            if decision.desired != before:
+            if decision.desired != settled.desired:
                 yield Change(what, decision)
                 break
+    yield from _changes_by_queue(tick, seen, settled.desired)
 
 
 def settings_that_change_decision(tick: KvTick) -> Iterator[Change]:
@@ -65,16 +68,20 @@ def settings_that_change_decision(tick: KvTick) -> Iterator[Change]:
         *({"kvUtilizationTarget": f"{part * rule.kv_utilization_target:g}"} for part in (0.5, 2)),
         *({"queueTarget": str(int(part * rule.queue_target))} for part in (0.5, 2)),
     ]
-    seen = Observation.of(tick.seen)
-    before = _decide(tick, seen).desired
+    before = decide_settled(tick).desired
     for given in tried:
         try:
             settings = with_settings(tick.settings, given)
         except ValueError:  # outside of what the API allows
             continue
-        decision = _decide(replace(tick, settings=settings), seen)
+        decision = decide_settled(replace(tick, settings=settings))
         if decision.desired != before:
             yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
+
+
+def decide_settled(tick: KvTick) -> Decision:
+    """The decision on the tick's load after it has lasted for longer than `scaleDownDelay`."""
+    return _decide(tick, Observation.of(tick.seen))
 
 
 def _decide(tick: KvTick, seen: Observation) -> Decision:
@@ -108,17 +115,32 @@ def _full_replicas(tick: KvTick, seen: Observation) -> list[int]:
     return [int(count * each) for count in range(tick.settings.bounds.max_replicas + 1)]
 
 
-def _longer_queues(tick: KvTick, seen: Observation) -> Iterator[Tried]:
+def _changes_by_queue(tick: KvTick, seen: Observation, desired: int) -> Iterator[Change]:
+    """The nearest longer and shorter queues with another number than `desired`."""
     now, running = _waiting(seen), sum(sample.running for sample in seen.samples)
     per_replica = tick.settings.rule.queue_target + running + 1
-    for count in range(now + 1, now + per_replica * (tick.settings.bounds.max_replicas + 1)):
-        yield f"{count} or more waiting requests (now {now})", _with_waiting(seen, count)
+    longest = now + per_replica * (tick.settings.bounds.max_replicas + 1)
+
+    def decision(count: int) -> Decision:
+        return _decide(tick, _with_waiting(seen, count))
+
+    for far, word in ((longest, "more"), (0, "fewer")):
+        count = _nearest(now, far, lambda count: decision(count).desired != desired)
+        if count is not None:
+            yield Change(f"{count} or {word} waiting requests (now {now})", decision(count))
 
 
-def _shorter_queues(seen: Observation) -> Iterator[Tried]:
-    now = _waiting(seen)
-    for count in reversed(range(now)):
-        yield f"{count} or fewer waiting requests (now {now})", _with_waiting(seen, count)
+def _nearest(near: int, far: int, differs: Callable[[int], bool]) -> int | None:
+    """The number nearest to `near` for which `differs` holds, up to `far`; None if it fails there.
+
+    differs: monotone, and false at `near`.
+    """
+    if near == far or not differs(far):
+        return None
+    while abs(far - near) > 1:
+        middle = (near + far) // 2
+        near, far = (near, middle) if differs(middle) else (middle, far)
+    return far
 
 
 def _demand(seen: Observation) -> float:
