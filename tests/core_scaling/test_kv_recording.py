@@ -145,7 +145,7 @@ def test_the_nearest_queues_are_found(waiting: int) -> None:
     for what, decision in lengths.items():
         count = int(what.split()[0])
         nearer = count - 1 if "more" in what else count + 1
-        seen = look(1000.0, 3, 0.3)
+        seen = observation(1000.0, 3, 0.3)
         first = replace(seen.pods[0], reading=replace(seen.pods[0].reading, waiting=nearer))
         near = replace(tick, seen=replace(seen, pods=(first, *seen.pods[1:])))
         assert what_if_by_kv.decide_settled(near).desired == now != decision.desired
@@ -154,7 +154,7 @@ def test_the_nearest_queues_are_found(waiting: int) -> None:
 
 def test_a_large_service_at_its_bounds_is_explained_at_once() -> None:
     """32 engines that run 256 requests each: 270,000 queue lengths, of which none changes the number."""
-    seen = look(1000.0, 32, 0.95)
+    seen = observation(1000.0, 32, 0.95)
     pods = tuple(replace(p, reading=replace(p.reading, running=256)) for p in seen.pods)
     settings = replace(SETTINGS, bounds=Bounds(1, 32))
     tick = replace(tick_of(0.95), settings=settings, seen=replace(seen, pods=pods))
@@ -189,11 +189,11 @@ def test_a_setting_that_needs_fewer_replicas_counts_as_if_it_had_lasted() -> Non
 @pytest.mark.parametrize("lines", [1, 0])
 def test_a_recording_without_decisions_is_refused(lines: int) -> None:
     with pytest.raises(DecodeError, match="has no decisions" if lines else "is empty"):
-        Recording.read(written(list(ticks(3)))[:lines])
+        Recording.read(recording_lines(list(ticks(3)))[:lines])
 
 
 def test_a_line_of_deeply_nested_json_is_refused() -> None:
-    lines = [*written(list(ticks(3))), "[" * 100_000]
+    lines = [*recording_lines(list(ticks(3))), "[" * 100_000]
     with pytest.raises(DecodeError, match="line 5 is no JSON"):
         Recording.read(lines)
 
