@@ -2,8 +2,8 @@
 
     python tests/architecture/retired_words.py
 
-Prose is read in documents, docstrings and comments; names are those of modules, classes and functions.
-`make lint` runs it. To allow a word in one place, add the place to EXCEPTIONS, with the reason.
+Prose is read in documents, configuration, docstrings and comments; names are those of modules, classes and
+functions. `make lint` runs it. To allow a word in one place, add the place to EXCEPTIONS, with the reason.
 """
 
 import ast
@@ -28,7 +28,7 @@ PROSE = {
     r"habits?": "recurring bursts",
     r"pasts": "baseline error counts",
     r"seats?": "slot",
-    r"(own|two|every|which) rooms?|rooms? of tests": "package, folder",
+    r"(a|every|own|two|which) rooms?|rooms? of tests|rooms(?=,)": "package, folder",
     r"(waits?|waiting|stands?|standing) in (a |the )?line": "admission queue",
 }
 # Modules and classes by their whole name, in any case and without underscores before it -> what it is.
@@ -100,7 +100,7 @@ def main() -> int:
 
 
 def files() -> Iterator[Path]:
-    yield from sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"})
+    yield from sorted([*ROOT.glob("*.md"), *ROOT.glob("*.toml"), *ROOT.glob("Makefile")])
     for folder in FOLDERS:
         yield from sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".md"})
 
@@ -113,7 +113,7 @@ def is_excepted(path: Path) -> bool:
 def hits(path: Path) -> Iterator[tuple[Path, int, str, str]]:
     """Yields (path, line, word, what to say instead)."""
     text, is_test = path.read_text(), path.relative_to(ROOT).parts[0] in ("tests", "e2e")
-    if path.suffix == ".md":
+    if path.suffix != ".py":
         yield from ((path, *hit) for hit in in_prose(text, 1))
         return
     if path.stem in NAMES:

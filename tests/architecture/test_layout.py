@@ -1,4 +1,4 @@
-"""The shape of the tree is a test: rooms, import rules, import costs, what files may say."""
+"""Layout of the repository: folders, import rules, import costs, and the contents of files."""
 
 import re
 import shutil
@@ -118,7 +118,7 @@ def test_no_package_marker_shadows_a_standard_module_or_a_test_folder() -> None:
     assert wrong == []
 
 
-def test_no_room_is_called_utils() -> None:
+def test_no_module_is_called_utils() -> None:
     names = {"utils", "util", "helpers", "misc", "common"}
     assert [f for f in tracked_files() if names & {f.stem, *f.relative_to(ROOT).parts[:-1]}] == []
 
