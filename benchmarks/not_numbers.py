@@ -247,7 +247,7 @@ def differences(
     for request in requests:
         actual = together[request.name]
         if request.name.startswith("bad"):
-            if actual.failure != "not_numbers":
+            if actual.failure != "nan_output":
                 found.append(f"{request.name}: {actual}")
         elif not _is_same(alone[request.name], actual) or actual.failure is not None:
             found.append(f"{request.name}: {alone[request.name]} alone, {actual} with bad ones")

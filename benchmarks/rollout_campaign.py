@@ -38,7 +38,7 @@ def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
     bad = [
         ("a model that is not there", rollouts.MISSING),
         ("a model that is cut short", rollouts.other_model(cut_short(model, folder / "cut"))),
-        ("weights that are not numbers", rollouts.other_model(corrupt(model, folder / "nan"))),
+        ("NaN weights", rollouts.other_model(corrupt(model, folder / "nan"))),
         ("answers without text", rollouts.other_model(silent(model, folder / "silent"))),
         ("crashes after a minute", rollouts.crashing(60)),
         ("prompts in steps of 16 tokens", rollouts.SLOW),

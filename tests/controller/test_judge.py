@@ -16,7 +16,7 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
 from penstock.core.canary.metric_gate import QueryFailure
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.verdict import Abort, Continue, Extend, Shown
+from penstock.core.canary.verdict import Abort, Continue, Extend, ShadowPassed
 from penstock.core.spec.service import (
     COHORT_LABEL,
     MANAGED_LABEL,
@@ -227,14 +227,14 @@ async def test_pod_faults_abort_the_canary_without_statistics(world):
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     world.pods[0] = child("new", NEW, containerStatuses=[{"name": "engine", "lastState": ended}])
     await world.block()
-    assert "memory" in world.judgement().verdict.reason
+    assert "OOMKilled" in world.judgement().verdict.reason
     world.pods[0] = child("new", NEW)
     world.corrupted_of = {"default/control": 5, "default/new": 4}
     await world.block()
     assert isinstance(world.judgement().verdict, Continue)
     world.corrupted_of = {"default/new": 1}
     await world.block(length_s=2)  # before the block ends
-    assert "not numbers" in world.judgement().verdict.reason
+    assert "NaN outputs" in world.judgement().verdict.reason
 
 
 async def test_blocks_end_after_ten_seconds_at_any_tick_rate(world):
@@ -305,7 +305,7 @@ async def test_copies_are_judged_for_faults_only(world):
         await world.block(new=2.0)
         assert isinstance(world.judgement().verdict, Continue)
     await world.block(new=2.0)
-    assert isinstance(world.judgement().verdict, Shown)
+    assert isinstance(world.judgement().verdict, ShadowPassed)
     assert world.judgement().evidence == ()
     world.phase = "Judging"
     await world.block()
@@ -320,7 +320,7 @@ async def test_a_restarted_operator_continues_the_shadow_phase(world):
     world.restart_operator()
     await world.block(new=2.0)
     await world.block(new=2.0)
-    assert isinstance(world.judgement().verdict, Shown)
+    assert isinstance(world.judgement().verdict, ShadowPassed)
 
 
 async def test_a_fault_of_a_copy_aborts_before_the_block_ends(world):

@@ -32,8 +32,8 @@ def run(blocks, spec=SPEC, state=None):
     ("faults", "told"),
     [
         ({"crash_loops": 1}, "crash loop"),
-        ({"out_of_memory": 2}, "killed for memory"),
-        ({"nan_outputs": 1}, "not numbers"),
+        ({"out_of_memory": 2}, "OOMKilled"),
+        ({"nan_outputs": 1}, "NaN outputs"),
     ],
 )
 def test_a_fault_aborts_at_once(make, faults, told):

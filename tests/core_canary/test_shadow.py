@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.canary.evidence import Arm
 from penstock.core.canary.shadow import ShadowState, judge_shadow
-from penstock.core.canary.verdict import Abort, Continue, Shown
+from penstock.core.canary.verdict import Abort, Continue, ShadowPassed
 from penstock.core.spec.canary import ShadowSpec
 
 SPEC = ShadowSpec(share=0.1, duration_s=60.0)
@@ -22,7 +22,7 @@ def run(blocks):
 
 def test_one_without_fault_is_shown_for_its_time(make):
     verdict, count = run([make.block(make.arm(5), make.arm(5))] * 20)
-    assert (type(verdict), count) == (Shown, 6)
+    assert (type(verdict), count) == (ShadowPassed, 6)
     assert verdict.reason == "30 copies in 60 s showed no fault"
 
 
@@ -56,4 +56,4 @@ def test_what_engines_tell_rejects_without_a_single_copy(make, fault):
 
 def test_slow_answers_are_not_judged(make):
     slow = make.block(make.arm(10, ttft=[9.0] * 10), make.arm(10, ttft=[0.1] * 10))
-    assert isinstance(run([slow] * 6)[0], Shown)
+    assert isinstance(run([slow] * 6)[0], ShadowPassed)

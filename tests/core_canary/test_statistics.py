@@ -284,9 +284,9 @@ def test_errors_within_tolerance_are_shown_to_be():
     assert few.reading(0.01).high < 0.01 < many.reading(0.01).high
 
 
-@pytest.mark.parametrize("heap", [5, 50, 500])
-def test_one_heap_of_misses_wins_once_however_large(heap):
-    canary, control = Counts(heap, heap), Counts(9 * heap, 0)
+@pytest.mark.parametrize("misses", [5, 50, 500])
+def test_one_cluster_of_misses_counts_once_however_large(misses):
+    canary, control = Counts(misses, misses), Counts(9 * misses, 0)
     state = Violations(0.05).add(30.0, canary, control, EMPTY_QUEUE_BINS, EMPTY_QUEUE_BINS)
     assert state.e_value() == pytest.approx((1.5 + 1.8 + 1.8 + 1.8) / 4)
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_state import PHASES, Phase
 from penstock.core.rollout.phases import (
+    EVENTS,
     TRANSITIONS,
     Event,
     UnlistedTransition,
@@ -39,7 +40,7 @@ def walk(strategy, *events):
         ("Canary", "RevisionChanged PodsReady Aborted RoutesMoved PodsGone", "Rejected"),
         ("Canary", "RevisionChanged PodsFailed PodsGone RevisionChanged", "Starting"),
         ("Canary", "RevisionChanged PodsReady PausedByHand PromotedByHand", "Growing"),
-        ("Canary", "RevisionChanged ReadyForCopies Shown Accepted", "Growing"),
+        ("Canary", "RevisionChanged ReadyForCopies ShadowPassed Accepted", "Growing"),
         ("Canary", "RevisionChanged ReadyForCopies Aborted PodsGone", "Rejected"),
         ("BlueGreen", "RevisionChanged PodsReady RoutesMoved PodsGone", "Stable"),
         ("BlueGreen", "RevisionChanged PodsReady AbortedByHand RoutesMoved PodsGone", "Rejected"),
@@ -86,6 +87,10 @@ def test_pods_go_only_after_routes_moved_or_before_they_had_any(strategy):
     for (phase, event), after in TRANSITIONS[strategy].items():
         if after in ("Draining", "Discarding"):
             assert event == "RoutesMoved" or phase in ("Starting", "Shadowing", "Waiting")
+
+
+def test_every_phase_and_event_has_a_meaning():
+    assert (set(PHASES), set(EVENTS)) == (set(get_args(Phase)), set(get_args(Event)))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
+from penstock.core.canary.verdict import Abort, Accept, Continue, ShadowPassed
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies
 from penstock.core.spec.canary import CanarySpec, ShadowSpec
 
-SHOWN = Shown("200 copies showed no fault")
+SHOWN = ShadowPassed("200 copies showed no fault")
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def test_failed_sequences_do_not_affect_others() -> None:
 
 @pytest.mark.parametrize(
     ("sampled", "failure"),
-    [(SequenceOutput(), "nothing_to_draw"), (SequenceOutput(is_corrupt=True), "not_numbers")],
+    [(SequenceOutput(), "nothing_to_draw"), (SequenceOutput(is_corrupt=True), "nan_output")],
 )
 def test_a_sequence_without_a_sampled_token_fails_with_a_reason(
     sampled: SequenceOutput, failure: str

@@ -10,7 +10,7 @@ Failure = Literal[
     "queue_full",
     "prompt_too_long",
     "nothing_to_draw",
-    "not_numbers",
+    "nan_output",
     "step_failed",
     "engine_stopped",
 ]

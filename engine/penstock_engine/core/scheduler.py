@@ -162,7 +162,7 @@ class Scheduler:
             output = outputs.get(scheduled.request_id, EMPTY_OUTPUT)
             if output.is_corrupt:
                 self._cache.discard(sequence)
-                events.append(self._finish(sequence, "error", now, "not_numbers"))
+                events.append(self._finish(sequence, "error", now, "nan_output"))
                 continue
             if output.prompt_logprobs:
                 known = len(sequence.prompt_logprobs) - scheduled.start

@@ -27,7 +27,7 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "prompt_too_long": (400, "the prompt is longer than the KV cache can hold"),
     "nothing_to_draw": (400, "the request's own limits leave no token to draw"),
     # 503, so that a gateway retries on another engine, whose weights may be intact.
-    "not_numbers": (503, "the model's output is not numbers: try another engine"),
+    "nan_output": (503, "the model's output is NaN: try another engine"),
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }

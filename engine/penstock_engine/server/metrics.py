@@ -221,7 +221,7 @@ class EngineMetrics:
             record.last_token_s = event.now_s
         if event.finish_reason == "abort" and record.is_past_deadline(event.now_s):
             self.observe_timeout(record, phase_of(event))
-        if event.failure == "not_numbers":
+        if event.failure == "nan_output":
             self._child(metric_specs.CORRUPTED).inc()
         if event.failure in REJECTED:
             self.observe_rejection(REJECTED[event.failure])

@@ -26,9 +26,9 @@ def fault(
     if faults.crash_loops:
         return f"{faults.crash_loops} of the canary's containers are in a crash loop"
     if faults.out_of_memory:
-        return f"{faults.out_of_memory} of the canary's containers were killed for memory"
+        return f"{faults.out_of_memory} of the canary's containers were OOMKilled"
     if faults.nan_outputs:
-        return f"the canary made {faults.nan_outputs} outputs that are not numbers"
+        return f"the canary produced {faults.nan_outputs} NaN outputs"
     errors = Counts(canary.requests, canary.errors)
     now = Counts(control.requests, control.errors)
     if _is_burst(errors, control_errors.add(now), now):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.core.canary import gates
 from penstock.core.canary.counts import NONE, Counts
 from penstock.core.canary.evidence import Block
-from penstock.core.canary.verdict import Abort, Continue, Shown, Verdict
+from penstock.core.canary.verdict import Abort, Continue, ShadowPassed, Verdict
 from penstock.core.spec.canary import ShadowSpec
 
 
@@ -49,5 +49,5 @@ def judge_shadow(spec: ShadowSpec, state: ShadowState, block: Block) -> tuple[Ve
     )
     reason = f"{after.copies.requests:,} copies in {after.shown_s:.0f} s showed no fault"
     if after.shown_s >= spec.duration_s:
-        return Shown(reason), after
+        return ShadowPassed(reason), after
     return Continue(f"{reason} yet; {spec.duration_s:.0f} s are required", 0.0), after

@@ -40,10 +40,10 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShadowPassed:
     """Shadow copies showed no fault for the configured duration: the canary may get traffic."""
 
     reason: str
 
 
-Verdict = Accept | Abort | Continue | Extend | Shown
+Verdict = Accept | Abort | Continue | Extend | ShadowPassed

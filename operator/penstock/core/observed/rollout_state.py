@@ -1,5 +1,6 @@
 """The stored state of a rollout: what the planner cannot derive from other objects."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,21 +9,39 @@ from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import Object
 
 Phase = Literal[
-    "Stable",  # one revision has pods and all of the traffic
-    "Stopping",  # Recreate: the old pods drain before new ones start
-    "Starting",  # pods of the new revision start; no traffic
-    "Shadowing",  # Canary: the new revision gets copies of requests; no traffic
-    "Waiting",  # BlueGreen: all pods are ready; a person says when to switch
-    "Judging",  # Canary: traffic is split, evidence comes in
-    "Paused",  # Canary: a user holds the traffic split
-    "Growing",  # Canary: the new revision gets the pods that all of the traffic needs
-    "Replacing",  # Rolling: pods are replaced a few at a time
-    "Promoting",  # all traffic goes to the new revision; gateways apply that
-    "Draining",  # the old revision's pods finish their streams and terminate
-    "RollingBack",  # all traffic goes to the old revision again; gateways apply that
-    "Discarding",  # the new revision's pods finish their streams and terminate
-    "Rejected",  # like Stable, with a revision that is not retried
+    "Stable",
+    "Stopping",
+    "Starting",
+    "Shadowing",
+    "Waiting",
+    "Judging",
+    "Paused",
+    "Growing",
+    "Replacing",
+    "Promoting",
+    "Draining",
+    "RollingBack",
+    "Discarding",
+    "Rejected",
 ]
+
+PHASES: Mapping[Phase, str] = {
+    "Stable": "one revision has pods and all of the traffic",
+    "Stopping": "Recreate: the old pods drain before new ones start",
+    "Starting": "pods of the new revision start; no traffic",
+    "Shadowing": "Canary: the new revision gets copies of requests; no traffic",
+    "Waiting": "BlueGreen: all pods are ready; a person says when to switch",
+    "Judging": "Canary: traffic is split, evidence comes in",
+    "Paused": "Canary: a user holds the traffic split",
+    "Growing": "Canary: the new revision gets the pods that all of the traffic needs",
+    "Replacing": "Rolling: pods are replaced a few at a time",
+    "Promoting": "all traffic goes to the new revision; gateways apply that",
+    "Draining": "the old revision's pods finish their streams and terminate",
+    "RollingBack": "all traffic goes to the old revision again; gateways apply that",
+    "Discarding": "the new revision's pods finish their streams and terminate",
+    "Rejected": "like Stable, with a revision that is not retried",
+}
+"""Meaning of each phase, for the reference page."""
 
 CALM: tuple[Phase, ...] = ("Stable", "Rejected")
 

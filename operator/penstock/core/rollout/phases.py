@@ -8,29 +8,48 @@ Events are level-triggered: one that a phase does not list (a new spec while the
 terminate) is detected again in the next phase.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
-from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.rollout_state import PHASES, Phase
 from penstock.core.spec.rollout import Strategy
 
 Event = Literal[
-    "RevisionChanged",  # the spec asks for a revision that is neither stable nor being rolled out
-    "RevisionRestored",  # the spec asks for the stable revision again
-    "PodsReady",  # all pods that the phase starts are ready
-    "ReadyForCopies",  # the same, and the canary gets shadow copies before traffic
-    "ReadyToSwitch",  # the same, and a user decides when to switch
-    "PodsGone",  # all pods that the phase drains are gone
-    "PodsFailed",  # pods of the new revision cannot start, or crash
-    "Shown",  # shadow copies revealed no fault for the configured duration
-    "Accepted",  # the judge, or onTimeout: Promote
-    "Aborted",  # the judge, a gate, or onTimeout: Rollback
+    "RevisionChanged",
+    "RevisionRestored",
+    "PodsReady",
+    "ReadyForCopies",
+    "ReadyToSwitch",
+    "PodsGone",
+    "PodsFailed",
+    "ShadowPassed",
+    "Accepted",
+    "Aborted",
     "PromotedByHand",
     "AbortedByHand",
     "PausedByHand",
     "ResumedByHand",
-    "RoutesMoved",  # every gateway applies the new weights
+    "RoutesMoved",
 ]
+
+EVENTS: Mapping[Event, str] = {
+    "RevisionChanged": "the spec asks for a revision that is neither stable nor being rolled out",
+    "RevisionRestored": "the spec asks for the stable revision again",
+    "PodsReady": "all pods that the phase starts are ready",
+    "ReadyForCopies": "as PodsReady, and the canary gets shadow copies before traffic",
+    "ReadyToSwitch": "as PodsReady, and a user decides when to switch",
+    "PodsGone": "all pods that the phase drains are gone",
+    "PodsFailed": "pods of the new revision cannot start, or crash",
+    "ShadowPassed": "shadow copies revealed no fault for the configured duration",
+    "Accepted": "the judge accepts the canary, or onTimeout is Promote",
+    "Aborted": "the judge or a gate rejects the canary, or onTimeout is Rollback",
+    "PromotedByHand": "a user ran `kubectl penstock rollout promote`",
+    "AbortedByHand": "a user ran `kubectl penstock rollout abort`",
+    "PausedByHand": "a user ran `kubectl penstock rollout pause`",
+    "ResumedByHand": "a user ran `kubectl penstock rollout resume`",
+    "RoutesMoved": "every gateway applies the new weights",
+}
+"""Meaning of each event, for the reference page."""
 
 Table = Mapping[tuple[Phase, Event], Phase]
 
@@ -78,7 +97,7 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         ("Starting", "PodsReady"): "Judging",
         ("Starting", "PromotedByHand"): "Growing",
         ("Starting", "ReadyForCopies"): "Shadowing",
-        ("Shadowing", "Shown"): "Judging",
+        ("Shadowing", "ShadowPassed"): "Judging",
         ("Shadowing", "PromotedByHand"): "Growing",
         ("Shadowing", "Aborted"): "Discarding",
         ("Shadowing", "AbortedByHand"): "Discarding",
@@ -173,12 +192,21 @@ def diagram(strategy: Strategy) -> str:
 
 
 def page() -> str:
-    """The Markdown reference page with the diagrams of all strategies."""
+    """The Markdown reference page: the meanings of phases and events, and the diagrams of all strategies."""
     parts = [
         "# Rollout phases",
         "",
         "Generated from `operator/penstock/core/rollout/phases.py` by `penstock docs`; do not edit.",
+        "",
+        *_table("phase", PHASES.items()),
+        "",
+        *_table("event", EVENTS.items()),
     ]
     for strategy in get_args(Strategy):
         parts += ["", f"## {strategy}", "", "```mermaid", diagram(strategy), "```"]
     return "\n".join(parts) + "\n"
+
+
+def _table(header: str, meanings: Iterable[tuple[str, str]]) -> list[str]:
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings]
+    return [f"| {header} | meaning |", "| --- | --- |", *rows]
