@@ -1,11 +1,10 @@
 """Fixtures: a tiny model, engine processes on real sockets, and engines inside the test process."""
 
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 import httpx
 import pytest
 from aiohttp.test_utils import unused_port
+from engine_process import start_engine
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler
@@ -29,11 +29,10 @@ from penstock_engine.sizing import size
 from penstock_engine.tokens import Tokenizer
 
 ROOT = Path(__file__).parents[2]
-COMMAND = Path(sys.executable).with_name("penstock-engine")
 START_TIMEOUT_S = 90
 
 # A client of a running engine, and the engine's process.
-Launched = tuple[httpx.Client, subprocess.Popen[bytes]]
+Launched = tuple[httpx.Client, ForkServerProcess]
 Launch = Callable[..., Launched]
 
 # Serves a fake runner in this process. Keyword arguments: fields of EngineConfig and ServeOptions.
@@ -88,17 +87,16 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         port = unused_port()
         seeding = [] if seed is None else ["--seed", str(seed)]
         log_path = tmp_path_factory.mktemp("engine") / "log"
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                [COMMAND, "serve", model, "--port", str(port), "--served-model-name", "soup",
-                 "--dtype", "float32", "--num-gpu-blocks-override", "400", *seeding, *flags],
-                stdout=log, stderr=log,
-            )  # fmt: skip
+        process = start_engine(
+            [str(model), "--port", str(port), "--served-model-name", "soup", "--dtype", "float32",
+             "--num-gpu-blocks-override", "400", *seeding, *flags],
+            log_path,
+        )  # fmt: skip
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
         launched.append((client, process))
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
-            assert process.poll() is None, log_path.read_text()
+            assert process.is_alive(), log_path.read_text()
             assert time.monotonic() < deadline_s, log_path.read_text()
             with suppress(httpx.TransportError):
                 if client.get("/ready").status_code == 200:
@@ -109,7 +107,7 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     for client, process in launched:
         client.close()
         process.kill()
-        process.wait()
+        process.join()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Tests of startup errors, API keys, a full queue, the drain, and failures of the engine."""
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ def test_a_drain_finishes_running_requests_and_rejects_new_ones(launch: Any) -> 
     with client.stream("POST", "/v1/completions", json=LONG | {"max_tokens": 250}) as answer:
         lines = lines_of(answer)
         next(lines)
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         while client.get("/ready").status_code == 200:
             pass
 
@@ -47,7 +46,8 @@ def test_a_drain_finishes_running_requests_and_rejects_new_ones(launch: Any) -> 
     assert rejected.json()["error"]["type"] == "ServiceUnavailableError"
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert process.wait(30) == 0
+    process.join(30)
+    assert process.exitcode == 0
 
 
 @pytest.mark.parametrize(
@@ -60,24 +60,26 @@ def test_a_drain_that_is_cut_short_sends_an_error_to_the_client(
     with client.stream("POST", "/v1/completions", json=LONG) as answer:
         lines = lines_of(answer)
         next(lines)
-        process.send_signal(signal.SIGTERM)
-        while client.get("/ready").status_code == 200 and process.poll() is None:
+        process.terminate()
+        while client.get("/ready").status_code == 200 and process.is_alive():
             pass
         if signals == 2:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
         rest = list(lines)
 
     assert rest[-1] == "data: [DONE]"
     error = json.loads(rest[-2].removeprefix("data: "))["error"]
     assert (error["code"], error["type"]) == (503, "ServiceUnavailableError")
-    assert process.wait(30) == 0
+    process.join(30)
+    assert process.exitcode == 0
 
 
 def test_a_drain_without_requests_ends_at_once(launch: Any) -> None:
     client, process = launch("--max-model-len", "2048")
     client.close()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    process.terminate()
+    process.join(30)
+    assert process.exitcode == 0
 
 
 @pytest.fixture(scope="module")

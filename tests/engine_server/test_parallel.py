@@ -1,7 +1,6 @@
 """Tests of a server whose model runs in several processes: sleep, drain, failure and exit."""
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -63,10 +62,11 @@ def test_a_parallel_engine_answers_sleeps_and_drains_like_one_process(
         next(lines)
         # Signals all processes, like a terminal does.
         for target in (process, *workers):
-            target.send_signal(signal.SIGTERM)
+            target.terminate()
         rest = list(lines)
     assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert process.wait(END_TIMEOUT_S) == 0
+    process.join(END_TIMEOUT_S)
+    assert process.exitcode == 0
     assert all_end(workers)
 
 
@@ -91,8 +91,9 @@ def test_the_death_of_a_worker_makes_the_engine_unhealthy(
     until_status(client, "/health", 503)
     assert client.get("/ready").status_code == 503
     assert client.post("/v1/completions", json=GREEDY).status_code == 503
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(END_TIMEOUT_S) == 0
+    process.terminate()
+    process.join(END_TIMEOUT_S)
+    assert process.exitcode == 0
 
 
 def test_workers_exit_if_the_engine_is_killed(launch: Any) -> None:
@@ -102,5 +103,5 @@ def test_workers_exit_if_the_engine_is_killed(launch: Any) -> None:
     with client.stream("POST", "/v1/completions", json=LONG) as answer:
         next(lines_of(answer))
         process.kill()
-    process.wait()
+    process.join()
     assert all_end(workers)

@@ -23,6 +23,6 @@ def test_answers_repeat_after_a_restart_only_with_an_engine_seed(
         client, process = launch("--max-model-len", "2048", seed=seed)
         draws.append(first_answers(client))
         process.terminate()
-        process.wait(30)
+        process.join(30)
     assert draws[0][0] != draws[0][1]
     assert (draws[0] == draws[1]) == is_replayed
