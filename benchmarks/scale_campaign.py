@@ -41,7 +41,7 @@ async def campaign(requests: int, seed: int) -> bool:
                 print(f"seed {seed}, kill {kill}: {outcomes}")
                 passed &= outcomes.first_bad is None and not outcomes.cut_by_nobody
                 passed &= bool(outcomes.ends[End.CUT]) is kill
-                stage.kubectl("delete", "isvc", "chat")
+                stage.kubectl("delete", "psvc", "chat")
                 await stage.gone("chat", within_s=60)
             await stage.close()
     return passed

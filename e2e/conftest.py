@@ -38,5 +38,5 @@ async def stage(penstock_cluster: Cluster, models: Path) -> AsyncIterator[Stage]
         try:
             yield made
         finally:
-            made.kubectl("delete", "isvc", "--all", "--ignore-not-found")
+            made.kubectl("delete", "psvc", "--all", "--ignore-not-found")
             await made.close()

@@ -6,11 +6,11 @@ from typing import Any
 from penstock.core.spec.service import ScalingSpec, ServiceSpec
 
 SMALL = ServiceSpec(
-    namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",
+    namespace="default", name="chat", uid="u", generation=1, created_at="", model_name="chat",
     model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
     dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
     prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
-    scaling=ScalingSpec("Active", 1, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
+    scaling=ScalingSpec("Active", 1, 9), external_replicas=1,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> l
     """
     log = AuditLog(stage.cluster)
     since = log.position()
-    stage.kubectl("annotate", "isvc", service, f"note=at-{since}")
+    stage.kubectl("annotate", "psvc", service, f"note=at-{since}")
     await asyncio.sleep(seconds / 2)
     operator = ("-n", NAMESPACE, "-l", f"app.kubernetes.io/name={OPERATOR}")
     stage.kubectl("delete", "pod", *operator, "--wait=false")

@@ -59,7 +59,7 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
             "resources": {"cpu": "1", "memory": "1Gi"},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
             "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
-            "drain": {"seconds": 20},
+            "terminationGracePeriodSeconds": 33,
             "rollout": rollout,
         },
     }
@@ -108,7 +108,7 @@ async def release(
     before = len(load.outcomes)
     began_s, generation = monotonic(), (await stage.view(name)).status["observedGeneration"]
     patch = json.dumps({"spec": change})
-    stage.kubectl("patch", "isvc", name, "--type=merge", "-p", patch)
+    stage.kubectl("patch", "psvc", name, "--type=merge", "-p", patch)
 
     def has_ended(view: View) -> bool:
         status = view.status
@@ -175,7 +175,7 @@ async def campaign(
             print(ending, flush=True)
             if ending.phase == "Rejected":
                 patch = json.dumps([{"op": "replace", "path": "/spec", "value": json.loads(spec)}])
-                stage.kubectl("patch", "isvc", name, "--type=json", "-p", patch)
+                stage.kubectl("patch", "psvc", name, "--type=json", "-p", patch)
                 await stage.until(
                     lambda view: view.status["rollout"]["phase"] == "Stable",
                     name, within_s=60, what="the old spec again",

@@ -29,9 +29,9 @@ penstock local up
 eval "$(penstock local env)"
 """
 CHAT = """\
-kubectl delete isvc chat --ignore-not-found
+kubectl delete psvc chat --ignore-not-found
 kubectl apply -f examples/quickstart.yaml
-kubectl wait --for=condition=Ready isvc/chat --timeout=3m
+kubectl wait --for=condition=Ready psvc/chat --timeout=3m
 """
 SMALLEST: dict[str, Any] = {
     "apiVersion": "serving.penstock.dev/v1alpha1",

@@ -38,7 +38,7 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
     assert text == whole
     assert text.strip()
 
-    table = stage.kubectl("get", "isvc", "chat").splitlines()
+    table = stage.kubectl("get", "psvc", "chat").splitlines()
     assert table[0].split() == [
         "NAME",
         "READY",
@@ -50,7 +50,7 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
     ]
     assert table[1].split()[1:3] == ["True", "Ready"]
 
-    stage.kubectl("delete", "isvc", "chat")
+    stage.kubectl("delete", "psvc", "chat")
     gone_s = await stage.gone("chat", within_s=60)
     print(f"delete to nothing left: {gone_s:.1f} s")
     assert await stage.remains("chat") == []

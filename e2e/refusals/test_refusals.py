@@ -107,13 +107,13 @@ async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Pa
 async def test_a_name_that_is_served_already_is_refused_to_the_younger(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=service("first", {}))
     await stage.until(lambda view: view.ready == 1, "first", within_s=60, what="the first serves")
-    spec = {"model": {"uri": "pvc://models/penstock-tiny", "servedName": "first"}}
+    spec = {"model": {"uri": "pvc://models/penstock-tiny", "name": "first"}}
     stage.kubectl("apply", "-f", "-", stdin=service("second", spec))
     await stage.until(
         lambda view: view.condition("Ready").get("reason") == "ServedNameTaken",
         "second", within_s=30, what="ServedNameTaken",
     )  # fmt: skip
-    stage.kubectl("delete", "isvc", "first")
+    stage.kubectl("delete", "psvc", "first")
     await stage.until(
         lambda view: view.condition("Ready").get("status") == "True",
         "second", within_s=60, what="the name is free, the second serves",

@@ -63,7 +63,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
     # The change that the message recommends takes effect at once, without waiting for a retry.
     patch: dict[str, Any] = {"spec": {"model": {"uri": "pvc://models/penstock-tiny"}}}
     stage.kubectl(
-        "patch", "isvc", "folder", "-n", namespace, "--type=merge", "-p", json.dumps(patch)
+        "patch", "psvc", "folder", "-n", namespace, "--type=merge", "-p", json.dumps(patch)
     )
     await stage.until(
         lambda view: view.condition("Ready").get("status") == "True",

@@ -91,7 +91,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             patch(stage, {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1})
             await stage.until(lambda view: view.ready == 1, NAME, within_s=60, what="one engine")
         finally:
-            stage.kubectl("delete", "isvc", NAME, "--ignore-not-found")
+            stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.gone(NAME, within_s=60)
             await stage.close()
     audit = AuditLog(cluster).entries()
@@ -179,7 +179,7 @@ async def until_it_is(stage: Stage, phase: str) -> Object:
 
 
 def patch(stage: Stage, spec: Object) -> None:
-    stage.kubectl("patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
+    stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 async def revisions_with_children(stage: Stage) -> set[str]:

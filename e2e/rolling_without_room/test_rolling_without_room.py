@@ -24,13 +24,15 @@ def service(rolling: Object) -> Object:
     container = {"name": "engine", "command": ["bash", "-c", command, "engine"]}
     rollout = {"strategy": "Rolling", "rolling": rolling, "progressDeadline": "15s"}
     body = rollouts.service(NAME, rollout, replicas=GPUS)
-    body["spec"] |= {"drain": {"seconds": 5}, "template": {"spec": {"containers": [container]}}}
+    body["spec"] |= {
+        "terminationGracePeriodSeconds": 18, "template": {"spec": {"containers": [container]}}
+    }  # fmt: skip
     body["spec"]["resources"]["accelerator"] = {"resource": "nvidia.com/gpu"}
     return body
 
 
 def patch(stage: Stage, spec: Object) -> None:
-    stage.kubectl("patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
+    stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:

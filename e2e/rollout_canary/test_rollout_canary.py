@@ -40,7 +40,7 @@ async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) 
         code, said = await stage.rollout("undo", NAME, "--watch")
         assert code == 0, said
         stage.kubectl(
-            "patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": rollouts.GOOD})
+            "patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": rollouts.GOOD})
         )
         await stage.until(
             lambda view: len(view.status["traffic"]) == 3,
@@ -79,7 +79,7 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
         assert "empty" in ending.reason
         assert "shadow copies, which no client saw" in ending.reason
         good = {"model": rollouts.service(NAME, shown)["spec"]["model"]} | rollouts.GOOD
-        stage.kubectl("patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
+        stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
         await stage.until(
             lambda view: bool(view.status.get("copies")), NAME, within_s=180, what="copies"
         )

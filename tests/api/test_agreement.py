@@ -148,11 +148,13 @@ def coherent(spec: Json) -> Json:
     low, high = sorted((scaling.get("minReplicas", 1), scaling.get("maxReplicas", 1)))
     seqs, budget = sorted((engine.get("maxNumSeqs", 64), engine.get("maxNumBatchedTokens", 512)))
     if spec.get("objectives"):
-        steered = ("kvUtilizationTarget", "queueTarget", "mode")
+        steered = ("targets", "mode")
         scaling = {k: v for k, v in scaling.items() if k not in steered}
     if canary := spec.get("rollout", {}).get("canary"):
         spec = spec | {"rollout": spec["rollout"] | {"canary": coherent_canary(canary)}}
-    kept = {k: v for k, v in spec.items() if k != "replicas" or scaling.get("mode") == "External"}
+    kept = {k: v for k, v in spec.items() if k != "replicas"}
+    if scaling.get("mode") == "External":
+        kept["replicas"] = spec.get("replicas", 1)
     kept |= {"resources": roomy(kept["resources"])} if "resources" in kept else {}
     variants = kept.pop("variants", []) if spec.get("objectives") else kept.pop("variants", [])[:0]
     return kept | {

@@ -18,7 +18,7 @@ def service(name, uid, created_at):
             "name": name, "namespace": "n", "uid": uid, "generation": 1,
             "creationTimestamp": created_at,
         },
-        "spec": {"model": {"uri": "pvc://models", "servedName": "chat"}},
+        "spec": {"model": {"uri": "pvc://models", "name": "chat"}},
     }  # fmt: skip
 
 

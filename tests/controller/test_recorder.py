@@ -106,7 +106,7 @@ async def test_a_service_without_decisions_is_not_found(
     url = f"http://127.0.0.1:{operator.port}/recording/default/other"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         assert answer.status == 404
-        assert "Active or Shadow" in await answer.text()
+        assert "Active or DryRun" in await answer.text()
 
 
 async def test_a_slow_listener_is_disconnected_without_a_gap(operator: Operator) -> None:

@@ -22,6 +22,9 @@ OLD, NEW = "a" * 8, "b" * 8
 
 
 def body(mode, candidate=None):
+    spec = {"model": {"uri": "pvc://models"}, "scaling": {"mode": mode}}
+    if mode == "External":
+        spec["replicas"] = 1
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -29,7 +32,7 @@ def body(mode, candidate=None):
             "name": "chat", "namespace": "default", "uid": "u1", "generation": 1,
             "creationTimestamp": "2025-12-31T00:00:00Z",
         },
-        "spec": {"model": {"uri": "pvc://models"}, "scaling": {"mode": mode}},
+        "spec": spec,
         "status": {
             "traffic": [{"revision": OLD, "weight": 100}], "stableRevision": OLD,
             "candidateRevision": candidate,
@@ -57,7 +60,7 @@ def child(name, revision, cohort=""):
     [
         ("Active", None, ["old"], []),
         ("Active", NEW, ["old"], ["new", "control"]),  # shadowed: gets only copies of requests
-        ("Shadow", NEW, ["old"], ["new", "control"]),
+        ("DryRun", NEW, ["old"], ["new", "control"]),
         ("External", NEW, [], ["old", "new", "control"]),
     ],
 )

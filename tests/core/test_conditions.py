@@ -82,8 +82,7 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
     assert condition_of("SpecValid", observed_with(name_taken_by="other")) == (
         "False",
         "ServedNameTaken",
-        "'chat' is served by other in this namespace already; "
-        "set spec.model.servedName to another name",
+        "'chat' is served by other in this namespace already; set spec.model.name to another name",
     )
 
 
@@ -285,11 +284,11 @@ def test_stalled(
     [
         ("External", REPORT, ("False", "External", "spec.replicas sets the number of engines")),
         ("Active", None, ("Unknown", "NoDecision", "no decision has been made yet")),
-        ("Shadow", None, ("Unknown", "NoDecision", "no decision has been made yet")),
+        ("DryRun", None, ("Unknown", "NoDecision", "no decision has been made yet")),
         ("Active", REPORT, ("True", "Active", "decisions are based on the engines' metrics")),
-        ("Shadow", REPORT, ("True", "Shadow", "decisions are recorded, not applied")),
+        ("DryRun", REPORT, ("True", "DryRun", "decisions are recorded, not applied")),
         (
-            "Shadow", replace(REPORT, valid=False, reason_code="MetricsMissing", reason="none"),
+            "DryRun", replace(REPORT, valid=False, reason_code="MetricsMissing", reason="none"),
             ("False", "MetricsMissing", "none"),
         ),
     ],

@@ -126,12 +126,12 @@ def test_the_next_writes(observed: Observed, expected: dict[str, Any]) -> None:
     assert {key: made[key] for key in {**NOTHING, **expected}} == {**NOTHING, **expected}
 
 
-def test_external_replicas_are_set_and_shadow_leaves_them() -> None:
+def test_external_replicas_are_set_and_a_dry_run_leaves_them() -> None:
     observed = observed_in(deployment(replicas=2), pod("a"), phase="Stable", stable=REVISION)
     external = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"), external_replicas=0)
     assert actions(external, observed)["scale"] == [(NAME, 0)]
-    shadow = replace(SPEC, scaling=replace(SPEC.scaling, mode="Shadow", max_replicas=1))
-    assert actions(shadow, observed)["scale"] == []
+    dry_run = replace(SPEC, scaling=replace(SPEC.scaling, mode="DryRun", max_replicas=1))
+    assert actions(dry_run, observed)["scale"] == []
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_external_replicas_are_set_and_shadow_leaves_them() -> None:
         ({"model_uri": "pvc://models/other"}, True),
         ({"memory": "2Gi"}, True),
         ({"template": {"spec": {"nodeSelector": {"a": "b"}}}}, True),
-        ({"drain_s": 31}, True),
+        ({"termination_grace_s": 46}, True),
     ],
 )
 def test_only_what_shapes_a_pod_makes_a_revision(change: dict[str, Any], is_new: bool) -> None:

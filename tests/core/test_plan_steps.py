@@ -103,7 +103,7 @@ def test_a_lost_preflight_is_replaced_ten_seconds_after_it_was_made(
 
 SHADOW, EXTERNAL = (
     replace(SPEC, scaling=replace(SPEC.scaling, mode=mode, max_replicas=5, min_replicas=2))
-    for mode in ("Shadow", "External")
+    for mode in ("DryRun", "External")
 )
 ACTIVE = replace(SHADOW, scaling=replace(SHADOW.scaling, mode="Active"))
 CALM = observed_in(deployment(OLD, 4), phase="Stable", revision=None)

@@ -17,7 +17,7 @@ from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
 OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
-SPEC = service_spec(generation=7, served_name="mine")
+SPEC = service_spec(generation=7, model_name="mine")
 VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))
 CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
 JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)

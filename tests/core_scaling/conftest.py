@@ -28,7 +28,7 @@ SPEC = ScalingSpec(
     min_replicas=1,
     max_replicas=5,
     kv_utilization_target=0.75,
-    queue_target=4,
+    queue_length_target=4,
     scale_down_delay_s=0.0,
 )
 KEY = ("default", "chat")

@@ -24,7 +24,7 @@ SPEC = ScalingSpec(
     min_replicas=1,
     max_replicas=10,
     kv_utilization_target=0.75,
-    queue_target=4,
+    queue_length_target=4,
     scale_down_delay_s=60.0,
 )
 FRESH = ScalingState()
@@ -253,7 +253,7 @@ specs = st.builds(
     min_replicas=st.just(1),
     max_replicas=st.just(1),
     kv_utilization_target=st.floats(0.1, 0.95),
-    queue_target=st.integers(1, 20),
+    queue_length_target=st.integers(1, 20),
     scale_down_delay_s=st.floats(0, 100),
 ).flatmap(lambda spec: bounds.map(lambda b: replace(spec, min_replicas=b[0], max_replicas=b[1])))
 states = st.builds(

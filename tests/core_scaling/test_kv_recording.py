@@ -101,7 +101,9 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("words", [[], ["--param", "queue_target=1"], ["--policy", "hpa-kv"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--param", "queue_length_target=1"], ["--policy", "hpa-kv"]]
+)
 def test_replay(file: Path, words: list[str]) -> None:
     said = CliRunner().invoke(build("replay"), ["replay", str(file), *words])
     assert said.exit_code == 0, said.output
@@ -164,7 +166,7 @@ def test_a_large_service_at_its_bounds_is_explained_at_once() -> None:
 
 def test_settings_that_change_the_number() -> None:
     found = {c.what: c.decision.desired for c in changes(tick_of(0.6))}
-    assert found["kvUtilizationTarget=0.375"] == 2
+    assert found["kvUtilizationPercent=38"] == 2
     assert found["minReplicas=2"] == 2
     assert "scaleDownDelay=120s" not in found
 
@@ -176,14 +178,14 @@ def test_without_metrics_nothing_is_said_of_loads() -> None:
 
 @pytest.mark.parametrize(
     ("given", "replicas"),
-    [({"minReplicas": "3"}, 3), ({"kvUtilizationTarget": "0.25"}, 3), ({"queueTarget": "1"}, 3)],
+    [({"minReplicas": "3"}, 3), ({"kvUtilizationPercent": "25"}, 3), ({"queueLength": "1"}, 3)],
 )
 def test_a_setting_is_tried(given: dict[str, str], replicas: int) -> None:
     assert with_settings(tick_of(0.6, waiting=6), given).desired == replicas
 
 
 def test_a_setting_that_needs_fewer_replicas_counts_as_if_it_had_lasted() -> None:
-    assert with_settings(tick_of(0.55, replicas=3), {"kvUtilizationTarget": "0.95"}).desired == 2
+    assert with_settings(tick_of(0.55, replicas=3), {"kvUtilizationPercent": "95"}).desired == 2
 
 
 @pytest.mark.parametrize("lines", [1, 0])
@@ -199,7 +201,9 @@ def test_a_line_of_deeply_nested_json_is_refused() -> None:
 
 
 def test_a_rule_that_cannot_compute_ends_with_a_sentence(file: Path) -> None:
-    said = CliRunner().invoke(build("replay"), ["replay", str(file), "--param", "queue_target=0"])
+    said = CliRunner().invoke(
+        build("replay"), ["replay", str(file), "--param", "queue_length_target=0"]
+    )
     assert (said.exit_code, said.output.count("penstock replay:")) == (2, 1), said.output
 
 
@@ -207,8 +211,8 @@ def test_a_rule_that_cannot_compute_ends_with_a_sentence(file: Path) -> None:
     ("given", "reason"),
     [
         ({"ttft": "1s"}, "no setting 'ttft'; there are minReplicas"),
-        ({"kvUtilizationTarget": "0"}, "kvUtilizationTarget must be 0.1 to 1"),
-        ({"queueTarget": "0"}, "queueTarget at least 1"),
+        ({"kvUtilizationPercent": "9"}, "kvUtilizationPercent must be 10 to 95"),
+        ({"queueLength": "0"}, "queueLength at least 1"),
         ({"scaleDownDelay": "1"}, "is not a duration"),
     ],
 )

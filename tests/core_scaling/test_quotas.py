@@ -47,7 +47,7 @@ def decision_for(desired: int) -> Decision:
 def service(
     name: str,
     priority: int = 0,
-    mode: Literal["Active", "Shadow"] = "Active",
+    mode: Literal["Active", "DryRun"] = "Active",
     namespace: str = "default",
     accelerator: tuple[str, int] | None = ("nvidia.com/gpu", 1),
 ) -> ServiceSpec:
@@ -55,9 +55,9 @@ def service(
         namespace=namespace,
         name=name,
         uid=name,
-        served_name=name,
+        model_name=name,
         accelerator=accelerator,
-        scaling=ScalingSpec(mode, 1, 10, 0.75, 4, 60.0, priority=priority),
+        scaling=ScalingSpec(mode, 1, 10, quota_priority=priority),
     )
 
 
@@ -65,7 +65,7 @@ def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
     wanted = [
         (service("urgent", priority=5), decision_for(4)),
         (service("calm"), decision_for(4)),
-        (service("shadow", mode="Shadow"), decision_for(9)),
+        (service("dry-run", mode="DryRun"), decision_for(9)),
         (service("cpu", accelerator=None), decision_for(9)),
         (service("elsewhere", namespace="other"), decision_for(9)),
     ]

@@ -39,8 +39,8 @@ async def test_a_new_leader_keeps_the_report_that_the_status_has(world):
 
 
 async def test_a_decision_builds_on_the_last_one_not_on_what_is_there(world):
-    """In mode Shadow a decision has no effect on the pods, and a rollout has additional pods."""
-    world.mode = "Shadow"
+    """In mode DryRun a decision has no effect on the pods, and a rollout has additional pods."""
+    world.mode = "DryRun"
     world.engine.usage = 1.0
     await world.tick(5)
     assert world.report().desired == 2

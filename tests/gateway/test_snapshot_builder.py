@@ -15,7 +15,7 @@ def inference_service(name="chat", namespace="default", created=0, served=None, 
             "namespace": namespace,
             "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z",
         },
-        "spec": {"model": {"uri": "file:///m"} | ({"servedName": served} if served else {})},
+        "spec": {"model": {"uri": "file:///m"} | ({"name": served} if served else {})},
         "status": {"traffic": [{"revision": "r1", "weight": 100}]} if status is None else status,
     }
 

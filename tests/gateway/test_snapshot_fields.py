@@ -18,7 +18,7 @@ def objects():
     service = {
         "metadata": meta | {"name": "chat"},
         "spec": {
-            "model": {"servedName": "wanted"},
+            "model": {"name": "wanted"},
             "objectives": {"ttft": "2s", "tpot": "50ms", "attainment": 0.9},
             "rollout": {"canary": {"stickyBy": "User", "tenantHeader": "x-tenant"}},
         },

@@ -19,7 +19,7 @@ SERVICE = {
     "metadata": {"name": "far"},
     "spec": {
         "model": {"uri": "pvc://models/soup"},
-        "scaling": {"minReplicas": 1, "maxReplicas": 5, "queueTarget": 4},
+        "scaling": {"minReplicas": 1, "maxReplicas": 5, "targets": {"queueLength": 4}},
         # No agent of ours runs its pods, and their status is ours to write.
         "template": {"spec": {"schedulerName": "nobody"}},
     },

@@ -6,7 +6,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.api import gates, objectives, rollout, variants
+from penstock.api.defaults import given
 from penstock.api.resources import Resources
+from penstock.api.scaling import Targets
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, parse_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
@@ -32,14 +34,14 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidService(f"spec.{where}: {first['msg']}") from error
     _require_engine(spec.template.spec)
-    engine, cache, scaling = spec.engine, spec.engine.kv_cache, spec.scaling
+    engine, cache = spec.engine, spec.engine.kv_cache
     return ServiceSpec(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata["generation"],
         created_at=metadata["creationTimestamp"],
-        served_name=spec.model.served_name or metadata["name"],
+        model_name=spec.model.name or metadata["name"],
         model_uri=spec.model.uri,
         max_model_len=engine.max_model_len,
         max_num_seqs=engine.max_num_seqs,
@@ -53,22 +55,13 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         cpu=spec.resources.cpu,
         memory=spec.resources.memory,
         accelerator=_accelerator(spec.resources),
-        scaling=ScalingSpec(
-            mode=scaling.mode,
-            min_replicas=scaling.min_replicas,
-            max_replicas=scaling.max_replicas,
-            kv_utilization_target=scaling.kv_utilization_target,
-            queue_target=scaling.queue_target,
-            scale_down_delay_s=parse_duration_s(scaling.scale_down_delay),
-            objectives=_objectives(spec.objectives),
-            priority=scaling.priority,
-        ),
+        scaling=_scaling(spec),
         external_replicas=1 if spec.replicas is None else spec.replicas,
         rollout=_rollout(spec.rollout),
-        drain_s=spec.drain.seconds,
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
         shape={name: body["spec"][name] for name in RECORDED if name in body["spec"]},
+        **given(termination_grace_s=spec.termination_grace_period_seconds),
     )
 
 
@@ -83,6 +76,23 @@ def _require_engine(overrides: dict[str, Any]) -> None:
     raise InvalidService(
         f"spec.template.spec.containers must be a list that keeps the container {ENGINE_CONTAINER} "
         "and its image"
+    )
+
+
+def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
+    scaling, targets = spec.scaling, spec.scaling.targets or Targets()
+    percent, delay = targets.kv_utilization_percent, scaling.scale_down_delay
+    return ScalingSpec(
+        mode=scaling.mode,
+        min_replicas=scaling.min_replicas,
+        max_replicas=scaling.max_replicas,
+        objectives=_objectives(spec.objectives),
+        **given(
+            kv_utilization_target=None if percent is None else percent / 100,
+            queue_length_target=targets.queue_length,
+            scale_down_delay_s=None if delay is None else parse_duration_s(delay),
+            quota_priority=scaling.quota_priority,
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from penstock.api import modelroute
+from penstock.api.defaults import OPERATOR_DEFAULT
 from penstock.api.modelroute import ModelRoute
 from penstock.api.v1alpha1 import GROUP, KIND, PLURAL, VERSION, InferenceService
 
@@ -20,7 +21,7 @@ _KEPT = {
     "type", "description", "default", "enum", "format", "pattern", "required",
     "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties",
     "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
-    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string", OPERATOR_DEFAULT,
 }  # fmt: skip
 
 Columns = tuple[tuple[str, str, str, int], ...]
@@ -51,7 +52,7 @@ def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
     node = _value(schema, definitions, path)
     if "description" not in node:
         raise Unsupported(f"{path}: no description")
-    node["description"] += default_note(node)
+    node["description"] += _default_note(node.pop(OPERATOR_DEFAULT, node.get("default")))
     return node
 
 
@@ -94,12 +95,11 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
     return dict(sorted((node | alternatives).items()))
 
 
-def default_note(node: Schema) -> str:
+def _default_note(default: Any) -> str:
     """Text that ends the description of a field with a default, because `kubectl explain` prints none.
 
     Empty for objects, lists and empty texts.
     """
-    default = node.get("default")
     if default in (None, "") or isinstance(default, dict | list):
         return ""
     return f" Default: {default if isinstance(default, str) else json.dumps(default)}."
@@ -131,7 +131,7 @@ def inference_service_crd() -> Schema:
             "labelSelectorPath": ".status.selector",
         },
     }
-    return _crd(KIND, PLURAL, "isvc", schema, COLUMNS, subresources)
+    return _crd(KIND, PLURAL, "psvc", schema, COLUMNS, subresources)
 
 
 def model_route_crd() -> Schema:

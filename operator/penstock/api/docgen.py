@@ -1,8 +1,9 @@
 """Generates the reference pages of the kinds, from the same schemas as the CRDs."""
 
+import re
 from typing import Any
 
-from penstock.api.crdgen import default_note, inference_service_crd, model_route_crd
+from penstock.api.crdgen import inference_service_crd, model_route_crd
 from penstock.api.scalars import NAMES, TYPE_RULES
 from penstock.api.v1alpha1 import API_VERSION
 
@@ -46,15 +47,19 @@ def _rows(node: dict[str, Any], path: str) -> list[str]:
     required = set(node.get("required", []))
     for name, child in node.get("properties", {}).items():
         field = f"{path}.{name}"
-        note = default_note(child)
-        default = f"`{note.removeprefix(' Default: ').removesuffix('.')}`" if note else ""
+        meaning, default = _meaning_and_default(child["description"])
         shown = "required" if name in required else default
-        meaning = child["description"].removesuffix(note)
         rows.append(f"| `{field}` | {_type(child)} | {shown} | {meaning} |")
         rows += _rows(child, field)
         if child.get("type") == "array":
             rows += _rows(child["items"], f"{field}[]")
     return rows
+
+
+def _meaning_and_default(description: str) -> tuple[str, str]:
+    """The description without the sentence that tells a default of one word, and that word."""
+    found = re.fullmatch(r"(.*) Default: (\S+)\.", description)
+    return (found[1], f"`{found[2]}`") if found else (description, "")
 
 
 def _type(node: dict[str, Any]) -> str:

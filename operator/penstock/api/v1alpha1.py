@@ -10,17 +10,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from penstock.api.defaults import default_of, operator_default
 from penstock.api.objectives import Objectives
 from penstock.api.resources import Resources
 from penstock.api.rollout import RULES as ROLLOUT_RULES
 from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import Quantity
+from penstock.api.scaling import RULES as SCALING_RULES
+from penstock.api.scaling import Scaling
 from penstock.api.status import InferenceServiceStatus
 from penstock.api.variants import RULES as VARIANTS_RULES
 from penstock.api.variants import Variant
-from penstock.core.formats.quantity import DURATION_PATTERN
-from penstock.core.spec.service import MANAGED_LABEL
+from penstock.core.spec.service import MANAGED_LABEL, TERMINATION_OVERHEAD_S, ServiceSpec
 
 GROUP = "serving.penstock.dev"
 VERSION = "v1alpha1"
@@ -63,12 +65,12 @@ class ModelSource(Model):
         min_length=8,
         max_length=512,
     )
-    served_name: Annotated[
+    name: Annotated[
         str | None,
         Obeys(
             matches(
                 r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-                "spec.model.servedName may have letters, digits, '.', '_' and '-', and must begin "
+                "spec.model.name may have letters, digits, '.', '_' and '-', and must begin "
                 "and end with a letter or digit",
             )
         ),
@@ -186,86 +188,6 @@ class Engine(Model):
     kv_cache: KVCache = Field(default=KVCache(), description="Settings of the KV cache.")
 
 
-class Scaling(Model):
-    """Number of replicas and its bounds."""
-
-    mode: Literal["Active", "Shadow", "External"] = Field(
-        default="Active",
-        description=(
-            "Who sets the number of replicas. Active: Penstock. Shadow: Penstock decides "
-            "and records the number but changes nothing. External: spec.replicas, which "
-            "kubectl scale, an HPA or KEDA may write."
-        ),
-    )
-    min_replicas: int = Field(default=1, description="Minimum number of replicas.", ge=1, le=1000)
-    max_replicas: int = Field(default=1, description="Maximum number of replicas.", ge=1, le=1000)
-    kv_utilization_target: Annotated[
-        float,
-        Obeys(
-            Rule(
-                "self >= 0.1",
-                lambda part: part >= 0.1,
-                "spec.scaling.kvUtilizationTarget must be at least 0.1, such as 0.75",
-            )
-        ),
-    ] = Field(
-        default=0.75,
-        description=(
-            "Fraction of each replica's KV cache above which replicas are added. Used only "
-            "without spec.objectives."
-        ),
-        ge=0.1,
-        le=0.95,
-    )
-    queue_target: int = Field(
-        default=4,
-        description=(
-            "Number of waiting requests per replica above which replicas are added. Used "
-            "only without spec.objectives."
-        ),
-        ge=1,
-        le=10_000,
-    )
-    scale_down_delay: Annotated[
-        str,
-        Obeys(
-            matches(
-                DURATION_PATTERN, "spec.scaling.scaleDownDelay must be a duration such as 60s or 5m"
-            )
-        ),
-    ] = Field(
-        default="60s",
-        description=(
-            "Time for which fewer replicas must have been enough before replicas are "
-            "removed, as a duration such as 60s or 5m."
-        ),
-        max_length=20,
-    )
-    priority: int = Field(
-        default=0,
-        description=(
-            "Priority of this service when a ResourceQuota allows fewer accelerators than "
-            "the services of the namespace need. After the minReplicas of all services, "
-            "higher priorities are served first; services of equal priority share evenly."
-        ),
-        ge=-1_000_000,
-        le=1_000_000,
-    )
-
-
-class Drain(Model):
-    """Shutdown of engines."""
-
-    seconds: int = Field(
-        default=30,
-        description=(
-            "Time in seconds that running requests have to finish when their pod is removed."
-        ),
-        ge=1,
-        le=3600,
-    )
-
-
 def _not_reserved(field: str) -> Obeys:
     return Obeys(
         Rule(
@@ -306,38 +228,12 @@ class InferenceServiceSpec(Model):
 
     RULES = (
         Rule(
-            "self.scaling.minReplicas <= self.scaling.maxReplicas",
-            lambda spec: spec.scaling.min_replicas <= spec.scaling.max_replicas,
-            "spec.scaling.minReplicas must not be greater than spec.scaling.maxReplicas; raise "
-            "maxReplicas",
-        ),
-        Rule(
-            "self.scaling.mode == 'External' || !has(self.replicas)",
-            lambda spec: spec.scaling.mode == "External" or spec.replicas is None,
-            "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
-        ),
-        Rule(
             "self.engine.maxNumBatchedTokens >= self.engine.maxNumSeqs",
             lambda spec: spec.engine.max_num_batched_tokens >= spec.engine.max_num_seqs,
             "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
             "running request needs a token of each step",
         ),
-        Rule(
-            "!has(self.objectives) || self.scaling.mode != 'External'",
-            lambda spec: spec.objectives is None or spec.scaling.mode != "External",
-            "spec.objectives counts only with spec.scaling.mode Active or Shadow; remove it, or set "
-            "the mode",
-        ),
-        Rule(
-            "!has(self.objectives) || (self.scaling.kvUtilizationTarget == 0.75 && "
-            "self.scaling.queueTarget == 4)",
-            lambda spec: (
-                spec.objectives is None
-                or (spec.scaling.kv_utilization_target, spec.scaling.queue_target) == (0.75, 4)
-            ),
-            "spec.scaling.kvUtilizationTarget and queueTarget count only without spec.objectives; "
-            "remove them",
-        ),
+        *SCALING_RULES,
         *ROLLOUT_RULES,
         *VARIANTS_RULES,
     )
@@ -369,8 +265,8 @@ class InferenceServiceSpec(Model):
     replicas: int | None = Field(
         default=None,
         description=(
-            "Number of replicas in scaling mode External, and target of the scale "
-            "subresource. Refused in other modes. Default: 1."
+            "Number of replicas in scaling mode External, which requires it, and target of the "
+            "scale subresource. Refused in other modes."
         ),
         ge=0,
         le=1000,
@@ -378,7 +274,17 @@ class InferenceServiceSpec(Model):
     rollout: Rollout = Field(
         default=Rollout(), description="How a new revision replaces the old one."
     )
-    drain: Drain = Field(default=Drain(), description="Shutdown of engines.")
+    termination_grace_period_seconds: int | None = Field(
+        default=None,
+        description=(
+            "Time in seconds that an engine pod has to terminate. Of these, "
+            f"{TERMINATION_OVERHEAD_S} are for gateways to stop sending requests and for the program "
+            "to end; running requests have the others to finish."
+        ),
+        ge=TERMINATION_OVERHEAD_S + 1,
+        le=7200,
+        json_schema_extra=operator_default(default_of(ServiceSpec, "termination_grace_s")),
+    )
     template: PodTemplate = Field(
         default=PodTemplate(),
         description=(

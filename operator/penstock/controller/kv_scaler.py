@@ -38,5 +38,7 @@ class KvScaler:
 def settings_of(service: ServiceSpec) -> KvSettings:
     """Settings of the KV rule for a service without objectives."""
     scaling = service.scaling
-    rule = KvRule(scaling.kv_utilization_target, scaling.queue_target, scaling.scale_down_delay_s)
+    rule = KvRule(
+        scaling.kv_utilization_target, scaling.queue_length_target, scaling.scale_down_delay_s
+    )
     return KvSettings(rule, Bounds.of(scaling))

@@ -235,9 +235,9 @@ class Reconciler:
         for (namespace, name), body in self._services().items():
             if namespace != spec.namespace or name == spec.name:
                 continue
-            served = body["spec"]["model"].get("servedName", name)
+            served = body["spec"]["model"].get("name", name)
             is_first = claim_order(body["metadata"]) < claim_order(own["metadata"])
-            if served == spec.served_name and is_first:
+            if served == spec.model_name and is_first:
                 return name
         return None
 

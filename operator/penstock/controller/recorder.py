@@ -65,7 +65,7 @@ class Recorder:
             except TimeoutError:
                 text = (
                     f"no decision on {'/'.join(key)} was made in {FIRST_TICK_S:.0f} s:"
-                    " does the service exist, and is its scaling.mode Active or Shadow?"
+                    " does the service exist, and is its scaling.mode Active or DryRun?"
                 )
                 return web.Response(status=404, text=text)
             writer = RecordingWriter("/".join(key))

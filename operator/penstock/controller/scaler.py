@@ -148,7 +148,7 @@ class Scaler:
     def _with_last_decision(self, target: ScaleTarget) -> ScaleTarget:
         """Return the target with the last decision as its provisioned replicas.
 
-        In mode Shadow and during a rollout the Deployments differ from the decision.
+        In mode DryRun and during a rollout the Deployments differ from the decision.
         """
         last = self._reports.get(target.service.key) or target.reported
         if last is None:

@@ -87,8 +87,8 @@ class Story:
         self._tell.chapter("One object")
         self._apply(stage, CHAT_EXAMPLE if models.chat else LOAD_EXAMPLE)
         await self._until_rolled_out(stage, previous=None)
-        self._tell.command("kubectl get isvc")
-        for line in stage.kubectl("get", "isvc").splitlines():
+        self._tell.command("kubectl get psvc")
+        for line in stage.kubectl("get", "psvc").splitlines():
             self._tell.say(line)
         await self._ask(stage.cluster.gateway_url)
         if models.chat:
@@ -224,8 +224,8 @@ class Story:
 
     async def _remove(self, stage: Stage) -> None:
         self._tell.chapter("Everything removed")
-        self._tell.command(f"kubectl delete isvc {SERVICE}")
-        stage.kubectl("delete", "isvc", SERVICE)
+        self._tell.command(f"kubectl delete psvc {SERVICE}")
+        stage.kubectl("delete", "psvc", SERVICE)
         took_s = await stage.gone(SERVICE, within_s=60)
         self._tell.fact("children and finalizers left", f"none, after {took_s:.1f} s")
 

@@ -154,7 +154,7 @@ def _service(body: Object) -> Service:
     return Service(
         namespace=namespace,
         name=name,
-        served_name=status.get("servedName") or spec["model"].get("servedName") or name,
+        served_name=status.get("servedName") or spec["model"].get("name") or name,
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
         weights={
             Side(target["revision"], target.get("cohort", "")): target["weight"]

@@ -17,22 +17,20 @@ from penstock.core.spec.service import (
     ENGINE_PORT_NAME,
     MANAGED_BY,
     MANAGED_LABEL,
+    PRE_STOP_S,
     PREFLIGHT,
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
     TEMPLATE_HASH,
+    TERMINATION_OVERHEAD_S,
     VARIANT_LABEL,
     Object,
     ServiceSpec,
 )
 
 MODEL_MOUNT = "/models"
-# Length of the preStop sleep: gateways stop routing to a deleted pod within 1 s.
-PRE_STOP_S = 3
-# Added to preStop and drain for the termination grace period, so that the engine's drain limit applies first.
-GRACE_MARGIN_S = 10
 
 
 def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
@@ -180,13 +178,13 @@ def _hash(template: Object) -> str:
 
 def _serve_pod(spec: ServiceSpec, image: str) -> Object:
     pod = _pod(spec, image, "serve")
-    pod["terminationGracePeriodSeconds"] = PRE_STOP_S + spec.drain_s + GRACE_MARGIN_S
+    pod["terminationGracePeriodSeconds"] = spec.termination_grace_s
     container = pod["containers"][0]
     container["args"] += [
-        f"--served-model-name={spec.served_name}",
+        f"--served-model-name={spec.model_name}",
         "--host=$(POD_IP)",
         f"--port={ENGINE_PORT}",
-        f"--shutdown-timeout={spec.drain_s}",
+        f"--shutdown-timeout={spec.termination_grace_s - TERMINATION_OVERHEAD_S}",
         "--enable-prompt-tokens-details",  # canaries compare the prefix-hit rates of revisions
     ]
     container |= {

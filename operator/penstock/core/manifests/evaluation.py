@@ -53,7 +53,7 @@ def evaluation_job(
 def _environment(spec: ServiceSpec, revision: str, stable: str, address: str) -> dict[str, str]:
     return {
         "PENSTOCK_CANARY_URL": f"http://{host_port(address, ENGINE_PORT)}",
-        "PENSTOCK_MODEL": spec.served_name,
+        "PENSTOCK_MODEL": spec.model_name,
         "PENSTOCK_NAMESPACE": spec.namespace,
         "PENSTOCK_SERVICE": spec.name,
         "PENSTOCK_REVISION": revision,

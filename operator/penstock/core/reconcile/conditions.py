@@ -80,8 +80,8 @@ def conditions(
 def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
     if observed.name_taken_by is not None:
         message = (
-            f"{spec.served_name!r} is served by {observed.name_taken_by} in this namespace already; "
-            "set spec.model.servedName to another name"
+            f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "
+            "set spec.model.name to another name"
         )
         return Condition("SpecValid", "False", "ServedNameTaken", message)
     return Condition("SpecValid", "True", "Valid", "the spec can be served")
@@ -226,8 +226,8 @@ def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> Conditi
         return Condition("ScalingActive", "Unknown", "NoDecision", "no decision has been made yet")
     if not scaling.valid:
         return Condition("ScalingActive", "False", scaling.reason_code, scaling.reason)
-    if spec.scaling.mode == "Shadow":
-        return Condition("ScalingActive", "True", "Shadow", "decisions are recorded, not applied")
+    if spec.scaling.mode == "DryRun":
+        return Condition("ScalingActive", "True", "DryRun", "decisions are recorded, not applied")
     return Condition(
         "ScalingActive", "True", "Active", "decisions are based on the engines' metrics"
     )

@@ -174,7 +174,7 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
         case "Active":
             number = current if desired is None else desired
             return min(max(number, spec.scaling.min_replicas), spec.scaling.max_replicas)
-        case "Shadow":
+        case "DryRun":
             return current
 
 

@@ -40,7 +40,7 @@ def render(
     ]
     status: Object = {
         "observedGeneration": spec.generation,
-        "servedName": spec.served_name,
+        "servedName": spec.model_name,
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),

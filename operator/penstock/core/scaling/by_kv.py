@@ -104,7 +104,7 @@ class KvRule:
     """`decide` as a scaling rule that a recording can hold, with the settings of one service."""
 
     kv_utilization_target: float
-    queue_target: int
+    queue_length_target: int
     scale_down_delay_s: float
     period_s: float = 2.0
 
@@ -127,7 +127,7 @@ class KvRule:
             min_replicas=bounds.min_replicas,
             max_replicas=bounds.max_replicas,
             kv_utilization_target=self.kv_utilization_target,
-            queue_target=self.queue_target,
+            queue_length_target=self.queue_length_target,
             scale_down_delay_s=self.scale_down_delay_s,
         )
 
@@ -186,13 +186,13 @@ def _by_queue(spec: ScalingSpec, observation: Observation) -> TrailEntry:
     measured = len(observation.samples)
     waiting = sum(sample.waiting for sample in observation.samples)
     batch = max(1, sum(sample.running for sample in observation.samples) // measured)
-    excess = waiting - spec.queue_target * measured
+    excess = waiting - spec.queue_length_target * measured
     if excess <= 0:
-        needed = math.ceil(waiting / spec.queue_target)
+        needed = math.ceil(waiting / spec.queue_length_target)
     else:
-        needed = measured + math.ceil(excess / (spec.queue_target + batch))
+        needed = measured + math.ceil(excess / (spec.queue_length_target + batch))
     note = (
-        f"{waiting} waiting requests, at {spec.queue_target} for each of {measured} replicas that "
+        f"{waiting} waiting requests, at {spec.queue_length_target} for each of {measured} replicas that "
         f"run {batch}, need {needed}"
     )
     return TrailEntry("queue", needed, note)

@@ -122,7 +122,7 @@ def _claim(service: ServiceSpec, variant: str, decision: Decision) -> Claim:
         service=_claimant(service, variant),
         wanted=decision.by_variant.get(variant, 0) if variant else decision.desired,
         least=least.get(variant, scaling.min_replicas),
-        priority=scaling.priority,
+        priority=scaling.quota_priority,
         accelerators=placed.accelerator[1],
     )
 

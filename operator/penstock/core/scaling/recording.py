@@ -172,7 +172,7 @@ class Recording:
     def replay_with(self, rule: Rule[Any], state: Any) -> Iterator[tuple[TickRecord, Decision]]:
         """Decisions of another rule on the recorded observations, at that rule's own period.
 
-        Its own last number counts as provisioned, as in mode Shadow. The engines stay those recorded.
+        Its own last number counts as provisioned, as in mode DryRun. The engines stay those recorded.
         """
         settings = self.header.settings
         next_s, decision = 0.0, None

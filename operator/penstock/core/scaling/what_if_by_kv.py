@@ -18,7 +18,7 @@ from penstock.core.scaling.changes import (
 from penstock.core.scaling.recording import KvSettings, KvTick
 from penstock.core.scaling.rule import Decision
 
-SETTINGS = ("minReplicas", "maxReplicas", "kvUtilizationTarget", "queueTarget", "scaleDownDelay")
+SETTINGS = ("minReplicas", "maxReplicas", "kvUtilizationPercent", "queueLength", "scaleDownDelay")
 
 # A changed load in words, and the observation with it.
 Tried: TypeAlias = tuple[str, Observation]
@@ -28,14 +28,17 @@ def with_settings(settings: KvSettings, given: dict[str, str]) -> KvSettings:
     """Change settings by their names in the YAML. Raises ValueError for what the API would refuse."""
     refuse_unknown(given, SETTINGS)
     rule = settings.rule
-    target = float(given.get("kvUtilizationTarget", rule.kv_utilization_target))
-    queue = int(given.get("queueTarget", rule.queue_target))
-    if not 0.1 <= target <= 1 or queue < 1:
-        raise ValueError("kvUtilizationTarget must be 0.1 to 1, and queueTarget at least 1")
+    percent = int(given.get("kvUtilizationPercent", round(100 * rule.kv_utilization_target)))
+    queue = int(given.get("queueLength", rule.queue_length_target))
+    if not 10 <= percent <= 95 or queue < 1:
+        raise ValueError("kvUtilizationPercent must be 10 to 95, and queueLength at least 1")
     delay = given.get("scaleDownDelay")
     delay_s = rule.scale_down_delay_s if delay is None else parse_duration_s(delay)
     rule = replace(
-        rule, kv_utilization_target=target, queue_target=queue, scale_down_delay_s=delay_s
+        rule,
+        kv_utilization_target=percent / 100,
+        queue_length_target=queue,
+        scale_down_delay_s=delay_s,
     )
     return replace(settings, rule=rule, bounds=changed_bounds(settings.bounds, given))
 
@@ -63,10 +66,11 @@ def loads_that_change_decision(tick: KvTick) -> Iterator[Change]:
 def settings_that_change_decision(tick: KvTick) -> Iterator[Change]:
     """Settings, one at a time, with another number: targets halved or doubled, bounds one more or less."""
     rule = tick.settings.rule
+    percent = 100 * rule.kv_utilization_target
     tried = [
         *bounds_to_try(tick.settings.bounds),
-        *({"kvUtilizationTarget": f"{part * rule.kv_utilization_target:g}"} for part in (0.5, 2)),
-        *({"queueTarget": str(int(part * rule.queue_target))} for part in (0.5, 2)),
+        *({"kvUtilizationPercent": str(round(part * percent))} for part in (0.5, 2)),
+        *({"queueLength": str(int(part * rule.queue_length_target))} for part in (0.5, 2)),
     ]
     before = decide_settled(tick).desired
     for given in tried:
@@ -118,7 +122,7 @@ def _full_replicas(tick: KvTick, seen: Observation) -> list[int]:
 def _changes_by_queue(tick: KvTick, seen: Observation, desired: int) -> Iterator[Change]:
     """The nearest longer and shorter queues with another number than `desired`."""
     now, running = _waiting(seen), sum(sample.running for sample in seen.samples)
-    per_replica = tick.settings.rule.queue_target + running + 1
+    per_replica = tick.settings.rule.queue_length_target + running + 1
     longest = now + per_replica * (tick.settings.bounds.max_replicas + 1)
 
     def decision(count: int) -> Decision:

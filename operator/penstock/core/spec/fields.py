@@ -30,7 +30,7 @@ REQUIRED = object()
 # default is the behavior of the engines before it existed.
 SHAPING = (
     ShapingField("model.uri", "model_uri", REQUIRED),
-    ShapingField("model.servedName", "served_name", REQUIRED),
+    ShapingField("model.name", "model_name", REQUIRED),
     ShapingField("engine.maxModelLen", "max_model_len", None),
     ShapingField("engine.maxNumSeqs", "max_num_seqs", 64),
     ShapingField("engine.maxNumBatchedTokens", "max_num_batched_tokens", 512),
@@ -43,7 +43,7 @@ SHAPING = (
     ShapingField("resources.cpu", "cpu", "1"),
     ShapingField("resources.memory", "memory", "2Gi"),
     ShapingField("resources.accelerator", "accelerator", None),
-    ShapingField("drain.seconds", "drain_s", 30),
+    ShapingField("terminationGracePeriodSeconds", "termination_grace_s", 45),
     ShapingField("template", "template", {}),
 )
 

@@ -28,25 +28,33 @@ EVALUATION_CONTAINER = "evaluation"
 ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
 
-ScalingMode = Literal["Active", "Shadow", "External"]
+# Seconds of a pod's termination before the engine is told to end: gateways stop routing to a deleted pod
+# within 1 s.
+PRE_STOP_S = 3
+# Of a pod's termination, what is not for running requests: the preStop sleep, and 10 s so that the engine
+# ends before Kubernetes kills it.
+TERMINATION_OVERHEAD_S = PRE_STOP_S + 10
+
+ScalingMode = Literal["Active", "DryRun", "External"]
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
     """Scaling settings of a service.
 
-    queue_target: waiting requests per replica. objectives: None to scale by KV-cache use. priority: services
-    with a higher one get scarce accelerators first.
+    kv_utilization_target: fraction of each replica's KV cache. queue_length_target: waiting requests per
+    replica. objectives: None to scale by KV-cache use. quota_priority: services with a higher one get scarce
+    accelerators first.
     """
 
     mode: ScalingMode
     min_replicas: int
     max_replicas: int
-    kv_utilization_target: float
-    queue_target: int
-    scale_down_delay_s: float
+    kv_utilization_target: float = 0.75
+    queue_length_target: int = 4
+    scale_down_delay_s: float = 60.0
     objectives: Objectives | None = None
-    priority: int = 0
+    quota_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,8 @@ class ServiceSpec:
     """Settings of a service. A field that is None is determined by the engine.
 
     variants: kinds of nodes, each with its own cpu, memory and accelerator instead of the service's.
-    external_replicas: replicas in scaling mode External. drain_s: time for running requests to finish when
-    a pod terminates. shape: the parts of the user's spec that determine the pods, as written.
+    external_replicas: replicas in scaling mode External. termination_grace_s: time in which a pod must have
+    terminated. shape: the parts of the user's spec that determine the pods, as written.
     """
 
     namespace: str
@@ -78,7 +86,7 @@ class ServiceSpec:
     uid: str
     generation: int
     created_at: str
-    served_name: str
+    model_name: str
     model_uri: str
     max_model_len: int | None
     max_num_seqs: int
@@ -94,7 +102,7 @@ class ServiceSpec:
     accelerator: tuple[str, int] | None
     scaling: ScalingSpec
     external_replicas: int
-    drain_s: int
+    termination_grace_s: int = 45
     template: Object = field(default_factory=dict)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
     shape: Object = field(default_factory=dict)

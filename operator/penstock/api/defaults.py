@@ -1,0 +1,26 @@
+"""Defaults that the operator applies, so that the API server does not store them.
+
+A stored default stays in all objects as it was when they were written. A default of the operator can
+become a better one, or follow the model and the hardware.
+"""
+
+from dataclasses import fields
+from typing import Any
+
+# Marks a field's default in the pydantic schema; crdgen turns it into a sentence of the description.
+OPERATOR_DEFAULT = "x-operator-default"
+
+
+def operator_default(value: int | str) -> dict[str, Any]:
+    """The `json_schema_extra` of a field that has this default in the operator."""
+    return {OPERATOR_DEFAULT: value}
+
+
+def default_of(record: type, attribute: str) -> Any:
+    """The default of a dataclass field in core."""
+    return next(field.default for field in fields(record) if field.name == attribute)
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The values that are set. The fields of the others keep their defaults in core."""
+    return {name: value for name, value in values.items() if value is not None}

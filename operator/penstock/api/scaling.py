@@ -1,0 +1,103 @@
+"""spec.scaling: the number of replicas and its bounds."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.api.defaults import default_of, operator_default
+from penstock.api.rules import Model, Rule
+from penstock.api.scalars import Duration
+from penstock.core.spec.service import ScalingSpec
+
+RULES = (
+    Rule(
+        "self.scaling.minReplicas <= self.scaling.maxReplicas",
+        lambda spec: spec.scaling.min_replicas <= spec.scaling.max_replicas,
+        "spec.scaling.minReplicas must not be greater than spec.scaling.maxReplicas; raise "
+        "maxReplicas",
+    ),
+    Rule(
+        "self.scaling.mode == 'External' || !has(self.replicas)",
+        lambda spec: spec.scaling.mode == "External" or spec.replicas is None,
+        "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
+    ),
+    # Without a number the scale subresource has none, and no HorizontalPodAutoscaler can start.
+    Rule(
+        "self.scaling.mode != 'External' || has(self.replicas)",
+        lambda spec: spec.scaling.mode != "External" or spec.replicas is not None,
+        "spec.scaling.mode External needs spec.replicas, the number that kubectl scale, an HPA or KEDA "
+        "changes; set it, such as 1",
+    ),
+    Rule(
+        "!has(self.objectives) || self.scaling.mode != 'External'",
+        lambda spec: spec.objectives is None or spec.scaling.mode != "External",
+        "spec.objectives counts only with spec.scaling.mode Active or DryRun; remove it, or set the "
+        "mode",
+    ),
+    Rule(
+        "!has(self.objectives) || !has(self.scaling.targets)",
+        lambda spec: spec.objectives is None or spec.scaling.targets is None,
+        "spec.scaling.targets counts only without spec.objectives; remove one of them",
+    ),
+)
+
+
+class Targets(Model):
+    """Load of each replica above which replicas are added. Used only without spec.objectives."""
+
+    kv_utilization_percent: int | None = Field(
+        default=None,
+        description="Percentage of each replica's KV cache above which replicas are added.",
+        ge=10,
+        le=95,
+        json_schema_extra=operator_default(
+            round(100 * default_of(ScalingSpec, "kv_utilization_target"))
+        ),
+    )
+    queue_length: int | None = Field(
+        default=None,
+        description="Number of waiting requests per replica above which replicas are added.",
+        ge=1,
+        le=10_000,
+        json_schema_extra=operator_default(default_of(ScalingSpec, "queue_length_target")),
+    )
+
+
+class Scaling(Model):
+    """Number of replicas and its bounds."""
+
+    mode: Literal["Active", "DryRun", "External"] = Field(
+        default="Active",
+        description=(
+            "Who sets the number of replicas. Active: Penstock. DryRun: Penstock decides "
+            "and records the number but changes nothing. External: spec.replicas, which "
+            "kubectl scale, an HPA or KEDA may write."
+        ),
+    )
+    min_replicas: int = Field(default=1, description="Minimum number of replicas.", ge=1, le=1000)
+    max_replicas: int = Field(default=1, description="Maximum number of replicas.", ge=1, le=1000)
+    targets: Targets | None = Field(
+        default=None,
+        description=(
+            "Load of each replica above which replicas are added. Refused with spec.objectives."
+        ),
+    )
+    scale_down_delay: Duration | None = Field(
+        default=None,
+        description=(
+            "Time for which fewer replicas must have been enough before replicas are "
+            "removed, as a duration such as 60s or 5m."
+        ),
+        json_schema_extra=operator_default(f"{default_of(ScalingSpec, 'scale_down_delay_s'):.0f}s"),
+    )
+    quota_priority: int | None = Field(
+        default=None,
+        description=(
+            "Priority of this service when a ResourceQuota allows fewer accelerators than "
+            "the services of the namespace need. After the minReplicas of all services, "
+            "higher priorities are served first; services of equal priority share evenly."
+        ),
+        ge=-1_000_000,
+        le=1_000_000,
+        json_schema_extra=operator_default(default_of(ScalingSpec, "quota_priority")),
+    )
