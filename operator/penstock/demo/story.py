@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
-from penstock.demo.load import End, Load, Outcome, Workload
+from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.narrator import Narrator
 from penstock.demo.preparation import Models, prepare
 from penstock.demo.stage import Stage, View
@@ -145,12 +144,8 @@ class Story:
 
     async def _scale(self, stage: Stage) -> None:
         self._tell.chapter("Load that fills the KV cache: 1 → 3 → 1 while requests flow")
-        corpus = re.findall(
-            r"\S+", "\n".join(p.read_text() for p in self._root.rglob("docs/**/*.md"))
-        )
-        workload = Workload(SERVICE, corpus, prompt_words=110, max_tokens=160)
         self._started_s = monotonic()
-        async with Load(stage.cluster.gateway_url, workload) as load:
+        async with Load(stage.cluster.gateway_url, workload(self._root)) as load:
             watching = asyncio.create_task(self._watch(stage, load))
             try:
                 await self._surge(stage, load)
@@ -249,6 +244,11 @@ class Story:
                 self._tell.decision(at_s, desired, view.scaling.get("reason", ""))
             self._desired = desired
             await asyncio.sleep(SAMPLE_S)
+
+
+def workload(root: Path) -> Workload:
+    """Return the demo's load. The longest prompt and its answer fit into LOAD_EXAMPLE's maxModelLen."""
+    return Workload(SERVICE, corpus(root), prompt_words=110, max_tokens=160)
 
 
 def tell(root: Path, *, name: str, picture: Path) -> None:
