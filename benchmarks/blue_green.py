@@ -153,7 +153,7 @@ async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Rou
     patch = {"metadata": {"annotations": {commands.ANNOTATION: word}}}
     back_s = monotonic()
     await kube.merge(INFERENCE_SERVICES, "default", NAME, patch, manager="benchmark")
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.status["rollout"]["phase"] == "Rejected",
         NAME, within_s=120, what="the way back",
     )  # fmt: skip
@@ -170,7 +170,7 @@ async def measure(stage: Stage, options: argparse.Namespace) -> bool:
     rollout = {"strategy": "BlueGreen", "blueGreen": {"previousKept": "10m"}}
     body = rollouts.service(NAME, rollout, replicas=options.replicas)
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("status") == "True",
         NAME, within_s=180, what="the service is Ready",
     )  # fmt: skip

@@ -71,7 +71,7 @@ spec:
 """
 
 
-def planned(options: argparse.Namespace, most_tokens: int) -> list[Request]:
+def plan_requests(options: argparse.Namespace, most_tokens: int) -> list[Request]:
     """Requests in order of arrival, with lengths bounded by the model."""
     duration_s, random = options.minutes * 60.0, Random(options.seed)
     if options.trace:
@@ -94,7 +94,7 @@ def planned(options: argparse.Namespace, most_tokens: int) -> list[Request]:
     return found
 
 
-async def sent(prober: Prober, requests: Sequence[Request]) -> list[RequestLatency]:
+async def send(prober: Prober, requests: Sequence[Request]) -> list[RequestLatency]:
     began_s = monotonic()
 
     async def one(request: Request) -> RequestLatency:
@@ -108,7 +108,7 @@ async def sent(prober: Prober, requests: Sequence[Request]) -> list[RequestLaten
     return [task.result() for task in tasks]
 
 
-def simulated(
+def simulate(
     profile: Profile, requests: Sequence[Request], options: argparse.Namespace
 ) -> list[RequestLatency]:
     with tempfile.TemporaryDirectory() as folder:
@@ -140,16 +140,16 @@ def simulated(
 
 
 def compare(
-    real: Sequence[RequestLatency], foretold: Sequence[RequestLatency]
+    real: Sequence[RequestLatency], simulated: Sequence[RequestLatency]
 ) -> tuple[float, float]:
     """Mean absolute relative errors of the bucket means of TTFT and of total time."""
     cuts = [quantiles([seen[index] for seen in real], n=NUM_BUCKETS) for index in (0, 1)]
     buckets: dict[tuple[int, int], list[tuple[RequestLatency, RequestLatency]]] = defaultdict(list)
-    for was, said in zip(real, foretold, strict=True):
+    for was, said in zip(real, simulated, strict=True):
         place = tuple(sum(was[index] > cut for cut in cuts[index]) for index in (0, 1))
         buckets[place[0], place[1]].append((was, said))
     errors = []
-    print("prompt  output  requests   TTFT real / foretold ms     whole real / foretold ms")
+    print("prompt  output  requests   TTFT real / simulated ms     whole real / simulated ms")
     for _, pairs in sorted(buckets.items()):
         means = [[mean(pair[side][field] for pair in pairs) for side in (0, 1)] for field in (2, 3)]
         (ttft, said_ttft), (e2e, said_e2e) = means
@@ -162,19 +162,19 @@ def compare(
     return mean(e[0] for e in errors), mean(e[1] for e in errors)
 
 
-async def described(stage: Stage) -> Facts:
+async def read_facts(stage: Stage) -> Facts:
     """Facts that the engine reports about itself."""
     view = await stage.view(SERVICE)
     async with httpx.AsyncClient(base_url=f"http://{view.pods[0].address}:{ENGINE_PORT}") as engine:
         return await facts(engine)
 
 
-async def scaled(stage: Stage, replicas: int) -> None:
+async def scale(stage: Stage, replicas: int) -> None:
     stage.kubectl("apply", "-f", "-", stdin=manifest(replicas))
-    await stage.until(lambda v: v.ready == replicas, SERVICE, within_s=120, what="all engines")
+    await stage.wait_until(lambda v: v.ready == replicas, SERVICE, within_s=120, what="all engines")
 
 
-async def measured(prober: Prober, said: Facts) -> list[Sample]:
+async def measure(prober: Prober, said: Facts) -> list[Sample]:
     limits = Limits(
         said.max_model_len, DEFAULTS.max_num_seqs, DEFAULTS.max_num_batched_tokens, said.kv_tokens
     )
@@ -205,20 +205,20 @@ async def campaign(options: argparse.Namespace) -> bool:
         ):
             stage = Stage(cluster, kube)
             stage.mount_models(models)
-            await scaled(stage, 1)
-            said = await described(stage)
+            await scale(stage, 1)
+            said = await read_facts(stage)
             prober = Prober(client, SERVICE, options.seed)
-            before = await measured(prober, said)
-            await scaled(stage, options.replicas)
-            requests = planned(options, said.max_model_len)
-            real = await sent(prober, requests)
-            await scaled(stage, 1)
-            after = await measured(prober, said)
+            before = await measure(prober, said)
+            await scale(stage, options.replicas)
+            requests = plan_requests(options, said.max_model_len)
+            real = await send(prober, requests)
+            await scale(stage, 1)
+            after = await measure(prober, said)
             await stage.close()
     profile = profile_of(said, fit([*before, *after]))
     slower = sum(sample.time_s for sample in after) / sum(sample.time_s for sample in before)
-    print(write(profile), f"what was measured behind took {slower:.2f} times as long")
-    ttft, e2e = compare(real, simulated(profile, requests, options))
+    print(write(profile), f"the second calibration took {slower:.2f} times as long as the first")
+    ttft, e2e = compare(real, simulate(profile, requests, options))
     print(
         f"seed {options.seed}, {len(real)} requests, {options.replicas} engines: "
         f"mean absolute error of TTFT {ttft:.1%}, of the whole {e2e:.1%}"

@@ -32,7 +32,7 @@ from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
 from penstock.demo.load import Load, Workload, corpus
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, eventually
+from penstock.demo.stage import Stage, poll_until
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 
@@ -107,7 +107,7 @@ class Campaign:
         """Replace the operator, as a new version with another default image."""
         before = await self._holder()
         await self._patch_operator({"spec": {"replicas": 0}})
-        await eventually(self._has_no_operator, within_s=120, what="the old operator has gone")
+        await poll_until(self._has_no_operator, within_s=120, what="the old operator has gone")
         for names in self._names.values():
             for name in names[::2]:
                 await self._forget(name)
@@ -124,7 +124,7 @@ class Campaign:
         async def leads() -> bool:
             return await self._holder() not in (before, "")
 
-        await eventually(leads, within_s=120, what="the new operator leads")
+        await poll_until(leads, within_s=120, what="the new operator leads")
 
     async def restart(self, name: str, strategy: Strategy) -> tuple[list[str], float]:
         """Restart a service. Returns its phases and the duration in seconds."""
@@ -152,7 +152,7 @@ class Campaign:
         async def is_there() -> bool:
             return await self._phase(name) == phase
 
-        await eventually(is_there, within_s=PATIENCE_S, what=f"{name} is {phase}")
+        await poll_until(is_there, within_s=PATIENCE_S, what=f"{name} is {phase}")
 
     async def _holder(self) -> str:
         lease = await self._kube.get(LEASES, NAMESPACE, OPERATOR)

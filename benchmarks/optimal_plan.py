@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.clock import Clock
-from penstock.sim.frontier.worlds import World, world
+from penstock.sim.frontier.scenarios import NamedScenario, find_scenario
 from penstock.sim.quota import Quota
 from penstock.sim.report import summarise
 from penstock.sim.service import Service
@@ -59,16 +59,16 @@ class Outcome:
 class Slice:
     """Report part of a trace. known: outcomes of simulated plans."""
 
-    world: World
+    named: NamedScenario
     seed: int
     known: dict[Plan, Outcome] = field(default_factory=dict)
 
     def minutes(self) -> int:
-        scenario, _ = self.world.run_of("report", "deadline", self.seed)
+        scenario, _ = self.named.run_of("report", "deadline", self.seed)
         return int(scenario.duration_s // CUT_S) + 1
 
     def most(self) -> int:
-        scenario, _ = self.world.run_of("report", "deadline", self.seed)
+        scenario, _ = self.named.run_of("report", "deadline", self.seed)
         return scenario.services[0].max_replicas
 
     def outcome(self, plan: Plan) -> Outcome:
@@ -83,7 +83,7 @@ class Slice:
         return tuple(max(1, rule.most(at_s, at_s + CUT_S + rule.ahead_s)) for at_s in starts)
 
     def _run(self, plan: Plan) -> Outcome:
-        scenario, _ = self.world.run_of("report", "deadline", self.seed)
+        scenario, _ = self.named.run_of("report", "deadline", self.seed)
         clock = Clock()
         service = self._service(clock, "static", {"replicas": "1"})
         levels = tuple((i * CUT_S, replicas) for i, replicas in enumerate(plan))
@@ -94,7 +94,7 @@ class Slice:
         return Outcome(figures.attainment, figures.gpu_hours)
 
     def _service(self, clock: Clock, policy: str, knobs: dict[str, str]) -> Service:
-        scenario, seed = self.world.run_of("report", "deadline", self.seed)
+        scenario, seed = self.named.run_of("report", "deadline", self.seed)
         return Service(scenario.services[0], scenario, clock, Quota({}), seed, policy, knobs)
 
 
@@ -105,7 +105,7 @@ def fixed(of: Slice) -> Plan:
     """
     plan = (of.most(),) * of.minutes()
     if not of.outcome(plan).is_enough:
-        raise ValueError(f"{of.world.name}: {plan[0]} replicas do not attain {GOAL:.0%}")
+        raise ValueError(f"{of.named.name}: {plan[0]} replicas do not attain {GOAL:.0%}")
     while plan[0] > 1 and of.outcome(fewer := (plan[0] - 1,) * len(plan)).is_enough:
         plan = fewer
     return plan
@@ -145,15 +145,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("worlds", nargs="+", metavar="TRACE-SECONDS")
+    parser.add_argument("scenarios", nargs="+", metavar="TRACE-SECONDS")
     parser.add_argument("--traces", type=Path, default=Path("traces"))
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0, help="of slice, pods and search")
     parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
-    for name in options.worlds:
+    for name in options.scenarios:
         try:
-            of = Slice(world(name, options.traces), options.seed)
+            of = Slice(find_scenario(name, options.traces), options.seed)
             for plan, found in search(of, options.steps, Random(f"{name}/{options.seed}")):
                 told = f"{found.attainment:.2%} at {found.gpu_hours:.3f} GPU-hours"
                 print(f"{name}: {told}, by the minute {' '.join(map(str, plan))}", flush=True)

@@ -34,7 +34,9 @@ async def campaign(requests: int, seed: int) -> bool:
             example = str(ROOT / "examples" / "tiny-model.yaml")
             for kill in (False, True):
                 stage.kubectl("apply", "-f", example)
-                await stage.until(lambda v: v.ready == 1, "chat", within_s=120, what="an engine")
+                await stage.wait_until(
+                    lambda v: v.ready == 1, "chat", within_s=120, what="an engine"
+                )
                 outcomes = await scale_under_load(
                     stage, "chat", corpus(ROOT), requests=requests, kill=kill, seed=seed
                 )
@@ -42,7 +44,7 @@ async def campaign(requests: int, seed: int) -> bool:
                 passed &= outcomes.first_bad is None and not outcomes.cut_by_nobody
                 passed &= bool(outcomes.ends[End.CUT]) is kill
                 stage.kubectl("delete", "psvc", "chat")
-                await stage.gone("chat", within_s=60)
+                await stage.wait_until_gone("chat", within_s=60)
             await stage.close()
     return passed
 

@@ -31,9 +31,11 @@ def measure(traces: Path) -> None:
     service = {
         "profile": "llama-3.1-8b-a100", "ttft_s": 2.0, "tpot_s": 0.1, "min_replicas": 4, "workload": workload,
     }  # fmt: skip
-    world = Scenario.model_validate({"name": "speed", "duration_s": 500.0, "services": [service]})
+    scenario = Scenario.model_validate(
+        {"name": "speed", "duration_s": 500.0, "services": [service]}
+    )
     began = time.process_time()
-    done = run(world, "static", 0, {"replicas": "4"})
+    done = run(scenario, "static", 0, {"replicas": "4"})
     took_s = time.process_time() - began
     requests = done.services[0].gateway.requests
     ends = sum(r.end_s or 0.0 for r in requests) + sum(r.first_token_s or 0.0 for r in requests)

@@ -51,10 +51,10 @@ WINDOW_S, RECOVERED = 30.0, 0.95
 FULL = 0.85
 
 
-def disturbed_s(world: Scenario) -> float:
+def disturbed_s(chosen: Scenario) -> float:
     """Time of the first change of load or of the first fault."""
-    service = world.services[0]
-    times = [fault.from_s for fault in world.faults if fault.from_s > 0]
+    service = chosen.services[0]
+    times = [fault.from_s for fault in chosen.faults if fault.from_s > 0]
     load = service.workload
     assert isinstance(load, Rate | Closed)
     times += [mix.from_s for mix in load.mixes if mix.from_s > 0]
@@ -74,33 +74,33 @@ def recovery_s(service: Service, since_s: float) -> float:
     return (max(bad) + 1) * WINDOW_S - since_s if bad else 0.0
 
 
-def overshoot(service: Service, world: Scenario) -> float:
+def overshoot(service: Service, chosen: Scenario) -> float:
     spec = service.spec
     asked = service.gateway.requests
-    future = Future(asked, spec.engine, spec.objectives, spec.bounds, world.duration_s)
+    future = Future(asked, spec.engine, spec.objectives, spec.bounds, chosen.duration_s)
     needed = max(count for _, count in policies.oracle(future, FULL).needed)
-    most = max(c.held for c in service.fleet.census if c.at_s <= world.duration_s)
+    most = max(c.held for c in service.fleet.census if c.at_s <= chosen.duration_s)
     return most - min(max(needed, spec.min_replicas), spec.max_replicas)
 
 
-def blind_downs(service: Service, world: Scenario) -> int:
-    blind = [f for f in world.faults if isinstance(f, Blackout | Frozen)]
-    moves = changes(service.scaler.records, world.duration_s)
+def blind_downs(service: Service, chosen: Scenario) -> int:
+    blind = [f for f in chosen.faults if isinstance(f, Blackout | Frozen)]
+    moves = changes(service.scaler.records, chosen.duration_s)
     return sum(
         by < 0 and any(f.from_s <= at_s < (f.to_s or at_s) for f in blind) for at_s, by in moves
     )
 
 
 def figures_of(done: Run) -> Figures:
-    [service], world = done.services, done.scenario
-    summary = summarise(service, world.duration_s)
+    [service], chosen = done.services, done.scenario
+    summary = summarise(service, chosen.duration_s)
     return {
         "attainment": summary.attainment,
         "mean_replicas": summary.mean_replicas,
-        "recovery_s": recovery_s(service, disturbed_s(world)),
-        "overshoot": overshoot(service, world),
+        "recovery_s": recovery_s(service, disturbed_s(chosen)),
+        "overshoot": overshoot(service, chosen),
         "reversals": summary.reversals,
-        "blind_downs": blind_downs(service, world),
+        "blind_downs": blind_downs(service, chosen),
     }
 
 
@@ -131,10 +131,10 @@ def main() -> int:
     ledger, faults = Ledger(options.cache, figures_of), []
     console = Console(file=sys.stdout, width=120)
     for name in options.scenarios:
-        rows, world = {}, scenario.load(name)
+        rows, loaded = {}, scenario.load(name)
         for policy in options.rules:
             runs = [
-                ledger.figures(world, policy, {}, seed, {"scenario": name})
+                ledger.figures(loaded, policy, {}, seed, {"scenario": name})
                 for seed in range(options.seeds)
             ]
             rows[policy] = {figure: mean(one[figure] for one in runs) for figure in runs[0]}

@@ -32,11 +32,11 @@ from penstock.sim.scenario import Scenario
 OURS = "penstock"
 
 
-def alone(world: Scenario, variant: int) -> Scenario:
+def alone(whole: Scenario, variant: int) -> Scenario:
     """Copy of a scenario with a single variant of its service."""
-    [service] = world.services
+    [service] = whole.services
     only = service.model_copy(update={"variants": (service.variants[variant],)})
-    return world.model_copy(update={"services": (only,)})
+    return whole.model_copy(update={"services": (only,)})
 
 
 def main() -> None:
@@ -45,13 +45,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--others", nargs="*", default=[])
     args = parser.parse_args()
-    world = scenario.load(args.scenario)
-    [service] = world.services
-    choices = {("all", OURS): world}
+    whole = scenario.load(args.scenario)
+    [service] = whole.services
+    choices = {("all", OURS): whole}
     for index, variant in enumerate(service.variants):
-        choices[(f"{variant.name} alone", OURS)] = alone(world, index)
+        choices[(f"{variant.name} alone", OURS)] = alone(whole, index)
     for policy in args.others:
-        choices[("all", policy)] = world
+        choices[("all", policy)] = whole
     table = Table("variants", "rule", "attainment", "cost", "saved by the mix", "moves")
     mixed: list[Summary] = []
     for (name, policy), chosen in choices.items():

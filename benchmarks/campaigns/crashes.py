@@ -32,7 +32,7 @@ from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 
@@ -208,7 +208,7 @@ class _Life:
         return await end_state(self._kube, self._namespace)
 
     async def _until(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
-        await eventually(check, within_s=self._patience_s, what=what)
+        await poll_until(check, within_s=self._patience_s, what=what)
 
     async def _merge(self, body: Object) -> None:
         await self._kube.merge(

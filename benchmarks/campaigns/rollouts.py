@@ -115,7 +115,7 @@ async def release(
         is_new = status["observedGeneration"] > generation
         return is_new and status["rollout"]["phase"] in CALM and _is_due(status)
 
-    await stage.until(has_ended, name, within_s=within_s, what=f"the end of {title}")
+    await stage.wait_until(has_ended, name, within_s=within_s, what=f"the end of {title}")
     status = (await stage.view(name)).status
     rollout = status["rollout"]
     evidence = {each["metric"]: each for each in rollout.get("evidence", [])}
@@ -159,7 +159,7 @@ async def campaign(
     """Roll out all releases in turn under constant load; each bad one is reverted before the next."""
     name = "released"
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(service(name, rollout)))
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("status") == "True",
         name, within_s=180, what="the service is Ready",
     )  # fmt: skip
@@ -176,7 +176,7 @@ async def campaign(
             if ending.phase == "Rejected":
                 patch = json.dumps([{"op": "replace", "path": "/spec", "value": json.loads(spec)}])
                 stage.kubectl("patch", "psvc", name, "--type=json", "-p", patch)
-                await stage.until(
+                await stage.wait_until(
                     lambda view: view.status["rollout"]["phase"] == "Stable",
                     name, within_s=60, what="the old spec again",
                 )  # fmt: skip

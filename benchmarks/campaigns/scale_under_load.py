@@ -46,20 +46,20 @@ async def scale_under_load(
         load.limit(requests - requests // 10)
         load.set_clients(44)
         if kill:
-            await stage.until(
+            await stage.wait_until(
                 lambda view: view.ready >= 2, service, within_s=90, what="a second engine is ready"
             )
             killed_s = monotonic()
             faults.kill(stage.cluster, first, "engine")
         await load.wait()
-        await stage.until(
+        await stage.wait_until(
             lambda view: view.ready == 3, service, within_s=90, what="three engines are ready"
         )
         peak = (await stage.view(service)).ready
         load.limit(requests // 10)
         load.set_clients(1)
         shrinking = asyncio.create_task(
-            stage.until(
+            stage.wait_until(
                 lambda view: view.ready == 1, service, within_s=180, what="one engine is left"
             )
         )

@@ -16,7 +16,7 @@ from penstock.core.manifests.stored_record import SIZING
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.scaling.recording import Recording
 from penstock.demo.load import End, Load, Workload, corpus
-from penstock.demo.stage import Stage, eventually
+from penstock.demo.stage import Stage, poll_until
 from penstock.errors import NotFound
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     stage: Stage, tmp_path: Path
 ) -> None:
     stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
-    await stage.until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
+    await stage.wait_until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
     file = tmp_path / "load.jsonl"
     busy = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=64, seed=SEED)
     calm = replace(busy, think_s=1.0)
@@ -80,13 +80,15 @@ async def test_sized_explained_recorded_replayed_and_remembered(
         load.set_clients(2)
         await asyncio.sleep(10)
         crowd.set_clients(40)
-        took_s = await stage.until(
+        took_s = await stage.wait_until(
             lambda view: view.scaling.get("desired", 1) > 1, SERVICE, within_s=60, what="a decision"
         )
         crowd.set_clients(0)
         load.set_clients(4)  # enough to learn from, and the processor is free for the second engine
-        await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
-        await eventually(
+        await stage.wait_until(
+            lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines"
+        )
+        await poll_until(
             lambda: is_learned(stage), within_s=120, what="the learned state of the load"
         )
         seen = await recording
@@ -105,8 +107,8 @@ async def test_sized_explained_recorded_replayed_and_remembered(
 async def test_an_idle_service_is_not_written_to(stage: Stage) -> None:
     """An idle service causes no writes, before and after a restart of the operator."""
     stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
-    await eventually(lambda: is_begun(stage), within_s=120, what="the first record")
-    await stage.until(
+    await poll_until(lambda: is_begun(stage), within_s=120, what="the first record")
+    await stage.wait_until(
         lambda view: view.condition("ScalingActive").get("reason") == "MetricsMissing",
         SERVICE, within_s=60, what="the last word on a service without requests",
     )  # fmt: skip
@@ -169,7 +171,7 @@ async def check_restart(stage: Stage, file: Path) -> None:
                 recordings.append(Recording.read(lines))
         return bool(recordings)
 
-    took_s = await eventually(is_back, within_s=90, what="the next operator decides")
+    took_s = await poll_until(is_back, within_s=90, what="the next operator decides")
     state = recordings[0].header.state
     print(f"the next operator decided {took_s:.1f} s later")
     assert len(state.demand.history) < 60

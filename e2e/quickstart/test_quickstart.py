@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 async def test_applied_answered_deleted(stage: Stage) -> None:
     stage.kubectl("apply", "-f", str(EXAMPLE))
-    took_s = await stage.until(
+    took_s = await stage.wait_until(
         lambda view: view.condition("Ready").get("status") == "True",
         "chat", within_s=120, what="Ready",
     )  # fmt: skip
@@ -51,15 +51,15 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
     assert table[1].split()[1:3] == ["True", "Ready"]
 
     stage.kubectl("delete", "psvc", "chat")
-    gone_s = await stage.gone("chat", within_s=60)
+    gone_s = await stage.wait_until_gone("chat", within_s=60)
     print(f"delete to nothing left: {gone_s:.1f} s")
     assert await stage.remains("chat") == []
 
 
 async def test_a_converged_service_is_not_written_to(stage: Stage) -> None:
-    """Ten seconds of `benchmarks/quiet_cluster.py`."""
+    """Ten seconds of `benchmarks/idle_writes.py`."""
     stage.kubectl("apply", "-f", str(EXAMPLE))
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="a decision"
     )
     await asyncio.sleep(4)

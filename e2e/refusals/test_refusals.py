@@ -10,7 +10,7 @@ import pytest
 
 from penstock.clients.resources import DEPLOYMENTS, PODS
 from penstock.core.spec.service import SERVICE_LABEL
-from penstock.demo.stage import Stage, eventually
+from penstock.demo.stage import Stage, poll_until
 
 pytestmark = pytest.mark.e2e
 
@@ -86,7 +86,7 @@ async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Pa
         return all(seen[name][0] == reason for name, reason in wanted.items())
 
     try:
-        await eventually(all_refused, within_s=60, what="every refusal")
+        await poll_until(all_refused, within_s=60, what="every refusal")
     except TimeoutError:
         wrong = {name: seen[name] for name in wanted if seen[name][0] != wanted[name]}
         raise AssertionError(f"other reasons than wanted: {wrong}") from None
@@ -106,15 +106,17 @@ async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Pa
 
 async def test_a_name_that_is_served_already_is_refused_to_the_younger(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=service("first", {}))
-    await stage.until(lambda view: view.ready == 1, "first", within_s=60, what="the first serves")
+    await stage.wait_until(
+        lambda view: view.ready == 1, "first", within_s=60, what="the first serves"
+    )
     spec = {"model": {"uri": "pvc://models/penstock-tiny", "name": "first"}}
     stage.kubectl("apply", "-f", "-", stdin=service("second", spec))
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("reason") == "ServedNameTaken",
         "second", within_s=30, what="ServedNameTaken",
     )  # fmt: skip
     stage.kubectl("delete", "psvc", "first")
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("status") == "True",
         "second", within_s=60, what="the name is free, the second serves",
     )  # fmt: skip

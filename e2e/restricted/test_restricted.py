@@ -46,11 +46,11 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
         "folder": f"file://{models}/penstock-tiny",
     }.items():
         stage.kubectl("apply", "-n", namespace, "-f", "-", stdin=service(name, uri))
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("status") == "True",
         "claim", within_s=60, what="the claim serves", namespace=namespace,
     )  # fmt: skip
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("reason") == "PodForbidden",
         "folder", within_s=20, what="PodForbidden", namespace=namespace,
     )  # fmt: skip
@@ -65,7 +65,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
     stage.kubectl(
         "patch", "psvc", "folder", "-n", namespace, "--type=merge", "-p", json.dumps(patch)
     )
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("status") == "True",
         "folder", within_s=30, what="the folder became a claim", namespace=namespace,
     )  # fmt: skip
@@ -82,7 +82,7 @@ async def test_a_quota_that_allows_no_engine_is_a_condition(stage: Stage, namesp
     stage.kubectl(
         "apply", "-n", namespace, "-f", "-", stdin=service("big", "pvc://models/penstock-tiny")
     )
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.condition("Ready").get("reason") == "FailedCreate",
         "big", within_s=30, what="FailedCreate", namespace=namespace,
     )  # fmt: skip

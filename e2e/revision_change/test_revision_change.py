@@ -75,7 +75,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         stage.mount_models(models)
         stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
         try:
-            await stage.until(
+            await stage.wait_until(
                 lambda view: view.ready == 1 and "stableRevision" in view.status,
                 NAME, within_s=120, what="an engine that the status knows",
             )  # fmt: skip
@@ -86,13 +86,17 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             failed, passed = await try_twice(stage, workload)
             _, by_tenant = await stage.rollout("status", NAME, "--by", "tenant")
             patch(stage, {"scaling": {"minReplicas": 2}})
-            await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
+            await stage.wait_until(
+                lambda view: view.ready == 2, NAME, within_s=60, what="two engines"
+            )
             # Scaled to one engine, so that the operator deletes the disruption budget: tests that right.
             patch(stage, {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1})
-            await stage.until(lambda view: view.ready == 1, NAME, within_s=60, what="one engine")
+            await stage.wait_until(
+                lambda view: view.ready == 1, NAME, within_s=60, what="one engine"
+            )
         finally:
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
-            await stage.gone(NAME, within_s=60)
+            await stage.wait_until_gone(NAME, within_s=60)
             await stage.close()
     audit = AuditLog(cluster).entries()
     return History(
@@ -106,7 +110,7 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, 
     load.set_clients(4)
     await asyncio.sleep(3)
     patch(stage, {"engine": {"maxModelLen": 768}})
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.status["rollout"]["phase"] == "Waiting",
         NAME, within_s=90, what="pods that wait for a person",
     )  # fmt: skip
@@ -114,12 +118,12 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, 
     asked_s = monotonic()
     code, said = await stage.rollout("promote", NAME)
     assert code == 0, said
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.status["stableRevision"] != before, NAME, within_s=90, what="the switch"
     )
     switched_s = monotonic()
     after = (await stage.view(NAME)).status["stableRevision"]
-    await stage.until(
+    await stage.wait_until(
         lambda view: {pod.revision for pod in view.pods} == {after},
         NAME, within_s=60, what="the old pods are gone",
     )  # fmt: skip
@@ -170,7 +174,7 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
 
 
 async def until_it_is(stage: Stage, phase: str) -> Object:
-    await stage.until(
+    await stage.wait_until(
         lambda view: view.status["rollout"]["phase"] == phase,
         NAME, within_s=120, what=f"a rollout that is {phase}",
     )  # fmt: skip

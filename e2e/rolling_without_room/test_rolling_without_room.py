@@ -39,7 +39,7 @@ async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
     body = service({"maxSurge": 1, "maxUnavailable": 0})
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
     # The status lags behind the pods, and stableRevision is set only in phase Stable.
-    await stage.until(
+    await stage.wait_until(
         lambda view: (
             view.ready == GPUS and view.status.get("rollout", {}).get("phase") == "Stable"
         ),
@@ -62,7 +62,7 @@ async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(2)
         patch(stage, {"engine": {"seed": 1}})
-        await stage.until(
+        await stage.wait_until(
             has_ended("Rejected", "first"), NAME, within_s=90, what="there is no room"
         )
         assert fewest == GPUS
@@ -70,7 +70,9 @@ async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
         assert "Insufficient nvidia.com/gpu" in reason
         rolling = {"rolling": {"maxUnavailable": 1}, "progressDeadline": "240s"}
         patch(stage, {"engine": {"seed": 2}, "rollout": rolling})
-        await stage.until(has_ended("Stable", "another"), NAME, within_s=240, what="room was made")
+        await stage.wait_until(
+            has_ended("Stable", "another"), NAME, within_s=240, what="room was made"
+        )
         await load.finish()
     assert fewest == GPUS - 1
     assert Counter(outcome.end for outcome in load.outcomes).keys() == {End.DONE}

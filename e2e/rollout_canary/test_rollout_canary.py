@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, CANARY)))
-    await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+    await stage.wait_until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(3)
@@ -42,7 +42,7 @@ async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) 
         stage.kubectl(
             "patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": rollouts.GOOD})
         )
-        await stage.until(
+        await stage.wait_until(
             lambda view: len(view.status["traffic"]) == 3,
             NAME, within_s=120, what="a canary beside its control",
         )  # fmt: skip
@@ -67,7 +67,7 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
 ) -> None:
     shown = {"strategy": "Canary", "canary": CANARY["canary"] | SHADOW}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, shown)))
-    await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+    await stage.wait_until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
     quiet = rollouts.other_model(silent(models / "penstock-tiny", tmp_path / "silent"))
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)
     async with Load(stage.cluster.gateway_url, workload) as load:
@@ -80,14 +80,14 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
         assert "shadow copies, which no client saw" in ending.reason
         good = {"model": rollouts.service(NAME, shown)["spec"]["model"]} | rollouts.GOOD
         stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
-        await stage.until(
+        await stage.wait_until(
             lambda view: bool(view.status.get("copies")), NAME, within_s=180, what="copies"
         )
         status = (await stage.view(NAME)).status
         assert status["rollout"]["phase"] == "Shadowing"
         assert {side["cohort"] for side in status["copies"]["sides"]} == {"", "control"}
         assert status["candidateRevision"] not in {s["revision"] for s in status["traffic"]}
-        await stage.until(
+        await stage.wait_until(
             lambda view: len(view.status["traffic"]) == 3 and not view.status.get("copies"),
             NAME, within_s=120, what="traffic after the copies",
         )  # fmt: skip

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 async def test_no_request_is_lost(stage: Stage) -> None:
     """Streams are cut only by the kill of their engine."""
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
-    await stage.until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
+    await stage.wait_until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
     outcomes = await scale_under_load(
         stage, "chat", corpus(ROOT), requests=150, kill=True, seed=SEED
     )

@@ -19,7 +19,7 @@ from penstock.clients.resources import (
     RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
 )
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 from penstock.errors import NotFound
 from penstock.local.audit import AuditLog, service_account_user, writes_by
 from penstock.local.cluster import Cluster
@@ -116,7 +116,7 @@ async def test_the_standby_takes_over(
         replica(cluster, kube, namespace, "two") as two,
     ):
         await kube.create(INFERENCE_SERVICES, namespace, service(namespace))
-        await eventually(lambda: reconciled(kube, namespace), within_s=30, what="the first status")
+        await poll_until(lambda: reconciled(kube, namespace), within_s=30, what="the first status")
         is_one = (await holder(kube, namespace)).startswith("one-")
         leader, standby = (one, two) if is_one else (two, one)
         # Let requests in progress end: one that is already sent cannot be cancelled.
@@ -124,7 +124,7 @@ async def test_the_standby_takes_over(
         leader.process.send_signal(end)
         change = {"spec": {"engine": {"seed": 1}}}
         await kube.merge(INFERENCE_SERVICES, namespace, "s", change, manager="test")
-        elapsed_s = await eventually(
+        elapsed_s = await poll_until(
             lambda: reconciled(kube, namespace), within_s=30, what="the standby's status"
         )
         print(f"{end.name}: the change is reconciled by the standby {elapsed_s:.1f} s later")

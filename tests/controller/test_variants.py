@@ -114,7 +114,7 @@ async def test_each_variant_has_a_deployment_until_it_is_removed_from_the_spec(
         )
 
     # The first variant serves before anything is decided.
-    await stage.until(lambda: are_ready(spot=1))
+    await stage.wait_until(lambda: are_ready(spot=1))
     [spot] = (await stage.deployments()).values()
     pod = spot["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"pool": "spot"}
@@ -122,7 +122,7 @@ async def test_each_variant_has_a_deployment_until_it_is_removed_from_the_spec(
     revision = spot["metadata"]["name"].split("-")[1]
 
     stage.decide(spot=2, strong=1)
-    await stage.until(lambda: are_ready(spot=2, strong=1))
+    await stage.wait_until(lambda: are_ready(spot=2, strong=1))
     found = await stage.deployments()
     container = found["strong"]["spec"]["template"]["spec"]["containers"][0]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
@@ -131,24 +131,24 @@ async def test_each_variant_has_a_deployment_until_it_is_removed_from_the_spec(
     assert found["strong"]["metadata"]["name"] == f"chat-{revision}-strong"
 
     stage.decide(spot=0, strong=1)
-    await stage.until(lambda: are_ready(spot=0, strong=1))
+    await stage.wait_until(lambda: are_ready(spot=0, strong=1))
 
     # A removed variant serves until the others are ready. The revision stays the same.
     stage.decide(spot=1, strong=1)
-    await stage.until(lambda: are_ready(spot=1, strong=1))
+    await stage.wait_until(lambda: are_ready(spot=1, strong=1))
     await stage.change({"variants": [SPOT]})
     stage.decide(spot=2)
 
     async def is_scaled() -> bool:
         return (await stage.replicas()).get("spot") == 2
 
-    await stage.until(is_scaled, get_ready=False)
+    await stage.wait_until(is_scaled, get_ready=False)
     assert await stage.replicas() == {"spot": 2, "strong": 1}
 
     async def is_alone() -> bool:
         return await are_ready(spot=2) and set(await stage.status()) == {"spot"}
 
-    await stage.until(is_alone)
+    await stage.wait_until(is_alone)
     assert {d["metadata"]["name"] for d in (await stage.deployments()).values()} == {
         f"chat-{revision}-spot"
     }

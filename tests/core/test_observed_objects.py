@@ -62,15 +62,16 @@ OOM, ERROR = terminated(reason="OOMKilled", message="m"), terminated(reason="Err
         ),
         (BARE, {"conditions": [ready_condition("False")]}, {}),
         (BARE, engine(state=OOM, restartCount=2),
-         {"said": "m", "restarts": 2, "is_out_of_memory": True}),
-        (BARE, engine(state={"running": {}}, lastState=OOM), {"said": "m", "is_out_of_memory": True}),
+         {"termination_message": "m", "restarts": 2, "is_out_of_memory": True}),
+        (BARE, engine(state={"running": {}}, lastState=OOM),
+         {"termination_message": "m", "is_out_of_memory": True}),
         # How it ended now counts before how it did the last time.
-        (BARE, engine(state=ERROR, lastState=OOM), {"said": "m"}),
-        (BARE, engine(state=OOM, lastState=ERROR), {"said": "m", "is_out_of_memory": True}),
+        (BARE, engine(state=ERROR, lastState=OOM), {"termination_message": "m"}),
+        (BARE, engine(state=OOM, lastState=ERROR), {"termination_message": "m", "is_out_of_memory": True}),
         (
             BARE,
             {"containerStatuses": [{"name": "evaluation", "state": terminated(message="12 of 40")}]},
-            {"said": "12 of 40"},
+            {"termination_message": "12 of 40"},
         ),
     ],
 )  # fmt: skip
@@ -216,7 +217,7 @@ LONG = "".join(f"{n:04}" for n in range(200))
 def test_the_report_of_an_evaluation(
     pods: tuple[tuple[str, str], ...], reason: str, report: str
 ) -> None:
-    made = tuple(replace(POD, owner=owner, said=said) for owner, said in pods)
+    made = tuple(replace(POD, owner=owner, termination_message=said) for owner, said in pods)
     assert Observed(pods=made).report(replace(FIRST, reason=reason)) == report
 
 
@@ -263,4 +264,4 @@ def test_the_deployments_of_a_side_are_found_by_variant() -> None:
     ],
 )  # fmt: skip
 def test_what_a_preflight_found(phase: str, said: str, expected: PreflightResult | None) -> None:
-    assert preflight_result(replace(POD, phase=phase, said=said)) == expected
+    assert preflight_result(replace(POD, phase=phase, termination_message=said)) == expected

@@ -75,7 +75,9 @@ def test_a_new_phase_is_looked_at_again_at_once_and_waits_for_nobody() -> None:
 
 
 def lost(name: str, made_s: float, **rest: Any) -> ObservedPod:
-    made = preflight(name=name, uid=f"u-{name}", phase="Failed", said="", lost="Evicted")
+    made = preflight(
+        name=name, uid=f"u-{name}", phase="Failed", termination_message="", lost="Evicted"
+    )
     return replace(made, created_at=timestamp(NOW_S + made_s), **rest)
 
 
@@ -90,7 +92,7 @@ def lost(name: str, made_s: float, **rest: Any) -> ObservedPod:
         ((lost("a", -10, is_ending=True),), None, []),
         ((lost("a", -4, lost=""), lost("b", -4, role="serve")), None, []),
         ((lost("a", -20, lost=""), lost("b", -20, role="serve")), None, []),
-        ((lost("a", -20, said=PASSED),), None, []),
+        ((lost("a", -20, termination_message=PASSED),), None, []),
     ],
 )
 def test_a_lost_preflight_is_replaced_ten_seconds_after_it_was_made(

@@ -196,7 +196,11 @@ def test_what_is_said_now_is_told_instead_of_what_was_kept() -> None:
 def test_an_evaluation_takes_the_place_of_the_one_before(
     state: Any, gate_state: str, message: str
 ) -> None:
-    said = (replace(pod(NEW), owner="ju", said="12 of 40"),) if state == "Failed" else ()
+    said = (
+        (replace(pod(NEW), owner="ju", termination_message="12 of 40"),)
+        if state == "Failed"
+        else ()
+    )
     observed = Observed(pods=said, jobs=(ObservedJob("j", "ju", NEW, state),))
     made = status(observed, JUDGED, previous=HELD)["rollout"]
     evaluation = {"name": "j", "kind": "Evaluation", "state": gate_state, "message": message}

@@ -33,7 +33,7 @@ def pod(revision: str = NEW, name: str = "p", *, ready: bool = True, **rest: Any
 
 def preflight(revision: str = NEW, **rest: Any) -> ObservedPod:
     made = pod(revision, f"f-{revision}", ready=False, role="preflight", phase="Succeeded")
-    return replace(made, **{"said": PASSED, **rest})
+    return replace(made, **{"termination_message": PASSED, **rest})
 
 
 def deployment(

@@ -44,7 +44,7 @@ def test_moments_add_up_in_any_order(left, right):
 
 @given(values, st.floats(-5, 5))
 def test_a_level_is_taken_off_each_value(raw, level):
-    rest = Moments.of(raw).without(level)
+    rest = Moments.of(raw).centered_at(level)
     direct = Moments.of(value - level for value in raw)
     assert rest.total == pytest.approx(direct.total, abs=1e-9)
     assert rest.squares == pytest.approx(direct.squares, abs=1e-8)

@@ -34,7 +34,7 @@ def crash_looping_pod(name="p", restarts=2, said="boom"):
 
 
 def preflight(said, phase):
-    return replace(pod(ready=False), role="preflight", said=said, phase=phase)
+    return replace(pod(ready=False), role="preflight", termination_message=said, phase=phase)
 
 
 def deployment(revision=NEW, cohort="", trouble=None):

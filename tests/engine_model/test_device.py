@@ -180,7 +180,7 @@ def measured_bytes(code: str) -> int:
 
 
 DRAW = """
-import drawing_cost as cost, torch
+import sampling_cost as cost, torch
 settings, length = cost.mixes(152_000)["all of these"]
 sequences = cost.sequences_of(settings, 12, 4, length, 152_000)
 print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
@@ -196,7 +196,7 @@ def test_drawing_takes_no_more_than_is_counted() -> None:
 
 
 TELL = """
-import drawing_cost as cost, torch
+import sampling_cost as cost, torch
 sequences = cost.sequences_of([{"logprobs": 152_000}], 12, 0, 100, 152_000)
 print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
 """
@@ -212,7 +212,7 @@ def test_telling_of_the_whole_vocabulary_takes_no_more_than_is_counted() -> None
 
 ATTEND = """
 import torch
-from drawing_cost import peak_of
+from sampling_cost import peak_of
 from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.layers.attention import AttentionShape, QKV, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention

@@ -1,11 +1,11 @@
-"""Packed here by each format's public definition (quantised_equality.py), read by the engine."""
+"""Packed here by each format's public definition (quantized_equality.py), read by the engine."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from quantised_equality import FORMATS
+from quantized_equality import FORMATS
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.parse import parse_format

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, reference
-from quantised_equality import FORMATS, PRODUCTS, campaign, quantise
+from quantized_equality import FORMATS, PRODUCTS, campaign, quantise
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.checkpoint import check_model

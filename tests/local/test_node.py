@@ -10,7 +10,7 @@ import pytest
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONFIG_MAPS, PODS, SECRETS
 from penstock.demo.kubectl import Kubectl
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 from penstock.errors import NotFound
 from penstock.local import processes
 from penstock.local.binaries import ensure_binaries
@@ -50,7 +50,7 @@ async def settled(kube: Kube, namespace: str, name: str, phase: str) -> Object:
         found = await kube.get(PODS, namespace, name)
         return found.get("status", {}).get("phase") == phase
 
-    await eventually(reached, within_s=30, what=f"{name} is {phase}")
+    await poll_until(reached, within_s=30, what=f"{name} is {phase}")
     return await kube.get(PODS, namespace, name)
 
 
@@ -71,7 +71,7 @@ async def test_a_probed_server_becomes_ready_and_its_log_is_kubectls(
             found["status"].get("containerStatuses") and state(found)["ready"]
         )
 
-    await eventually(ready, within_s=30, what="ready")
+    await poll_until(ready, within_s=30, what="ready")
     found = await kube.get(PODS, namespace, "web")
     assert found["status"]["podIP"].startswith(f"127.{cluster.network}.")
     kubectl = Kubectl(ensure_binaries(lambda _: None)["kubectl"], cluster.kubeconfig)
@@ -96,7 +96,7 @@ async def test_a_crashing_container_backs_off(kube: Kube, namespace: str) -> Non
         waiting = statuses and statuses[0]["state"].get("waiting", {})
         return bool(waiting) and waiting.get("reason") == "CrashLoopBackOff"
 
-    await eventually(backing_off, within_s=30, what="CrashLoopBackOff")
+    await poll_until(backing_off, within_s=30, what="CrashLoopBackOff")
 
 
 async def test_a_failed_init_container_stops_the_pod(kube: Kube, namespace: str) -> None:
@@ -155,7 +155,7 @@ async def test_a_missing_volume_keeps_the_pod_pending_with_an_event(
         events, _ = await kube.list(EVENTS, namespace)
         return any(e["reason"] == "FailedMount" and "nowhere" in e["message"] for e in events)
 
-    await eventually(has_event, within_s=20, what="FailedMount")
+    await poll_until(has_event, within_s=20, what="FailedMount")
     assert (await kube.get(PODS, namespace, "pending"))["status"]["phase"] == "Pending"
 
 
@@ -222,7 +222,7 @@ while True: time.sleep(0.1)
     async def is_up() -> bool:
         return story.exists()
 
-    await eventually(is_up, within_s=20, what="up")
+    await poll_until(is_up, within_s=20, what="up")
     await kube.delete(PODS, namespace, "graceful")
 
     async def is_gone() -> bool:
@@ -232,7 +232,7 @@ while True: time.sleep(0.1)
             return True
         return False
 
-    await eventually(is_gone, within_s=20, what="gone")
+    await poll_until(is_gone, within_s=20, what="gone")
     assert story.read_text().split() == ["up", "stop", "term", "done"]
     left = [
         process

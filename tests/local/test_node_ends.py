@@ -13,7 +13,7 @@ import pytest
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONFIG_MAPS, EVENTS, PODS, SECRETS
 from penstock.demo.kubectl import Kubectl, KubectlError
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 from penstock.local import processes
 from penstock.local.binaries import ensure_binaries
 from penstock.local.cluster import Cluster
@@ -40,7 +40,7 @@ async def reached(kube: Kube, namespace: str, name: str, check: Callable[[Object
         found.update(await kube.get(PODS, namespace, name))
         return check(found.get("status", {}))
 
-    await eventually(holds, within_s=30, what=f"{name}: {found.get('status')}")
+    await poll_until(holds, within_s=30, what=f"{name}: {found.get('status')}")
     return found
 
 
@@ -85,7 +85,7 @@ async def test_a_shorter_grace_period_replaces_a_longer_one(
     async def runs() -> bool:
         return len(processes.find_in_pod(uid)) == 2
 
-    await eventually(runs, within_s=20, what="two processes")
+    await poll_until(runs, within_s=20, what="two processes")
     kubectl("delete", "pod", "stubborn", "-n", namespace, "--wait=false")
     await asyncio.sleep(1)
     assert len(processes.find_in_pod(uid)) >= 2
@@ -94,7 +94,7 @@ async def test_a_shorter_grace_period_replaces_a_longer_one(
     async def is_gone() -> bool:
         return processes.find_in_pod(uid) == []
 
-    await eventually(is_gone, within_s=20, what="no process")
+    await poll_until(is_gone, within_s=20, what="no process")
 
 
 async def test_a_containers_child_processes_end_with_it(kube: Kube, namespace: str) -> None:
@@ -180,7 +180,7 @@ async def test_a_nul_byte_in_a_secret_is_named(kube: Kube, namespace: str) -> No
     async def has_event() -> bool:
         return any("NUL byte" in each for each in await messages(kube, namespace, "Failed"))
 
-    await eventually(has_event, within_s=10, what="an Event")
+    await poll_until(has_event, within_s=10, what="an Event")
 
 
 async def test_a_nul_in_an_argument_fails_the_container(kube: Kube, namespace: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.clients.kube import connect
 from penstock.clients.resources import PODS, SECRETS
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 from penstock.local import cluster as clusters
 from penstock.local import processes
 from penstock.local.binaries import ensure_binaries
@@ -204,4 +204,4 @@ async def _run_a_pod(own_cluster: Cluster) -> None:
             found = await kube.get(PODS, "default", "writer")
             return bool(found.get("status", {}).get("phase") == "Running")
 
-        await eventually(runs, within_s=30, what="running")
+        await poll_until(runs, within_s=30, what="running")

@@ -13,7 +13,7 @@ import pytest
 from aiohttp.test_utils import unused_port
 
 from penstock.demo.model import MODEL_NAME, ensure_model
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 from penstock.local.prometheus import ensure_prometheus
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +60,7 @@ class Prometheus:
                 answer = await client.get("/api/v1/query", params={"query": query})
             return bool(answer.json()["data"]["result"])
 
-        await eventually(holds, within_s=20, what=query)
+        await poll_until(holds, within_s=20, what=query)
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -145,7 +145,7 @@ async def waiting(engine: str) -> AsyncIterator[int]:
             metrics = (await client.get("/metrics")).text
             return f'num_requests_waiting{{engine="0",model_name="tiny"}} {WAITING}.0' in metrics
 
-        await eventually(has_metrics, within_s=30, what=f"{WAITING} waiting requests")
+        await poll_until(has_metrics, within_s=30, what=f"{WAITING} waiting requests")
         yield WAITING
         for task in asking:
             task.cancel()

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
 from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL, SERVE, SERVICE_LABEL
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -89,12 +89,12 @@ async def test_service_scales_up_for_a_queue_read_from_prometheus(
 
     await kube.create(INFERENCE_SERVICES, namespace, SERVICE)
     async with operator(cluster, namespace, port):
-        await eventually(is_asked_for, within_s=30, what="a pod")
+        await poll_until(is_asked_for, within_s=30, what="a pod")
         (pod,) = await engines()
         await make_ready(kube, namespace, pod)
-        await eventually(is_blind, within_s=30, what="a word on an engine that nobody reaches")
+        await poll_until(is_blind, within_s=30, what="a word on an engine that nobody reaches")
         start_prometheus({pod: engine}, namespace, port)
-        await eventually(has_grown, within_s=30, what="more pods")
+        await poll_until(has_grown, within_s=30, what="more pods")
     said = await scaling()
     # One batch of one runs, and each replica may keep four waiting: 1 + ceil((11 - 4) / (4 + 1)).
     assert said["desired"] == 3

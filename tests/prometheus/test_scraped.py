@@ -16,7 +16,7 @@ from penstock.controller.failures import Failures
 from penstock.controller.observer import Observer
 from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, PodView
-from penstock.demo.stage import eventually
+from penstock.demo.stage import poll_until
 
 POD = "chat-b-1"
 NOBODY = "127.0.0.1:1"
@@ -53,7 +53,7 @@ async def test_readings_of_an_idle_engine_are_equal(prometheus, engine, scraper)
     async def is_at_rest():
         return not (await scraper.read(POD, engine)).running
 
-    await eventually(is_at_rest, within_s=30, what="an engine at rest")
+    await poll_until(is_at_rest, within_s=30, what="an engine at rest")
     direct = await scraper.read(POD, engine)
     tokens = f"vllm:generation_tokens_total == {direct.output_tokens}"
     await prometheus.until(f"({tokens}) and (vllm:num_requests_running == 0)")
@@ -186,7 +186,7 @@ async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper)
     async def is_known():
         return isinstance((await read_through_prometheus(NOBODY))[0], EngineReading)
 
-    await eventually(is_known, within_s=20, what="a scrape that is newer than the engine's word")
+    await poll_until(is_known, within_s=20, what="a scrape that is newer than the engine's word")
 
 
 async def test_engine_and_prometheus_are_unreachable(prometheus, scraper):

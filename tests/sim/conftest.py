@@ -1,4 +1,4 @@
-"""Fixtures: small worlds with one service under a constant load."""
+"""Fixtures: small scenarios with one service under a constant load."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,11 @@ import pytest
 
 from penstock.sim.scenario import Scenario
 
-World = Callable[..., Scenario]
+MakeScenario = Callable[..., Scenario]
 
 
 @pytest.fixture
-def world() -> World:
+def make_scenario() -> MakeScenario:
     def make(
         rps: float = 4.0, duration_s: float = 120.0, faults: Any = (), **service: Any
     ) -> Scenario:

@@ -17,9 +17,9 @@ def simulate(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-def small(world, tmp_path: Path) -> str:
+def small(make_scenario, tmp_path: Path) -> str:
     path = tmp_path / "small.json"
-    path.write_text(world(duration_s=60).model_dump_json())
+    path.write_text(make_scenario(duration_s=60).model_dump_json())
     return str(path)
 
 

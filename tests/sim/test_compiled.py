@@ -17,8 +17,8 @@ compiled.use(compiled.built(sys.argv[1:]))
 from penstock.sim import clock
 from penstock.sim.run import run
 from penstock.sim.scenario import load
-world = load("llm-d-ramp").model_copy(update={"duration_s": 60.0})
-requests = run(world, "hpa-queue", 0).services[0].gateway.requests
+scenario = load("llm-d-ramp").model_copy(update={"duration_s": 60.0})
+requests = run(scenario, "hpa-queue", 0).services[0].gateway.requests
 print(Path(clock.__file__).suffix, sum(r.end_s for r in requests).hex())
 """
 

@@ -41,10 +41,10 @@ def serve(requests: list[Request], engine_profile: Profile, read_every_s: float 
     clock = Clock()
     engine = Engine(engine_profile, clock, Log(), Random(0))
     for request in requests:
-        clock.at(request.arrival_s, lambda request=request: engine.submit(request))
+        clock.schedule_at(request.arrival_s, lambda request=request: engine.submit(request))
     if read_every_s:
         for reading in range(int(20 / read_every_s)):
-            clock.at(reading * read_every_s, engine.reading)
+            clock.schedule_at(reading * read_every_s, engine.reading)
     clock.run(10_000.0)
     engine.scheduler.check()
     assert not engine.num_open

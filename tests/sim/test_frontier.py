@@ -6,10 +6,10 @@ import pytest
 
 from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier import __main__ as command
-from penstock.sim.frontier import worlds
+from penstock.sim.frontier import scenarios
 from penstock.sim.frontier.case import Case, figures_of
+from penstock.sim.frontier.scenarios import Recorded, Slice, find_scenario
 from penstock.sim.frontier.search import Point, Result, Sweep, crossing, price
-from penstock.sim.frontier.worlds import Recorded, Slice, world
 from penstock.sim.ledger import Ledger
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
@@ -59,13 +59,13 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     recorded = Recorded(
         "tiny.csv", "azure", 12.0, "llama-3.1-8b-a100", 2.0, (Slice(0, 60),), (Slice(60, 60),)
     )
-    monkeypatch.setitem(worlds.TRACES, "tiny", recorded)
+    monkeypatch.setitem(scenarios.TRACES, "tiny", recorded)
     return tmp_path
 
 
 def test_bisection_runs_few_settings_and_each_only_once(tiny: Path) -> None:
     rule = PUBLISHED["static"]
-    case = Case(world("tiny-30", tiny), "tuning", "deadline", "static")
+    case = Case(find_scenario("tiny-30", tiny), "tuning", "deadline", "static")
     ledger = Ledger(tiny / "runs.jsonl", figures_of)
     points = Sweep(rule, {}, 0.99).points(ledger, case, range(1))
     assert len(points) < 6  # of sixteen
@@ -93,14 +93,14 @@ def test_the_command_tells_and_draws(tiny: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_world_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither"):
-        world("azure-soon", tmp_path)
+        find_scenario("azure-soon", tmp_path)
 
 
 def test_each_part_of_a_world_is_other_data(tiny: Path) -> None:
     tuning, reported = (
-        world("tiny-30", tiny).run_of(part, "none", 3)[0] for part in ("tuning", "report")
+        find_scenario("tiny-30", tiny).run_of(part, "none", 3)[0] for part in ("tuning", "report")
     )
     assert tuning.services[0].workload != reported.services[0].workload
     assert tuning.services[0].admission == "none"
-    ramp = world("llm-d-ramp", tiny)
+    ramp = find_scenario("llm-d-ramp", tiny)
     assert ramp.run_of("tuning", "none", 3)[1] != ramp.run_of("report", "none", 3)[1]

@@ -31,6 +31,6 @@ def test_a_replica_of_qwen3_32b_sustains_about_as_much_as_llm_d_measured(
         "min_replicas": 1,
         "max_replicas": 1,
     }
-    world = Scenario(name="one", duration_s=900, services=(Service.model_validate(alone),))
-    [summary] = summaries_of(run(world, "static", 0))
+    one = Scenario(name="one", duration_s=900, services=(Service.model_validate(alone),))
+    [summary] = summaries_of(run(one, "static", 0))
     assert (summary.attainment > 0.98) == holds

@@ -15,12 +15,12 @@ FORWARD = {
 }
 
 
-def released(world, strategy, *, factor=1.0, **service):
+def released(make_scenario, strategy, *, factor=1.0, **service):
     """Run a scaled service with a rollout; a canary needs more load than the others."""
     rollout = {"strategy": strategy, "blueGreen": {"previousKept": "30s"}, **SOON}
     service = {"min_replicas": 2, "max_replicas": 6, **service}
     rps, duration_s = (8, 400.0) if strategy == "Canary" else (2, 150.0)
-    small = world(rps=rps, duration_s=duration_s, **service)
+    small = make_scenario(rps=rps, duration_s=duration_s, **service)
     release = {"at_s": 30.0, "rollout": rollout, "factor": factor}
     small = small.with_each(release=release)
     done = run(small, "hpa-queue", 0)
@@ -28,8 +28,8 @@ def released(world, strategy, *, factor=1.0, **service):
 
 
 @pytest.mark.parametrize("strategy", FORWARD)
-def test_a_good_revision_takes_over(world, strategy):
-    service, summary = released(world, strategy)
+def test_a_good_revision_takes_over(make_scenario, strategy):
+    service, summary = released(make_scenario, strategy)
     assert [phase for _, phase, _ in service.rollout.phases] == FORWARD[strategy]
     assert {pod.side.revision for pod in service.fleet.pods.values()} == {"new"}
     assert list(service.gateway.weights) == [("new", "")]
@@ -38,8 +38,8 @@ def test_a_good_revision_takes_over(world, strategy):
         assert summary.attainment > 0.98
 
 
-def test_a_slow_revision_goes_back(world):
-    service, summary = released(world, "Canary", factor=4.0)
+def test_a_slow_revision_goes_back(make_scenario):
+    service, summary = released(make_scenario, "Canary", factor=4.0)
     assert [phase for _, phase, _ in service.rollout.phases] == [
         "Starting", "Judging", "RollingBack", "Discarding", "Rejected",
     ]  # fmt: skip
@@ -47,9 +47,9 @@ def test_a_slow_revision_goes_back(world):
     assert summary.failed == summary.unfinished == 0
 
 
-def test_an_invalid_rollout_spec_is_refused(world):
+def test_an_invalid_rollout_spec_is_refused(make_scenario):
     with pytest.raises(ValidationError, match="strategy"):
-        world().with_each(release={"at_s": 1, "rollout": {"strategy": "Sideways"}})
+        make_scenario().with_each(release={"at_s": 1, "rollout": {"strategy": "Sideways"}})
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ def test_an_invalid_rollout_spec_is_refused(world):
         {"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}},
     ],
 )
-def test_a_rollout_that_needs_a_person_is_refused(world, rollout):
+def test_a_rollout_that_needs_a_person_is_refused(make_scenario, rollout):
     with pytest.raises(ValidationError, match="copies no requests"):
-        world().with_each(release={"at_s": 1, "rollout": rollout})
+        make_scenario().with_each(release={"at_s": 1, "rollout": rollout})

@@ -24,9 +24,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("admission", ["none", "fcfs", "deadline"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_request_ends_in_one_way(world, fault, admission) -> None:
+def test_each_request_ends_in_one_way(make_scenario, fault, admission) -> None:
     """arrived = ended + shed + failed + open, in counters and in requests."""
-    small = world(
+    small = make_scenario(
         rps=30, min_replicas=2, max_replicas=4, admission=admission, max_wait_s=5.0,
         faults=FAULTS[fault],
     )  # fmt: skip
@@ -47,16 +47,16 @@ def test_each_request_ends_in_one_way(world, fault, admission) -> None:
         pod.engine.scheduler.check()
 
 
-def test_the_same_seed_does_the_same(world) -> None:
+def test_the_same_seed_does_the_same(make_scenario) -> None:
     first, again, other = (
-        summaries_of(run(world(max_replicas=3), "hpa-queue", seed))[0] for seed in (5, 5, 6)
+        summaries_of(run(make_scenario(max_replicas=3), "hpa-queue", seed))[0] for seed in (5, 5, 6)
     )
     assert first == again
     assert first != other
 
 
-def test_a_crash_fails_only_those_that_have_begun(world) -> None:
-    small = world(rps=80, max_replicas=1, admission="none", faults=FAULTS["crash"])
+def test_a_crash_fails_only_those_that_have_begun(make_scenario) -> None:
+    small = make_scenario(rps=80, max_replicas=1, admission="none", faults=FAULTS["crash"])
     [service] = run(small, "static", 0).services
 
     failed = [r for r in service.gateway.requests if r.outcome == "failed"]
@@ -65,15 +65,15 @@ def test_a_crash_fails_only_those_that_have_begun(world) -> None:
     assert any(r.num_tries > 1 and r.outcome == "ended" for r in service.gateway.requests)
 
 
-def test_replicas_count_from_creation_until_they_are_gone(world) -> None:
+def test_replicas_count_from_creation_until_they_are_gone(make_scenario) -> None:
     """A replica is ready from the start; a second is requested after 60 s and takes 20 s to start."""
-    small = world(min_replicas=1, max_replicas=2)
+    small = make_scenario(min_replicas=1, max_replicas=2)
     [summary] = summaries_of(run(small, "static", 0, {"replicas": "2", "period_s": "60"}))
     assert summary.mean_replicas == pytest.approx(1.5)
     assert summary.gpu_hours == pytest.approx(1.5 * 120 / 3600)
 
 
-def test_a_queue_with_constant_service_time_matches_m_d_1(world) -> None:
+def test_a_queue_with_constant_service_time_matches_m_d_1(make_scenario) -> None:
     """M/D/1, one request at a time: the mean wait is rho/(2(1 - rho)) of the service time."""
     service_s = 0.0065 + 1000 * 2.5e-5 + 1000 * 500 * 2e-10
     rho = 0.6
@@ -86,7 +86,7 @@ def test_a_queue_with_constant_service_time_matches_m_d_1(world) -> None:
         "points": [(0, rho / service_s), (1000, rho / service_s)],
         "mixes": [{"classes": [lengths]}],
     }
-    small = world(duration_s=1000, workload=rate, max_replicas=1, admission="none")
+    small = make_scenario(duration_s=1000, workload=rate, max_replicas=1, admission="none")
     [service] = run(small, "static", 0).services
 
     ttft = [r.ttft_s for r in service.gateway.requests if r.ttft_s is not None]
@@ -96,10 +96,10 @@ def test_a_queue_with_constant_service_time_matches_m_d_1(world) -> None:
     assert 0.5 * theory < waited < 1.2 * theory
 
 
-def test_deadline_order_saves_more_than_first_come_under_overload(world) -> None:
+def test_deadline_order_saves_more_than_first_come_under_overload(make_scenario) -> None:
     attainment = {}
     for admission in ("fcfs", "deadline"):
-        small = world(rps=60, max_replicas=1, admission=admission, tpot_s=0.5)
+        small = make_scenario(rps=60, max_replicas=1, admission=admission, tpot_s=0.5)
         attainment[admission] = summaries_of(run(small, "static", 0))[0].attainment
     assert attainment["deadline"] > attainment["fcfs"] + 0.1
 
@@ -111,26 +111,26 @@ def test_a_shipped_scenario_is_read_and_says_what_it_is(name) -> None:
     assert shipped.description
 
 
-def test_a_scenario_survives_being_written(world, tmp_path: Path) -> None:
-    small = world(faults=FAULTS["crash"])
+def test_a_scenario_survives_being_written(make_scenario, tmp_path: Path) -> None:
+    small = make_scenario(faults=FAULTS["crash"])
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(small.model_dump(mode="json")))
     assert scenario.load(str(path)) == small
 
 
-def test_only_shared_prefixes_hit_the_cache(world) -> None:
+def test_only_shared_prefixes_hit_the_cache(make_scenario) -> None:
     """90 % of each prompt is shared at first, and nothing from 60 s on."""
     length = {"prompt": {"kind": "fixed", "tokens": 2560}, "output": {"kind": "fixed", "tokens": 5}}
     mixes = [{"classes": [{**length, "prefix_share": 0.9}]}, {"from_s": 60, "classes": [length]}]
     rate = {"kind": "rate", "points": [(0, 4), (120, 4)], "mixes": mixes}
-    [service] = run(world(workload=rate, max_replicas=1), "static", 0).services
+    [service] = run(make_scenario(workload=rate, max_replicas=1), "static", 0).services
 
     requests = service.gateway.requests
     assert sum(r.cached_tokens == 9 * 256 for r in requests if r.arrival_s < 60) > 100
     assert all(r.cached_tokens == 0 for r in requests if r.arrival_s >= 60)
 
 
-def test_long_answers_of_very_different_lengths_are_held_in_time(world) -> None:
+def test_long_answers_of_very_different_lengths_are_held_in_time(make_scenario) -> None:
     """The longest tenth of the answers holds most of the KV cache.
 
     With the mean length alone, 1.65 replicas seemed enough, and 18 % of the requests missed TPOT.
@@ -140,7 +140,7 @@ def test_long_answers_of_very_different_lengths_are_held_in_time(world) -> None:
         "output": {"kind": "lognormal", "median": 1500, "p99": 12000, "max": 12000},
     }
     load = {"kind": "diurnal", "mean": 1.5, "swing": 0.6, "period_s": 4800}
-    answers = world(
+    answers = make_scenario(
         workload={**load, "mixes": [{"classes": [lengths]}]}, duration_s=2400.0,
         profile="llama-3.1-8b-a100", ttft_s=2.0, tpot_s=0.06, startup_s=60.0, initial_replicas=2,
     )  # fmt: skip
@@ -149,9 +149,9 @@ def test_long_answers_of_very_different_lengths_are_held_in_time(world) -> None:
     assert summary.mean_replicas < 2.6
 
 
-def test_gpus_go_to_the_higher_priority_and_come_back(world) -> None:
+def test_gpus_go_to_the_higher_priority_and_come_back(make_scenario) -> None:
     """Two services want six replicas each, where there are GPUs for six; one only for a while."""
-    small = world(
+    small = make_scenario(
         rps=2, duration_s=400, max_replicas=6, startup_s=10, profile="llama-3.3-70b-h100-tp4"
     )
     first = small.services[0].model_dump()

@@ -81,7 +81,7 @@ gateways = st.builds(
     tpot_s=histograms,
 )
 ready = st.one_of(engines, st.just(LOST))
-world = st.tuples(
+tick = st.tuples(
     st.lists(ready, max_size=4), st.integers(0, 3), st.one_of(st.none(), st.just(LOST), gateways)
 )
 
@@ -93,14 +93,12 @@ def observation_of(now_s, readings, num_starting, gateway, provisioned=None):
 
 
 @pytest.mark.parametrize("name", rules())
-@given(
-    worlds=st.lists(world, min_size=1, max_size=12), low=st.integers(0, 3), more=st.integers(1, 5)
-)
+@given(ticks=st.lists(tick, min_size=1, max_size=12), low=st.integers(0, 3), more=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
-def test_bounds_hold_and_the_same_past_gives_the_same_answer(name, worlds, low, more):
+def test_bounds_hold_and_the_same_past_gives_the_same_answer(name, ticks, low, more):
     rule, bounds = rules()[name], Bounds(low, low + more)
     state, again = rule.initial(), rule.initial()
-    for i, (readings, num_starting, gateway) in enumerate(worlds):
+    for i, (readings, num_starting, gateway) in enumerate(ticks):
         observation = observation_of(i * max(5.0, rule.period_s), readings, num_starting, gateway)
         decision, state = rule.decide(Objectives(3.0, 0.1), bounds, observation, state)
         second, again = rule.decide(Objectives(3.0, 0.1), bounds, observation, again)

@@ -129,7 +129,7 @@ def known_parameters(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[s
         if name in schema.model_fields:
             if value is not None:  # null means the default
                 parameters[name] = value
-        elif not _is_known(name, value):
+        elif not _check_lacking_parameter(name, value):
             unknown.append(name[:64])
     if unknown:
         logger.debug("unknown parameters are ignored: %s", unknown[:16])
@@ -152,13 +152,13 @@ def reject_without_effect(
     """
     for name, value in body.items():
         if name not in accepted:
-            _is_known(name, value, of_other_routes)
+            _check_lacking_parameter(name, value, of_other_routes)
 
 
-def _is_known(
+def _check_lacking_parameter(
     name: str, value: Any, of_other_routes: Mapping[str, FieldInfo] = GENERATION_PARAMETERS
 ) -> bool:
-    """Whether a parameter that the route lacks is one of OpenAI's or vLLM's.
+    """Check a parameter that the route lacks, and return whether OpenAI or vLLM has it.
 
     Raises RequestError if its value would change the answer.
     """

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from rich.table import Table
 
 from penstock.cli.rollout_status import console, follow
-from penstock.clients.clock import wall
+from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.core.formats.timestamps import timestamp
@@ -65,7 +65,7 @@ async def restart(kube: Kube, namespace: str, service: str, *, watch: bool) -> b
         _require_no_rollout(body)
         strategy = body["spec"].get("rollout", {}).get("strategy", "Rolling")
         message = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
-        return history.restart_patch(body["spec"], timestamp(wall())), message
+        return history.restart_patch(body["spec"], timestamp(unix_time())), message
 
     await _patch(kube, namespace, service, steps)
     return not watch or await follow(kube, namespace, service, watch=True)

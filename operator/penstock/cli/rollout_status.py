@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.clients.clock import monotonic, wall
+from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.formats.timestamps import parse_timestamp
@@ -99,7 +99,7 @@ def _print(service: str, status: Object) -> None:
         console.print(f"{service}: no revision has been rolled out yet")
         return
     revision = rollout.get("revision") or status.get("stableRevision")
-    age_s = max(0.0, wall() - parse_timestamp(rollout["since"]))
+    age_s = max(0.0, unix_time() - parse_timestamp(rollout["since"]))
     strategy = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
     console.print(
         Text.assemble(

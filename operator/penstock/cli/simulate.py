@@ -117,17 +117,17 @@ def command(
         _list()
         return
     try:
-        world = _trace_scenario(locals()) if trace else scenario.load(wanted)
-        world = world.with_each(
+        chosen = _trace_scenario(locals()) if trace else scenario.load(wanted)
+        chosen = chosen.with_each(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
         )  # fmt: skip
         if capacity:
-            _print_capacity(world, seeds)
+            _print_capacity(chosen, seeds)
             return
         knobs = dict(_knob(text) for text in param or [])
         start_s = time.perf_counter()
-        outcome = campaign.hold(world, policy, knobs, seeds, jobs, plot)
+        outcome = campaign.hold(chosen, policy, knobs, seeds, jobs, plot)
         if not any(outcome.total["arrivals"].per_seed):
             raise ValueError("no request arrived, so there is nothing to judge the policy by")
     except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
@@ -142,9 +142,9 @@ def command(
         )
 
 
-def _print_capacity(world: scenario.Scenario, seeds: int) -> None:
+def _print_capacity(chosen: scenario.Scenario, seeds: int) -> None:
     """Print the request rate that one replica of each service sustains within its objectives."""
-    for service in (each for several in world.services for each in several.alone):
+    for service in (each for several in chosen.services for each in several.alone):
         if isinstance(service.workload, Trace):
             raise ValueError("--capacity needs the request lengths of a scenario, not a trace")
         rps = sustained_rps(service, service.workload.mixes[0], service.attainment, seeds)

@@ -8,7 +8,7 @@ def monotonic() -> float:
     return time.monotonic()
 
 
-def wall() -> float:
+def unix_time() -> float:
     """Seconds since the epoch."""
     return time.time()
 

@@ -4,7 +4,7 @@ import logging
 import secrets
 from typing import Any
 
-from penstock.clients.clock import wall
+from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube
 from penstock.clients.resources import EVENTS
 from penstock.core.formats.timestamps import timestamp
@@ -27,7 +27,7 @@ class EventRecorder:
     async def post(self, about: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """Post an Event. kind: Normal or Warning. An Event that cannot be written is only logged."""
         metadata = about["metadata"]
-        namespace, now, message = metadata["namespace"], timestamp(wall()), message[:1000]
+        namespace, now, message = metadata["namespace"], timestamp(unix_time()), message[:1000]
         key = (metadata["uid"], reason, message)
         try:
             if key in self._known:

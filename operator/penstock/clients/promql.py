@@ -14,7 +14,7 @@ from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
-from penstock.clients.clock import monotonic, wall
+from penstock.clients.clock import monotonic, unix_time
 
 MAX_REASON_CHARS = 300
 # Fraction of the time limit that the server gets, so that its error message still arrives in time.
@@ -108,7 +108,7 @@ class _Session(requests.Session):
     def __init__(self, caps: QueryLimits) -> None:
         super().__init__()
         self.trust_env = False
-        self.answered_at_s = wall()
+        self.answered_at_s = unix_time()
         self._caps = caps
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:

@@ -21,7 +21,7 @@ class Failures:
         )
 
     @contextmanager
-    def contained(self, loop: str, subject: str = "") -> Iterator[None]:
+    def isolate_errors(self, loop: str, subject: str = "") -> Iterator[None]:
         """Log and count an error that the block raises, and suppress it. subject: service or namespace."""
         try:
             yield

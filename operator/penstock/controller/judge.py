@@ -145,7 +145,7 @@ class Judge:
     async def run(self) -> None:
         """Run `tick` every two seconds until cancelled."""
         while True:
-            with self._failures.contained("judge"):
+            with self._failures.isolate_errors("judge"):
                 await self.tick(monotonic())
             await asyncio.sleep(TICK_S)
 
@@ -158,7 +158,7 @@ class Judge:
         await asyncio.gather(*(self._evaluate_logged(*each, now_s) for each in cases.items()))
 
     async def _evaluate_logged(self, key: Key, case: CanaryCase, now_s: float) -> None:
-        with self._failures.contained("judge", "/".join(key)):
+        with self._failures.isolate_errors("judge", "/".join(key)):
             try:
                 await self._evaluate(key, case, now_s)
             except KubeError as error:
@@ -273,7 +273,7 @@ def canary_cases(
     own_pods, deployments_of = by_service(pods), by_service(deployments)
     cases = []
     for key, body in services.items():
-        with failures.contained("judge", "/".join(key)):
+        with failures.isolate_errors("judge", "/".join(key)):
             if _phase(body) in (*JUDGED_PHASES, SHADOW_PHASE):
                 cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
     return cases

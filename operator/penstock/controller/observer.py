@@ -124,13 +124,13 @@ class Observer:
             else view
             for view, _ in pods
         )
-        with self._failures.contained("observer", "/".join(key)):
+        with self._failures.isolate_errors("observer", "/".join(key)):
             views = await self._read_engines(key[0], pods)
         return views
 
     async def _gateways_or_missing(self) -> Missing | None:
         missing: Missing | None = Missing("gateway", "scraping it failed unexpectedly")
-        with self._failures.contained("observer", "gateways"):
+        with self._failures.isolate_errors("observer", "gateways"):
             missing = await self._read_gateways()
         return missing
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api.convert import InvalidService, to_core
-from penstock.clients.clock import monotonic, wall
+from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.events import EventRecorder
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
@@ -110,7 +110,7 @@ class Reconciler:
         if "deletionTimestamp" in body["metadata"]:
             return None  # the garbage collector deletes owned objects
         before = body.get("status", {})
-        now_s = wall()
+        now_s = unix_time()
         now = timestamp(now_s)
         try:
             spec = to_core(body)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.clients.clock import monotonic, wall
+from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.controller.kv_scaler import KvScaler
@@ -68,7 +68,7 @@ class Scaler:
         """Run `tick` every two seconds until cancelled."""
         while True:
             started_s = monotonic()
-            with self._failures.contained("scaler"):
+            with self._failures.isolate_errors("scaler"):
                 await self.tick()
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
@@ -87,7 +87,7 @@ class Scaler:
             if decision is not None:
                 by_namespace.setdefault(target.service.namespace, []).append((target, decision))
         for namespace, wanted in by_namespace.items():
-            with self._failures.contained("scaler", namespace):
+            with self._failures.isolate_errors("scaler", namespace):
                 self._grant(wanted, limits)
 
     def _prune(self, targets: Sequence[ScaleTarget]) -> None:
@@ -120,13 +120,13 @@ class Scaler:
             [(target.service, decision) for target, decision in wanted], limits
         )
         for (target, _), decision in zip(wanted, granted, strict=True):
-            with self._failures.contained("scaler", "/".join(target.service.key)):
+            with self._failures.isolate_errors("scaler", "/".join(target.service.key)):
                 self._set_report(target, decision)
 
     async def _decide_logged(
         self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
     ) -> Decision | None:
-        with self._failures.contained("scaler", "/".join(target.service.key)):
+        with self._failures.isolate_errors("scaler", "/".join(target.service.key)):
             try:
                 return await self._decide(target, observation, limits)
             except KubeError as error:
@@ -185,7 +185,7 @@ class Scaler:
             reason=decision.reason,
             reason_code=decision.code,
             valid=decision.valid,
-            at=timestamp(wall()),
+            at=timestamp(unix_time()),
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
             by_variant=decision.by_variant,
         )

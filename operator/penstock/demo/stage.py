@@ -105,7 +105,7 @@ class Stage:
         readings = tuple(r for r in found if isinstance(r, EngineReading))
         return View(service.get("status", {}), seen, readings)
 
-    async def until(
+    async def wait_until(
         self,
         done: Callable[[View], bool], name: str,
         *, within_s: float, what: str, namespace: str = "default",
@@ -137,15 +137,15 @@ class Stage:
             left += [f"{resource.plural}/{item['metadata']['name']}" for item in items]
         return left
 
-    async def gone(self, name: str, *, within_s: float) -> float:
+    async def wait_until_gone(self, name: str, *, within_s: float) -> float:
         """Wait until nothing of a service remains, and return the seconds. Raises TimeoutError."""
-        return await eventually(lambda: self._is_gone(name), within_s=within_s, what=f"{name} gone")
+        return await poll_until(lambda: self._is_gone(name), within_s=within_s, what=f"{name} gone")
 
     async def _is_gone(self, name: str) -> bool:
         return not await self.remains(name)
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], *, within_s: float, what: str) -> float:
+async def poll_until(check: Callable[[], Awaitable[bool]], *, within_s: float, what: str) -> float:
     """Wait until `check` returns true, and return the seconds. Raises TimeoutError that names `what`."""
     started_s = monotonic()
     while not await check():

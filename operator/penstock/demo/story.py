@@ -114,7 +114,7 @@ class Story:
             )
 
         with self._tell.waiting("waiting for Ready"):
-            took_s = await stage.until(
+            took_s = await stage.wait_until(
                 is_rolled_out, SERVICE, within_s=120, what="the service is Ready"
             )
         self._tell.fact("Ready", f"after {took_s:.1f} s")
@@ -161,7 +161,7 @@ class Story:
         self._mark("load")
         self._tell.say(f"{PEAK_CLIENTS} clients stream without a pause.")
         load.set_clients(PEAK_CLIENTS)
-        await stage.until(
+        await stage.wait_until(
             lambda view: view.ready == 3, SERVICE, within_s=120, what="three engines are ready"
         )
         self._tell.fact("engines ready", "3")
@@ -176,7 +176,7 @@ class Story:
         before = len(load.outcomes)
         faults.kill(stage.cluster, victim, "engine")
         await asyncio.sleep(2)
-        took_s = await stage.until(
+        took_s = await stage.wait_until(
             lambda view: view.ready == 3, SERVICE, within_s=90, what="the engine is back"
         )
         after = load.outcomes[before:]
@@ -191,7 +191,7 @@ class Story:
         self._mark("calm")
         self._tell.say(f"{CALM_CLIENTS} clients are left.")
         load.set_clients(CALM_CLIENTS)
-        await stage.until(
+        await stage.wait_until(
             lambda view: view.ready == 1 and len(view.pods) == 1,
             SERVICE,
             within_s=120,
@@ -221,7 +221,7 @@ class Story:
         self._tell.chapter("Everything removed")
         self._tell.command(f"kubectl delete psvc {SERVICE}")
         stage.kubectl("delete", "psvc", SERVICE)
-        took_s = await stage.gone(SERVICE, within_s=60)
+        took_s = await stage.wait_until_gone(SERVICE, within_s=60)
         self._tell.fact("children and finalizers left", f"none, after {took_s:.1f} s")
 
     def _mark(self, text: str) -> None:

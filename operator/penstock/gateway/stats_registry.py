@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from penstock.clients.clock import wall
+from penstock.clients.clock import unix_time
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.service_stats import ServiceStats
@@ -14,7 +14,7 @@ class StatsRegistry:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._started_s = wall()
+        self._started_s = unix_time()
         self._by_service: dict[str, ServiceStats] = {}
 
     def record(
@@ -57,7 +57,7 @@ class StatsRegistry:
         self._by_service = {service.key: stats for service, stats in current}
         for service, stats in current:
             stats.keep_only(service.sides)
-        at_s, now_s = wall(), self._now()
+        at_s, now_s = unix_time(), self._now()
         return GatewayReport(
             VERSION,
             self._started_s,

@@ -33,6 +33,6 @@ def _attainment(service: Service, mix: Mix, rps: float, seeds: int) -> float:
     alone = service.model_copy(
         update={"workload": workload, "min_replicas": 1, "max_replicas": 1, "initial_replicas": 1}
     )
-    world = Scenario(name="capacity", duration_s=RUN_S, services=(alone,))
-    shares = [summaries_of(run(world, "static", seed))[0].attainment for seed in range(seeds)]
+    scenario = Scenario(name="capacity", duration_s=RUN_S, services=(alone,))
+    shares = [summaries_of(run(scenario, "static", seed))[0].attainment for seed in range(seeds)]
     return sum(shares) / seeds

@@ -11,7 +11,7 @@ class Clock:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._serials = count()
 
-    def at(self, when: float, event: Callable[[], None]) -> None:
+    def schedule_at(self, when: float, event: Callable[[], None]) -> None:
         """Schedule `event` at time `when`, at the earliest now."""
         heappush(self._events, (max(when, self.now), next(self._serials), event))
 

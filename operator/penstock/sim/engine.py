@@ -274,7 +274,7 @@ class Engine:
 
     def _wake_at(self, when: float) -> None:
         self._due_s = when
-        self._clock.at(when, self._wake)
+        self._clock.schedule_at(when, self._wake)
 
     def _wake(self) -> None:
         """Handle the end of an iteration with chunks, or of a stretch."""

@@ -193,7 +193,7 @@ class Fleet:
             if pod.phase == "Starting" and pod.num_starts == this_start and pod.name in self.pods:
                 end(pod)
 
-        self.clock.at(self.clock.now + duration_s * (0.5 if fails else 1.0), started)
+        self.clock.schedule_at(self.clock.now + duration_s * (0.5 if fails else 1.0), started)
 
     def _ready(self, pod: Pod) -> None:
         pod.phase, pod.ready_s = "Ready", self.clock.now

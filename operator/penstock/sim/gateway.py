@@ -7,7 +7,7 @@ from penstock.core.routing.admission import Admission, AdmissionSpec
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint, Pick, Side, pick
 from penstock.core.routing.prefill_throughput import PrefillThroughput
-from penstock.core.routing.weights import drawn
+from penstock.core.routing.weights import choose_by_weight
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
@@ -173,7 +173,7 @@ class Gateway:
         sides = sides or list(self.weights.items())
         if len(sides) == 1:
             return self._queues[sides[0][0]]
-        return self._queues[drawn(sides, self._random.random())[0]]
+        return self._queues[choose_by_weight(sides, self._random.random())[0]]
 
     def _empty(self, queue: _Queue) -> None:
         queued, queue.queued = queue.queued, {}
@@ -242,7 +242,7 @@ class Gateway:
         """Check every second for requests that waited too long, while any request is queued."""
         self._expects_expiry = bool(self._queued)
         if self._queued:
-            self._clock.at(self._clock.now + 1.0, self._expire)
+            self._clock.schedule_at(self._clock.now + 1.0, self._expire)
 
     def _expire(self) -> None:
         for queue in self._queues.values():

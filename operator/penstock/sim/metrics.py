@@ -54,7 +54,7 @@ class Metrics:
         """Schedule the last scrape whose result is available at decision_s."""
         spec = self._spec
         scrapes = int((decision_s - spec.delay_s) / spec.scrape_s + 1e-9)
-        self._clock.at(max(0.0, scrapes * spec.scrape_s), self._scrape)
+        self._clock.schedule_at(max(0.0, scrapes * spec.scrape_s), self._scrape)
 
     def observation(self) -> Observation:
         """Observation for a decision now. Pods and their phases come from the API server, without delay."""

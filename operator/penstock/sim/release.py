@@ -98,8 +98,8 @@ class Rollout:
         replicas = self._deployed[STABLE] = self._fleet.desired
         revision = STABLE.revision
         self.state = RolloutState("Rolling", "Stable", 0.0, "", revision, None, replicas)
-        self._clock.at(RECONCILE_PERIOD_S, self._reconcile_periodically)
-        self._clock.at(BLOCK_S, self._judge)
+        self._clock.schedule_at(RECONCILE_PERIOD_S, self._reconcile_periodically)
+        self._clock.schedule_at(BLOCK_S, self._judge)
 
     def ask(self, replicas: int) -> None:
         """Set the number of pods that all traffic needs. The rollout adds its own on top."""
@@ -133,7 +133,7 @@ class Rollout:
 
     def _reconcile_periodically(self) -> None:
         self._reconcile()
-        self._clock.at(self._clock.now + RECONCILE_PERIOD_S, self._reconcile_periodically)
+        self._clock.schedule_at(self._clock.now + RECONCILE_PERIOD_S, self._reconcile_periodically)
 
     def _reconcile(self) -> None:
         """Reconcile as the operator does: store a new phase first, then act on it."""
@@ -180,7 +180,7 @@ class Rollout:
 
     def _judge(self) -> None:
         """Judge the evidence of the last block of time."""
-        self._clock.at(self._clock.now + BLOCK_S, self._judge)
+        self._clock.schedule_at(self._clock.now + BLOCK_S, self._judge)
         counts, self._counts = self._counts, {}
         if self.state.phase not in JUDGED or self.state.strategy != "Canary":
             return
@@ -214,7 +214,7 @@ def _pod(pod: Pod) -> ObservedPod:
         is_ending=pod.phase == "Draining",
         phase="Pending" if pod.scheduled_s is None else "Running",
         trouble=("Unschedulable", "no GPU is free") if pod.scheduled_s is None else None,
-        said="",
+        termination_message="",
         created_at=timestamp(pod.created_s),
         ready_at=None if pod.ready_s is None else timestamp(pod.ready_s),
         cohort=pod.side.cohort,

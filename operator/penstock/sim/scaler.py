@@ -46,7 +46,7 @@ class Scaler:
 
     def _plan(self, at_s: float) -> None:
         self.metrics.schedule_scrape(at_s)
-        self.clock.at(at_s, self._decide)
+        self.clock.schedule_at(at_s, self._decide)
 
     def _decide(self) -> None:
         seen = self.metrics.observation()

@@ -140,7 +140,7 @@ class Service(Record):
 
 
 class Scenario(Record):
-    """A simulated world.
+    """A simulation: services, load, faults and quotas.
 
     duration_s: time with arrivals, in which replicas are counted. tail_s: time for open requests to end.
     quotas: GPUs by kind, shared by all services. sharing: first come, first served, or by priority.

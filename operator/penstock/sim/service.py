@@ -33,7 +33,7 @@ class Service:
     def __init__(
         self,
         spec: scenario.Service,
-        world: scenario.Scenario,
+        parent: scenario.Scenario,
         clock: Clock,
         quota: Quota,
         seed: int,
@@ -46,16 +46,16 @@ class Service:
         self.spec = spec
         self.quota = quota
         self._clock = clock
-        self._duration_s = world.duration_s
+        self._duration_s = parent.duration_s
         self._users: Users | None = None
         block_tokens = 0
         if isinstance(spec.workload, Trace):
-            planned, block_tokens = requests_of(spec.workload, world.duration_s, random("load"))
+            planned, block_tokens = requests_of(spec.workload, parent.duration_s, random("load"))
         elif isinstance(spec.workload, Closed):
             self._users = Users(spec.workload, random("load"))
             planned = self._users.first()
         else:
-            planned = list(open_requests(spec.workload, world.duration_s, random("load")))
+            planned = list(open_requests(spec.workload, parent.duration_s, random("load")))
         if not isinstance(spec.workload, Trace) and has_prefixes(spec.workload):
             block_tokens = PREFIX_BLOCK_TOKENS
         self._planned: Sequence[Request] = planned
@@ -72,10 +72,10 @@ class Service:
             random("pods"),
             block_tokens,
         )
-        self.metrics = Metrics(world.metrics, clock, self.fleet, self.gateway, random("metrics"))
+        self.metrics = Metrics(parent.metrics, clock, self.fleet, self.gateway, random("metrics"))
         known = () if self._users else planned
         future = policies.Future(
-            known, spec.engine, spec.objectives, spec.bounds, world.duration_s,
+            known, spec.engine, spec.objectives, spec.bounds, parent.duration_s,
             spec.engines, spec.offers,
         )  # fmt: skip
         self.rule = policies.make(policy, knobs, future)
@@ -117,7 +117,7 @@ class Service:
     def _expect_next(self) -> None:
         request = next(self._arrivals, None)
         if request is not None and request.arrival_s < self._duration_s:
-            self._clock.at(request.arrival_s, partial(self._arrive, request))
+            self._clock.schedule_at(request.arrival_s, partial(self._arrive, request))
 
     def _arrive(self, request: Request) -> None:
         self._expect_next()
@@ -131,13 +131,13 @@ class Service:
             return
         following = self._users.next_after(request, self._clock.now)
         if following is not None and following.arrival_s < self._duration_s:
-            self._clock.at(following.arrival_s, partial(self.gateway.arrive, following))
+            self._clock.schedule_at(following.arrival_s, partial(self.gateway.arrive, following))
 
 
 def schedule_fault(fault: Fault, services: Sequence[Service], clock: Clock) -> None:
     """Schedule the start and the end of a fault on the services that it names."""
     affected = [s for s in services if fault.service in ("", s.spec.name)]
     for service in affected:
-        clock.at(fault.from_s, partial(fault.begin, service))
+        clock.schedule_at(fault.from_s, partial(fault.begin, service))
         if fault.to_s is not None:
-            clock.at(fault.to_s, partial(fault.end, service))
+            clock.schedule_at(fault.to_s, partial(fault.end, service))

@@ -32,7 +32,7 @@ class Moments:
         squares = max(0.0, self.squares - earlier.squares)  # rounding may make it negative
         return Moments(self.n - earlier.n, self.total - earlier.total, squares)
 
-    def without(self, level: float) -> "Moments":
+    def centered_at(self, level: float) -> "Moments":
         """The moments after `level` is subtracted from each value."""
         total = self.total - self.n * level
         squares = self.squares - level * (2 * self.total - self.n * level)

@@ -203,6 +203,6 @@ def _residuals(bins: Binned, levels: list[float | None]) -> Moments:
     n, total, squares = 0, 0.0, 0.0
     for moments, level in zip(bins, levels, strict=True):
         if moments.n and level is not None:
-            rest = moments.without(level)
+            rest = moments.centered_at(level)
             n, total, squares = n + rest.n, total + rest.total, squares + rest.squares
     return Moments(n, total, squares)

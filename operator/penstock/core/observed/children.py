@@ -48,7 +48,7 @@ class ObservedPod:
     is_ending: bool
     phase: str
     trouble: tuple[str, str] | None
-    said: str  # the container's termination message
+    termination_message: str
     created_at: str = ""
     ready_at: str | None = None
     cohort: str = ""
@@ -90,7 +90,7 @@ class ObservedPod:
             is_ending="deletionTimestamp" in metadata,
             phase=status.get("phase", "Pending"),
             trouble=_trouble(conditions, engine),
-            said=_termination_message(engine),
+            termination_message=_termination_message(engine),
             created_at=metadata["creationTimestamp"],
             ready_at=ready.get("lastTransitionTime") if is_ready else None,
             cohort=labels.get(COHORT_LABEL, ""),
@@ -299,7 +299,14 @@ class Observed:
 
     def report(self, job: ObservedJob) -> str:
         """The termination message of this evaluation; not of an earlier one whose pod still exists."""
-        said = next((pod.said for pod in self.pods if pod.owner == job.uid and pod.said), "")
+        said = next(
+            (
+                pod.termination_message
+                for pod in self.pods
+                if pod.owner == job.uid and pod.termination_message
+            ),
+            "",
+        )
         return said[-500:] or job.reason or "it has no termination message"
 
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
@@ -338,7 +345,7 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:
-        said = json.loads(preflight.said)
+        said = json.loads(preflight.termination_message)
         if said["ok"]:
             capacity = f"{said['kv_capacity_tokens']} tokens of KV cache"
             message = (
@@ -352,7 +359,7 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
         if preflight.lost:
             return None
         return PreflightResult(
-            False, "PreflightFailed", preflight.said[-500:] or "the preflight failed"
+            False, "PreflightFailed", preflight.termination_message[-500:] or "the preflight failed"
         )
 
 

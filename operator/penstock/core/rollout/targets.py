@@ -38,7 +38,7 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: i
     view = _View(spec, state, observed, total)
     match state.phase:
         case "Stable" | "Rejected" | "Draining" | "Discarding":
-            return view.settled()
+            return view.all_to_stable()
         case "Stopping":
             return Targets({}, ())
         case "Starting" | "Waiting":
@@ -46,7 +46,7 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: i
         case "Shadowing":
             return view.shadowing()
         case "Judging" | "Paused":
-            return view.judged()
+            return view.judging()
         case "Growing":
             return view.growing()
         case "Promoting":
@@ -77,7 +77,7 @@ class _View:
         self.control = Side(state.stable or "", CONTROL)
         self.new = Side(state.revision or "")
 
-    def settled(self) -> Targets:
+    def all_to_stable(self) -> Targets:
         """All traffic to stable; its control helps until stable has enough ready pods."""
         return Targets(self._stable_pods(), self._stable_shares(100))
 
@@ -101,7 +101,7 @@ class _View:
         copies = Copies(sides, shadow.share) if sides else None
         return Targets(started.pods, started.shares, copies)
 
-    def judged(self) -> Targets:
+    def judging(self) -> Targets:
         """Traffic split between stable, canary and control.
 
         The canary's share is the earned weight, limited by the ready pods of the canary and its control.

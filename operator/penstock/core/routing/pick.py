@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.core.routing.weights import drawn, kept
+from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
 class Side(NamedTuple):
@@ -103,7 +103,7 @@ def pick_side(
     if len(shares) == 1:
         return PickedSide(shares[0][0], tuple(able), draw)
     if key is None:
-        side, draw = drawn(shares, draw)
+        side, draw = choose_by_weight(shares, draw)
     else:
-        side = kept(shares, key)
+        side = choose_by_key(shares, key)
     return PickedSide(side, tuple(e for e in able if e.side == side), draw)

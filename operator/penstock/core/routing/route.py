@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.routing.affinity import StickyBy
-from penstock.core.routing.weights import drawn, kept
+from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,11 @@ class RouteRule:
     def service(self, draw: float, key: bytes | None) -> str:
         """draw: uniform in [0, 1). key: None where nothing is kept."""
         shares = [((name,), weight) for name, weight in self.backends if weight > 0]
-        return kept(shares, key)[0] if key is not None else drawn(shares, draw)[0][0]
+        return (
+            choose_by_key(shares, key)[0]
+            if key is not None
+            else choose_by_weight(shares, draw)[0][0]
+        )
 
     def copied(self, draw: float) -> tuple[Shadow, ...]:
         """draw: uniform in [0, 1)."""

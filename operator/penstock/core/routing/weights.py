@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T", bound=tuple[str, ...])
 
 
-def drawn(shares: Sequence[tuple[T, int]], draw: float) -> tuple[T, float]:
+def choose_by_weight(shares: Sequence[tuple[T, int]], draw: float) -> tuple[T, float]:
     """Choose by weight. Also returns the rest of the draw, which is uniform in [0, 1) again."""
     point = draw * sum(weight for _, weight in shares)
     for one, weight in shares[:-1]:
@@ -20,7 +20,7 @@ def drawn(shares: Sequence[tuple[T, int]], draw: float) -> tuple[T, float]:
     return one, min(point / weight, 1 - 2**-53)  # floating-point error may exceed 1
 
 
-def kept(shares: Iterable[tuple[T, int]], key: bytes) -> T:
+def choose_by_key(shares: Iterable[tuple[T, int]], key: bytes) -> T:
     """Choose by key: the same option for the same key while weights are unchanged.
 
     Weighted rendezvous hashing: each option has an exponential variate at the rate of its weight, and the

@@ -10,7 +10,7 @@ import signal
 
 import psutil
 
-from penstock.clients.clock import monotonic, wall
+from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.events import EventRecorder
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
@@ -167,7 +167,7 @@ class NodeAgent:
         }
         with contextlib.suppress(Conflict):
             await self._kube.create(NODES, None, body)
-        now = timestamp(wall())
+        now = timestamp(unix_time())
         ready = {
             "type": "Ready",
             "status": "True",
@@ -191,7 +191,7 @@ class NodeAgent:
         )
 
     async def _renew_lease(self, *, create: bool = False) -> None:
-        renewed = timestamp(wall()).replace("Z", ".000000Z")
+        renewed = timestamp(unix_time()).replace("Z", ".000000Z")
         spec: Object = {
             "holderIdentity": NODE_NAME,
             "leaseDurationSeconds": 40,

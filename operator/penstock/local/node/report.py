@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock.clients.clock import wall
+from penstock.clients.clock import unix_time
 from penstock.clients.resources import PODS
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
@@ -33,7 +33,7 @@ class PodReport:
             restart_policy=spec.get("restartPolicy", "Always"),
             pod_ip=pod_ip,
             host_ip=node.cluster.address,
-            start_time=status.get("startTime", timestamp(wall())),
+            start_time=status.get("startTime", timestamp(unix_time())),
             init=tuple(
                 ContainerRecord(c["name"], c["image"]) for c in spec.get("initContainers", [])
             ),
@@ -91,7 +91,7 @@ class PodReport:
         """Write the status if it differs from the last one written. Retries until it succeeds."""
         namespace, name = self._metadata["namespace"], self._metadata["name"]
         async with self._sending:
-            status = self._record.as_status(self._sent, timestamp(wall()))
+            status = self._record.as_status(self._sent, timestamp(unix_time()))
             if all(self._sent.get(key) == value for key, value in status.items()):
                 return
             body: Object = {"metadata": {"uid": self._metadata["uid"]}, "status": status}
@@ -123,6 +123,6 @@ def _record_of(spec: Object, before: Object | None) -> ContainerRecord:
     if before is None or not (before.get("restartCount") or "running" in before.get("state", {})):
         return record
     lost = Terminated(137, "ContainerStatusUnknown", "the node agent was restarted", "", "")
-    now = timestamp(wall())
+    now = timestamp(unix_time())
     lost = replace(lost, started_at=now, finished_at=now)
     return replace(record, restarts=before.get("restartCount", 0), last=lost)

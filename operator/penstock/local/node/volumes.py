@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.clients.clock import wall
+from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube
 from penstock.clients.resources import (
     CONFIG_MAPS,
@@ -134,7 +134,7 @@ class Volumes:
     async def _token(self, source: Object) -> bytes:
         """Return a token of the pod's service account, cached until it must be replaced."""
         token, refresh_at_s = self._tokens.get(source["path"], (b"", 0.0))
-        if wall() < refresh_at_s:
+        if unix_time() < refresh_at_s:
             return token
         metadata = self._pod["metadata"]
         body: Object = {
@@ -157,7 +157,7 @@ class Volumes:
             SERVICE_ACCOUNTS, self._namespace, body, name=account, sub="token"
         )
         token = str(answer["status"]["token"]).encode()
-        now, end = wall(), parse_timestamp(answer["status"]["expirationTimestamp"])
+        now, end = unix_time(), parse_timestamp(answer["status"]["expirationTimestamp"])
         refresh_at_s = end - (end - now) * REFRESH_AT_FRACTION_LEFT
         self._tokens[source["path"]] = (token, refresh_at_s)
         return token

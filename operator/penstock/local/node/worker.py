@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.clients.clock import monotonic, wall
+from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.resources import PODS
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
@@ -164,14 +164,14 @@ class PodWorker:
         """Run a container once. Returns its exit code; 128 if it could not be started."""
         name = spec["name"]
         container = await self._prepare(spec)
-        started_at = timestamp(wall())
+        started_at = timestamp(unix_time())
         try:
             await asyncio.sleep(start_delay_s(self._node.cluster))
             await container.start()
         except (OSError, ValueError) as error:
             container.has_ended = True
             await self._report.warn("Failed", f"Error: {error}")
-            ended = Terminated(128, "StartError", str(error), started_at, timestamp(wall()))
+            ended = Terminated(128, "StartError", str(error), started_at, timestamp(unix_time()))
             self._report.update(
                 name, lambda r: replace(r.terminated(ended), restarts=r.restarts + bool(r.last))
             )
@@ -188,7 +188,7 @@ class PodWorker:
         await asyncio.gather(watching, return_exceptions=True)
         reason = "Completed" if exit_code == 0 else "Error"
         message = container.message(exit_code)
-        ended = Terminated(exit_code, reason, message, started_at, timestamp(wall()))
+        ended = Terminated(exit_code, reason, message, started_at, timestamp(unix_time()))
         self._report.update(name, lambda r: r.terminated(ended))
         return exit_code
 

@@ -1,9 +1,9 @@
-"""Tunes every rule on one or several worlds and compares their GPU-hours at the same attainment.
+"""Tunes every rule on one or several scenarios and compares their GPU-hours at the same attainment.
 
     python -m penstock.sim.frontier azure-110 --traces FOLDER --cache out/frontier.jsonl
 
-Finished runs are kept in the cache, so a stopped search can be resumed. A world is TRACE-SECONDS, with the
-start-up time of a pod in seconds, or the name of a shipped scenario.
+Finished runs are kept in the cache, so a stopped search can be resumed. A scenario is TRACE-SECONDS, with the
+start-up time of a pod in seconds, or the name of a shipped one.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from rich.console import Console
 from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier.case import figures_of
+from penstock.sim.frontier.scenarios import STARTUPS_S, TRACES, find_scenario
 from penstock.sim.frontier.search import OURS, FrontierSearch, Result
 from penstock.sim.frontier.tables import draw, table_of
-from penstock.sim.frontier.worlds import STARTUPS_S, TRACES, world
 from penstock.sim.ledger import Ledger
 
-EVERY_WORLD = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
+EVERY_SCENARIO = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -36,8 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ledger = Ledger(options.cache, figures_of)
     console = Console(file=sys.stdout, width=150)
     panels = {}
-    for name in options.worlds or EVERY_WORLD:
-        search = FrontierSearch(ledger, world(name, options.traces), options.target, options.seeds)
+    for name in options.scenarios or EVERY_SCENARIO:
+        search = FrontierSearch(
+            ledger, find_scenario(name, options.traces), options.target, options.seeds
+        )
         results: list[Result] = []
         for result in search.results(names, options.admission):
             results.append(result)
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m penstock.sim.frontier", description=__doc__)
-    parser.add_argument("worlds", nargs="*", help="all traces and start-ups by default")
+    parser.add_argument("scenarios", nargs="*", help="all traces and start-ups by default")
     parser.add_argument("--rules", nargs="*", help="all by default")
     parser.add_argument("--traces", type=Path, default=Path("traces"), help="folder")
     parser.add_argument("--cache", type=Path, default=Path("out/frontier.jsonl"))

@@ -1,11 +1,11 @@
-"""Runs one rule in one world for given knobs and seeds."""
+"""Runs one rule in one scenario for given knobs and seeds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import Knobs
-from penstock.sim.frontier.worlds import Part, World
+from penstock.sim.frontier.scenarios import NamedScenario, Part
 from penstock.sim.ledger import Figures, Ledger
 from penstock.sim.report import summaries_of, together
 from penstock.sim.run import Run
@@ -15,17 +15,18 @@ FIGURES = ("attainment", "gpu_hours", "mean_replicas", "shed", "failed", "revers
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A rule in a world, on the tuning or the report part."""
+    """A rule in a scenario, on the tuning or the report part."""
 
-    world: World
+    named: NamedScenario
     part: Part
     admission: Policy
     policy: str
 
     def runs(self, ledger: Ledger, knobs: Knobs, seeds: Iterable[int]) -> list[Figures]:
         """Figures for each seed, in order. ledger: must use `figures_of`."""
-        labels = {"world": self.world.name, "part": self.part, "admission": self.admission}
-        drawn = [self.world.run_of(self.part, self.admission, seed) for seed in seeds]
+        # "world": the key of runs that are stored already.
+        labels = {"world": self.named.name, "part": self.part, "admission": self.admission}
+        drawn = [self.named.run_of(self.part, self.admission, seed) for seed in seeds]
         return [
             ledger.figures(scenario, self.policy, knobs, seed, labels) for scenario, seed in drawn
         ]

@@ -17,7 +17,7 @@ from penstock.core.routing.admission import Policy
 from penstock.sim import policies
 from penstock.sim.baselines.registry import PUBLISHED, Knob, Knobs, Published
 from penstock.sim.frontier.case import Case
-from penstock.sim.frontier.worlds import Part, World
+from penstock.sim.frontier.scenarios import NamedScenario, Part
 from penstock.sim.ledger import Ledger
 from penstock.sim.report import Estimate
 
@@ -207,10 +207,10 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class FrontierSearch:
-    """Search over rules in one world. target: attainment. seeds: number of seeds in the report."""
+    """Search over rules in one scenario. target: attainment. seeds: number of seeds in the report."""
 
     ledger: Ledger
-    world: World
+    named: NamedScenario
     target: float
     seeds: int
 
@@ -257,7 +257,7 @@ class FrontierSearch:
         return Entrant(policy, admission, tuple(sweep for _, sweep in priced), priced[0][0])
 
     def _case(self, policy: str, admission: Policy, part: Part) -> Case:
-        return Case(self.world, part, admission, policy)
+        return Case(self.named, part, admission, policy)
 
 
 def published(policy: str) -> Published:

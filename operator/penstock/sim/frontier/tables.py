@@ -16,11 +16,11 @@ from penstock.sim.report import Estimate
 COLUMNS = 3
 
 
-def table_of(world: str, results: Sequence[Result], ours: Result | None) -> Table:
+def table_of(scenario: str, results: Sequence[Result], ours: Result | None) -> Table:
     """Table of results, cheapest first. ours: the result whose saving against each other is shown."""
     table = Table(
         "rule", "admission", "GPU-hours", "replicas", "reversals", "ours saves", "knobs",
-        title=world,
+        title=scenario,
     )  # fmt: skip
     for result in sorted(results, key=_cost):
         if (costs := result.costs) is None:
@@ -62,7 +62,7 @@ def _knob_text(knobs: Mapping[str, Knob]) -> str:
 
 
 def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Plot attainment against GPU-hours, one panel per world. The path's suffix gives the format."""
+    """Plot attainment against GPU-hours, one panel per scenario. The path's suffix gives the format."""
     plt = pyplot()
 
     rows = ceil(len(panels) / COLUMNS)

@@ -1,6 +1,6 @@
 """Measures a CPU engine with adaptive threads beside other programs, and alone.
 
-    python benchmarks/neighbours.py MODEL [--rounds 3] [--seconds 6]
+    python benchmarks/cpu_contention.py MODEL [--rounds 3] [--seconds 6]
 
 Rates are tokens/s of one decoding sequence on the same two cores, in processes that drive the engine's
 Runner. The comparisons of a round are adjacent in time, so that other load affects both sides of a ratio.

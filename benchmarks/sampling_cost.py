@@ -1,6 +1,6 @@
 """Time and memory of sampling by sampling parameters, compared with the estimate used in sizing.
 
-    python benchmarks/drawing_cost.py [--vocab 152000] [--sequences 64] [--drafts 4] [--threads 2]
+    python benchmarks/sampling_cost.py [--vocab 152000] [--sequences 64] [--drafts 4] [--threads 2]
                                       [--rounds 3]
 
 Each line is a mix of sampling parameters: the median time of sampling in one step, the increase of this

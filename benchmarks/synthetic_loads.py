@@ -1,7 +1,7 @@
 """Compares scaling rules on synthetic loads that differ from the traces.
 
-    python benchmarks/other_loads.py --seeds 2
-    python benchmarks/other_loads.py bursts answers --rules penstock:loss=1 static:replicas=6
+    python benchmarks/synthetic_loads.py --seeds 2
+    python benchmarks/synthetic_loads.py bursts answers --rules penstock:loss=1 static:replicas=6
 
 For each load and rule it prints attainment, GPU-hours with start-up, and reversals over seeds. Each run is
 two hours, and pods start in 110 s. The shapes are synthetic, so the figures compare rules and are no cost
@@ -28,7 +28,7 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.table import Table
 
-from penstock.sim.frontier.worlds import FIRST_SHARE, replicas_needed
+from penstock.sim.frontier.scenarios import FIRST_SHARE, replicas_needed
 from penstock.sim.report import summaries_of, together
 from penstock.sim.run import run
 from penstock.sim.scenario import Scenario, Service

@@ -1,15 +1,15 @@
-"""Checks properties of Penstock's rule in random simulated worlds: bounds, zero replicas, and replay.
+"""Checks properties of Penstock's rule in random simulated scenarios: bounds, zero replicas, and replay.
 
-    python benchmarks/random_hours.py [--hours 2000] [--first 0]
+    python benchmarks/random_scenarios.py [--hours 2000] [--first 0]
 
-Each world lasts 10 to 40 minutes, with random workload, admission, bounds, start-up time, faults and lost
+Each scenario lasts 10 to 40 minutes, with random workload, admission, bounds, start-up time, faults and lost
 metrics. Each decision must satisfy:
 
     it is within the current bounds, and the fleet gets this number of pods
     it is not zero while a visible request waits or runs
     replaying the recorded observation gives the same decision
 
-Prints the number of hours, decisions and worlds. Exits with 1 at the first violation.
+Prints the number of hours, decisions and scenarios. Exits with 1 at the first violation.
 """
 
 import argparse
@@ -39,10 +39,10 @@ CHAT = {
 
 
 class Broken(AssertionError):
-    """A violated property, with its world and time."""
+    """A violated property, with its scenario and time."""
 
 
-def world(seed: int) -> Scenario:
+def random_scenario(seed: int) -> Scenario:
     draw = Random(f"world/{seed}")
     duration_s = draw.uniform(600, 2400)
     low = draw.choice([0, 0, 1, 1, 2, 3])
@@ -148,13 +148,13 @@ def check_replay(ticks: list[Tick]) -> None:
 
 
 def check(seed: int) -> tuple[float, int]:
-    """Simulate and check a world. Returns its hours and decisions. Raises Broken."""
-    scenario = world(seed)
+    """Simulate and check a scenario. Returns its hours and decisions. Raises Broken."""
+    scenario = random_scenario(seed)
     try:
         ticks = lived(scenario, seed)
         check_replay(ticks)
     except Broken as error:
-        raise Broken(f"world {seed}: {error}") from error
+        raise Broken(f"scenario {seed}: {error}") from error
     return (scenario.duration_s + scenario.tail_s) / 3600, len(ticks)
 
 
@@ -176,11 +176,11 @@ def main() -> int:
         hours, decisions, seed = hours + lasted_h, decisions + count, seed + 1
         if seed % 100 == 0:
             print(
-                f"{hours:.0f} hours, {decisions:,} decisions in {seed - options.first} worlds",
+                f"{hours:.0f} hours, {decisions:,} decisions in {seed - options.first} scenarios",
                 flush=True,
             )
     print(
-        f"{hours:.0f} hours, {decisions:,} decisions in {seed - options.first} worlds: all as promised"
+        f"{hours:.0f} hours, {decisions:,} decisions in {seed - options.first} scenarios: all as promised"
     )
     return 0
 

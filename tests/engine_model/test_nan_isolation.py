@@ -1,10 +1,10 @@
-"""A seeded part of benchmarks/not_numbers.py, and the blocks of such a request afterwards."""
+"""A seeded part of benchmarks/nan_isolation.py, and the blocks of such a request afterwards."""
 
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import not_numbers as campaign
+import nan_isolation as campaign
 import pytest
 import torch
 from safetensors.torch import load_file, save_file

@@ -1,4 +1,4 @@
-"""Worlds in which rules are compared, each with a tuning part and a report part.
+"""Scenarios in which rules are compared, each with a tuning part and a report part.
 
 A trace is split in time, a shipped scenario by its seeds. ServeGen's two weeks are sampled: each seed gets a
 slice of its own, spread over the week so that every hour of the day occurs. Slices are 10 to 15 minutes
@@ -127,8 +127,8 @@ TRACES = {
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """World by name. trace: key of TRACES, or "" for a shipped scenario."""
+class NamedScenario:
+    """Scenario by name. trace: key of TRACES, or "" for a shipped scenario."""
 
     name: str
     trace: str
@@ -140,8 +140,8 @@ class World:
         if not self.trace:
             shift = TUNING_SEEDS if part == "tuning" else 0
             return scenario.load(self.name).with_each(admission=admission), seed + shift
-        world = _of_trace(self.name, self.trace, self.folder, self.startup_s, part, seed)
-        return world.with_each(admission=admission), seed
+        made = _of_trace(self.name, self.trace, self.folder, self.startup_s, part, seed)
+        return made.with_each(admission=admission), seed
 
 
 _of_trace = cache(
@@ -151,13 +151,13 @@ _of_trace = cache(
 )
 
 
-def world(name: str, folder: Path) -> World:
-    """Find a world: TRACE-SECONDS such as azure-110, or a shipped scenario. Raises ValueError."""
+def find_scenario(name: str, folder: Path) -> NamedScenario:
+    """Find a scenario: TRACE-SECONDS such as azure-110, or a shipped one. Raises ValueError."""
     trace, _, startup = name.rpartition("-")
     if trace in TRACES and startup.isdecimal():
-        return World(name, trace, float(startup), folder)
+        return NamedScenario(name, trace, float(startup), folder)
     if name in scenario.shipped():
-        return World(name, "", 0.0, folder)
+        return NamedScenario(name, "", 0.0, folder)
     raise ValueError(f"{name!r} is neither TRACE-SECONDS, of {', '.join(TRACES)}, nor a scenario")
 
 

@@ -1,6 +1,6 @@
 """Measures how soon an engine frees everything of clients that disconnect in each phase of a request.
 
-    python benchmarks/departures.py [--clients 2000] [--group 10]
+    python benchmarks/client_disconnects.py [--clients 2000] [--group 10]
 
 It runs a real engine with a small random model. Groups of clients reach a phase (queued, prefill, decode,
 unread stream), then close all connections at once. Exits with 1 if their blocks and slots are not free within
@@ -85,7 +85,7 @@ class Engine:
         families = text_string_to_metric_families(text)
         return {GAUGES[f.name]: f.samples[0].value for f in families if f.name in GAUGES}
 
-    async def until(self, condition: Callable[[State], bool]) -> float:
+    async def wait_until(self, condition: Callable[[State], bool]) -> float:
         """Seconds until the state meets the condition. Raises TimeoutError."""
         started_s = time.monotonic()
         while not condition(await self.state()):
@@ -155,17 +155,17 @@ async def leave(running: Engine, phase: Phase, group: int) -> float:
         clients = [
             await running.connect(phase.body(number), reads=phase.reads) for number in range(group)
         ]
-        await running.until(lambda state: phase.reached(state, group))
+        await running.wait_until(lambda state: phase.reached(state, group))
         for client in clients:
             client.close()
-        return await running.until(
+        return await running.wait_until(
             lambda state: state["waiting"] == 0 and state["running"] <= num_held
             and (num_held > 0 or state["kv"] == state["pending"] == 0)
         )  # fmt: skip
     finally:
         for holder in holders:
             holder.close()
-        await running.until(lambda state: state["running"] == state["kv"] == 0)
+        await running.wait_until(lambda state: state["running"] == state["kv"] == 0)
 
 
 def main() -> None:

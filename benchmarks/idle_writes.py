@@ -1,6 +1,6 @@
 """Checks that Penstock writes nothing to the API server while a Ready service is unchanged.
 
-    python benchmarks/quiet_cluster.py [--minutes 3]
+    python benchmarks/idle_writes.py [--minutes 3]
 
 It counts the writes of the operator's and the gateway's ServiceAccounts in the audit log, except the leader's
 Lease. Exits with 1 if there are any.
@@ -30,7 +30,7 @@ async def campaign(minutes: float) -> bool:
             stage = Stage(cluster, kube)
             stage.mount_models(models)
             stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
-            await stage.until(
+            await stage.wait_until(
                 lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="settled"
             )
             await asyncio.sleep(5)

@@ -1,6 +1,6 @@
 """Measures the token gaps of streams while long prompts arrive, with and without a TPOT objective.
 
-    python benchmarks/step_pace.py [--rounds 10] [--tpot-s 0.1]
+    python benchmarks/tpot_objective.py [--rounds 10] [--tpot-s 0.1]
 
 It runs a real engine with a small random model. In each round STREAMS answers are generated while a prompt of
 PROMPT_TOKENS arrives every PROMPT_EVERY_S. Rounds with the header `x-penstock-tpot-s` alternate with rounds
@@ -92,7 +92,9 @@ async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, RoundResu
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python benchmarks/step_pace.py", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python benchmarks/tpot_objective.py", description=__doc__
+    )
     parser.add_argument("--rounds", type=int, default=10, help="of each kind")
     parser.add_argument("--tpot-s", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,11 +1,11 @@
-"""Fixed seeds of benchmarks/random_hours.py."""
+"""Fixed seeds of benchmarks/random_scenarios.py."""
 
 import pytest
-import random_hours
+import random_scenarios
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_bounds_zero_and_replay_in_random_worlds(seed: int) -> None:
-    hours, decisions = random_hours.check(seed)
+    hours, decisions = random_scenarios.check(seed)
     assert hours > 0.25
     assert decisions == pytest.approx(hours * 3600 / 2, abs=2)

@@ -1,6 +1,6 @@
 """Compares greedy tokens of quantised checkpoints with those of their dequantised weights.
 
-    python benchmarks/quantised_equality.py [--prompts 20] [--longest 400] [--new-tokens 32]
+    python benchmarks/quantized_equality.py [--prompts 20] [--longest 400] [--new-tokens 32]
                                             [--families qwen3,llama] [--formats awq,gptq-4]
 
 Small random models are rounded and packed by each format's public definition. transformers answers prompts

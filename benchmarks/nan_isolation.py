@@ -1,6 +1,6 @@
 """Checks that a request with NaN activations changes no other request's answer.
 
-    python benchmarks/not_numbers.py [--healthy 500] [--bad 50] [--seed 0] [--variants plain,lora]
+    python benchmarks/nan_isolation.py [--healthy 500] [--bad 50] [--seed 0] [--variants plain,lora]
 
 In models of a few thousand weights, one token produces NaN: its embedding is infinite, or its value vectors
 overflow float16. The real engine loop answers the healthy requests alone, then mixed with bad ones that
