@@ -168,16 +168,12 @@ def test_tool_choice_can_require_a_call(
 
 
 def test_a_required_answer_can_have_several_calls(plain_engine: ChatEngine) -> None:
-    counts = {
-        len(
-            plain_engine.ask(tools=[NOW], tool_choice="required", seed=seed, logit_bias=bias)[
-                "message"
-            ].get("tool_calls", ())
-        )
-        for seed in range(6)
-        for bias in ({}, bias_towards(plain_engine, '"}],'))
-    }
-    assert max(counts) > 1
+    bias = bias_towards(plain_engine, '"}],')
+    answers = (
+        plain_engine.ask(tools=[NOW], tool_choice="required", seed=seed, logit_bias=bias)
+        for seed in range(12)
+    )
+    assert any(len(answer["message"].get("tool_calls", ())) > 1 for answer in answers)
 
 
 def test_calls_of_strict_tools_match_their_schema(engine: ChatEngine) -> None:
@@ -211,7 +207,7 @@ def test_unknown_fields_of_tools_have_no_effect(engine: ChatEngine) -> None:
 def test_a_custom_tool_of_a_response_is_called_with_text(engine: ChatEngine) -> None:
     """The call is an item with its input. A stream has an event for each input."""
     body = {
-        "input": "Edit.", "max_output_tokens": 400, "tool_choice": "required", "temperature": 1.0,
+        "input": "Edit.", "max_output_tokens": 120, "tool_choice": "required", "temperature": 1.0,
         "tools": [{"type": "custom", "name": "edit"}], "logit_bias": bias_towards(engine),
         "chat_template_kwargs": {"enable_thinking": False},
     }  # fmt: skip
