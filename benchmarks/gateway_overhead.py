@@ -121,7 +121,7 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     http: "own", or "httptools" for uvicorn's protocol of that name.
     """
     from penstock.core.routing.pick import Endpoint, Side
-    from penstock.core.routing.route import Match, RouteRule, Shadow
+    from penstock.core.routing.route import Mirror, RouteRule
     from penstock.core.spec.objectives import Objectives
     from penstock.gateway.app import Gateway
     from penstock.gateway.server import run, server_for
@@ -138,8 +138,8 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
         weights = {Side("r1"): 100}
         return Service("default", name, name, 0, weights, (endpoint,), objectives)
 
-    def route(name: str, shadow: str) -> Route:
-        rule = RouteRule(Match(), (("plain", 1),), shadows=(Shadow(shadow, None, 100),))
+    def route(name: str, mirror: str) -> Route:
+        rule = RouteRule((), (("plain", 1),), mirrors=(Mirror(mirror, None, 100),))
         return Route("default", name, name, 0, (rule,))
 
     closed = socket.socket()
@@ -147,12 +147,12 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     services = (
         service("plain", engine_port),
         service("timed", engine_port, Objectives(60.0, 60.0)),
-        service("shadow", shadow_port),
+        service("mirror", shadow_port),
         service("closed", closed.getsockname()[1]),
         service("mute", mute_port),
     )
     snapshots = SnapshotStore()
-    routes = (route("copied", "shadow"), route("refused", "closed"), route("unanswered", "mute"))
+    routes = (route("copied", "mirror"), route("refused", "closed"), route("unanswered", "mute"))
     async with Upstream(settings) as upstream:
         made = Gateway(snapshots, upstream, settings)
         snapshots.publish(Snapshot(services, routes))

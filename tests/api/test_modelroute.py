@@ -11,22 +11,35 @@ from penstock.clients.kube import Kube
 from penstock.clients.resources import MODEL_ROUTES
 from penstock.errors import Rejected
 
-BACKENDS = [{"service": "old", "weight": 90}, {"service": "new", "weight": 10}]
-RULE: dict[str, Any] = {"backends": BACKENDS}
+REFS = [{"name": "old", "weight": 90}, {"kind": "InferenceService", "name": "new", "weight": 10}]
+RULE: dict[str, Any] = {"name": "all", "backendRefs": REFS}
 
 
 def spec(rule: object = RULE, **more: object) -> dict[str, object]:
     return {"modelName": "chat", "rules": [rule], **more}
 
 
+def with_refs(*refs: object) -> dict[str, object]:
+    return spec({"name": "all", "backendRefs": list(refs)})
+
+
+def matching(**match: object) -> dict[str, object]:
+    return spec(RULE | {"matches": [match]})
+
+
+HEADER = {"name": "X-Tenant", "value": "acme"}
+MIRROR = {"backendRef": {"name": "new"}}
 GOOD = [
     spec(),
-    spec({"backends": [{"service": "old"}]}),
-    spec(RULE | {"stickyBy": "User"}),
-    spec(RULE | {"stickyHeader": "x-tenant"}),
-    spec(RULE | {"match": {"headers": [{"name": "x-tenant", "value": ""}], "users": ["ada"]}}),
-    spec(RULE | {"shadows": [{"service": "new", "revision": "chat-1", "percent": 1}]}),
-    spec(modelName="Qwen3-0.6B"),
+    with_refs({"name": "old"}),
+    with_refs({"name": "old", "weight": 1_000_000}),
+    spec(RULE | {"sessionAffinity": {"type": "User"}}),
+    spec(RULE | {"sessionAffinity": {"type": "Header", "header": "x-tenant"}}),
+    matching(headers=[HEADER, {"name": "b", "type": "Exact", "value": "1"}], users=["ada"]),
+    spec(RULE | {"matches": [{}, {"users": ["ada"]}]}),
+    spec(RULE | {"mirrors": [MIRROR | {"revision": "66af9a74", "percent": 1}, MIRROR]}),
+    spec(RULE | {"timeouts": {"request": "1h30m"}}),
+    spec(modelName="Qwen3-0.6B", rules=[RULE, RULE | {"name": "rest"}]),
 ]
 NAMED = "name of an InferenceService"
 BAD = [
@@ -34,16 +47,29 @@ BAD = [
     (spec(modelName=""), ""),
     ({"modelName": "chat", "rules": []}, ""),
     ({"modelName": "chat"}, ""),
-    (spec({"backends": []}), ""),
-    (spec({"backends": [{"service": "old", "weight": 0}]}), "must have a weight above 0"),
-    (spec({"backends": [{"service": "other/old"}]}), NAMED),
-    (spec({"backends": [{"service": "old", "weight": -1}]}), ""),
-    (spec(RULE | {"stickyBy": "User", "stickyHeader": "x-tenant"}), "exclude each other"),
-    (spec(RULE | {"stickyHeader": "X-Tenant"}), "lower case"),
-    (spec(RULE | {"match": {"headers": [{"name": "X-Tenant", "value": "a"}]}}), "lower case"),
-    (spec(RULE | {"match": {"users": [7]}}), ""),
-    (spec(RULE | {"shadows": [{"service": "new", "percent": 0}]}), ""),
-    (spec(RULE | {"shadows": [{"service": "New"}]}), NAMED),
+    (spec({"backendRefs": REFS}), ""),
+    (spec(RULE | {"name": "All"}), "lower-case letters"),
+    (with_refs(), ""),
+    (with_refs({"name": "old", "weight": 0}), "must have a weight above 0"),
+    (with_refs({"name": "other/old"}), NAMED),
+    (with_refs({"name": "old", "weight": -1}), ""),
+    (with_refs({"name": "old", "kind": "Service"}), ""),
+    (spec(RULE | {"sessionAffinity": {"type": "Header"}}), "header counts with type Header"),
+    (spec(RULE | {"sessionAffinity": {"type": "User", "header": "x-tenant"}}), "set both"),
+    (spec(RULE | {"sessionAffinity": {}}), ""),
+    (matching(headers=[{"name": "x tenant", "value": "a"}]), "name of an HTTP header"),
+    (matching(headers=[{"name": "x-tenant", "value": ""}]), ""),
+    (matching(users=[7]), ""),
+    (spec(RULE | {"mirrors": [MIRROR | {"percent": 0}]}), ""),
+    (spec(RULE | {"mirrors": [{"backendRef": {"name": "New"}}]}), NAMED),
+    (spec(RULE | {"timeouts": {"request": "0s"}}), "must not be zero"),
+    (spec(RULE | {"timeouts": {"request": "1.5s"}}), "must be a duration"),
+]
+# What only the API server sees: two entries of one key.
+TWICE = [
+    with_refs({"name": "old"}, {"name": "old"}),
+    spec(rules=[RULE, RULE]),
+    matching(headers=[HEADER, HEADER]),
 ]
 
 
@@ -88,3 +114,7 @@ async def test_api_server_agrees(kube: Kube) -> None:
         refusal = await server_error(wanted)
         assert refusal is not None, wanted
         assert sentence in refusal
+    for wanted in TWICE:
+        refusal = await server_error(wanted)
+        assert refusal is not None
+        assert "Duplicate value" in refusal

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing.route import Match, RouteRule, Shadow, matching
+from penstock.core.routing.route import Match, Mirror, RouteRule, first_match
 
-ACME = RouteRule(Match(headers=(("x-tenant", "acme"), ("x-beta", "1"))), (("beta", 100),))
-USERS = RouteRule(Match(users=frozenset({"ada", "bob"})), (("staff", 100),))
-REST = RouteRule(Match(), (("old", 90), ("new", 10), ("off", 0)))
+ACME = RouteRule((Match(headers=(("x-tenant", "acme"), ("x-beta", "1"))),), (("beta", 100),))
+USERS = RouteRule((Match(users=frozenset({"ada", "bob"})),), (("staff", 100),))
+REST = RouteRule((), (("old", 90), ("new", 10), ("off", 0)))
 RULES = (ACME, USERS, REST)
 
 
@@ -27,11 +27,11 @@ RULES = (ACME, USERS, REST)
     ],
 )
 def test_the_first_rule_that_matches(headers, user, expected):
-    assert matching(RULES, headers, user) is expected
+    assert first_match(RULES, headers, user) is expected
 
 
 def test_no_rule_is_a_value():
-    assert matching((ACME, USERS), {}, "eve") is None
+    assert first_match((ACME, USERS), {}, "eve") is None
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -49,13 +49,13 @@ def test_more_weight_only_draws_keys_in(key, one, other):
     small, large = sorted((one, other))
 
     def service(weight):
-        return RouteRule(Match(), (("old", 100 - weight), ("new", weight))).service(0.0, key)
+        return RouteRule((), (("old", 100 - weight), ("new", weight))).service(0.0, key)
 
     assert (service(small), service(large)) in {("old", "old"), ("old", "new"), ("new", "new")}
 
 
 def test_the_share_that_is_copied():
-    half, all_ = Shadow("a", None, 50), Shadow("b", "r2", 100)
-    rule = RouteRule(Match(), (("old", 100),), shadows=(half, all_))
-    assert rule.copied(0.49) == (half, all_)
-    assert rule.copied(0.5) == (all_,)
+    half, all_ = Mirror("a", None, 50), Mirror("b", "r2", 100)
+    rule = RouteRule((), (("old", 100),), mirrors=(half, all_))
+    assert rule.sampled_mirrors(0.49) == (half, all_)
+    assert rule.sampled_mirrors(0.5) == (all_,)

@@ -214,7 +214,7 @@ class Front:
         )
 
     async def idle_with_copies(self) -> None:
-        """Wait until nothing is in flight, nor any copy for a shadow."""
+        """Wait until nothing is in flight, nor any copy for a mirror."""
         await self.idle()
         await until(lambda: not self.gateway.state.mirror.num_open)
 

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.openai import MAX_CONTAINERS
 from penstock.gateway.snapshot import Route, Snapshot
 
@@ -80,7 +80,7 @@ async def test_deeply_nested_body(start_engine, start_gateway, model):
 async def test_lone_surrogate_in_the_user(start_engine, start_gateway, make_service):
     engine = await start_engine()
     front = await start_gateway(synced=False)
-    rule = RouteRule(Match(), (("chat", 1),), sticky_by="User")
+    rule = RouteRule((), (("chat", 1),), affinity="User")
     routes = (Route("default", "route", "routed", 0, (rule,)),)
     front.snapshots.publish(Snapshot((make_service(engine),), routes))
     status, answer = await post(front, b'{"model": "routed", "user": "\\ud800"}')
@@ -205,8 +205,8 @@ async def test_body_of_a_copy_counts_until_its_response(
 
     main, other = await start_engine(), await start_engine(late)
     front = await start_gateway(synced=False, max_held_body_bytes=2 * MIB)
-    shadows = (Shadow("new", None, 100),)
-    rule = RouteRule(Match(), (("old", 1),), shadows=shadows)
+    mirrors = (Mirror("new", None, 100),)
+    rule = RouteRule((), (("old", 1),), mirrors=mirrors)
     services = make_service(main, name="old"), make_service(other, name="new")
     front.snapshots.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
 

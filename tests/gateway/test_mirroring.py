@@ -1,4 +1,4 @@
-"""Copies of requests for the shadows of a ModelRoute, which never affect the original."""
+"""Copies of requests for the mirrors of a ModelRoute, which never affect the original."""
 
 import asyncio
 import json
@@ -6,22 +6,22 @@ import json
 import pytest
 from gateway.engine_answers import DONE, EVENT, breaks, cuts, hangs, resets, stream, whole
 
-from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshot import Route, Snapshot
 
-SHADOWS = "penstock_gateway_shadow_requests_total"
+MIRRORED = "penstock_gateway_mirrored_requests_total"
 
 
 @pytest.fixture
-async def shadowed(start_engine, start_gateway, make_service):
-    """`await shadowed(behaviour)` -> a gateway, the engine that answers, and the engine that gets copies."""
+async def mirrored(start_engine, start_gateway, make_service):
+    """`await mirrored(behaviour)` -> a gateway, the engine that answers, and the engine that gets copies."""
 
-    async def make(behaviour=None, shadow=None, **settings):
+    async def make(behaviour=None, mirror=None, **settings):
         main = await start_engine()
         other = await (start_engine(behaviour) if behaviour else start_engine())
         front = await start_gateway(**settings)
-        shadow = shadow or Shadow("new", None, 100)
-        rule = RouteRule(Match(), (("old", 1),), shadows=(shadow,))
+        mirror = mirror or Mirror("new", None, 100)
+        rule = RouteRule((), (("old", 1),), mirrors=(mirror,))
         services = make_service(main, name="old"), make_service(other, name="new")
         front.snapshots.publish(
             Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),))
@@ -32,8 +32,8 @@ async def shadowed(start_engine, start_gateway, make_service):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_copy_equals_the_original_but_for_model_and_id(shadowed, until, stream):
-    front, main, other = await shadowed()
+async def test_copy_equals_the_original_but_for_model_and_id(mirrored, until, stream):
+    front, main, other = await mirrored()
     assert (await front.ask(stream=stream, prompt="Hi"))[0] == 200
     await until(lambda: other.requests)
     await front.idle_with_copies()
@@ -41,48 +41,48 @@ async def test_copy_equals_the_original_but_for_model_and_id(shadowed, until, st
     assert json.loads(copy.body) == json.loads(original.body) | {"model": "new"}
     assert copy.headers["x-request-id"].startswith(f"{original.headers['x-request-id']}.copy-")
     assert copy.path == original.path
-    assert await front.metric(SHADOWS, service="default/new", outcome="ok") == 1
-    name = "penstock_gateway_shadow_time_to_first_byte_seconds_count"
+    assert await front.metric(MIRRORED, service="default/new", outcome="ok") == 1
+    name = "penstock_gateway_mirrored_time_to_first_byte_seconds_count"
     assert await front.metric(name, service="default/new", revision="r1") == 1
     assert await front.metric("penstock_gateway_requests_total", service="default/new") == 0
 
 
 @pytest.mark.parametrize("behaviour", [resets, breaks, cuts])
-async def test_failed_copy_does_not_affect_the_original(shadowed, behaviour):
-    front, _, _ = await shadowed(behaviour)
+async def test_failed_copy_does_not_affect_the_original(mirrored, behaviour):
+    front, _, _ = await mirrored(behaviour)
     for _ in range(5):
         status, body = await front.ask()
         assert status == 200
         assert body.endswith(b"data: [DONE]\n\n")
     await front.idle_with_copies()
-    assert await front.metric(SHADOWS, outcome="error") == 5
+    assert await front.metric(MIRRORED, outcome="error") == 5
     assert await front.metric("penstock_gateway_responses_total", code="200") == 5
 
 
-async def test_number_of_open_copies_is_bounded(shadowed, until):
-    front, _, other = await shadowed(hangs, max_shadows=2)
+async def test_number_of_open_copies_is_bounded(mirrored, until):
+    front, _, other = await mirrored(hangs, max_mirrored=2)
     answers = await asyncio.gather(*(front.ask() for _ in range(10)))
     assert [status for status, _ in answers] == [200] * 10
     await until(lambda: len(other.requests) == 2)
     assert front.gateway.state.mirror.num_open == 2
-    assert await front.metric(SHADOWS, outcome="dropped") == 8
+    assert await front.metric(MIRRORED, outcome="dropped") == 8
 
 
-async def test_copy_to_an_unreachable_engine_is_an_error(shadowed):
-    front, _, other = await shadowed()
+async def test_copy_to_an_unreachable_engine_is_an_error(mirrored):
+    front, _, other = await mirrored()
     await other.stop()
     assert (await front.ask())[0] == 200
     await front.idle_with_copies()
-    assert await front.metric(SHADOWS, outcome="error") == 1
+    assert await front.metric(MIRRORED, outcome="error") == 1
 
 
-@pytest.mark.parametrize("shadow", [Shadow("newer", None, 100), Shadow("new", "r9", 100)])
-async def test_copy_without_an_endpoint_is_dropped(shadowed, shadow):
-    front, _, other = await shadowed(shadow=shadow)
+@pytest.mark.parametrize("mirror", [Mirror("newer", None, 100), Mirror("new", "r9", 100)])
+async def test_copy_without_an_endpoint_is_dropped(mirrored, mirror):
+    front, _, other = await mirrored(mirror=mirror)
     assert (await front.ask())[0] == 200
     await front.idle_with_copies()
     assert not other.requests
-    assert await front.metric(SHADOWS, outcome="dropped") == 1
+    assert await front.metric(MIRRORED, outcome="dropped") == 1
 
 
 async def test_revision_without_traffic_can_get_copies(
@@ -90,7 +90,7 @@ async def test_revision_without_traffic_can_get_copies(
 ):
     stable, candidate = await start_engine(), await start_engine(revision="r2")
     front = await start_gateway()
-    rule = RouteRule(Match(), (("old", 1),), shadows=(Shadow("old", "r2", 100),))
+    rule = RouteRule((), (("old", 1),), mirrors=(Mirror("old", "r2", 100),))
     service = make_service(stable, candidate, name="old", weights={"r1": 100, "r2": 0})
     front.snapshots.publish(Snapshot((service,), (Route("default", "r", "chat", 0, (rule,)),)))
     for _ in range(3):
@@ -100,14 +100,14 @@ async def test_revision_without_traffic_can_get_copies(
     await front.idle_with_copies()
 
 
-async def test_copy_is_sent_after_the_original_is_answered(shadowed, until, start_engine):
+async def test_copy_is_sent_after_the_original_is_answered(mirrored, until, start_engine):
     gate = asyncio.Event()
 
     async def slow(request):
         await gate.wait()
         await request.whole(b"{}")
 
-    front, main, other = await shadowed()
+    front, main, other = await mirrored()
     main.behaviour = slow
     asked = asyncio.create_task(front.ask(stream=False))
     await main.arrived.wait()
@@ -130,40 +130,40 @@ async def test_copy_is_sent_after_the_original_is_answered(shadowed, until, star
         (stream(EVENT + DONE), True, "ok"),
     ],
 )
-async def test_outcome_of_a_copy(shadowed, until, behaviour, is_stream, outcome):
-    front, _, other = await shadowed(behaviour)
+async def test_outcome_of_a_copy(mirrored, until, behaviour, is_stream, outcome):
+    front, _, other = await mirrored(behaviour)
     await front.ask(stream=is_stream)
     await until(lambda: other.requests)
     await front.idle_with_copies()
     labels = {"service": "default/new", "revision": "r1"}
-    assert await front.metric(SHADOWS, outcome=outcome, **labels) == 1
-    assert await front.metric(SHADOWS) == 1
+    assert await front.metric(MIRRORED, outcome=outcome, **labels) == 1
+    assert await front.metric(MIRRORED) == 1
 
 
 @pytest.mark.parametrize(
-    ("shadow", "service", "revision"),
+    ("mirror", "service", "revision"),
     [
-        (Shadow("newer", None, 100), "default/newer", ""),
-        (Shadow("newer", "r5", 100), "default/newer", "r5"),
-        (Shadow("new", "r9", 100), "default/new", "r9"),
+        (Mirror("newer", None, 100), "default/newer", ""),
+        (Mirror("newer", "r5", 100), "default/newer", "r5"),
+        (Mirror("new", "r9", 100), "default/new", "r9"),
     ],
 )
 async def test_dropped_copy_is_counted_for_the_requested_service_and_revision(
-    shadowed, shadow, service, revision
+    mirrored, mirror, service, revision
 ):
-    front, _, _ = await shadowed(shadow=shadow)
+    front, _, _ = await mirrored(mirror=mirror)
     await front.ask()
     await front.idle_with_copies()
     labels = {"service": service, "revision": revision, "outcome": "dropped"}
     async with front.client.get(front.url + "/metrics") as got:
-        lines = [line for line in (await got.text()).splitlines() if line.startswith(SHADOWS)]
+        lines = [line for line in (await got.text()).splitlines() if line.startswith(MIRRORED)]
     inside = ",".join(f'{name}="{labels[name]}"' for name in ("outcome", "revision", "service"))
-    assert lines == [f"{SHADOWS}{{{inside}}} 1.0"]
+    assert lines == [f"{MIRRORED}{{{inside}}} 1.0"]
 
 
 @pytest.mark.parametrize("length", [5, 100, 101, 128])
-async def test_request_id_of_a_copy_fits_the_engines_limit(shadowed, until, length):
-    front, _, other = await shadowed()
+async def test_request_id_of_a_copy_fits_the_engines_limit(mirrored, until, length):
+    front, _, other = await mirrored()
     given = "x" * length
     url, body = front.url + "/v1/completions", {"model": "chat"}
     async with front.client.post(url, json=body, headers={"x-request-id": given}) as got:
@@ -174,23 +174,23 @@ async def test_request_id_of_a_copy_fits_the_engines_limit(shadowed, until, leng
     await front.idle_with_copies()
 
 
-async def test_copy_that_exceeds_the_total_timeout_is_an_error(shadowed, until):
-    front, _, other = await shadowed(hangs, total_timeout_s=0.3)
+async def test_copy_that_exceeds_the_total_timeout_is_an_error(mirrored, until):
+    front, _, other = await mirrored(hangs, total_timeout_s=0.3)
     await front.ask()
     await until(lambda: other.requests)
     await front.idle_with_copies()
-    assert await front.metric(SHADOWS, outcome="error") == 1
+    assert await front.metric(MIRRORED, outcome="error") == 1
     assert front.gateway.state.bodies.held_bytes == 0
 
 
-async def test_copy_follows_no_redirect(shadowed, until):
+async def test_copy_follows_no_redirect(mirrored, until):
     """A copy has no cookies and no keys."""
 
     async def redirects(request):
         location = f"location: http://{request.headers['host']}/other\r\nset-cookie: a=b\r\n"
         await request.whole(b"", "302 Found", location)
 
-    front, _, other = await shadowed(redirects)
+    front, _, other = await mirrored(redirects)
     url, body = front.url + "/v1/completions", {"model": "chat"}
     for number in (1, 2):
         headers = {"authorization": "Bearer x", "x-tag": "y"}
@@ -202,27 +202,27 @@ async def test_copy_follows_no_redirect(shadowed, until):
     for request in other.requests:
         assert not {"authorization", "cookie", "accept-encoding"} & set(request.headers)
         assert request.headers["x-tag"] == "y"
-    assert await front.metric(SHADOWS, outcome="ok") == 2
+    assert await front.metric(MIRRORED, outcome="ok") == 2
     assert len({request.writer for request in other.requests}) == 1  # one connection for both
 
 
-async def test_copies_are_sent_concurrently(shadowed, until):
-    front, _, other = await shadowed(hangs, max_shadows=3)
+async def test_copies_are_sent_concurrently(mirrored, until):
+    front, _, other = await mirrored(hangs, max_mirrored=3)
     for _ in range(4):
         assert (await front.ask())[0] == 200
     await until(lambda: other.active == 3)
     await front.idle()
     assert front.gateway.state.mirror.num_open == 3
-    assert await front.metric(SHADOWS, outcome="dropped", revision="") == 1
+    assert await front.metric(MIRRORED, outcome="dropped", revision="") == 1
     await front.gateway.state.mirror.close()
     assert front.gateway.state.mirror.num_open == 0
     await until(lambda: not other.active)
 
 
 @pytest.mark.parametrize(("more", "outcome"), [(0, "ok"), (1, "dropped")])
-async def test_copy_is_dropped_if_memory_for_its_body_is_short(shadowed, until, more, outcome):
+async def test_copy_is_dropped_if_memory_for_its_body_is_short(mirrored, until, more, outcome):
     """Other requests may have taken the memory while the original was answered."""
-    front, main, other = await shadowed(max_held_body_bytes=5000)
+    front, main, other = await mirrored(max_held_body_bytes=5000)
     bodies = front.gateway.state.bodies
 
     async def fills_memory(request):
@@ -235,6 +235,6 @@ async def test_copy_is_dropped_if_memory_for_its_body_is_short(shadowed, until, 
     main.behaviour = fills_memory
     await front.ask(stream=False, padding="x" * 2000)
     await until(lambda: not main.active)
-    assert await front.metric(SHADOWS, outcome=outcome) == 1
+    assert await front.metric(MIRRORED, outcome=outcome) == 1
     assert len(other.requests) == 1 - more
     assert bodies.held_bytes == 0

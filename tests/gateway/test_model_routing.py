@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.routing.pick import Side
-from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.routing.traffic_split import Copies
 from penstock.gateway.model_routing import RoutingTarget, resolve
 from penstock.gateway.openai import RequestError, parse
@@ -47,12 +47,12 @@ def snapshot_with_route(*rules, services):
 
 
 def test_request_that_no_rule_matches_is_a_404(make_service):
-    rule = RouteRule(Match(users=frozenset({"ada"})), (("chat", 1),))
+    rule = RouteRule((Match(users=frozenset({"ada"})),), (("chat", 1),))
     snapshot = snapshot_with_route(rule, services=(make_service(),))
     assert error_of(snapshot, request_for("any")) == (
         404,
         "no rule of the ModelRoute default/route matches this request: send the headers or the "
-        "`user` that one of them requires, or add a last rule without a match",
+        "`user` that one of them requires, or add a last rule without matches",
         "model",
         "no_route",
         None,
@@ -63,11 +63,11 @@ def test_request_that_no_rule_matches_is_a_404(make_service):
 
 
 def test_route_to_a_missing_service_is_a_503(make_service):
-    snapshot = snapshot_with_route(RouteRule(Match(), (("newer", 1),)), services=(make_service(),))
+    snapshot = snapshot_with_route(RouteRule((), (("newer", 1),)), services=(make_service(),))
     assert error_of(snapshot, request_for("any")) == (
         503,
         "the ModelRoute default/route sends this request to the InferenceService newer, which the "
-        "namespace default does not have: create it, or change the route's backends",
+        "namespace default does not have: create it, or change the route's backendRefs",
         None,
         "route_broken",
         5,
@@ -76,10 +76,10 @@ def test_route_to_a_missing_service_is_a_503(make_service):
 
 def test_shadows_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
     copies = Copies((Side("r2"),), 1.0)
-    service, shadow = replace(make_service(), copies=copies), Shadow("other", None, 100)
-    rule = RouteRule(Match(), (("chat", 1),), shadows=(shadow, Shadow("third", None, 0)))
+    service, mirror = replace(make_service(), copies=copies), Mirror("other", None, 100)
+    rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
     snapshot = snapshot_with_route(rule, services=(service,))
-    assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (shadow,), copies)
+    assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (mirror,), copies)
     assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), copies)
     none = replace(service, copies=replace(copies, share=0.0))
     assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)
@@ -89,10 +89,10 @@ def test_shadows_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
 
 
 def test_sticky_header_keeps_requests_on_one_backend(make_service):
-    """The header takes precedence over `sticky_by`. A request without it is not sticky."""
+    """The header takes precedence over `affinity`. A request without it is not sticky."""
     backends = tuple((f"s{number}", 1) for number in range(8))
     services = tuple(make_service(name=name) for name, _ in backends)
-    rule = RouteRule(Match(), backends, sticky_by="User", sticky_header="x-tenant")
+    rule = RouteRule((), backends, affinity="User", affinity_header="x-tenant")
     snapshot = snapshot_with_route(rule, services=services)
 
     def names(headers, **fields):

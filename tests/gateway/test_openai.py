@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing.affinity import sticky_key
+from penstock.core.routing.affinity import affinity_key
 from penstock.gateway.openai import (
     MAX_CONTAINERS,
     MAX_USER_CHARACTERS,
@@ -34,12 +34,12 @@ def test_fields_that_routing_needs():
     )
     assert (request.prompt_bytes, request.tokens) == (5, 1 + 256)
     fields = {"user": "ada", "messages": messages}
-    assert request.user_key == sticky_key("User", fields)
-    assert request.conversation_key == sticky_key("Conversation", fields)
+    assert request.user_key == affinity_key("User", fields)
+    assert request.conversation_key == affinity_key("Conversation", fields)
     assert request.user_key != request.conversation_key
-    assert request.sticky_key("None") is None
-    assert request.sticky_key("User") == request.user_key
-    assert request.sticky_key("Conversation") == request.conversation_key
+    assert request.affinity_key("None") is None
+    assert request.affinity_key("User") == request.user_key
+    assert request.affinity_key("Conversation") == request.conversation_key
 
 
 def test_absent_fields():

@@ -156,7 +156,7 @@ async def test_sticky_user_stays_on_one_side(start_engine, start_gateway, make_s
     engines = [await start_engine(), await start_engine(revision="r2")]
     front = await start_gateway()
     service = make_service(*engines, weights={"r1": 50, "r2": 50})
-    front.publish(replace(service, sticky_by="User"))
+    front.publish(replace(service, affinity="User"))
     for _ in range(20):
         await front.ask(stream=False, user="ada")
     assert sorted(len(engine.requests) for engine in engines) == [0, 20]

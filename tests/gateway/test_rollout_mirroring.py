@@ -141,7 +141,7 @@ async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, mak
     assert (await front.ask())[0] == 200
     await until(lambda: new.requests)
     await front.idle_with_copies()
-    name = "penstock_gateway_shadow_time_to_first_byte_seconds"
+    name = "penstock_gateway_mirrored_time_to_first_byte_seconds"
     labels = {"service": "default/chat", "revision": "r2"}
     assert await front.metric(f"{name}_sum", **labels) == 3.0
     assert await front.metric(f"{name}_count", **labels) == 1

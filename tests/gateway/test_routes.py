@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from gateway.engine_answers import hangs
 
 from penstock.gateway.snapshot import Route, Snapshot
 from penstock.gateway.snapshot_builder import build
@@ -15,11 +16,11 @@ def route(*rules, model="chat", name="route", namespace="default"):
 
 
 def rule_to(*backends, **more):
-    return {"backends": [{"service": s, "weight": w} for s, w in backends], **more}
+    return {"backendRefs": [{"name": s, "weight": w} for s, w in backends], **more}
 
 
 def rule_matching(**match):
-    return {"match": match}
+    return {"matches": [match]}
 
 
 @pytest.fixture
@@ -77,15 +78,15 @@ async def test_rules_match_by_header_and_by_user(pair):
 
 
 @pytest.mark.parametrize(
-    ("sticky", "headers", "fields"),
+    ("affinity", "headers", "fields"),
     [
-        ({"stickyBy": "User"}, {}, {"user": "ada"}),
-        ({"stickyBy": "Conversation"}, {}, {"messages": [{"role": "user", "content": "Hi"}]}),
-        ({"stickyHeader": "x-tenant"}, {"x-tenant": "acme"}, {}),
+        ({"type": "User"}, {}, {"user": "ada"}),
+        ({"type": "Conversation"}, {}, {"messages": [{"role": "user", "content": "Hi"}]}),
+        ({"type": "Header", "header": "X-Tenant"}, {"x-tenant": "acme"}, {}),
     ],
 )
-async def test_sticky_requests_stay_on_one_backend(pair, sticky, headers, fields):
-    front, old, new = await pair(rule_to(("old", 50), ("new", 50), **sticky))
+async def test_requests_with_affinity_stay_on_one_backend(pair, affinity, headers, fields):
+    front, old, new = await pair(rule_to(("old", 50), ("new", 50), sessionAffinity=affinity))
     for _ in range(20):
         await ask(front, headers, **fields)
     assert sorted([len(old), len(new)]) == [0, 20]
@@ -97,7 +98,7 @@ async def test_route_to_a_missing_service_is_a_503(pair):
     assert (status, body["error"]["code"]) == (503, "route_broken")
     assert body["error"]["message"] == (
         "the ModelRoute default/route sends this request to the InferenceService newer, which the "
-        "namespace default does not have: create it, or change the route's backends"
+        "namespace default does not have: create it, or change the route's backendRefs"
     )
 
 
@@ -134,7 +135,28 @@ def test_older_route_wins_a_name_claimed_twice():
 
 
 def test_defaults_of_a_rule():
-    built = build([], [], [route({"backends": [{"service": "a"}], "shadows": [{"service": "b"}]})])
+    mirror = {"backendRef": {"name": "b"}}
+    built = build([], [], [route({"backendRefs": [{"name": "a"}], "mirrors": [mirror]})])
     (rule,) = built.routes[0].rules
-    assert (rule.backends, rule.sticky_by, rule.sticky_header) == ((("a", 100),), "None", None)
-    assert (rule.shadows[0].revision, rule.shadows[0].percent) == (None, 100)
+    assert (rule.backends, rule.affinity, rule.affinity_header) == ((("a", 1),), "None", None)
+    assert (rule.matches, rule.timeout_s) == ((), None)
+    assert (rule.mirrors[0].revision, rule.mirrors[0].percent) == (None, 100)
+
+
+async def test_any_of_the_matches_is_enough(pair):
+    either = {"matches": [{"users": ["ada"]}, {"headers": [{"name": "X-Beta", "value": "1"}]}]}
+    front, old, new = await pair(either | rule_to(("new", 1)), rule_to(("old", 1)))
+    assert (await ask(front, user="ada"))[0] == (await ask(front, {"x-beta": "1"}))[0] == 200
+    assert (await ask(front, {"x-beta": "2"}, user="bob"))[0] == 200
+    assert (len(new), len(old)) == (2, 1)
+
+
+async def test_a_request_ends_at_the_timeout_of_its_route(
+    start_engine, start_gateway, make_service
+):
+    front = await start_gateway()
+    service = make_service(await start_engine(hangs), name="old")
+    limited = rule_to(("old", 1), timeouts={"request": "100ms"})
+    front.snapshots.publish(Snapshot((service,), build([], [], [route(limited)]).routes))
+    status, body = await ask(front)
+    assert (status, body["error"]["message"]) == (504, "the engine did not answer in time")

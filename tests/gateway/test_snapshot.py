@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.routing.pick import Side
-from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshot import Ambiguous, Route, Snapshot, Unknown
 
 
 def test_revisions_have_pods_or_weight_or_copies(make_service):
     service = replace(make_service(weights={"r1": 100, "r2": 0}), sides={"default/x": Side("r3")})
-    shadows = Shadow("chat", "r4", 1), Shadow("gone", None, 1)
-    rules = RouteRule(Match(), (("chat", 1),)), RouteRule(Match(), (("chat", 1),), shadows=shadows)
+    mirrors = Mirror("chat", "r4", 1), Mirror("gone", None, 1)
+    rules = RouteRule((), (("chat", 1),)), RouteRule((), (("chat", 1),), mirrors=mirrors)
     other = Route("other", "route", "any", 0, rules)
     snapshot = Snapshot((service,), (Route("default", "route", "any", 0, rules), other))
     assert snapshot.revisions() == {

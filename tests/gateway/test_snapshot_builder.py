@@ -23,7 +23,7 @@ def inference_service(name="chat", namespace="default", created=0, served=None, 
 def model_route(name="front"):
     return {
         "metadata": inference_service(name)["metadata"],
-        "spec": {"modelName": name, "rules": [{"backends": [{"service": "chat"}]}]},
+        "spec": {"modelName": name, "rules": [{"name": "all", "backendRefs": [{"name": "chat"}]}]},
     }
 
 
@@ -126,10 +126,10 @@ def test_cohort_has_its_own_weight_and_pods():
         ({"canary": {"stickyBy": "Planet"}}, "None"),
     ],
 )
-def test_sticky_by(rollout, expected):
+def test_affinity(rollout, expected):
     body = inference_service()
     body["spec"] |= {} if rollout is None else {"rollout": rollout}
-    assert build([body], []).services[0].sticky_by == expected
+    assert build([body], []).services[0].affinity == expected
 
 
 def test_objectives():

@@ -3,7 +3,7 @@
 import json
 
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.routing.traffic_split import Copies
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshot import Route, Service
@@ -58,16 +58,29 @@ def objects():
             "modelName": "any",
             "rules": [
                 {
-                    "match": {
-                        "headers": [{"name": "x-a", "value": "1"}, {"name": "x-b", "value": "2"}],
-                        "users": ["ada", "bob"],
-                    },
-                    "backends": [{"service": "chat", "weight": 3}, {"service": "other"}],
-                    "stickyBy": "Conversation",
-                    "stickyHeader": "x-c",
-                    "shadows": [{"service": "other", "revision": "r9", "percent": 12.5}],
+                    "name": "some",
+                    "matches": [
+                        {
+                            "headers": [
+                                {"name": "x-a", "value": "1"},
+                                {"name": "X-B", "value": "2"},
+                            ],
+                            "users": ["ada", "bob"],
+                        },
+                        {"users": ["eve"]},
+                    ],
+                    "backendRefs": [{"name": "chat", "weight": 3}, {"name": "other"}],
+                    "sessionAffinity": {"type": "Header", "header": "X-C"},
+                    "mirrors": [
+                        {"backendRef": {"name": "other"}, "revision": "r9", "percent": 12.5}
+                    ],
+                    "timeouts": {"request": "1m30s"},
                 },
-                {"backends": [{"service": "chat"}]},
+                {
+                    "name": "rest",
+                    "backendRefs": [{"name": "chat"}],
+                    "sessionAffinity": {"type": "Conversation"},
+                },
             ],
         },
     }
@@ -92,7 +105,7 @@ def test_fields_of_a_service_and_its_pods():
             endpoints=(Endpoint("n/chat-0", "10.0.0.1:8000", "r1"),),
             objectives=Objectives(2.0, 0.05, 0.9),
             sides={"n/chat-0": Side("r1"), "n/chat-1": Side("")},
-            sticky_by="User",
+            affinity="User",
             generation=7,
             copies=Copies((Side("r2", "control"),), 0.25),
             tenant_header="x-tenant",
@@ -110,13 +123,16 @@ def test_fields_of_a_route():
             created_s=CREATED_S,
             rules=(
                 RouteRule(
-                    match=Match((("x-a", "1"), ("x-b", "2")), frozenset({"ada", "bob"})),
-                    backends=(("chat", 3), ("other", 100)),
-                    sticky_by="Conversation",
-                    sticky_header="x-c",
-                    shadows=(Shadow("other", "r9", 12.5),),
+                    matches=(
+                        Match((("x-a", "1"), ("x-b", "2")), frozenset({"ada", "bob"})),
+                        Match(users=frozenset({"eve"})),
+                    ),
+                    backends=(("chat", 3), ("other", 1)),
+                    affinity_header="x-c",
+                    mirrors=(Mirror("other", "r9", 12.5),),
+                    timeout_s=90.0,
                 ),
-                RouteRule(match=Match(), backends=(("chat", 100),)),
+                RouteRule(matches=(), backends=(("chat", 1),), affinity="Conversation"),
             ),
         ),
     )

@@ -28,7 +28,10 @@ ROUTE = {
     "apiVersion": "serving.penstock.dev/v1alpha1",
     "kind": "ModelRoute",
     "metadata": {"name": "any"},
-    "spec": {"modelName": "chat-any", "rules": [{"backends": [{"service": "chat"}]}]},
+    "spec": {
+        "modelName": "chat-any",
+        "rules": [{"name": "all", "backendRefs": [{"name": "chat"}]}],
+    },
 }
 # Bound to a node that does not exist: no agent runs it, and its status is ours to write.
 POD = {

@@ -39,6 +39,8 @@ COLUMNS: Columns = (
 
 ROUTE_COLUMNS: Columns = (
     ("Model", "string", ".spec.modelName", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
 
@@ -73,6 +75,8 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
             del node["default"]
         return _value({**options[0], **node}, definitions, path)
     node.pop("title", None)
+    if "const" in node:
+        node["enum"] = [node.pop("const")]
     properties = node.pop("properties", None)
     items = node.pop("items", None)
     extra = node.pop("additionalProperties", None)
@@ -138,7 +142,9 @@ def model_route_crd() -> Schema:
     """The CustomResourceDefinition of ModelRoute."""
     schema = schema_of(ModelRoute)
     schema["properties"]["metadata"] = {"type": "object"}
-    return _crd(modelroute.KIND, modelroute.PLURAL, "mroute", schema, ROUTE_COLUMNS, {})
+    schema["properties"]["status"]["default"] = {"observedGeneration": -1}
+    subresources = {"status": {}}
+    return _crd(modelroute.KIND, modelroute.PLURAL, "mroute", schema, ROUTE_COLUMNS, subresources)
 
 
 def crds() -> list[Schema]:

@@ -1,10 +1,13 @@
-"""serving.penstock.dev/v1alpha1: the ModelRoute, the one source of its schema and defaults."""
+"""Schema and defaults of ModelRoute, serving.penstock.dev/v1alpha1, in the words of the Gateway API."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from penstock.api.lists import ATOMIC, SET, map_by
 from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.scalars import PositiveDuration
+from penstock.api.status import Condition
 
 KIND = "ModelRoute"
 PLURAL = "modelroutes"
@@ -12,68 +15,107 @@ PLURAL = "modelroutes"
 _SERVICE = Obeys(
     matches(
         r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "service must be the name of an InferenceService of the same namespace",
+        "must be the name of an InferenceService of the same namespace",
     )
 )
 _HEADER = Obeys(
-    matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a header is named in lower case, as in x-tenant")
+    matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant")
+)
+_NAME = Obeys(
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "must have lower-case letters, digits and '-', and begin and end with a letter or digit",
+    )
 )
 
 
 class HeaderMatch(Model):
-    """Header with its exact value."""
+    """Condition on a header of a request."""
 
     name: Annotated[str, _HEADER] = Field(
-        description="Name of the header, in lower case.", min_length=1, max_length=64
+        description="Name of the header. Upper and lower case are the same.",
+        min_length=1,
+        max_length=64,
     )
-    value: str = Field(description="Exact value of the header.", max_length=256)
+    type: Literal["Exact"] = Field(
+        default="Exact", description="How the value is compared. Exact: the whole value is equal."
+    )
+    value: str = Field(description="Value of the header.", min_length=1, max_length=256)
 
 
 class RouteMatch(Model):
-    """Condition on headers and user. An empty one matches every request."""
+    """Condition on a request: all headers and one of the users."""
 
     headers: list[HeaderMatch] = Field(
         default=[],
         description="Headers that a request must have, all with these values.",
         max_length=8,
+        json_schema_extra=map_by("name"),
     )
     users: list[Annotated[str, Field(max_length=256)]] = Field(
         default=[],
-        description="Users, one of which must be the request's `user`.",
+        description="Users, one of which must be the request's `user`. Default: any user, or none.",
         max_length=64,
-        json_schema_extra={"items": {"type": "string", "description": "A user.", "maxLength": 256}},
+        json_schema_extra=SET
+        | {"items": {"type": "string", "description": "A user.", "maxLength": 256}},
     )
 
 
-class Backend(Model):
-    """Service that gets a share of the requests."""
+class BackendRef(Model):
+    """Service that gets requests."""
 
-    service: Annotated[str, _SERVICE] = Field(
+    kind: Literal["InferenceService"] = Field(
+        default="InferenceService", description="Kind of the backend."
+    )
+    name: Annotated[str, _SERVICE] = Field(
         description="Name of an InferenceService of the same namespace.",
         min_length=1,
         max_length=40,
     )
+
+
+class WeightedBackendRef(BackendRef):
+    """Service that answers requests, with its weight."""
+
     weight: int = Field(
-        default=100,
+        default=1,
         description="Share of the requests, relative to the weights of the rule's other backends.",
         ge=0,
-        le=10_000,
+        le=1_000_000,
     )
 
 
-class Shadow(Model):
-    """Service that gets copies of requests, whose answers are dropped."""
+class SessionAffinity(Model):
+    """Which requests stay with the same backend while weights do not change."""
 
-    service: Annotated[str, _SERVICE] = Field(
-        description="Name of an InferenceService of the same namespace.",
-        min_length=1,
-        max_length=40,
+    RULES = (
+        Rule(
+            "has(self.header) == (self.type == 'Header')",
+            lambda affinity: (affinity.header is not None) == (affinity.type == "Header"),
+            "header counts with type Header, which requires it; set both or neither",
+        ),
     )
+
+    type: Literal["None", "Conversation", "User", "Header"] = Field(
+        description=(
+            "None: no requests. Conversation: requests of the same conversation. User: requests with the "
+            "same `user`. Header: requests with the same value of a header."
+        )
+    )
+    header: Annotated[str | None, _HEADER] = Field(
+        default=None, description="Name of the header.", min_length=1, max_length=64
+    )
+
+
+class Mirror(Model):
+    """Service that gets copies of requests. Its responses are dropped."""
+
+    backend_ref: BackendRef = Field(description="Service that gets the copies.")
     revision: str | None = Field(
         default=None,
         description=(
-            "Revision of the service that gets the copies, with or without traffic. "
-            "Default: copies are split like the service's traffic."
+            "Revision of the service that gets the copies, with or without traffic. Default: copies are "
+            "split like the service's traffic."
         ),
         min_length=1,
         max_length=63,
@@ -83,49 +125,55 @@ class Shadow(Model):
     )
 
 
+class Timeouts(Model):
+    """Time limits of requests."""
+
+    request: PositiveDuration | None = Field(
+        default=None,
+        description=(
+            "Time from the arrival of a request to the end of its response. Later it is cancelled, with "
+            "a 504 if the response has not begun. Default: the gateway's limit of 30 minutes."
+        ),
+    )
+
+
 class RouteRule(Model):
-    """Requests that match, and the services that answer them."""
+    """Services that answer the requests that match."""
 
     RULES = (
         Rule(
-            "self.backends.exists(b, b.weight > 0)",
-            lambda rule: any(backend.weight > 0 for backend in rule.backends),
+            "self.backendRefs.exists(b, b.weight > 0)",
+            lambda rule: any(backend.weight > 0 for backend in rule.backend_refs),
             "one backend of each rule must have a weight above 0",
-        ),
-        Rule(
-            "!has(self.stickyHeader) || self.stickyBy == 'None'",
-            lambda rule: rule.sticky_header is None or rule.sticky_by == "None",
-            "stickyHeader and stickyBy exclude each other; remove one of them",
         ),
     )
 
-    match: RouteMatch = Field(
-        default=RouteMatch(),
-        description="Requests that the rule applies to. Default: every request.",
+    name: Annotated[str, _NAME] = Field(
+        description="Name of the rule, for the status and for patches.", min_length=1, max_length=63
     )
-    backends: list[Backend] = Field(
-        description="Services that answer, by weight.", min_length=1, max_length=8
+    matches: list[RouteMatch] = Field(
+        default=[],
+        description="Conditions, one of which a request must meet. Default: every request matches.",
+        max_length=8,
+        json_schema_extra=ATOMIC,
     )
-    sticky_by: Literal["None", "Conversation", "User"] = Field(
-        default="None",
-        description=(
-            "Requests that stay with the same service while weights do not change. None: no "
-            "requests. Conversation: requests of the same conversation. User: requests with "
-            "the same `user`."
-        ),
-    )
-    sticky_header: Annotated[str | None, _HEADER] = Field(
-        default=None,
-        description=(
-            "Header whose value decides the service: requests with the same value stay with "
-            "the same service while weights do not change. Default: none."
-        ),
+    backend_refs: list[WeightedBackendRef] = Field(
+        description="Services that answer, by weight.",
         min_length=1,
-        max_length=64,
+        max_length=8,
+        json_schema_extra=map_by("kind", "name"),
     )
-    shadows: list[Shadow] = Field(
-        default=[], description="Services that get copies of the requests.", max_length=4
+    session_affinity: SessionAffinity | None = Field(
+        default=None,
+        description="Requests that stay with the same backend. Default: none.",
     )
+    mirrors: list[Mirror] = Field(
+        default=[],
+        description="Services that get copies of the requests.",
+        max_length=4,
+        json_schema_extra=ATOMIC,
+    )
+    timeouts: Timeouts | None = Field(default=None, description="Time limits of the requests.")
 
 
 class ModelRouteSpec(Model):
@@ -142,8 +190,8 @@ class ModelRouteSpec(Model):
         ),
     ] = Field(
         description=(
-            "Model name that clients send as `model`. It takes precedence over a service of "
-            "the same name in the namespace."
+            "Model name that clients send as `model`. It takes precedence over a service of the same "
+            "name in the namespace."
         ),
         min_length=1,
         max_length=128,
@@ -152,10 +200,53 @@ class ModelRouteSpec(Model):
         description="Rules in order; the first one that matches a request applies.",
         min_length=1,
         max_length=16,
+        json_schema_extra=map_by("name"),
+    )
+
+
+class GatewayCount(Model):
+    """Gateways that apply the route."""
+
+    total: int = Field(description="Number of ready gateways.")
+    programmed: int = Field(description="Number of those that apply the present spec.")
+
+
+class BackendStatus(Model):
+    """State of a backend of a rule."""
+
+    rule: str = Field(description="Name of the rule.")
+    kind: str = Field(description="Kind of the backend.")
+    name: str = Field(description="Name of the backend.")
+    ready: Literal["True", "False", "Unknown"] = Field(
+        description="Whether the backend answers requests. Unknown: it does not exist."
+    )
+
+
+class ModelRouteStatus(Model):
+    """Observed state of the route."""
+
+    observed_generation: int = Field(
+        default=-1, description="Generation of the spec that the status is about. -1: none yet."
+    )
+    gateways: GatewayCount | None = Field(
+        default=None, description="Gateways that apply the route, of all that are ready."
+    )
+    backends: list[BackendStatus] = Field(
+        default=[],
+        description="State of the backends, in the order of the rules.",
+        json_schema_extra=map_by("rule", "kind", "name"),
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        description="Accepted, ResolvedRefs, Programmed, Ready, Reconciling and Stalled.",
+        json_schema_extra=map_by("type"),
     )
 
 
 class ModelRoute(Model):
-    """A model name whose requests are split between services by weight, header or user."""
+    """Model name whose requests are spread over several services, by weight, header or user."""
 
-    spec: ModelRouteSpec = Field(description="Desired state.")
+    spec: ModelRouteSpec = Field(description="Desired state, written by users.")
+    status: ModelRouteStatus = Field(
+        default=ModelRouteStatus(), description="Observed state, written by the operator."
+    )

@@ -98,7 +98,7 @@ class Gateway:
     async def _stats_report(self, request: Request) -> Response:
         if PROXY_HEADERS & set(request.headers) or not _is_host_own_address(request):
             raise HTTPException(404, "Not Found")
-        report = self.state.stats.report(self.state.snapshots.current.services)
+        report = self.state.stats.report(self.state.snapshots.current)
         return Response(stats_report.encode(report), media_type="application/json")
 
     async def _models(self, _: Request) -> Response:

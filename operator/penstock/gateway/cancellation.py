@@ -56,7 +56,8 @@ class CancellationScope:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
         self._registry = registry
-        self._ends_at_s = self._loop.time() + total_s
+        self._began_s = self._loop.time()
+        self._ends_at_s = self._began_s + total_s
         self._deadline_s = self._ends_at_s
         self._timer: asyncio.TimerHandle | None = None
         self._cause: CancelCause | None = None
@@ -96,6 +97,12 @@ class CancellationScope:
         # A timer that is early checks again when it fires: cheaper than a new one for each chunk.
         if self._timer is None or self._timer.when() > self._deadline_s:
             self._start_timer()
+
+    def limit_total(self, seconds: float) -> None:
+        """Lower the time limit of the block to `seconds` after its start."""
+        self._ends_at_s = min(self._ends_at_s, self._began_s + seconds)
+        self._deadline_s = min(self._deadline_s, self._ends_at_s)
+        self._start_timer()
 
     def lift_phase_limit(self) -> None:
         """Leave only the total time limit: the request waits for its client, not for the engine."""

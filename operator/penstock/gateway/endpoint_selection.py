@@ -43,7 +43,7 @@ class SelectedEndpoint:
 class EndpointSelector:
     """Selects the endpoints that one request is sent to, one after the other.
 
-    service: "namespace/name". key: the request's sticky key. tokens: its estimated KV cache use.
+    service: "namespace/name". key: the request's affinity key. tokens: its estimated KV cache use.
     """
 
     def __init__(

@@ -70,14 +70,14 @@ class Metrics:
             registry=registry,
         )
         self.mirrored_requests = Counter(
-            "penstock_gateway_shadow_requests",
-            "Shadow copies of requests, by outcome: ok, error, dropped (a limit was reached, or no engine).",
+            "penstock_gateway_mirrored_requests",
+            "Copies of mirrored requests, by outcome: ok, error, dropped (limit reached, or no engine).",
             [*revision, "outcome"],
             registry=registry,
         )
         self.mirrored_first_byte_s = Histogram(
-            "penstock_gateway_shadow_time_to_first_byte_seconds",
-            "Time from sending a shadow copy to the first byte of its response.",
+            "penstock_gateway_mirrored_time_to_first_byte_seconds",
+            "Time from sending a copy of a mirrored request to the first byte of its response.",
             revision,
             buckets=SECONDS,
             registry=registry,

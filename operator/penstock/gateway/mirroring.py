@@ -1,7 +1,7 @@
-"""Traffic mirroring (shadow traffic): sends copies of requests to another revision or service.
+"""Traffic mirroring: sends copies of requests to another revision or service.
 
-    rule of a ModelRoute         one copy for each of its shadows that the request is sampled for
-    rollout with shadow traffic  one copy each for canary and stable, counted for the canary's judge
+    rule of a ModelRoute          one copy for each of its mirrors that the request is sampled for
+    rollout that mirrors traffic  one copy each for canary and stable, counted for the canary's judge
 
 A copy cannot affect its original: it has its own connections, their number is bounded, it is sent after
 the first bytes of the original's response arrived, and its own response is counted and dropped.
@@ -17,7 +17,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
-from penstock.core.routing.route import Shadow
+from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import Copies
 from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.metrics import Metrics
@@ -77,18 +77,18 @@ class RequestMirror:
         return len(self._tasks)
 
     def send_for_route(
-        self, copy: MirroredRequest, shadow: Shadow, snapshot: Snapshot, namespace: str
+        self, copy: MirroredRequest, mirror: Mirror, snapshot: Snapshot, namespace: str
     ) -> None:
-        """Start one copy for a shadow of a ModelRoute. namespace: the route's."""
-        key = f"{namespace}/{shadow.service}"
+        """Start one copy for a mirror of a ModelRoute. namespace: the route's."""
+        key = f"{namespace}/{mirror.service}"
         service = snapshot.get(key)
         if service is None:
-            self._count(key, shadow.revision or "", "dropped")
+            self._count(key, mirror.revision or "", "dropped")
             return
         weights = service.weights
-        if shadow.revision is not None:
-            weights = {e.side: 1 for e in service.endpoints if e.revision == shadow.revision}
-        self._start(copy, service, weights, shadow.revision or "")
+        if mirror.revision is not None:
+            weights = {e.side: 1 for e in service.endpoints if e.revision == mirror.revision}
+        self._start(copy, service, weights, mirror.revision or "")
 
     def send_for_rollout(
         self, copy: MirroredRequest, copies: Copies, service: Service, stats: ServiceStats
@@ -112,7 +112,7 @@ class RequestMirror:
         draw = random.random()  # noqa: S311 - spreads load
         choice = pick(service.endpoints, weights, draw, load={})
         body_bytes = len(copy.request.body)
-        has_room = self.num_open < self._settings.max_shadows and self._bodies.has_room(body_bytes)
+        has_room = self.num_open < self._settings.max_mirrored and self._bodies.has_room(body_bytes)
         if isinstance(choice, NoEndpoint) or not has_room:
             self._count(service.key, revision, "dropped")
             return

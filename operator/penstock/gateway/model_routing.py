@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.core.routing.route import RouteRule, Shadow, matching
+from penstock.core.routing.route import Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import Copies
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unknown
@@ -14,13 +14,14 @@ from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unkno
 class RoutingTarget:
     """The service that answers a request, and where copies of the request go.
 
-    shadows: those of the ModelRoute that apply to this request. copies: those of the service's rollout;
-    None: this request is not copied.
+    mirrors: those of the ModelRoute that apply to this request. copies: those of the service's rollout;
+    None: this request is not copied. timeout_s: of the whole request; None: the gateway's.
     """
 
     service: Service
-    shadows: tuple[Shadow, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
     copies: Copies | None = None
+    timeout_s: float | None = None
 
 
 def resolve(
@@ -49,24 +50,24 @@ def _apply_route(
 ) -> RoutingTarget:
     """Find the service by the first rule of the route that matches. Raises RequestError."""
     texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
-    rule = matching(route.rules, texts, request.user)
+    rule = first_match(route.rules, texts, request.user)
     if rule is None:
         message = (
             f"no rule of the ModelRoute {route.key} matches this request: send the headers or the "
-            "`user` that one of them requires, or add a last rule without a match"
+            "`user` that one of them requires, or add a last rule without matches"
         )
         raise RequestError(404, message, param="model", code="no_route")
-    key = _sticky_key(rule, request, texts)
+    key = _affinity_key(rule, request, texts)
     name = rule.service(random.random(), key)  # noqa: S311 - spreads load
     service = snapshot.get(f"{route.namespace}/{name}")
     if service is None:
         message = (
             f"the ModelRoute {route.key} sends this request to the InferenceService {name}, which "
-            f"the namespace {route.namespace} does not have: create it, or change the route's backends"
+            f"the namespace {route.namespace} does not have: create it, or change the route's backendRefs"
         )
         raise RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
-    shadows = rule.copied(random.random())  # noqa: S311 - samples
-    return RoutingTarget(service, shadows, _sample_copies(service))
+    mirrors = rule.sampled_mirrors(random.random())  # noqa: S311 - samples
+    return RoutingTarget(service, mirrors, _sample_copies(service), rule.timeout_s)
 
 
 def _sample_copies(service: Service) -> Copies | None:
@@ -76,11 +77,11 @@ def _sample_copies(service: Service) -> Copies | None:
     return copies if is_copied else None
 
 
-def _sticky_key(
+def _affinity_key(
     rule: RouteRule, request: InferenceRequest, headers: Mapping[str, str]
 ) -> bytes | None:
     """The key that requests share to stay with one backend; None: each is routed by its own draw."""
-    if rule.sticky_header is None:
-        return request.sticky_key(rule.sticky_by)
-    value = headers.get(rule.sticky_header)
+    if rule.affinity_header is None:
+        return request.affinity_key(rule.affinity)
+    value = headers.get(rule.affinity_header)
     return None if value is None else value.encode()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from penstock.core.routing.affinity import StickyBy, sticky_key
+from penstock.core.routing.affinity import Affinity, affinity_key
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot
@@ -57,7 +57,7 @@ class InferenceRequest:
     """An OpenAI request: its body as bytes, and the fields that routing needs.
 
     The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
-    user_key, conversation_key: sticky keys. prompt_bytes: length of the prompt's text. is_text_only:
+    user_key, conversation_key: affinity keys. prompt_bytes: length of the prompt's text. is_text_only:
     whether the prompt has no images or other media.
     """
 
@@ -75,7 +75,7 @@ class InferenceRequest:
         """Estimated tokens in the KV cache at the end of the request."""
         return self.prompt_bytes // BYTES_PER_TOKEN + ASSUMED_OUTPUT_TOKENS
 
-    def sticky_key(self, by: StickyBy) -> bytes | None:
+    def affinity_key(self, by: Affinity) -> bytes | None:
         """The key that requests share to stay on one side; None: the request has none."""
         match by:
             case "None":
@@ -109,7 +109,7 @@ def parse(body: bytes) -> InferenceRequest:
         raise RequestError(400, "you must provide a model, as a string", param="model")
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
-    user_key, conversation_key = sticky_key("User", fields), sticky_key("Conversation", fields)
+    user_key, conversation_key = affinity_key("User", fields), affinity_key("Conversation", fields)
     is_stream, prompt_bytes = fields.get("stream", False), prompt_text_bytes(fields)
     return InferenceRequest(
         model,

@@ -113,6 +113,8 @@ class ProxiedRequest:
     ) -> None:
         target = await self._resolve(request, headers)
         service = target.service
+        if target.timeout_s is not None:
+            cancellation.limit_total(target.timeout_s)
         self._service = service.key
         self._metrics.requests.labels(service.key).inc()
         record = self._record = self._state.stats.record(
@@ -126,7 +128,7 @@ class ProxiedRequest:
         )
         self._memory.assign(service.key)
         request = request.with_model(service.served_name)
-        key = request.sticky_key(service.sticky_by)
+        key = request.affinity_key(service.affinity)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, tokens=request.tokens
         )
@@ -174,7 +176,7 @@ class ProxiedRequest:
                 )
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
-                    if target.shadows or target.copies:
+                    if target.mirrors or target.copies:
                         self._mirror(request, target, headers)
                     del request, outgoing
                     self._memory.release()
@@ -253,12 +255,12 @@ class ProxiedRequest:
         """Schedule the copies of the request, behind the work that the event loop has to do now."""
         loop = asyncio.get_running_loop()
         copy = MirroredRequest(request, self._path(), headers)
-        mirror, snapshot = self._state.mirror, self._state.snapshots.current
-        for shadow in target.shadows:
-            loop.call_soon(mirror.send_for_route, copy, shadow, snapshot, target.service.namespace)
+        sender, snapshot = self._state.mirror, self._state.snapshots.current
+        for mirror in target.mirrors:
+            loop.call_soon(sender.send_for_route, copy, mirror, snapshot, target.service.namespace)
         if target.copies is not None:
             stats = self._state.stats.get(target.service.key)
-            loop.call_soon(mirror.send_for_rollout, copy, target.copies, target.service, stats)
+            loop.call_soon(sender.send_for_rollout, copy, target.copies, target.service, stats)
 
     @contextlib.contextmanager
     def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:

@@ -50,8 +50,8 @@ class GatewaySettings:
     # Total of the responses that are held. Beyond it, responses are passed on as they arrive.
     max_held_answer_bytes: int = 256 << 20
 
-    # Concurrent shadow copies of requests. Further copies are dropped.
-    max_shadows: int = 64
+    # Concurrent copies of mirrored requests. Further copies are dropped.
+    max_mirrored: int = 64
 
     # After SIGTERM: time to keep serving while load balancers notice, then time for streams to finish.
     drain_delay_s: float = 3.0

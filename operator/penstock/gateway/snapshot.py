@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.routing.affinity import StickyBy
+from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
 from penstock.core.routing.traffic_split import Copies
@@ -28,7 +28,7 @@ class Service:
     endpoints: tuple[Endpoint, ...]
     objectives: Objectives | None = None
     sides: Mapping[str, Side] = field(default_factory=dict)
-    sticky_by: StickyBy = "None"
+    affinity: Affinity = "None"
     generation: int = 0
     copies: Copies | None = None
     tenant_header: str = ""
@@ -50,13 +50,17 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A ModelRoute: a model name whose requests go to services of its namespace by rules."""
+    """A ModelRoute: a model name whose requests go to services of its namespace by rules.
+
+    generation: of the spec that the rules are from.
+    """
 
     namespace: str
     name: str
     served_name: str
     created_s: int
     rules: tuple[RouteRule, ...]
+    generation: int = 0
 
     @property
     def key(self) -> str:
@@ -125,9 +129,9 @@ class Snapshot:
             found[service.key] = {side.revision for side in sides}
         for route in self.routes:
             for rule in route.rules:
-                for shadow in rule.shadows:
-                    key = f"{route.namespace}/{shadow.service}"
-                    found.setdefault(key, set()).add(shadow.revision or "")
+                for mirror in rule.mirrors:
+                    key = f"{route.namespace}/{mirror.service}"
+                    found.setdefault(key, set()).add(mirror.revision or "")
         return found
 
     def models(self) -> list[tuple[str, Claim]]:

@@ -11,9 +11,9 @@ from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.reconcile.status import copies_of
-from penstock.core.routing.affinity import STICKY_BY, StickyBy
+from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
@@ -127,24 +127,29 @@ def _route(body: Object) -> Route:
         served_name=spec["modelName"],
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
         rules=tuple(map(_rule, spec["rules"])),
+        generation=metadata.get("generation", 0),
     )
 
 
 def _rule(rule: Object) -> RouteRule:
-    match = rule.get("match", {})
+    affinity = rule.get("sessionAffinity", {})
+    header, timeout = affinity.get("header"), rule.get("timeouts", {}).get("request")
     return RouteRule(
-        match=Match(
-            tuple((header["name"], header["value"]) for header in match.get("headers", [])),
-            frozenset(match.get("users", [])),
+        matches=tuple(map(_match, rule.get("matches", []))),
+        backends=tuple((ref["name"], ref.get("weight", 1)) for ref in rule["backendRefs"]),
+        affinity=_affinity(affinity.get("type", "None")),
+        affinity_header=header and header.lower(),
+        mirrors=tuple(
+            Mirror(each["backendRef"]["name"], each.get("revision"), each.get("percent", 100))
+            for each in rule.get("mirrors", [])
         ),
-        backends=tuple((b["service"], b.get("weight", 100)) for b in rule["backends"]),
-        sticky_by=_sticky_by(rule),
-        sticky_header=rule.get("stickyHeader"),
-        shadows=tuple(
-            Shadow(s["service"], s.get("revision"), s.get("percent", 100))
-            for s in rule.get("shadows", [])
-        ),
+        timeout_s=parse_duration_s(timeout) if timeout else None,
     )
+
+
+def _match(match: Object) -> Match:
+    headers = ((each["name"].lower(), each["value"]) for each in match.get("headers", []))
+    return Match(tuple(headers), frozenset(match.get("users", [])))
 
 
 def _service(body: Object) -> Service:
@@ -162,17 +167,16 @@ def _service(body: Object) -> Service:
         },
         endpoints=(),
         objectives=_objectives(spec.get("objectives")),
-        sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
+        affinity=_affinity(spec.get("rollout", {}).get("canary", {}).get("stickyBy", "None")),
         generation=status.get("trafficGeneration", 0),
         copies=copies_of(status),
         tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
     )
 
 
-def _sticky_by(settings: Object) -> StickyBy:
-    """Read `stickyBy`; a value of a newer API that this gateway does not know counts as "None"."""
-    wanted = settings.get("stickyBy", "None")
-    return next((by for by in STICKY_BY if by == wanted), "None")
+def _affinity(wanted: str) -> Affinity:
+    """Read a type of session affinity; one of a newer API counts as "None"."""
+    return next((each for each in AFFINITIES if each == wanted), "None")
 
 
 def _objectives(wanted: Object | None) -> Objectives | None:

@@ -1,12 +1,12 @@
 """The request statistics of all services, and the report of them that the operator scrapes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from penstock.clients.clock import unix_time
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.service_stats import ServiceStats
-from penstock.gateway.snapshot import Service
+from penstock.gateway.snapshot import Service, Snapshot
 
 
 class StatsRegistry:
@@ -46,13 +46,11 @@ class StatsRegistry:
         """Return the statistics of the service "namespace/name", empty ones if it is new."""
         return self._by_service.setdefault(service, ServiceStats())
 
-    def report(self, services: Iterable[Service]) -> GatewayReport:
-        """Report the statistics of all these services, and drop those of other services.
-
-        services: all that the current snapshot has.
-        """
+    def report(self, snapshot: Snapshot) -> GatewayReport:
+        """Report the statistics of the snapshot's services, and drop those of other services."""
         current = [
-            (service, self._by_service.get(service.key) or ServiceStats()) for service in services
+            (service, self._by_service.get(service.key) or ServiceStats())
+            for service in snapshot.services
         ]
         self._by_service = {service.key: stats for service, stats in current}
         for service, stats in current:
@@ -64,4 +62,5 @@ class StatsRegistry:
             {service.key: stats.reading(at_s, now_s) for service, stats in current},
             {service.key: stats.arms() for service, stats in current if service.is_mixed},
             {service.key: service.generation for service, _ in current},
+            {route.key: route.generation for route in snapshot.routes},
         )

@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.core.scaling.signals import GatewayReading, Histogram
 
-VERSION: Literal[8] = 8
+VERSION: Literal[9] = 9
 COUNTERS = (
     "arrivals", "prompt_tokens", "ended", "output_tokens", "attended_tokens", "late", "shed",
     "failed",
@@ -29,13 +29,15 @@ class GatewayReport:
     started_s: when its counters started. services: statistics by service, "namespace/name". arms: canary
     statistics by service and engine pod, for services with more than one revision or cohort; only engines
     that still exist. obeys: traffic generation that the gateway applies, by service.
+    routes: generation of the spec that the gateway applies, by ModelRoute.
     """
 
-    version: Literal[8]
+    version: Literal[9]
     started_s: float
     services: Mapping[str, GatewayReading]
     arms: Mapping[str, Arms] = field(default_factory=dict)
     obeys: Mapping[str, int] = field(default_factory=dict)
+    routes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-StickyBy = Literal["None", "Conversation", "User"]
-STICKY_BY: tuple[StickyBy, ...] = get_args(StickyBy)
+Affinity = Literal["None", "Conversation", "User"]
+AFFINITIES: tuple[Affinity, ...] = get_args(Affinity)
 
 # Characters of a prompt or a message that enter the key; enough to distinguish conversations.
 TEXT_CHARACTERS = 256
 
 
-def sticky_key(by: StickyBy, fields: Mapping[str, Any]) -> bytes | None:
+def affinity_key(by: Affinity, fields: Mapping[str, Any]) -> bytes | None:
     """Affinity key of an OpenAI request; None without affinity, or if the request has no usable fields.
 
     Conversation: the messages up to the first user message, which every later turn repeats. User: the

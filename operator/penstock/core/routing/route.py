@@ -1,18 +1,21 @@
-"""A name of a model that stands for rules: who is served by which service.
+"""Rules of a ModelRoute: selects a service by header, user and weight.
 
-the first rule that matches -> one of its services by weight, and copies for its shadows
+the first rule that matches -> one of its services by weight, and copies for its mirrors
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.core.routing.affinity import StickyBy
+from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Headers have all of these values, and the `user` is one of these. Empty: whatever it is."""
+    """Condition on a request: it has all of these headers, and its `user` is one of these.
+
+    headers: (name in lower case, value). Empty fields hold for every request.
+    """
 
     headers: tuple[tuple[str, str], ...] = ()
     users: frozenset[str] = frozenset()
@@ -24,9 +27,11 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
-    """A copy of `percent` of the requests goes to a service of the same namespace, or to one revision
-    of it, whether that has a share of the traffic or not."""
+class Mirror:
+    """Service of the same namespace that gets copies of `percent` of the requests.
+
+    revision: the one that gets them, with or without traffic; None: as the service's traffic is split.
+    """
 
     service: str
     revision: str | None
@@ -35,17 +40,26 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class RouteRule:
-    """backends: services of the same namespace, each with its weight. sticky_header: what has the same
-    value stays with one backend; it counts before sticky_by."""
+    """Rule of a route.
 
-    match: Match
+    matches: conditions, one of which must hold; empty for every request. backends: services of the same
+    namespace, each with its weight. affinity_header: name in lower case; requests with the same value of it
+    stay with one backend, instead of those with the same `affinity`. timeout_s: of a whole request.
+    """
+
+    matches: tuple[Match, ...]
     backends: tuple[tuple[str, int], ...]
-    sticky_by: StickyBy = "None"
-    sticky_header: str | None = None
-    shadows: tuple[Shadow, ...] = ()
+    affinity: Affinity = "None"
+    affinity_header: str | None = None
+    mirrors: tuple[Mirror, ...] = ()
+    timeout_s: float | None = None
+
+    def applies(self, headers: Mapping[str, str], user: str | None) -> bool:
+        """headers: by their names in lower case."""
+        return not self.matches or any(match.holds(headers, user) for match in self.matches)
 
     def service(self, draw: float, key: bytes | None) -> str:
-        """draw: uniform in [0, 1). key: None where nothing is kept."""
+        """The service that answers. draw: uniform in [0, 1). key: of the requests that stay together."""
         shares = [((name,), weight) for name, weight in self.backends if weight > 0]
         return (
             choose_by_key(shares, key)[0]
@@ -53,12 +67,13 @@ class RouteRule:
             else choose_by_weight(shares, draw)[0][0]
         )
 
-    def copied(self, draw: float) -> tuple[Shadow, ...]:
-        """draw: uniform in [0, 1)."""
-        return tuple(shadow for shadow in self.shadows if 100 * draw < shadow.percent)
+    def sampled_mirrors(self, draw: float) -> tuple[Mirror, ...]:
+        """The mirrors that get a copy of one request. draw: uniform in [0, 1)."""
+        return tuple(mirror for mirror in self.mirrors if 100 * draw < mirror.percent)
 
 
-def matching(
+def first_match(
     rules: tuple[RouteRule, ...], headers: Mapping[str, str], user: str | None
 ) -> RouteRule | None:
-    return next((rule for rule in rules if rule.match.holds(headers, user)), None)
+    """The first rule that applies to a request; None if there is none."""
+    return next((rule for rule in rules if rule.applies(headers, user)), None)
