@@ -143,7 +143,7 @@ def model_route_crd() -> Schema:
     schema = schema_of(ModelRoute)
     schema["properties"]["metadata"] = {"type": "object"}
     schema["properties"]["status"]["default"] = {"observedGeneration": -1}
-    subresources = {"status": {}}
+    subresources: Schema = {"status": {}}
     return _crd(modelroute.KIND, modelroute.PLURAL, "mroute", schema, ROUTE_COLUMNS, subresources)
 
 
