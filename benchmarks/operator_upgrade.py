@@ -17,6 +17,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import get_args
 
+from campaigns.service_manifest import service_manifest
+
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Object, connect
 from penstock.clients.resources import (
@@ -53,12 +55,9 @@ Engines = Mapping[str, tuple[str, str, int]]
 
 def service(name: str, strategy: Strategy) -> Object:
     canary = {"minWeight": 0.3, "maxWeight": 0.4, "tolerance": 0.5, "maxDuration": "2h"}
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"uri": "pvc://models/penstock-tiny"},
+    return service_manifest(
+        name,
+        {
             "engine": {"maxModelLen": 256, "maxNumSeqs": 4, "kvCache": {"memory": "8Mi"}},
             "resources": {"cpu": "1", "memory": "1Gi"},
             "scaling": {"minReplicas": 1, "maxReplicas": 1},
@@ -67,7 +66,7 @@ def service(name: str, strategy: Strategy) -> Object:
                 "blueGreen": {"previousKept": "2s"},
             },
         },
-    }  # fmt: skip
+    )  # fmt: skip
 
 
 class Campaign:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from campaigns.killing_proxy import KillingProxy, Moment
+from campaigns.service_manifest import service_manifest
 
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
@@ -194,7 +195,7 @@ class _Life:
         self._patience_s = patience_s
 
     async def live(self, model_uri: str) -> dict[str, object]:
-        body = _service(self._namespace, model_uri, self._strategy, self._ending)
+        body = _service(model_uri, self._strategy, self._ending)
         await self._kube.create(INFERENCE_SERVICES, self._namespace, body)
         await self._until(self._has_settled, "settled")
         await self._merge({"spec": CHANGE})
@@ -261,19 +262,16 @@ class _Life:
         return self._ending == "Aborted" and self._strategy != "Recreate"
 
 
-def _service(namespace: str, model_uri: str, strategy: Strategy, ending: Ending) -> Object:
+def _service(model_uri: str, strategy: Strategy, ending: Ending) -> Object:
     kept = "2s" if ending == "Promoted" else "10m"
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": SERVICE, "namespace": namespace},
-        "spec": {
+    return service_manifest(
+        SERVICE,
+        {
             "model": {"uri": model_uri},
             "engine": {"maxModelLen": FIRST_MODEL_LEN, "kvCache": {"memory": "8Mi"}},
-            "resources": {"memory": "1Gi"},
             "rollout": {"strategy": strategy, "blueGreen": {"previousKept": kept}},
         },
-    }
+    )
 
 
 async def _children(kube: Kube, namespace: str) -> list[tuple[str, Object]]:

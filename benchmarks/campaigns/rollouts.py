@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from campaigns.service_manifest import service_manifest
 
 from penstock.clients.clock import monotonic
 from penstock.clients.exposition import Samples, label
@@ -49,12 +50,9 @@ class Ending:
 
 def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
     """Manifest of a small service with objectives, so that the canary is judged on them as well."""
-    return {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"uri": "pvc://models/penstock-tiny"},
+    return service_manifest(
+        name,
+        {
             "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
             "resources": {"cpu": "1", "memory": "1Gi"},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
@@ -62,7 +60,7 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
             "terminationGracePeriodSeconds": 33,
             "rollout": rollout,
         },
-    }
+    )
 
 
 # Changes to the spec. SLOW: prefill in chunks of 16 tokens. SMALL: a KV cache for one or two requests, so

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from campaigns.service_manifest import service_manifest
 
 from penstock.clients.resources import DEPLOYMENTS, PODS
 from penstock.core.spec.service import SERVICE_LABEL
@@ -53,14 +54,7 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def service(name: str, spec: dict[str, Any]) -> str:
-    body = {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": name},
-        "spec": {"model": {"uri": "pvc://models/penstock-tiny"}, "resources": {"memory": "1Gi"}}
-        | spec,
-    }
-    return json.dumps(body)
+    return json.dumps(service_manifest(name, spec))
 
 
 async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from campaigns.service_manifest import service_manifest
 
 from penstock.demo.stage import Stage
 
@@ -28,14 +29,8 @@ async def namespace(stage: Stage, models: Path) -> AsyncIterator[str]:
 
 
 def service(name: str, uri: str) -> str:
-    spec = {"model": {"uri": uri}, "resources": {"memory": "1Gi"}}
-    body = {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": name},
-        "spec": spec | {"engine": {"maxModelLen": 256, "kvCache": {"memory": "8Mi"}}},
-    }
-    return json.dumps(body)
+    engine = {"maxModelLen": 256, "kvCache": {"memory": "8Mi"}}
+    return json.dumps(service_manifest(name, {"model": {"uri": uri}, "engine": engine}))
 
 
 async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from sim_baselines.engine_profile import PROFILE
 
-from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
@@ -135,13 +135,4 @@ def latencies():
 
 @pytest.fixture
 def profile():
-    """Profile with 10 ms per iteration and 50 us per prompt token: 8,192 tokens take 0.4206 s."""
-    return EngineProfile(
-        base_s=0.01,
-        prefill_token_s=5e-5,
-        sequence_s=1e-3,
-        kv_token_s=1e-7,
-        max_batched_tokens=8192,
-        max_sequences=64,
-        kv_capacity_tokens=100_000,
-    )
+    return PROFILE

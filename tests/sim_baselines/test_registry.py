@@ -5,8 +5,8 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sim_baselines.engine_profile import PROFILE
 
-from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
@@ -20,15 +20,6 @@ from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.baselines.registry import PUBLISHED, build
 
-PROFILE = EngineProfile(
-    base_s=0.01,
-    prefill_token_s=5e-5,
-    sequence_s=1e-3,
-    kv_token_s=1e-7,
-    max_batched_tokens=8192,
-    max_sequences=64,
-    kv_capacity_tokens=100_000,
-)
 SUMS_MISSING_AS_ZERO = {
     "keda-queue-guard", "llmd-token-aware", "llmd-slo-aware", "llmd-slo-aware-measured"
 }  # fmt: skip

@@ -1,0 +1,16 @@
+"""Manifest of an InferenceService with the tiny model."""
+
+from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.core.spec.service import Object
+
+TINY: Object = {"model": {"uri": "pvc://models/penstock-tiny"}, "resources": {"memory": "1Gi"}}
+
+
+def service_manifest(name: str, spec: Object) -> Object:
+    """spec: its fields replace those of TINY."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": TINY | spec,
+    }
