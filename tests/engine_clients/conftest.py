@@ -1,21 +1,13 @@
 """Fixtures: an engine with an API key and all features, for real client libraries."""
 
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_server import launched_engine
 
-_path = Path(__file__).parents[1] / "engine_server" / "conftest.py"
-_spec = importlib.util.spec_from_file_location("engine_server_conftest", _path)
-assert _spec is not None
-assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-
-model_dir = _module.model_dir
-launch = _module.launch
+model_dir = launched_engine.model_dir
+launch = launched_engine.launch
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Tiny models made on the spot."""
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -9,21 +8,11 @@ import pytest
 import torch
 import transformers
 
-GREEDY_EQUALITY = Path(__file__).parents[2] / "benchmarks" / "greedy_equality.py"
-
 
 @pytest.fixture(scope="session")
 def greedy_equality() -> ModuleType:
     """The campaign's script, with its small model of each family."""
-    spec = importlib.util.spec_from_file_location("greedy_equality", GREEDY_EQUALITY)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # dataclasses look their module up while it is being executed.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "greedy_equality", module)
-        spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("greedy_equality")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Fixtures: the tiny model of the server tests, grammar compilers, and running engines."""
 
-import importlib.util
 import json
 import random
 from collections.abc import AsyncIterator
@@ -9,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from engine_server import launched_engine
 
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.structured.compiler import GrammarCompiler
@@ -18,15 +18,8 @@ from penstock_engine.structured.limits import make_matcher, make_tokenizer
 from penstock_engine.structured.worker import check_grammar
 from penstock_engine.tokens import Tokenizer
 
-_path = Path(__file__).parents[1] / "engine_server" / "conftest.py"
-_spec = importlib.util.spec_from_file_location("engine_server_conftest", _path)
-assert _spec is not None
-assert _spec.loader is not None
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-
-model_dir = _module.model_dir
-launch = _module.launch
+model_dir = launched_engine.model_dir
+launch = launched_engine.launch
 
 
 ENDS = frozenset({0, 2})  # end-of-sequence tokens of the tiny model: <|endoftext|>, <|im_end|>

@@ -1,11 +1,8 @@
 """Runs a twentieth of benchmarks/structured_output.py, and compiles all its hostile cases."""
 
 import asyncio
-import importlib.util
-import sys
+import importlib
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,21 +14,10 @@ from penstock_engine.server.formats import StructuredOutputs
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.structured.grammar import GrammarError
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def campaign() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        path = BENCHMARKS / "structured_output.py"
-        spec = importlib.util.spec_from_file_location("structured_output", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "structured_output", module)
-        spec.loader.exec_module(module)
-        yield module
+def campaign() -> ModuleType:
+    return importlib.import_module("structured_output")
 
 
 @pytest.fixture(scope="module")
