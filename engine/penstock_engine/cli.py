@@ -27,7 +27,13 @@ from penstock_engine.server.startup import StartupTimer
 
 STARTED_S = time.monotonic()
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    # Logs and termination messages of pods are plain text.
+    rich_markup_mode="rich" if sys.stderr.isatty() else None,
+)
 
 ModelDir = Annotated[Path, typer.Argument(help="Folder with the model, or a GGUF file.")]
 
@@ -39,6 +45,11 @@ def main() -> None:
         words = translate_vllm_args(sys.argv[1:])
     except ValueError as error:
         sys.exit(f"penstock-engine: {error}")
+    if words and words[0].startswith("-") and words[0] != "--help":
+        sys.exit(
+            f"penstock-engine: the first argument has to be a command, such as serve, not {words[0]}; "
+            "args of spec.template replace all that Penstock sets"
+        )
     app(args=words)
 
 
@@ -81,6 +92,8 @@ def serve(model: ModelDir, **flags: Any) -> None:
     """Serve a model over HTTP."""
     config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
     options = ServeOptions(**_select_fields(ServeOptions, flags))
+    if options.lora_modules and not config.enable_lora:
+        raise typer.BadParameter("--lora-modules needs --enable-lora")
     if not options.served_model_names:
         options = replace(options, served_model_names=[_name(model)])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

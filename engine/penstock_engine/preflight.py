@@ -40,7 +40,8 @@ def preflight(config: EngineConfig, *, memory_limit_bytes: int | None = None) ->
         sizing = size(config, device_name="cpu", memory_limit_bytes=limit_bytes)
     except ModelError as error:
         hint = HINTS.get(error.reason)
-        message = f"{error}: {hint}" if hint else str(error)
+        place = f" ({config.model_dir})" if error.reason == "ModelNotFound" else ""
+        message = f"{error}{place}: {hint}" if hint else str(error)
         return {"ok": False, "reason": error.reason, "message": message}
     return {
         "ok": True,

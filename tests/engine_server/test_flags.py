@@ -52,6 +52,21 @@ def test_flags_are_parsed_like_vllms(written: str, expected: str) -> None:
     assert translate_vllm_args(written.split()) == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--enable-lora"], "the first argument has to be a command, such as serve"),
+        (["serve", "m", "--lora-modules", "a=b"], "--lora-modules needs --enable-lora"),
+    ],
+)
+def test_a_command_line_that_lacks_something_is_rejected_with_advice(
+    words: list[str], message: str
+) -> None:
+    done = subprocess.run([COMMAND, *words], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert message in done.stderr
+
+
 def test_flags_on_the_command_line_override_those_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "engine.yaml"
     file.write_text(

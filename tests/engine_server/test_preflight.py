@@ -178,6 +178,7 @@ def test_a_missing_folder_is_rejected(tmp_path: Path, uri: str) -> None:
     verdict = preflight(EngineConfig(model_dir=tmp_path / uri), memory_limit_bytes=GIB)
     assert verdict["reason"] == "ModelNotFound"
     assert URI in verdict["message"]
+    assert str(tmp_path / uri) in verdict["message"]
 
 
 # Changes to the config, memory in bytes, the reason of the error, and a part of its message.
