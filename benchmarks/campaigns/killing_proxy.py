@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -48,6 +49,7 @@ class KillingProxy:
         self._token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
         self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
         self._session: aiohttp.ClientSession
+        self._forwarding: set[asyncio.Task[Any]] = set()
         self.operator: asyncio.subprocess.Process | None = None
         self.writes: list[str] = []
         self.to_come = set(moments or ())
@@ -57,7 +59,7 @@ class KillingProxy:
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
         app = web.Application(client_max_size=16 * 2**20)
-        app.router.add_route("*", "/{tail:.*}", self._forward)
+        app.router.add_route("*", "/{tail:.*}", self._handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -68,8 +70,23 @@ class KillingProxy:
             stack.push_async_callback(sockets.close)
             made = aiohttp.ClientSession(connector=connector)
             self._session = await stack.enter_async_context(made)
+            stack.push_async_callback(self._cancel_forwarding)
             stack.push_async_callback(runner.cleanup)
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    async def _cancel_forwarding(self) -> None:
+        """End the watches of killed operators: the server no longer knows their connections."""
+        tasks = tuple(self._forwarding)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._forwarding.add(task)
+        task.add_done_callback(self._forwarding.discard)
+        return await self._forward(request)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         moment = self._moment_of(request)
