@@ -43,7 +43,7 @@ async def one(
 
 
 async def campaign(strategies: Sequence[Strategy], endings: Sequence[Ending]) -> bool:
-    model_uri = f"file://{ensure_model(ROOT / 'docs', seconds=60)}/penstock-tiny"
+    model_uri = f"file://{ensure_model(ROOT / 'docs')}/penstock-tiny"
     with clusters.temporary("operator-crashes", say=lambda _: None) as cluster:
         async with await connect(cluster.kubeconfig) as kube:
             await install_crds(kube)
