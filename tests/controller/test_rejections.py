@@ -86,7 +86,7 @@ async def test_a_rejected_body_is_sent_again_after_the_ttl(stand, refuse, now):
     assert await stand.condition("ModelReady") == ("False", "PodTemplateRejected")
     assert 0 < wake_s <= REJECTION_TTL_S
 
-    await policy.lift()
+    await policy.remove()
     await stand.step()
     assert await names(stand) == []
 
@@ -105,7 +105,7 @@ async def test_resume_sends_a_rejected_revision_again(stand, refuse):
     rejected = (await stand.status())["rollout"]["rejected"]
     assert rejected["reason"].startswith("PodTemplateRejected")
 
-    await policy.lift()
+    await policy.remove()
     await stand.order("resume", rejected["revision"])
 
     async def serves():
