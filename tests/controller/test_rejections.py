@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.clients.resources import DEPLOYMENTS
-from penstock.controller import reconciler as reconcilers
+from penstock.controller import plan_writer, reconciler
 from penstock.controller.rejections import REJECTION_TTL_S, RejectionCache
 from penstock.core.spec.service import REVISION_LABEL
 from penstock.errors import Forbidden
@@ -38,8 +38,9 @@ def test_expired_and_forgotten_rejections_are_dropped():
 def now(monkeypatch):
     """Offset of the reconciler's clock in seconds, as a list of one number that tests change."""
     ahead = [0.0]
-    real = reconcilers.monotonic
-    monkeypatch.setattr(reconcilers, "monotonic", lambda: real() + ahead[0])
+    real = reconciler.monotonic
+    for module in (reconciler, plan_writer):
+        monkeypatch.setattr(module, "monotonic", lambda: real() + ahead[0])
     return ahead
 
 
