@@ -106,8 +106,8 @@ async def test_a_name_that_is_served_already_is_refused_to_the_younger(stage: St
     spec = {"model": {"uri": "pvc://models/penstock-tiny", "name": "first"}}
     stage.kubectl("apply", "-f", "-", stdin=service("second", spec))
     await stage.wait_until(
-        lambda view: view.condition("Ready").get("reason") == "ServedNameTaken",
-        "second", within_s=30, what="ServedNameTaken",
+        lambda view: view.condition("Ready").get("reason") == "ModelNameInUse",
+        "second", within_s=30, what="ModelNameInUse",
     )  # fmt: skip
     stage.kubectl("delete", "psvc", "first")
     await stage.wait_until(

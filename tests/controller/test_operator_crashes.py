@@ -21,7 +21,8 @@ CONDITIONS = {
     "TrafficAvailable": ("True", "Serving"),
     "RolledOut": ("True", "Stable"),
     "ScalingActive": ("True", "Active"),
-    "Stalled": ("False", "Progressing"),
+    "Reconciling": ("False", "Settled"),
+    "Stalled": ("False", "NotStalled"),
     "Ready": ("True", "Ready"),
 }
 

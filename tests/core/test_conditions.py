@@ -14,6 +14,7 @@ from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec
 
 OLD, NEW = "a" * 8, "b" * 8
@@ -75,7 +76,7 @@ def test_every_condition_is_told_once_in_the_order_of_cause_and_effect() -> None
     tree = conditions(SPEC, observed_with(), Plan(OLD, CALM, ()), None)
     assert [c.type for c in tree] == [
         "SpecValid", "ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut",
-        "ScalingActive", "Stalled", "Ready",
+        "ScalingActive", "Reconciling", "Stalled", "Ready",
     ]  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
     assert condition_of("SpecValid") == ("True", "Valid", "the spec can be served")
     assert condition_of("SpecValid", observed_with(name_taken_by="other")) == (
         "False",
-        "ServedNameTaken",
+        "ModelNameInUse",
         "'chat' is served by other in this namespace already; set spec.model.name to another name",
     )
 
@@ -277,14 +278,13 @@ def test_stalled(
     observed: Observed, rollout: RolloutState, wanted: str, expected: tuple[str, str] | None
 ) -> None:
     said = condition_of("Stalled", observed, rollout=rollout, wanted=wanted)
-    progressing = ("False", "Progressing", "no change of the spec is required")
-    assert said == (("True", *expected) if expected else progressing)
+    well = ("False", "NotStalled", "no change of the spec is required")
+    assert said == (("True", *expected) if expected else well)
 
 
 @pytest.mark.parametrize(
     ("mode", "report", "expected"),
     [
-        ("External", REPORT, ("False", "External", "spec.replicas sets the number of engines")),
         ("Active", None, ("Unknown", "NoDecision", "no decision has been made yet")),
         ("DryRun", None, ("Unknown", "NoDecision", "no decision has been made yet")),
         ("Active", REPORT, ("True", "Active", "decisions are based on the engines' metrics")),
@@ -302,25 +302,41 @@ def test_scaling_active(
     assert condition_of("ScalingActive", spec=spec, scaling=report) == expected
 
 
+def test_nothing_is_said_on_scaling_from_outside() -> None:
+    tree = conditions(EXTERNAL, observed_with(), Plan(OLD, CALM, ()), REPORT)
+    assert "ScalingActive" not in {c.type for c in tree}
+
+
+METRIC = MetricGate(name="m", server="http://p", query="up")
+WITH_METRICS = replace(
+    SPEC, rollout=replace(SPEC.rollout, canary=replace(SPEC.rollout.canary, metrics=(METRIC,)))
+)
+
+
 def gate(name: str, state: str, kind: str = "Metric") -> Object:
     return {"name": name, "kind": kind, "state": state, "message": f"of {name}"}
 
 
 def test_every_metric_that_cannot_be_read_is_named() -> None:
     gates = (gate("m", "Unreadable"), gate("n", "Passing"), gate("o", "Unreadable"))
-    assert condition_of("MetricsReadable", gates=gates) == (
+    assert condition_of("MetricsReadable", spec=WITH_METRICS, gates=gates) == (
         "False",
         "MetricUnreadable",
         "m: of m; o: of o",
     )
-    assert condition_of("MetricsReadable", gates=(gate("n", "Failed"),)) == (
+    assert condition_of("MetricsReadable", spec=WITH_METRICS, gates=(gate("n", "Failed"),)) == (
         "True",
         "Readable",
         "the metrics of the canary can be read",
     )
-    tree = conditions(
-        SPEC, observed_with(), Plan(OLD, CALM, ()), None, (gate("e", "Failed", "Evaluation"),)
+    assert condition_of(
+        "MetricsReadable", spec=WITH_METRICS, gates=(gate("e", "Failed", "Evaluation"),)
+    ) == (
+        "Unknown",
+        "NoCanary",
+        "metrics are read while a canary is judged",
     )
+    tree = conditions(SPEC, observed_with(), Plan(OLD, CALM, ()), None, gates)
     assert "MetricsReadable" not in {c.type for c in tree}
 
 

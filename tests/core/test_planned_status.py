@@ -23,6 +23,7 @@ from penstock.core.reconcile.conditions import conditions, forbidden, invalid
 from penstock.core.reconcile.plan import plan
 from penstock.core.reconcile.status import render, traffic_of
 from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.revision import revision_of
 
 REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
@@ -39,7 +40,7 @@ REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
             False,
         ),
         (SERVING, ("True", "Ready"), False),
-        (observed_in(name_taken_by="older"), ("False", "ServedNameTaken"), True),
+        (observed_in(name_taken_by="older"), ("False", "ModelNameInUse"), True),
         (observed_in(refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
         (observed_in(preflight(), refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
         (
@@ -81,13 +82,13 @@ def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
     assert [(tree[t].status, tree[t].reason) for t in ("RolledOut", "Stalled", "Ready")] == [
         ("False", "Rejected"),
         ("True", "Rejected"),
-        ("False", "Rejected"),
+        ("True", "Ready"),
     ]
-    assert "too slow" in tree["Ready"].message
+    assert "too slow" in tree["Stalled"].message
 
 
 @pytest.mark.parametrize("phase", ["Draining", "Discarding"])
-def test_an_edit_at_the_end_of_a_rollout_says_neither_ready_nor_stalled(phase: Phase) -> None:
+def test_an_edit_at_the_end_of_a_rollout_is_reconciled(phase: Phase) -> None:
     """The status is of the new spec, and the revision that serves is not."""
     spec = replace(SPEC, generation=2, seed=1)
     observed = observed_in(deployment(), preflight(), pod("a"), stable=REVISION)
@@ -98,12 +99,14 @@ def test_an_edit_at_the_end_of_a_rollout_says_neither_ready_nor_stalled(phase: P
     planned = plan(spec, replace(observed, rollout=state), "image", NOW_S + 1)
     assert planned.rollout.is_calm
     tree = {c.type: c for c in conditions(spec, observed, planned, None)}
-    assert {t: (tree[t].status, tree[t].reason) for t in ("RolledOut", "Stalled", "Ready")} == {
+    types = ("RolledOut", "Reconciling", "Stalled", "Ready")
+    assert {t: (tree[t].status, tree[t].reason) for t in types} == {
         "RolledOut": ("False", "RevisionPending"),
-        "Stalled": ("False", "Progressing"),
-        "Ready": ("False", "RevisionPending"),
+        "Reconciling": ("True", "RevisionPending"),
+        "Stalled": ("False", "NotStalled"),
+        "Ready": ("True", "Ready"),
     }
-    assert revision_of(spec) in tree["Ready"].message
+    assert revision_of(spec) in tree["Reconciling"].message
 
 
 def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
@@ -115,7 +118,7 @@ def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
     planned = plan(spec, observed, "image", NOW_S + 1)
     tree = {c.type: c for c in conditions(spec, observed, planned, None)}
     assert (planned.rollout.phase, tree["ModelReady"].status) == ("Discarding", "False")
-    assert (tree["Stalled"].status, tree["Ready"].status) == ("False", "False")
+    assert (tree["Stalled"].status, tree["Reconciling"].status) == ("False", "True")
 
 
 def test_no_replicas_by_the_spec_are_ready_and_answer_nobody() -> None:
@@ -132,7 +135,7 @@ def test_no_replicas_by_the_spec_are_ready_and_answer_nobody() -> None:
     assert (tree["Ready"].status, tree["Ready"].reason) == ("True", "ScaledToZero")
     taken = replace(observed, name_taken_by="older")
     ready = conditions(spec, taken, plan(spec, taken, "image", NOW_S + 1), None)[-1]
-    assert (ready.status, ready.reason) == ("False", "ServedNameTaken")
+    assert (ready.status, ready.reason) == ("False", "ModelNameInUse")
 
 
 def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
@@ -142,12 +145,21 @@ def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
 
 
 def test_a_spec_that_cannot_be_read_waits_for_another() -> None:
-    said = {(c.type, c.status, c.reason, c.message) for c in invalid("spec.x: no")}
+    said = {c.type: (c.status, c.reason) for c in invalid("spec.x: no")}
+    unknown = ("ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut", "Ready")
     assert said == {
-        ("SpecValid", "False", "InvalidSpec", "spec.x: no"),
-        ("Stalled", "True", "InvalidSpec", "spec.x: no"),
-        ("Ready", "False", "InvalidSpec", "spec.x: no"),
+        "SpecValid": ("False", "InvalidSpec"),
+        "Stalled": ("True", "InvalidSpec"),
+        "Reconciling": ("False", "Stalled"),
+        **dict.fromkeys(unknown, ("Unknown", "InvalidSpec")),
     }
+    assert {c.type: c.message for c in invalid("spec.x: no")}["Stalled"] == "spec.x: no"
+
+
+def test_no_condition_vanishes_while_the_spec_cannot_be_read() -> None:
+    said = {c.type: c.status for c in invalid("no", ["ScalingActive", "other.io/Seen"])}
+    assert said["ScalingActive"] == "Unknown"
+    assert said.keys().isdisjoint({"MetricsReadable", "other.io/Seen"})
 
 
 @pytest.mark.parametrize("valid", [True, False])
@@ -166,8 +178,12 @@ def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> No
 @pytest.mark.parametrize(("state", "status"), [("Unreadable", "False"), ("Passing", "True")])
 def test_metrics_of_a_canary_are_told_until_the_next_rollout(state: str, status: str) -> None:
     metric = {"name": "m", "kind": "Metric", "state": state, "message": "change the query"}
+    canary = replace(
+        SPEC.rollout.canary, metrics=(MetricGate(name="m", server="http://p", query="up"),)
+    )
+    spec = replace(SPEC, rollout=replace(SPEC.rollout, canary=canary))
     planned = plan(SPEC, SERVING, "image", NOW_S)
-    told = render(SPEC, SERVING, planned, None, {}, "2026-01-01T00:00:09Z", [], [metric])
+    told = render(spec, SERVING, planned, None, {}, "2026-01-01T00:00:09Z", [], [metric])
     [readable] = [c for c in told["conditions"] if c["type"] == "MetricsReadable"]
     assert readable["status"] == status
     assert ("m: change the query" in readable["message"]) == (status == "False")

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
-from penstock.core.reconcile.conditions import Condition
+from penstock.core.reconcile.condition import Condition
 from penstock.core.reconcile.status import as_objects, new_events
 
 OLD, NEW = "a" * 8, "b" * 8
 
 
-def status_with(
-    status: str, reason: str, rolled_out: str = "Stable", stalled: str = "False"
-) -> Any:
+def status_with(status: str, reason: str, reconciling: str = "False", stalled: str = "") -> Any:
+    """A status with the conditions that Events come from. stalled: the reason; empty: not stalled."""
+    stop = {"status": "True", "reason": stalled} if stalled else {"status": "False", "reason": "N"}
     return {
         "conditions": [
+            {"type": "Reconciling", "status": reconciling, "reason": "R", "message": "r"},
+            {"type": "Stalled", "message": "s", **stop},
             {"type": "Ready", "status": status, "reason": reason, "message": "m"},
-            {"type": "RolledOut", "status": "Unknown", "reason": rolled_out},
-            {"type": "Stalled", "status": stalled},
         ]
     }
 
@@ -32,22 +32,41 @@ def status_with(
             status_with("True", "Ready"),
             [("Normal", "Ready", "m")],
         ),
+        # An outage: nothing is being rolled out, or another cause than the start of pods.
         (
             status_with("True", "Ready"),
             status_with("False", "NoEngines"),
             [("Warning", "NoEngines", "m")],
         ),
-        (status_with("False", "A"), status_with("False", "B"), [("Warning", "B", "m")]),
-        # A rollout that makes its way.
         (
-            status_with("True", "Ready"),
-            status_with("False", "Judging", "Judging"),
-            [("Normal", "Judging", "m")],
+            status_with("False", "NoEngines", "True"),
+            status_with("False", "ErrImagePull", "True"),
+            [("Warning", "ErrImagePull", "m")],
+        ),
+        # A service that starts, and a rollout that makes its way.
+        ({}, status_with("False", "NoEngines", "True"), [("Normal", "NoEngines", "m")]),
+        (status_with("True", "Ready"), status_with("True", "Ready", "True"), []),
+        # The Event of the rollout tells of a rejection.
+        (
+            status_with("True", "Ready", "True"),
+            status_with("True", "Ready", stalled="Rejected"),
+            [],
+        ),
+        (
+            status_with("False", "NoEngines", "True"),
+            status_with("False", "NoEngines", stalled="ProgressDeadlineExceeded"),
+            [("Warning", "ProgressDeadlineExceeded", "s")],
         ),
         (
             status_with("True", "Ready"),
-            status_with("False", "Rejected", "Rejected", "True"),
-            [("Warning", "Rejected", "m")],
+            status_with("Unknown", "InvalidSpec", stalled="InvalidSpec"),
+            [("Warning", "InvalidSpec", "s")],
+        ),
+        (status_with("False", "A", stalled="A"), status_with("False", "A", stalled="A"), []),
+        (
+            status_with("False", "A", stalled="A"),
+            status_with("False", "B", stalled="B"),
+            [("Warning", "B", "s")],
         ),
     ],
 )
@@ -123,15 +142,42 @@ def test_no_decision_is_no_event() -> None:
 
 
 def test_a_condition_keeps_the_moment_of_its_last_change_and_a_bounded_message() -> None:
-    tree = tuple(Condition(name, "True", "R", "m" * 3000) for name in ("Old", "Changed", "New"))
+    tree = tuple(
+        Condition(name, "True", "R", "m" * 3000) for name in ("Ready", "Stalled", "SpecValid")
+    )
     previous = {
         "conditions": [
-            {"type": "Old", "status": "True", "lastTransitionTime": "then"},
-            {"type": "Changed", "status": "False", "lastTransitionTime": "then"},
+            {"type": "Ready", "status": "True", "lastTransitionTime": "then"},
+            {"type": "Stalled", "status": "False", "lastTransitionTime": "then"},
         ]
     }
     written = {each["type"]: each for each in as_objects(tree, previous, 7, "now")}
     moments = {name: each["lastTransitionTime"] for name, each in written.items()}
-    assert moments == {"Old": "then", "Changed": "now", "New": "now"}
+    assert moments == {"Ready": "then", "Stalled": "now", "SpecValid": "now"}
     assert {len(each["message"]) for each in written.values()} == {1000}
     assert {each["observedGeneration"] for each in written.values()} == {7}
+
+
+def test_conditions_of_other_writers_survive() -> None:
+    foreign = {"type": "backup.io/Done", "status": "True", "reason": "Done", "message": ""}
+    gone = {"type": "ScalingActive", "status": "True", "lastTransitionTime": "then"}
+    written = as_objects(
+        (Condition("Ready", "True", "R", "m"),), {"conditions": [foreign, gone]}, 7, "now"
+    )
+    assert [each["type"] for each in written] == ["Ready", "backup.io/Done"]
+    assert written[1] == foreign
+
+
+@pytest.mark.parametrize(
+    ("reason", "written"),
+    [
+        ("ErrImagePull", "ErrImagePull"),
+        ("two words", "Unknown"),
+        ("", "Unknown"),
+        ("x" * 1025, "Unknown"),
+    ],
+)
+def test_a_reason_that_the_api_server_would_refuse_is_not_written(
+    reason: str, written: str
+) -> None:
+    assert Condition("Ready", "False", reason, "m").as_object()["reason"] == written

@@ -7,6 +7,7 @@ import typer
 
 from penstock.api import docgen
 from penstock.cli.generated import write_or_check
+from penstock.core.reconcile import condition
 from penstock.core.rollout import phases
 
 
@@ -15,5 +16,9 @@ def command(
     check: Annotated[bool, typer.Option(help="Write nothing; fail if a file differs.")] = False,
 ) -> None:
     """Write the generated reference pages, or check that they are up to date."""
-    pages = {**docgen.files(), "rollout-phases.md": phases.page()}
+    pages = {
+        **docgen.files(),
+        "rollout-phases.md": phases.page(),
+        "conditions.md": condition.page(),
+    }
     write_or_check(output, pages, check=check)

@@ -82,13 +82,16 @@ def _has_ended(body: Object) -> bool:
 
 
 def _waiting_for(status: Object) -> str:
-    """Return the text of the status on what the rollout waits for; empty if there is none."""
-    rollout = status.get("rollout") or {}
-    by_type = {c["type"]: c["message"] for c in status.get("conditions", [])}
-    if rollout.get("phase") in ("Starting", "Growing", "Replacing"):
-        return str(by_type.get("Ready", ""))
-    # Gateways that have not applied the traffic split are named after the reason for the phase.
-    _, _, waiting_for = str(by_type.get("RolledOut", "")).partition(f"{rollout.get('reason')}; ")
+    """Return the text of the status on what the rollout waits for; empty if there is none.
+
+    The conditions say it after the reason for the phase.
+    """
+    reason = (status.get("rollout") or {}).get("reason")
+    by_type = {c["type"]: c for c in status.get("conditions", [])}
+    stalled, reconciling = by_type.get("Stalled", {}), by_type.get("Reconciling", {})
+    if stalled.get("status") == "True" and stalled["reason"] != "Rejected":
+        return str(stalled["message"])
+    _, _, waiting_for = str(reconciling.get("message", "")).partition(f"{reason}; ")
     return waiting_for
 
 

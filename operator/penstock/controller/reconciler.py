@@ -115,7 +115,8 @@ class Reconciler:
         try:
             spec = to_core(body)
         except InvalidService as error:
-            tree = conditions.invalid(str(error))
+            had = {condition["type"] for condition in before.get("conditions", [])}
+            tree = conditions.invalid(str(error), had)
             generation = body["metadata"]["generation"]
             after: Object = {
                 "observedGeneration": generation,

@@ -103,12 +103,13 @@ class Story:
         self._tell.say(stage.kubectl("apply", "-f", str(path)).strip())
 
     async def _until_rolled_out(self, stage: Stage, previous: str | None) -> None:
-        """Wait until the service is Ready, on pods of one revision that is not `previous`."""
+        """Wait until a revision other than `previous` is rolled out, and all pods are of it."""
 
         def is_rolled_out(view: View) -> bool:
             stable = view.status.get("stableRevision")
             return (
-                view.condition("Ready").get("status") == "True"
+                view.condition("RolledOut").get("status") == "True"
+                and view.condition("Ready").get("status") == "True"
                 and stable not in (None, previous)
                 and {pod.revision for pod in view.pods} == {stable}
             )

@@ -1,29 +1,26 @@
 """Computes the status conditions of a service, with reasons and messages."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Sequence
 
 from penstock.core.observed.children import Observed, ObservedPod, preflight_result
-from penstock.core.observed.rollout_state import Rejection
+from penstock.core.reconcile.condition import (
+    CONDITIONAL_TYPES,
+    SCALED_TO_ZERO,
+    TYPES,
+    Condition,
+    Truth,
+)
 from penstock.core.reconcile.plan import Plan
+from penstock.core.reconcile.progress import (
+    SEE_STALLED,
+    STALLED,
+    ready,
+    reconciling,
+    rolled_out,
+    stalled,
+)
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
-
-Truth = Literal["True", "False", "Unknown"]
-
-# The reason of a service that has no engines because the spec wants none.
-SCALED_TO_ZERO = "ScaledToZero"
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A Kubernetes status condition without its times."""
-
-    type: str
-    status: Truth
-    reason: str
-    message: str
 
 
 def rejected(kind: str, message: str) -> tuple[str, str]:
@@ -44,12 +41,23 @@ def forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     return "PodForbidden", text
 
 
-def invalid(message: str) -> tuple[Condition, ...]:
-    """The conditions of a service whose spec cannot be read."""
-    return (
-        Condition("SpecValid", "False", "InvalidSpec", message),
-        Condition("Stalled", "True", "InvalidSpec", message),
-        Condition("Ready", "False", "InvalidSpec", message),
+def invalid(message: str, known: Collection[str] = ()) -> tuple[Condition, ...]:
+    """The conditions of a service whose spec cannot be read: the operator does not look at its objects.
+
+    known: types of the conditions that the service has, as none of them vanishes.
+    """
+    text = "the spec is invalid, so the operator does not look at the service"
+    unread = {name for name in TYPES if name not in CONDITIONAL_TYPES or name in known}
+    told = {
+        "SpecValid": Condition("SpecValid", "False", "InvalidSpec", message),
+        "Reconciling": Condition("Reconciling", "False", STALLED, SEE_STALLED),
+        "Stalled": Condition("Stalled", "True", "InvalidSpec", message),
+        "Ready": Condition("Ready", "Unknown", "InvalidSpec", message),
+    }
+    return tuple(
+        told.get(name) or Condition(name, "Unknown", "InvalidSpec", text)
+        for name in TYPES
+        if name in unread
     )
 
 
@@ -60,21 +68,30 @@ def conditions(
     scaling: ScalingReport | None,
     gates: Sequence[Object] = (),
 ) -> tuple[Condition, ...]:
-    """All conditions, causes before effects; Ready reports the first that does not hold.
+    """All conditions in the order of TYPES.
 
-    gates: metric gates of a canary, in the status's format.
+    ModelReady and WorkloadReady are about the revision that is rolled out, else the stable one. gates:
+    metric gates of a canary, in the status's format.
     """
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
-    tree = (
-        _spec_valid(spec, observed),
-        _model_ready(observed, coming),
-        _workload_ready(spec, observed, coming),
-        _traffic_available(spec, observed, plan),
-        _rolled_out(plan),
+    valid = _spec_valid(spec, observed)
+    model, workload = _model_ready(observed, coming), _workload_ready(spec, observed, coming)
+    traffic, progress = _traffic_available(spec, observed, plan), rolled_out(plan)
+    stop = stalled((valid, model, workload, progress), observed, plan, coming)
+    # The causes of a service that does not answer, unless another revision should.
+    causes = (model, workload) if plan.rollout.stable in (None, coming) else ()
+    return (
+        valid,
+        model,
+        workload,
+        traffic,
+        progress,
+        *_metrics_readable(spec, gates),
+        *_scaling_active(spec, scaling),
+        reconciling(plan, progress, stop, (model, workload)),
+        stop,
+        ready(valid, causes, traffic),
     )
-    stalled = _stalled(tree, observed, plan, coming)
-    scaled = _scaling_active(spec, scaling)
-    return (*tree, *_metrics_readable(gates), scaled, stalled, _ready(tree))
 
 
 def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
@@ -83,7 +100,7 @@ def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
             f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "
             "set spec.model.name to another name"
         )
-        return Condition("SpecValid", "False", "ServedNameTaken", message)
+        return Condition("SpecValid", "False", "ModelNameInUse", message)
     return Condition("SpecValid", "True", "Valid", "the spec can be served")
 
 
@@ -164,34 +181,13 @@ def _traffic_available(spec: ServiceSpec, observed: Observed, plan: Plan) -> Con
     return Condition("TrafficAvailable", "False", "NoEngineReady", message)
 
 
-def _rolled_out(plan: Plan) -> Condition:
-    state = plan.rollout
-    rejection = _rejection(plan)
-    if rejection is not None:
-        message = f"revision {rejection.revision} was rejected: {rejection.reason}"
-        return Condition("RolledOut", "False", "Rejected", message)
-    if state.is_calm and state.stable == plan.revision:
-        message = f"revision {state.stable} receives all traffic"
-        return Condition("RolledOut", "True", "Stable", message)
-    if state.is_calm:  # the spec changed at the end of a rollout; the next rollout starts
-        message = f"the spec asks for revision {plan.revision}; revision {state.stable} serves"
-        return Condition("RolledOut", "False", "RevisionPending", message)
-    message = f"{state.reason}; {plan.lagging_gateway}" if plan.lagging_gateway else state.reason
-    return Condition("RolledOut", "False", state.phase, message)
-
-
-def _rejection(plan: Plan) -> Rejection | None:
-    """The rejection of the revision that the spec asks for; None if it was not rejected."""
-    state = plan.rollout
-    rejected = state.rejected if state.phase == "Rejected" else None
-    return rejected if rejected is not None and rejected.revision == plan.revision else None
-
-
-def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
-    """The condition MetricsReadable, for a canary with metric gates; none for others.
+def _metrics_readable(spec: ServiceSpec, gates: Sequence[Object]) -> tuple[Condition, ...]:
+    """The condition MetricsReadable; none for a service whose canaries have no metrics.
 
     A canary waits while its metrics cannot be read, so users need to see this.
     """
+    if not spec.rollout.canary.metrics:
+        return ()
     metrics = [gate for gate in gates if gate["kind"] == "Metric"]
     unread = [f"{m['name']}: {m['message']}" for m in metrics if m["state"] == "Unreadable"]
     if unread:
@@ -199,45 +195,22 @@ def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
     if metrics:
         message = "the metrics of the canary can be read"
         return (Condition("MetricsReadable", "True", "Readable", message),)
-    return ()
+    message = "metrics are read while a canary is judged"
+    return (Condition("MetricsReadable", "Unknown", "NoCanary", message),)
 
 
-def _stalled(
-    tree: tuple[Condition, ...], observed: Observed, plan: Plan, revision: str
-) -> Condition:
-    """The condition Stalled: only a change of the spec can help (kstatus; Flux, Argo CD: a failure)."""
-    preflight = observed.preflight(revision)
-    verdict = preflight_result(preflight) if preflight else None
-    is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
-    is_of_the_spec = revision == plan.revision
-    is_rejected = _rejection(plan) is not None
-    if (is_refused and is_of_the_spec) or observed.name_taken_by is not None or is_rejected:
-        first = next(c for c in tree if c.status != "True")
-        return Condition("Stalled", "True", first.reason, first.message)
-    return Condition("Stalled", "False", "Progressing", "no change of the spec is required")
+def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> tuple[Condition, ...]:
+    """The condition ScalingActive; none in mode External, in which Penstock decides nothing."""
 
+    def condition(status: Truth, reason: str, message: str) -> tuple[Condition, ...]:
+        return (Condition("ScalingActive", status, reason, message),)
 
-def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> Condition:
     if spec.scaling.mode == "External":
-        return Condition(
-            "ScalingActive", "False", "External", "spec.replicas sets the number of engines"
-        )
+        return ()
     if scaling is None:
-        return Condition("ScalingActive", "Unknown", "NoDecision", "no decision has been made yet")
+        return condition("Unknown", "NoDecision", "no decision has been made yet")
     if not scaling.valid:
-        return Condition("ScalingActive", "False", scaling.reason_code, scaling.reason)
+        return condition("False", scaling.reason_code, scaling.reason)
     if spec.scaling.mode == "DryRun":
-        return Condition("ScalingActive", "True", "DryRun", "decisions are recorded, not applied")
-    return Condition(
-        "ScalingActive", "True", "Active", "decisions are based on the engines' metrics"
-    )
-
-
-def _ready(tree: tuple[Condition, ...]) -> Condition:
-    wanting = [c for c in tree if c.status != "True"]
-    failing = next((c for c in wanting if c.reason != SCALED_TO_ZERO), None)
-    if failing is None and wanting:
-        return Condition("Ready", "True", SCALED_TO_ZERO, wanting[0].message)
-    if failing is None:
-        return Condition("Ready", "True", "Ready", "the service answers requests")
-    return Condition("Ready", "False", failing.reason, failing.message)
+        return condition("True", "DryRun", "decisions are recorded, not applied")
+    return condition("True", "Active", "decisions are based on the engines' metrics")

@@ -26,7 +26,7 @@ from penstock.core.observed.children import (
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.reconcile.variant_split import VariantSplit, choose_variant_split, split_replicas
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import RolloutInputs, lagging_gateway
+from penstock.core.rollout.events import RolloutInputs, lagging_gateway, overdue
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
@@ -83,7 +83,8 @@ class Plan:
 
     revision: the spec's. generation: of shares and copies, incremented with each change of them.
     wake_s: seconds until the next plan if nothing changes. lagging_gateway: a sentence on the gateway
-    that the rollout waits for, else empty. details: the writes in words, for the log.
+    that the rollout waits for, overdue: one on a phase that is past its deadline and goes on waiting;
+    else empty. details: the writes in words, for the log.
     """
 
     revision: str
@@ -93,6 +94,7 @@ class Plan:
     generation: int = 0
     wake_s: float | None = None
     lagging_gateway: str = ""
+    overdue: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
     scale: tuple[Scale, ...] = ()
@@ -150,6 +152,7 @@ def plan(
         + ((aims.shares, aims.copies) != (observed.traffic, observed.copies)),
         wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
         lagging_gateway="" if is_new else lagging_gateway(state, rollout_inputs),
+        overdue="" if is_new else overdue(state, rollout_inputs),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
         scale=tuple(steps.scale),

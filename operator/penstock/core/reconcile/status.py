@@ -1,10 +1,11 @@
 """Renders the status of a service, and the Events for its changes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.core.observed.children import Observed, ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.reconcile.conditions import Condition, conditions
+from penstock.core.reconcile.condition import TYPES, Condition
+from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share
@@ -13,6 +14,11 @@ from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object, Se
 
 # Evaluation Job state -> state of its gate in the status.
 JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
+
+# Reasons of a service that does not answer yet or any more, but is on its way: nobody has to act.
+STARTING_UP = (
+    "PreflightPending", "PreflightRunning", "PreflightLost", "NoEngines", "Progressing", "NoRevision",
+)  # fmt: skip
 
 
 def render(
@@ -143,14 +149,14 @@ def _gates(
 def as_objects(
     tree: tuple[Condition, ...], previous: Object, generation: int, now: str
 ) -> list[Object]:
-    """Conditions in the status's format; a transition time changes only with the condition's status."""
+    """Conditions in the status's format, followed by those of other writers.
+
+    A transition time changes only with the condition's status.
+    """
     known = {c["type"]: c for c in previous.get("conditions", [])}
-    return [
-        {
-            "type": c.type,
-            "status": c.status,
-            "reason": c.reason,
-            "message": c.message[:1000],
+    own = [
+        c.as_object()
+        | {
             "lastTransitionTime": (
                 known[c.type]["lastTransitionTime"]
                 if c.type in known and known[c.type]["status"] == c.status
@@ -160,33 +166,52 @@ def as_objects(
         }
         for c in tree
     ]
+    return own + [condition for name, condition in known.items() if name not in TYPES]
 
 
 def new_events(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
     """Events for a change of the status, each as (Normal or Warning, reason, message).
 
-    revision: the spec's; None if the spec is invalid.
+    A Warning asks a person to act. revision: the spec's; None if the spec is invalid.
     """
-    found = []
+    had = {c["type"]: c for c in before.get("conditions", [])}
     tree = {c["type"]: c for c in after.get("conditions", [])}
-    ready, was = (
-        tree.get("Ready"),
-        {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {}),
-    )
-    if ready and (ready["status"], ready["reason"]) != (was.get("status"), was.get("reason")):
-        # Ready is False during a rollout; only a stalled one deserves a Warning.
-        is_rolling = ready["reason"] == tree.get("RolledOut", {}).get("reason")
-        is_stalled = tree.get("Stalled", {}).get("status") == "True"
-        is_well = ready["status"] == "True" or (is_rolling and not is_stalled)
-        kind = "Normal" if is_well else "Warning"
-        found.append((kind, ready["reason"], ready["message"]))
+    found = [*_of_stalling(had, tree), *_of_readiness(had, tree)]
     found += _of_rollout(before.get("rollout") or {}, after.get("rollout") or {}, revision)
-    scaling, had = after.get("scaling"), before.get("scaling") or {}
-    if scaling and scaling["desired"] != had.get("desired", scaling["desired"]):
-        up = scaling["desired"] > had["desired"]
-        message = f"{had['desired']} -> {scaling['desired']} replicas: {scaling['reason']}"
-        found.append(("Normal", "ScaledUp" if up else "ScaledDown", message))
+    found += _of_scaling(before.get("scaling") or {}, after.get("scaling") or {})
     return found
+
+
+def _is_news(kind: str, had: Object, tree: Object) -> bool:
+    """Whether the status or the reason of this condition changed."""
+    now, was = tree.get(kind, {}), had.get(kind, {})
+    return (now.get("status"), now.get("reason")) != (was.get("status"), was.get("reason"))
+
+
+def _of_stalling(had: Object, tree: Object) -> Iterator[tuple[str, str, str]]:
+    stalled = tree.get("Stalled", {})
+    # The rollout's own Event tells of a rejection.
+    is_told = stalled.get("reason") == "Rejected"
+    if stalled.get("status") == "True" and not is_told and _is_news("Stalled", had, tree):
+        yield "Warning", stalled["reason"], stalled["message"]
+
+
+def _of_readiness(had: Object, tree: Object) -> Iterator[tuple[str, str, str]]:
+    ready, stalled = tree.get("Ready"), tree.get("Stalled", {})
+    if ready is None or not _is_news("Ready", had, tree):
+        return
+    if stalled.get("status") == "True" and stalled["reason"] == ready["reason"]:
+        return
+    is_rolling = tree.get("Reconciling", {}).get("status") == "True"
+    is_well = ready["status"] == "True" or (is_rolling and ready["reason"] in STARTING_UP)
+    yield "Normal" if is_well else "Warning", ready["reason"], ready["message"]
+
+
+def _of_scaling(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+    if after and after["desired"] != before.get("desired", after["desired"]):
+        up = after["desired"] > before["desired"]
+        message = f"{before['desired']} -> {after['desired']} replicas: {after['reason']}"
+        yield "Normal", "ScaledUp" if up else "ScaledDown", message
 
 
 def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from penstock.core.observed.children import Observed, ObservedPod, preflight_res
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.phases import Event
+from penstock.core.rollout.phases import TRANSITIONS, Event
 from penstock.core.rollout.size import pods_for
 from penstock.core.routing.pick import Side
 from penstock.core.spec.rollout import RolloutSpec
@@ -106,7 +106,7 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
             return f"{pod.name} crashed {pod.restarts} times: {_termination_message(pod)}"
     is_waited_for = state.phase in PHASES_WITH_DEADLINE or not _is_traffic_moved(state, inputs)
     if is_waited_for and inputs.now_s >= deadline_s(state, inputs):
-        return f"no progress within {inputs.spec.progress_deadline_s:.0f} s: {_waiting_reason(state, inputs)}"
+        return _no_progress(state, inputs)
     return None
 
 
@@ -117,11 +117,29 @@ def deadline_s(state: RolloutState, inputs: RolloutInputs) -> float:
     return max([state.since_s, *ready_s]) + inputs.spec.progress_deadline_s
 
 
+def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
+    """A sentence on a phase that is past its deadline and has no rollback; empty for all others.
+
+    A first revision and Recreate have nothing to return to, so they go on waiting.
+    """
+    is_final = (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]
+    is_late = state.phase in PHASES_WITH_DEADLINE and inputs.now_s >= deadline_s(state, inputs)
+    return _no_progress(state, inputs) if is_final and is_late else ""
+
+
+def _no_progress(state: RolloutState, inputs: RolloutInputs) -> str:
+    deadline = f"{inputs.spec.progress_deadline_s:.0f} s"
+    return f"no progress within {deadline}: {_waiting_reason(state, inputs)}"
+
+
 def _waiting_reason(state: RolloutState, inputs: RolloutInputs) -> str:
     """Why the new revision's pods are not ready yet, in words."""
     observed = inputs.observed
     if refusal := observed.refusals.get(state.revision or ""):
         return ": ".join(refusal)
+    preflight = observed.preflight(state.revision or "")
+    if preflight is not None and preflight.trouble is not None:
+        return f"{preflight.name}: {', '.join(preflight.trouble)}"
     pods = sorted(observed.serving(state.revision), key=lambda pod: pod.name)
     controls = observed.serving(state.stable, CONTROL)
     for pod in (*pods, *controls):

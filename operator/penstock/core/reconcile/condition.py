@@ -1,0 +1,152 @@
+"""Condition types of a service, and what their reasons mean."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Truth = Literal["True", "False", "Unknown"]
+
+# Types of all conditions that Penstock writes. Those of other types belong to others and stay.
+MEANINGS: Mapping[str, str] = {
+    "SpecValid": "The spec can be served.",
+    "ModelReady": "The model of the revision that is rolled out, else of the stable one, passed its check.",
+    "WorkloadReady": "The same revision has the engine pods that it needs.",
+    "TrafficAvailable": "A revision with traffic has a ready engine.",
+    "RolledOut": "The spec's revision receives all traffic. Wait for this one after a deployment.",
+    "MetricsReadable": "The user's metrics of a canary can be read. Only if the spec has any.",
+    "ScalingActive": "Penstock decides on the replicas. Not in mode External.",
+    "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
+    "Stalled": "No progress is to be expected without a change by a person.",
+    "Ready": "The service answers requests, whether a rollout is in progress or not.",
+}
+TYPES = tuple(MEANINGS)
+# Left out where the spec has no use for them.
+CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive")
+
+# The reason of a service that has no engines because the spec wants none.
+SCALED_TO_ZERO = "ScaledToZero"
+
+REASONS: Mapping[str, str] = {
+    "Active": "Scaling decisions are based on the engines' metrics.",
+    "AtMaximum": "More replicas are needed than `spec.scaling.maxReplicas` allows.",
+    "AwaitingPromotion": "A person has to promote or abort the revision, or to resume its canary.",
+    "BadConfig": "The model's config.json cannot be served.",
+    "BadTokenizer": "The model's tokenizer cannot be read.",
+    "BadWeights": "The model's weights are damaged or incomplete.",
+    "Bounded": "The bounds of `spec.scaling` set the number of replicas.",
+    "CannotSplit": "The model cannot be split over the accelerators of a pod.",
+    "ContextTooLong": "`spec.engine.maxModelLen` is more than the model supports.",
+    "Discarding": "The pods of a revision that was given up finish their requests and terminate.",
+    "Draining": "The pods of the previous revision finish their requests and terminate.",
+    "EnginesReady": "The engine pods that are needed are ready.",
+    "Fits": "The model can be served, and fits into memory.",
+    "Growing": "The promoted canary gets the pods that all of the traffic needs.",
+    "InvalidSpec": "The spec cannot be read; the message names the field.",
+    "Judging": "A canary gets a share of the traffic and is compared with its control.",
+    "KVCacheTooSmall": "The KV cache cannot hold one request of the longest length.",
+    "MemoryTooSmall": "The engine's memory cannot hold the model.",
+    "MetricUnreadable": "A metric of the canary cannot be read; the canary waits.",
+    "MetricsMissing": "The engines' metrics cannot be read, so the replicas stay as they are or grow.",
+    "ModelNameInUse": "An older service of the namespace has this model name.",
+    "ModelNotFound": "There is no model at `spec.model.uri`.",
+    "NoCanary": "Nothing is known, as no canary is judged.",
+    "NoDecision": "No scaling decision has been made yet.",
+    "NoEngineReady": "No engine of the revisions with traffic is ready.",
+    "NoEngines": "The revision has no engine pods yet.",
+    "NoRevision": "No revision has traffic.",
+    "NoSafetensors": "The model's weights are not in the safetensors format.",
+    "NoTokenizer": "The model has no tokenizer.json.",
+    "NotAModel": "There is no config.json at `spec.model.uri`.",
+    "NotStalled": "Nothing requires a change by a person.",
+    "OverBudget": "A resource quota limits the replicas.",
+    "Passed": "The check of the model succeeded without a report.",
+    "Paused": "A person holds a canary's share of the traffic.",
+    "PodForbidden": "RBAC, a quota or pod security forbids the pod.",
+    "PodTemplateRejected": "The API server refuses the pod template as invalid.",
+    "PreflightFailed": "The check of the model failed without a report.",
+    "PreflightLost": "The check of the model was lost with its node, and is repeated.",
+    "PreflightPending": "The model has not been checked yet.",
+    "PreflightRunning": "The model is being checked.",
+    "ProgressDeadlineExceeded": "The first revision, or one of Recreate, did not come up in time.",
+    "Progressing": "Fewer engine pods are ready than needed.",
+    "Promoting": "The gateways move all of the traffic to the new revision.",
+    "QuantizedAlready": "The model is quantized, and is to be quantized again.",
+    "Readable": "The metrics of the canary can be read.",
+    "Ready": "The service answers requests.",
+    "Rejected": "The spec's revision was rolled back and is not tried again.",
+    "Replacing": "Pods are replaced by the new revision's, a few at a time.",
+    "RevisionPending": "The rollout of the spec's revision starts in a moment.",
+    "RollingBack": "The gateways move all of the traffic back to the stable revision.",
+    "ScaleDown": "Fewer replicas are needed.",
+    "ScaleDownDelayed": "Fewer replicas are needed, and have to be for a while.",
+    "ScaleUp": "More replicas are needed.",
+    "ScaledToZero": "No engine is wanted, as `spec.replicas` is 0.",
+    "Serving": "Engines run, or receive traffic.",
+    "Settled": "The spec is rolled out.",
+    "DryRun": "Scaling decisions are recorded, and not applied.",
+    "Shadowing": "A canary gets copies of requests; their responses are dropped.",
+    "Stable": "The spec's revision receives all traffic.",
+    "Stalled": "The condition Stalled is True and says why.",
+    "Starting": "The pods of the new revision start.",
+    "Steady": "The replicas are what is needed.",
+    "Stopping": "The pods of the old revision terminate before new ones start (Recreate).",
+    "UnevenWidth": "The model's width cannot be split over the accelerators of a pod.",
+    "Unknown": "The given reason is no CamelCase word.",
+    "UnsupportedArchitecture": "The model's architecture cannot be served.",
+    "UnsupportedQuantization": "The model's quantization cannot be read.",
+    "Valid": "The spec can be served.",
+    "Waiting": "A person has to promote or abort the revision.",
+    "WeightsMismatch": "The weights do not belong to config.json.",
+}
+
+# What the API server accepts as a reason.
+REASON_PATTERN = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+_MAX_REASON, _MAX_MESSAGE = 1024, 1000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A Kubernetes status condition without its times."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+
+    def as_object(self) -> dict[str, str]:
+        """The condition in the status's format.
+
+        Reasons of pods and of preflights come from others. One that the API server would refuse, together
+        with the whole status, becomes `Unknown`.
+        """
+        is_word = len(self.reason) <= _MAX_REASON and re.match(REASON_PATTERN, self.reason)
+        return {
+            "type": self.type,
+            "status": self.status,
+            "reason": self.reason if is_word else "Unknown",
+            "message": self.message[:_MAX_MESSAGE],
+        }
+
+
+def page() -> str:
+    """The Markdown reference page of condition types and reasons."""
+    lines = [
+        "# Conditions of an InferenceService",
+        "",
+        "Generated from `operator/penstock/core/reconcile/condition.py` by `penstock docs`; do not edit.",
+        "",
+        "| type | True means |",
+        "| --- | --- |",
+        *(f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()),
+        "",
+        "## Reasons",
+        "",
+        "Further reasons come from Kubernetes, such as `ErrImagePull`, `CrashLoopBackOff`, `Unschedulable`",
+        "and `FailedCreate`, and from the check of the model.",
+        "",
+        "| reason | meaning |",
+        "| --- | --- |",
+        *(f"| `{name}` | {meaning} |" for name, meaning in sorted(REASONS.items())),
+    ]
+    return "\n".join(lines) + "\n"

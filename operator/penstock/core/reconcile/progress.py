@@ -1,0 +1,107 @@
+"""Computes the conditions on the rollout as a whole: RolledOut, Reconciling, Stalled and Ready."""
+
+from collections.abc import Mapping
+
+from penstock.core.observed.children import Observed, preflight_result
+from penstock.core.observed.rollout_state import Phase, Rejection
+from penstock.core.reconcile.condition import SCALED_TO_ZERO, Condition
+from penstock.core.reconcile.plan import Plan
+
+# Reconciling and Stalled are never both True.
+STALLED, SEE_STALLED = "Stalled", "the condition Stalled says why"
+# Phases that a person ends, with the commands for it.
+AWAITING_A_PERSON: Mapping[Phase, str] = {
+    "Waiting": "`kubectl penstock rollout` promotes or aborts it",
+    "Paused": "`kubectl penstock rollout` resumes, promotes or aborts it",
+}
+PHASES_THAT_START_PODS: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
+
+
+def rolled_out(plan: Plan) -> Condition:
+    state = plan.rollout
+    rejection = _rejection(plan)
+    if rejection is not None:
+        message = f"revision {rejection.revision} was rejected: {rejection.reason}"
+        return Condition("RolledOut", "False", "Rejected", message)
+    if state.is_calm and state.stable == plan.revision:
+        message = f"revision {state.stable} receives all traffic"
+        return Condition("RolledOut", "True", "Stable", message)
+    if state.is_calm:  # the spec changed at the end of a rollout; the next rollout starts
+        message = f"the spec asks for revision {plan.revision}; revision {state.stable} serves"
+        return Condition("RolledOut", "False", "RevisionPending", message)
+    message = f"{state.reason}; {plan.lagging_gateway}" if plan.lagging_gateway else state.reason
+    return Condition("RolledOut", "False", state.phase, message)
+
+
+def _rejection(plan: Plan) -> Rejection | None:
+    """The rejection of the revision that the spec asks for; None if it was not rejected."""
+    state = plan.rollout
+    rejected = state.rejected if state.phase == "Rejected" else None
+    return rejected if rejected is not None and rejected.revision == plan.revision else None
+
+
+def stalled(
+    tree: tuple[Condition, Condition, Condition, Condition],
+    observed: Observed,
+    plan: Plan,
+    revision: str,
+) -> Condition:
+    """The condition Stalled: no progress without a change (kstatus, Flux, Argo CD: a failure).
+
+    tree: SpecValid, ModelReady, WorkloadReady and RolledOut. A deadline that was exceeded is no longer
+    once pods come up.
+    """
+    valid, model, workload, progress = tree
+    preflight = observed.preflight(revision)
+    verdict = preflight_result(preflight) if preflight else None
+    is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
+    if valid.status == "False":
+        cause = valid
+    elif is_refused and revision == plan.revision:
+        cause = next(each for each in (model, workload) if each.status == "False")
+    elif _rejection(plan) is not None:
+        cause = progress
+    elif plan.overdue:
+        return Condition("Stalled", "True", "ProgressDeadlineExceeded", plan.overdue)
+    else:
+        return Condition("Stalled", "False", "NotStalled", "no change of the spec is required")
+    return Condition("Stalled", "True", cause.reason, cause.message)
+
+
+def reconciling(
+    plan: Plan, progress: Condition, stop: Condition, causes: tuple[Condition, ...]
+) -> Condition:
+    """The condition Reconciling: True until the spec is rolled out or stalled, with the phase as reason.
+
+    progress: RolledOut. stop: Stalled. causes: ModelReady and WorkloadReady.
+    """
+    if stop.status == "True":
+        return Condition("Reconciling", "False", STALLED, SEE_STALLED)
+    if progress.status == "True":
+        return Condition("Reconciling", "False", "Settled", progress.message)
+    phase = plan.rollout.phase
+    if progress.reason != phase:  # the next rollout starts in a moment
+        return Condition("Reconciling", "True", progress.reason, progress.message)
+    if phase in AWAITING_A_PERSON:
+        message = f"{progress.message}; {AWAITING_A_PERSON[phase]}"
+        return Condition("Reconciling", "True", "AwaitingPromotion", message)
+    waiting = [each.message for each in causes if each.status != "True"]
+    if phase in PHASES_THAT_START_PODS and waiting:
+        return Condition("Reconciling", "True", phase, f"{progress.message}; {waiting[0]}")
+    return Condition("Reconciling", "True", phase, progress.message)
+
+
+def ready(valid: Condition, causes: tuple[Condition, ...], traffic: Condition) -> Condition:
+    """The condition Ready: whether requests are answered, also during a rollout.
+
+    causes: conditions that explain why nothing answers. A model name that another service has leads no
+    request here, whatever the engines do.
+    """
+    if valid.status == "False":
+        return Condition("Ready", "False", valid.reason, valid.message)
+    if traffic.status == "True":
+        return Condition("Ready", "True", "Ready", "the service answers requests")
+    if traffic.reason == SCALED_TO_ZERO:
+        return Condition("Ready", "True", SCALED_TO_ZERO, traffic.message)
+    cause = next((each for each in causes if each.status != "True"), traffic)
+    return Condition("Ready", "False", cause.reason, cause.message)
