@@ -1,11 +1,11 @@
-"""Time and memory of sampling by sampling parameters, compared with the estimate used in sizing.
+"""Time and memory of sampling by sampling parameters, compared with the estimate of the memory plan.
 
     python benchmarks/sampling_cost.py [--vocab 152000] [--sequences 64] [--drafts 4] [--threads 2]
                                       [--rounds 3]
 
 Each line is a mix of sampling parameters: the median time of sampling in one step, the increase of this
 process's peak resident memory including the logits (VmHWM, reset through /proc/self/clear_refs), and the
-estimate used in sizing. Exits with 1 if a peak exceeds its estimate.
+estimate of the memory plan. Exits with 1 if a peak exceeds its estimate.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from typing import Any
 from penstock_engine import device
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
-from penstock_engine.sizing import size
+from penstock_engine.memory_plan import plan_memory
 
 # Advice for users of an InferenceService by reason, if the message does not contain it.
 HINTS = {
@@ -37,7 +37,7 @@ def preflight(config: EngineConfig, *, memory_limit_bytes: int | None = None) ->
             dtype = "bfloat16" if config.dtype == "auto" else config.dtype
             config, memory_limit_bytes = replace(config, dtype=dtype), 1 << 60
         limit_bytes = memory_limit_bytes or device.memory_limit_bytes()
-        sizing = size(config, device_name="cpu", memory_limit_bytes=limit_bytes)
+        memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=limit_bytes)
     except ModelError as error:
         hint = HINTS.get(error.reason)
         place = f" ({config.model_dir})" if error.reason == "ModelNotFound" else ""
@@ -45,10 +45,10 @@ def preflight(config: EngineConfig, *, memory_limit_bytes: int | None = None) ->
         return {"ok": False, "reason": error.reason, "message": message}
     return {
         "ok": True,
-        "architecture": sizing.model.architecture,
-        "model_type": sizing.model.model_type,
-        "weights_bytes": sizing.weights_bytes,
-        "kv_bytes_per_token": sizing.kv_bytes_per_token,
-        "max_model_len": sizing.max_model_len,
-        "kv_capacity_tokens": sizing.kv_capacity_tokens,
+        "architecture": memory_plan.model.architecture,
+        "model_type": memory_plan.model.model_type,
+        "weights_bytes": memory_plan.weights_bytes,
+        "kv_bytes_per_token": memory_plan.kv_bytes_per_token,
+        "max_model_len": memory_plan.max_model_len,
+        "kv_capacity_tokens": memory_plan.kv_capacity_tokens,
     }

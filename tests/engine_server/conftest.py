@@ -14,13 +14,13 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.step import SequenceOutput, Step
+from penstock_engine.memory_plan import plan_memory
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.state import ServerState
-from penstock_engine.sizing import size
 from penstock_engine.tokens import Tokenizer
 
 # Serves a fake runner in this process. Keyword arguments: fields of EngineConfig and ServeOptions.
@@ -88,8 +88,8 @@ async def serve_runner(model_dir: Path) -> AsyncIterator[ServeRunner]:
             served_model_names=["small"],
             **{name: value for name, value in flags.items() if name not in names},
         )
-        sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
-        metrics = EngineMetrics("small", config, sizing)
+        memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 40)
+        metrics = EngineMetrics("small", config, memory_plan)
         scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=config.max_num_seqs,
@@ -111,7 +111,7 @@ async def serve_runner(model_dir: Path) -> AsyncIterator[ServeRunner]:
             taken_names=["small"], in_memory={},
         )  # fmt: skip
         state = ServerState(
-            options, config, sizing, tokenizer or Tokenizer(model_dir), engines[-1], metrics, adapters,
+            options, config, memory_plan, tokenizer or Tokenizer(model_dir), engines[-1], metrics, adapters,
             Random(0), None, tracer=tracer,
         )  # fmt: skip
         transport = httpx.ASGITransport(app=build_app(state))

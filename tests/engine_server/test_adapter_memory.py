@@ -13,11 +13,11 @@ import pytest
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.lora.checkpoint import Adapter
+from penstock_engine.memory_plan import plan_memory
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
-from penstock_engine.sizing import size
 
 
 class BusyEngine:
@@ -66,9 +66,9 @@ def _fake_read_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
 def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> AdapterRegistry:
     """Returns a registry with room for one adapter."""
     config = EngineConfig(model_dir=model_dir, enable_lora=True, max_loras=1, max_cpu_loras=1)
-    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
+    memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 40)
     return AdapterRegistry(
-        engine, config, EngineMetrics("small", config, sizing),
+        engine, config, EngineMetrics("small", config, memory_plan),
         targets={}, dtype="float32", root=None, taken_names=["small"],
         in_memory=in_memory,
     )  # fmt: skip

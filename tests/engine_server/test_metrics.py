@@ -16,9 +16,9 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import SequenceOutput
+from penstock_engine.memory_plan import plan_memory
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
-from penstock_engine.sizing import size
 
 CONTRACT = Path(__file__).parents[1] / "golden" / "vllm-0.32-metrics.json"
 LABELS = {"engine": "0", "model_name": "soup"}
@@ -183,8 +183,8 @@ class ClockedEngine:
 
     def __init__(self, model_dir: Path) -> None:
         config = EngineConfig(model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16)
-        sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
-        self.metrics = EngineMetrics("m", config, sizing)
+        memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 40)
+        self.metrics = EngineMetrics("m", config, memory_plan)
         self.scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=1,

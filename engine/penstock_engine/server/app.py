@@ -49,7 +49,7 @@ def build_app(state: ServerState) -> ASGIApp:
             "owned_by": "penstock",
             "root": state.model_name,
             "parent": None,
-            "max_model_len": state.sizing.max_model_len,
+            "max_model_len": state.memory_plan.max_model_len,
         }
         own = [{"id": name} | common for name in state.model_names]
         adapted = [common | card for card in state.adapters.model_cards()]

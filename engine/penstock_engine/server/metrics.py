@@ -19,10 +19,10 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
+from penstock_engine.memory_plan import MemoryPlan
 from penstock_engine.metric_types import MetricSpec, token_buckets
 from penstock_engine.models.step_cost import StepCostModel
 from penstock_engine.server.deadlines import Phase, phase_of
-from penstock_engine.sizing import Sizing
 
 ENGINE_INDEX = "0"
 
@@ -91,7 +91,7 @@ class RequestRecord:
 class EngineMetrics:
     """A registry with all metrics of `metric_specs` for this engine. All series exist from the start."""
 
-    def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
+    def __init__(self, model_name: str, config: EngineConfig, memory_plan: MemoryPlan) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
         specs, values = metric_specs.METRICS, dict(metric_specs.LABEL_VALUES)
@@ -103,26 +103,26 @@ class EngineMetrics:
         if config.enable_lora:
             specs += metric_specs.ADAPTER_METRICS
             values |= {spec.name: () for spec in metric_specs.ADAPTER_METRICS}
-        if sizing.num_host_blocks:
+        if memory_plan.num_host_blocks:
             specs += metric_specs.OFFLOADING_METRICS
             values |= {spec.name: () for spec in metric_specs.OFFLOADING_METRICS}
-        if sizing.device == "cpu":
+        if memory_plan.device == "cpu":
             specs += metric_specs.CPU_METRICS
         self._metrics: dict[str, Any] = {
-            spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
+            spec.name: self._make(spec, memory_plan.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
         }
-        # On a CPU, sizes are summed over all ranks; on GPUs, `sizing` has those of the largest rank.
-        num_parts = 1 if sizing.device == "cpu" else config.layout.num_ranks
+        # On a CPU, sizes are summed over all ranks; on GPUs, `memory_plan` has those of the largest rank.
+        num_parts = 1 if memory_plan.device == "cpu" else config.layout.num_ranks
         self._step_costs = StepCostModel(
-            sizing.model,
-            sizing.weights_bytes * num_parts,
-            sizing.kv_bytes_per_token * num_parts,
+            memory_plan.model,
+            memory_plan.weights_bytes * num_parts,
+            memory_plan.kv_bytes_per_token * num_parts,
             config.layout.num_ranks,
         )
         self._stats: SchedulerStats | None = None
         self.set_sleep(None)
-        self._expose_cache_config(config, sizing)
+        self._expose_cache_config(config, memory_plan)
 
     def exposition(self) -> bytes:
         """Returns all metrics in Prometheus' text format."""
@@ -288,24 +288,24 @@ class EngineMetrics:
                 metric.labels(**own, **dict.fromkeys(extra, value))
         return metric
 
-    def _expose_cache_config(self, config: EngineConfig, sizing: Sizing) -> None:
+    def _expose_cache_config(self, config: EngineConfig, memory_plan: MemoryPlan) -> None:
         """Sets vLLM's cache_config_info. Labels for options that this engine lacks are "None"."""
-        size_tokens = sizing.kv_capacity_tokens
+        size_tokens = memory_plan.kv_capacity_tokens
         known: dict[str, object] = {
             "_block_size_resolved": True,
             "block_size": config.block_size,
-            "cache_dtype": sizing.kv_dtype,
+            "cache_dtype": memory_plan.kv_dtype,
             "effective_attention_block_size": config.block_size,
             "enable_prefix_caching": config.enable_prefix_caching,
             "engine": ENGINE_INDEX,
             "gpu_memory_utilization": config.memory_utilization,
             "hash_block_size": config.block_size,
             "is_attention_free": False,
-            "kv_cache_max_concurrency": round(size_tokens / sizing.max_model_len, 2),
-            "kv_cache_memory_bytes": size_tokens * sizing.kv_bytes_per_token,
+            "kv_cache_max_concurrency": round(size_tokens / memory_plan.max_model_len, 2),
+            "kv_cache_memory_bytes": size_tokens * memory_plan.kv_bytes_per_token,
             "kv_cache_size_tokens": size_tokens,
             "num_cpu_blocks": 0,
-            "num_gpu_blocks": sizing.num_blocks,
+            "num_gpu_blocks": memory_plan.num_blocks,
             "num_gpu_blocks_override": config.num_gpu_blocks_override,
             "prefix_caching_hash_algo": "sha256",
             "user_specified_block_size": True,

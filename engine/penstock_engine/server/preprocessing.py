@@ -74,7 +74,7 @@ def preprocess(
         raise RequestError(
             400, "priority needs an engine with --scheduling-policy priority", param="priority"
         )
-    vocab_size = state.sizing.model.vocab_size
+    vocab_size = state.memory_plan.model.vocab_size
     param = "messages" if isinstance(request, ChatCompletionRequest) else "prompt"
     prompts = encode(state, request)
     if len(prompts) * request.n > state.options.max_n_sequences:
@@ -141,7 +141,7 @@ def encode(state: ServerState, request: GenerationRequest) -> list[list[int]]:
 def _truncate(
     state: ServerState, request: GenerationRequest, prompts: list[list[int]]
 ) -> list[list[int]]:
-    truncation, length = request.truncation, state.sizing.max_model_len
+    truncation, length = request.truncation, state.memory_plan.max_model_len
     answer = 0 if request.wants_embedding else request.requested_max_tokens or 0
     max_prompt = length - answer
     if truncation is None or max_prompt < 1:  # _max_tokens rejects a max_tokens that is too large
@@ -214,11 +214,11 @@ def _num_chars(value: Any) -> int:
 
 def _check_num_chars(state: ServerState, num_chars: int, num_prompts: int, param: str) -> None:
     """Raises RequestError for a text that exceeds the context however it is tokenized."""
-    most = num_prompts * state.sizing.max_model_len * state.tokenizer.max_token_chars
+    most = num_prompts * state.memory_plan.max_model_len * state.tokenizer.max_token_chars
     if num_chars > most:
         raise RequestError(
             400,
-            f"This model's maximum context length is {state.sizing.max_model_len} tokens. "
+            f"This model's maximum context length is {state.memory_plan.max_model_len} tokens. "
             f"However, your {param} has {num_chars} characters.",
             param=param,
         )
@@ -226,13 +226,13 @@ def _check_num_chars(state: ServerState, num_chars: int, num_prompts: int, param
 
 def _max_tokens(state: ServerState, request: GenerationRequest, num_prompt: int, param: str) -> int:
     """Returns the maximum answer length. Raises RequestError if prompt and answer exceed the context."""
-    room = state.sizing.max_model_len - num_prompt
+    room = state.memory_plan.max_model_len - num_prompt
     requested = request.requested_max_tokens
     if room < 1 or (requested is not None and requested > room):
         answer = 1 if requested is None else requested
         raise RequestError(
             400,
-            f"This model's maximum context length is {state.sizing.max_model_len} tokens. "
+            f"This model's maximum context length is {state.memory_plan.max_model_len} tokens. "
             f"However, you requested {num_prompt + answer} tokens ({num_prompt} in the {param}, "
             f"{answer} in the completion). Please reduce the length of the {param} or completion.",
             param=param if room < 1 else "max_tokens",

@@ -19,6 +19,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.flag_values import FIT
 from penstock_engine.lora.checkpoint import Adapter
+from penstock_engine.memory_plan import MemoryPlan, plan_memory
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.serve_options import ServeOptions
@@ -32,7 +33,6 @@ from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.startup import StartupTimer
 from penstock_engine.server.state import ServerState
-from penstock_engine.sizing import Sizing, size
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.template import TemplateOptions
 from penstock_engine.tokens import Tokenizer
@@ -71,14 +71,16 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     """Serves until SIGTERM or SIGINT and the end of the drain. Raises ModelError if it cannot start."""
     startup_timer.end_phase("import")
     device_name = device.choose_device(config.device)
-    sizing = size(config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes())
+    memory_plan = plan_memory(
+        config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes()
+    )
     tokenizer = Tokenizer(config.tokenizer_dir, _template_options(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
     )
-    scheduler = Scheduler(_scheduler_config(config, sizing))
-    grammars = _grammars(tokenizer, sizing)
-    metrics = EngineMetrics(options.served_model_names[0], config, sizing)
+    scheduler = Scheduler(_scheduler_config(config, memory_plan))
+    grammars = _grammars(tokenizer, memory_plan)
+    metrics = EngineMetrics(options.served_model_names[0], config, memory_plan)
     startup_timer.end_phase("config")
 
     targets: dict[str, tuple[int, int]] = {}
@@ -87,7 +89,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
         runner = _load(
             config,
-            sizing,
+            memory_plan,
             on_weights,
             lambda: engine.report_runner_death(),
             metrics.set_cpu_threads,
@@ -101,28 +103,28 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     # No variable here refers to the runner, so that the engine can free it when it sleeps.
     engine = AsyncEngine(
         scheduler, load(lambda: startup_timer.end_phase("weights")), metrics,
-        sizing.model.eos_token_ids, load,
+        memory_plan.model.eos_token_ids, load,
     )  # fmt: skip
     startup_timer.end_phase("warm_up")
     adapters = AdapterRegistry(
-        engine, config, metrics, targets=targets, dtype=sizing.dtype, root=options.lora_dir,
+        engine, config, metrics, targets=targets, dtype=memory_plan.dtype, root=options.lora_dir,
         taken_names=options.served_model_names, in_memory=in_memory,
     )  # fmt: skip
     state = ServerState(
-        options, config, sizing, tokenizer, engine, metrics, adapters,
+        options, config, memory_plan, tokenizer, engine, metrics, adapters,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
         grammars=grammars, defaults=defaults, tracer=_tracer(options.otlp_traces_endpoint),
         responses=ResponseStore() if options.enable_responses_store else None,
     )  # fmt: skip
     logger.info(
         "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
-        state.model_name, device_name, sizing.dtype,
-        sizing.num_blocks, sizing.block_size, sizing.max_model_len,
+        state.model_name, device_name, memory_plan.dtype,
+        memory_plan.num_blocks, memory_plan.block_size, memory_plan.max_model_len,
     )  # fmt: skip
-    if config.max_model_len == FIT and sizing.max_model_len < sizing.model.max_model_len:
+    if config.max_model_len == FIT and memory_plan.max_model_len < memory_plan.model.max_model_len:
         logger.warning(
             "the context is cut to %d of the model's %d tokens, which is what the KV cache has "
-            "room for", sizing.max_model_len, sizing.model.max_model_len,
+            "room for", memory_plan.max_model_len, memory_plan.model.max_model_len,
         )  # fmt: skip
     try:
         await _load_adapters(adapters, options)
@@ -137,10 +139,10 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
             await grammars.close()
 
 
-def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
-    vocab_size = max(sizing.model.vocab_size, tokenizer.vocab_size)
+def _grammars(tokenizer: Tokenizer, memory_plan: MemoryPlan) -> GrammarCompiler | None:
+    vocab_size = max(memory_plan.model.vocab_size, tokenizer.vocab_size)
     try:
-        return GrammarCompiler(tokenizer.to_json(), vocab_size, sizing.model.eos_token_ids)
+        return GrammarCompiler(tokenizer.to_json(), vocab_size, memory_plan.model.eos_token_ids)
     except ValueError:
         logger.warning(
             "no structured output: the tokenizer does not say which bytes its tokens are"
@@ -188,46 +190,46 @@ def _template_options(options: ServeOptions) -> TemplateOptions:
     return TemplateOptions(text, options.chat_template_content_format, variables)
 
 
-def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
+def _scheduler_config(config: EngineConfig, memory_plan: MemoryPlan) -> SchedulerConfig:
     return SchedulerConfig(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        max_model_len=sizing.max_model_len,
-        block_size=sizing.block_size,
-        num_blocks=sizing.num_blocks,
+        max_model_len=memory_plan.max_model_len,
+        block_size=memory_plan.block_size,
+        num_blocks=memory_plan.num_blocks,
         prefix_caching=config.enable_prefix_caching,
         max_num_queued_seqs=config.max_num_queued_reqs,
         policy=config.scheduling_policy,
         speculation=config.speculative_config,
-        num_host_blocks=sizing.num_host_blocks,
+        num_host_blocks=memory_plan.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
-        window_tokens=sizing.window_tokens,
+        window_tokens=memory_plan.window_tokens,
     )
 
 
 def _load(
     config: EngineConfig,
-    sizing: Sizing,
+    memory_plan: MemoryPlan,
     on_weights: Callable[[], None],
     on_rank_exit: Callable[[], None],
     on_threads: Callable[[int], None],
 ) -> Runner:
     runner_config = RunnerConfig(
         model_dir=config.model_dir,
-        device=sizing.device,
-        dtype=sizing.dtype,
-        num_blocks=sizing.num_blocks,
-        block_size=sizing.block_size,
+        device=memory_plan.device,
+        dtype=memory_plan.dtype,
+        num_blocks=memory_plan.num_blocks,
+        block_size=memory_plan.block_size,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
-        max_model_len=sizing.max_model_len,
+        max_model_len=memory_plan.max_model_len,
         draft_model_dir=config.draft_model_dir,
         draft_method="eagle" if config.has_draft_head else "draft_model",
-        num_host_blocks=sizing.num_host_blocks,
+        num_host_blocks=memory_plan.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
         quantization=config.quantization,
         layout=config.layout,
-        kv_dtype=sizing.kv_dtype,
+        kv_dtype=memory_plan.kv_dtype,
         async_scheduling=config.async_scheduling,
         enforce_eager=config.enforce_eager,
     )

@@ -41,7 +41,7 @@ class SleepController:
         async with self._lock:
             self._woken_tags = frozenset()
             await self._state.engine.sleep(waits=waits)
-            await asyncio.to_thread(release_memory, self._state.sizing.device)
+            await asyncio.to_thread(release_memory, self._state.memory_plan.device)
             if level == 2:
                 await asyncio.to_thread(_drop_page_cache, self._state.config.model_dir)
             self._state.metrics.set_sleep(level)

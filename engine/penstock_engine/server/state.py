@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock_engine.config import EngineConfig
+from penstock_engine.memory_plan import MemoryPlan
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
@@ -13,7 +14,6 @@ from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.responses.store import ResponseStore
-from penstock_engine.sizing import Sizing
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
@@ -33,7 +33,7 @@ class ServerState:
 
     options: ServeOptions
     config: EngineConfig
-    sizing: Sizing
+    memory_plan: MemoryPlan
     tokenizer: Tokenizer
     engine: AsyncEngine
     metrics: EngineMetrics

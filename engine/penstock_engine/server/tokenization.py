@@ -92,7 +92,7 @@ def _tokenize(state: ServerState, raw: bytes) -> Json:
     tokens = state.tokenizer.words(ids) if request.return_token_strs else None
     return {
         "count": len(ids),
-        "max_model_len": state.sizing.max_model_len,
+        "max_model_len": state.memory_plan.max_model_len,
         "tokens": ids,
         "token_strs": tokens,
     }
@@ -101,6 +101,6 @@ def _tokenize(state: ServerState, raw: bytes) -> Json:
 def _detokenize(state: ServerState, raw: bytes) -> Json:
     request = validate(DetokenizeRequest, read_object(raw))
     check_model_name(state, request.model)
-    if max(request.tokens, default=0) >= state.sizing.model.vocab_size:
+    if max(request.tokens, default=0) >= state.memory_plan.model.vocab_size:
         raise RequestError(400, "the model has no such token in tokens", param="tokens")
     return {"prompt": state.tokenizer.decode(request.tokens, skip_special_tokens=False)}

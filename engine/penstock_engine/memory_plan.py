@@ -29,7 +29,7 @@ MIN_KV_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Sizing:
+class MemoryPlan:
     """Memory plan of a model and its draft model.
 
     dtype, kv_dtype: of computation and of the KV cache, by torch's names. num_host_blocks: capacity of
@@ -55,7 +55,7 @@ class Sizing:
         return self.num_blocks * self.block_size
 
 
-def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> Sizing:
+def plan_memory(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> MemoryPlan:
     """Check the model's files and plan its memory within the limit.
 
     device_name: cpu or cuda; on cuda the limit is the device's memory, and memory_limit_bytes is
@@ -122,7 +122,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
         longest_blocks = -(-max_model_len // config.block_size)
         free_bytes = min(free_bytes, max(cap_bytes, longest_blocks * config.block_size * per_token))
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
-    return Sizing(
+    return MemoryPlan(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
         per_token, num_host_blocks, kv_dtype,
         None if None in windows else max(filter(None, windows)),
