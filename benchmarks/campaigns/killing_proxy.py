@@ -1,4 +1,4 @@
-"""Proxy between an operator and the API server that kills the operator at chosen writes or at all."""
+"""Proxy between an operator and the API server that kills the operator at chosen writes or at every write."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The counts of gateways that come, go and begin anew, added up to one that only grows."""
+"""Aggregation of gateway counters across restarts is monotonic."""
 
 from dataclasses import replace
 

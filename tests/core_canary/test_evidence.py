@@ -1,4 +1,4 @@
-"""Arms grow, and what came in between is the difference of two looks."""
+"""Evidence between two scrapes is the difference of their counters."""
 
 import math
 from dataclasses import replace

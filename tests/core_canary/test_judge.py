@@ -1,4 +1,4 @@
-"""Blocks in, a verdict and its sentence out."""
+"""Verdicts of the judge over sequences of blocks, with their reasons."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Copies before traffic: faults reject, time with copies lets go on."""
+"""Shadow traffic: faults reject the canary, and enough time with copies lets it go on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The parts of the judge, each against what it must be."""
+"""Statistics of the judge, against closed forms."""
 
 import math
 import random

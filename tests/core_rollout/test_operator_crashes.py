@@ -1,4 +1,4 @@
-"""Operators die at any write, and the rollout ends the same."""
+"""A rollout ends the same if the operator dies at any write."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Copies before traffic: who gets them, and what ends them."""
+"""Shadow traffic: which pods receive copies, and what ends the phase."""
 
 import pytest
 

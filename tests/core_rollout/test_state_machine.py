@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, invariants hold and the rollout ends."""
+"""Invariants hold for any order of events, and every rollout ends."""
 
 from dataclasses import replace
 from typing import get_args

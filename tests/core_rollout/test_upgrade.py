@@ -1,4 +1,4 @@
-"""Another version of Penstock, and another image: pods are replaced by rollouts alone."""
+"""A new version or engine image of Penstock replaces pods only by a rollout."""
 
 from copy import deepcopy
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Numbers in, a number and its sentence out."""
+"""Decisions of the KV rule, with their reasons."""
 
 import math
 from dataclasses import replace

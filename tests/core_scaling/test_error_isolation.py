@@ -1,4 +1,4 @@
-"""Errors that nobody expected in the scaler's loop: one service's stops no other, and is counted."""
+"""An unexpected error on one service stops no other, and is counted."""
 
 import asyncio
 import logging

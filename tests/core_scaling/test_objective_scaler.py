@@ -1,4 +1,4 @@
-"""Ticks of a service with objectives: what is learned of it, kept, and asked of each variant."""
+"""Scaling by latency objectives over ticks: learned state, its storage, and variants."""
 
 from dataclasses import replace
 

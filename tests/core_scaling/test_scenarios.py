@@ -1,4 +1,4 @@
-"""Quarters of an hour in microseconds: the decision, a small model of engines, literal time."""
+"""15-minute scenarios of the KV rule in simulated time."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise

@@ -1,3 +1,5 @@
+"""Tests of attention in torch: mixed batches, soft caps, padding and invalid rows."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Tests of model configs: read as transformers reads them, or refused with a reason."""
+
 import copy
 import json
 from dataclasses import replace

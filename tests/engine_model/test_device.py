@@ -1,3 +1,5 @@
+"""Tests of device limits: CPU flags, threads, memory limits, and the memory estimates of the sampler."""
+
 import os
 import subprocess
 import sys

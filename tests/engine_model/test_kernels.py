@@ -1,3 +1,5 @@
+"""Runs the tests of kernels under the interpreter, and compiles the kernels for CUDA."""
+
 import os
 import subprocess
 import sys

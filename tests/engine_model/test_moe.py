@@ -1,3 +1,5 @@
+"""Tests that grouping tokens by expert changes no result."""
+
 import pytest
 import torch
 import torch.nn.functional as F

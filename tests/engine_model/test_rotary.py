@@ -1,3 +1,5 @@
+"""Tests of rotary position embeddings against transformers."""
+
 import pytest
 import torch
 import transformers

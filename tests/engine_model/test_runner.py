@@ -1,3 +1,5 @@
+"""Tests of the runner: seeds, number types, and sequences that end early."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of loading safetensors weights: packed parts, stacked experts, and errors that name the tensor."""
+
 import json
 import shutil
 from pathlib import Path

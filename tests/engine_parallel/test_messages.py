@@ -1,3 +1,5 @@
+"""Tests of messages between ranks: round trips, limits, and malformed bytes."""
+
 import socket
 import struct
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""Tests of cutting tensors and quantized matrices for tensor parallel ranks."""
+
 from itertools import accumulate
 
 import pytest

@@ -1,3 +1,5 @@
+"""Fixtures: small random models of two families."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of int8 and int4 rounding of weights."""
+
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,3 +1,5 @@
+"""Tests of the metric specifications: buckets, names and labels."""
+
 import pytest
 
 from penstock_engine import metric_specs, metric_types

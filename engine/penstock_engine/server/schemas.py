@@ -15,6 +15,7 @@ from pydantic import (
 
 from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
 
+# Limits of one request, in entries or characters: they bound the work that a small body can cause.
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_STOP_TOKENS = 256

@@ -8,8 +8,10 @@ from scipy.optimize import nnls
 
 from penstock.sim.profile import IterationTimes
 
+# Upper limit of the noise in a profile: the relative standard deviation of samples.
 MAX_NOISE = 0.3
 NUM_TERMS = 6
+# Rounds of reweighting by the predicted time.
 ROUNDS = 5
 # Lower bound of predicted / measured time: a sample that took over 5 times as long as predicted was
 # delayed by something else, and gets less weight.

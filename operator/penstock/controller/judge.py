@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
+# Least length of a block of evidence; gates are checked at each tick in between.
 BLOCK_S = 10.0
 TICK_S = 2.0
 MANAGER = "penstock-judge"

@@ -24,7 +24,7 @@ Grant = asyncio.Future[Reservation | None]
 
 
 class QueueFull(Exception):
-    """The queue is full, or the request waited too long. retry_after_s: when there may be room."""
+    """The queue is full, or the request waited too long. retry_after_s: of the 503 response."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(message)

@@ -1,3 +1,5 @@
+"""Tests of the kernel that applies penalties, biases and masks to logits."""
+
 import pytest
 import torch
 

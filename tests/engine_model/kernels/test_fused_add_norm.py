@@ -1,3 +1,5 @@
+"""Tests of the fused residual add and RMSNorm kernel."""
+
 import pytest
 import torch
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm

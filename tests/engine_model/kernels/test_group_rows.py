@@ -1,3 +1,5 @@
+"""Tests of the kernel that groups rows by expert or adapter."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Tests of the sampling kernel: Philox numbers and draws from the softmax."""
+
 import pytest
 import torch
 

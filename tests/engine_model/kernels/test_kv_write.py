@@ -1,3 +1,5 @@
+"""Tests of the kernel that writes keys and values to their blocks, also quantized."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Tests of the LoRA kernel against one product per token."""
+
 import pytest
 import torch
 

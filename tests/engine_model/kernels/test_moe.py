@@ -1,3 +1,5 @@
+"""Tests of the mixture-of-experts kernel against a weighted sum of MLPs."""
+
 import pytest
 import torch
 import torch.nn.functional as F

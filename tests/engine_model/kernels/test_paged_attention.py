@@ -1,3 +1,5 @@
+"""Tests of the paged attention kernel on mixed batches of prefill and decode."""
+
 import pytest
 import torch
 import torch.nn.functional as F

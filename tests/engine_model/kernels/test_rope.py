@@ -1,3 +1,5 @@
+"""Tests of the rotary position embedding kernel."""
+
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb

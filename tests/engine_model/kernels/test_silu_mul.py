@@ -1,3 +1,5 @@
+"""Tests of the fused SiLU and multiply kernel."""
+
 from collections.abc import Callable
 
 import pytest

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.routing.prefill_throughput import PrefillThroughput
 
+# Fraction of the KV cache that the predicted load may fill; beyond it, sequences may be preempted.
 KV_LIMIT = 0.9
 
 

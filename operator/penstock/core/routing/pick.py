@@ -1,4 +1,4 @@
-"""Which engine gets a request.
+"""Selects an endpoint: a side by weight, then its least loaded engine.
 
 engines of sides with traffic -> not tried, not ejected -> a side by weight
   -> its least loaded engine
@@ -12,7 +12,7 @@ from penstock.core.routing.weights import choose_by_key, choose_by_weight
 
 
 class Side(NamedTuple):
-    """Engines that get traffic together: those of a revision, or those of it that are a control."""
+    """Engines that share a weight: those of a revision, or its control pods."""
 
     revision: str
     cohort: str = ""
@@ -34,12 +34,14 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
+    """The selected endpoint."""
+
     endpoint: Endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class PickedSide:
-    """endpoints: at least one, all of the side. draw: uniform in [0, 1) whichever side it is."""
+    """The selected side. endpoints: all of the side, at least one. draw: a new number, uniform in [0, 1)."""
 
     side: Side
     endpoints: tuple[Endpoint, ...]
@@ -48,7 +50,7 @@ class PickedSide:
 
 @dataclass(frozen=True, slots=True)
 class NoEndpoint:
-    """all_tried: there are engines, and each of them has failed this request already."""
+    """No endpoint can be selected. all_tried: each endpoint has failed this request already."""
 
     reason: str
     all_tried: bool = False
@@ -64,8 +66,10 @@ def pick(
     ejected: Collection[str] = (),
     key: bytes | None = None,
 ) -> Pick | NoEndpoint:
-    """The engine for one request: the least loaded of its side. load: pod -> tokens in flight, none
-    when absent. The others as `pick_side` has them."""
+    """Select the least loaded engine of a side. load: tokens in flight by pod, 0 if absent.
+
+    Other arguments: see `pick_side`.
+    """
     chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
     if isinstance(chosen, NoEndpoint):
         return chosen

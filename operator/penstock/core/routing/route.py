@@ -21,7 +21,7 @@ class Match:
     users: frozenset[str] = frozenset()
 
     def holds(self, headers: Mapping[str, str], user: str | None) -> bool:
-        """headers: by their names in lower case."""
+        """Whether a request meets the condition. headers: by lower-case name."""
         has_headers = all(headers.get(name) == value for name, value in self.headers)
         return has_headers and (not self.users or user in self.users)
 

@@ -1,4 +1,4 @@
-"""The last scaling decision on a service, as the status reports it."""
+"""Latest scaling decision of a service, for its status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

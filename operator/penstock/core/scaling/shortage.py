@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 # Node autoscalers add a node within a few minutes.
 NODE_WAIT_S = 180.0
+# Time for which a variant without nodes is limited before it is tried again.
 AVOID_S = 900.0
 
 
