@@ -73,7 +73,7 @@ class ReferenceRouters:
                 stack.callback(hook.remove)
             yield
 
-    def favourites(self, said: Logits) -> list[torch.Tensor]:
+    def favorites(self, said: Logits) -> list[torch.Tensor]:
         """Experts that the routers choose for these logits."""
         return [
             logits.topk(router.top_k).indices
@@ -85,7 +85,7 @@ class ReferenceRouters:
 
         Flips in higher layers may follow from these.
         """
-        pairs = zip(self.favourites(said), self.favourites(own), strict=True)
+        pairs = zip(self.favorites(said), self.favorites(own), strict=True)
         for layer, (theirs, ours) in enumerate(pairs):
             flips = []
             for position, (other, mine) in enumerate(

@@ -33,7 +33,7 @@ class Family:
             }
         )  # fmt: skip
         model = getattr(transformers, f"{self.name}ForCausalLM")(config)
-        randomise(model)
+        randomize(model)
         model.save_pretrained(directory, max_shard_size=self.shard)
 
     def load(self, directory: Path, dtype: str) -> transformers.PreTrainedModel:
@@ -42,8 +42,8 @@ class Family:
         return model.eval()
 
 
-def randomise(model: transformers.PreTrainedModel) -> None:
-    """Randomise weights whose initial values would hide faults.
+def randomize(model: transformers.PreTrainedModel) -> None:
+    """Randomize weights whose initial values would hide faults.
 
     Biases start as 0 and norms as 1, so a missing one would not show. A tied embedding, scaled up as in
     Gemma, would repeat its input. A router with near ties would choose another expert at every rounding.

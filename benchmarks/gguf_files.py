@@ -21,7 +21,7 @@ FLOATS = {"F32": np.float32, "F16": np.float16}
 def write_gguf(directory: Path, path: Path, kind: str) -> dict[str, torch.Tensor]:
     """Write a GGUF file. directory: holds config.json and one file of weights. kind: F16, Q4_0, ….
 
-    Returns the weights as stored, dequantised to float32, by their names in the folder.
+    Returns the weights as stored, dequantized to float32, by their names in the folder.
     """
     config = json.loads((directory / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
@@ -95,15 +95,15 @@ def _add_tensor(
         numbers = numbers + np.float32(1)
     if architecture == "llama" and own.endswith(("attn_q", "attn_k")):
         heads = config["num_attention_heads" if own.endswith("q") else "num_key_value_heads"]
-        numbers = _pairs_of_neighbours(numbers, heads)
+        numbers = _pairs_of_neighbors(numbers, heads)
     if numbers.ndim == 1 or kind in FLOATS:
         numbers = numbers.astype(FLOATS[kind] if numbers.ndim > 1 else np.float32)
         writer.add_tensor(f"{own}.{leaf}", numbers)
         is_plus_one = is_norm and architecture.startswith("gemma")
         return weight if is_plus_one else weight.to(torch.from_numpy(numbers).dtype).float()
-    quantised = GGMLQuantizationType[kind]
-    writer.add_tensor(f"{own}.{leaf}", quantize(numbers, quantised), raw_dtype=quantised)
-    return torch.from_numpy(dequantize(quantize(weight.numpy(), quantised), quantised))
+    quantized = GGMLQuantizationType[kind]
+    writer.add_tensor(f"{own}.{leaf}", quantize(numbers, quantized), raw_dtype=quantized)
+    return torch.from_numpy(dequantize(quantize(weight.numpy(), quantized), quantized))
 
 
 def _own_name(architecture: str, module: str) -> str:
@@ -114,7 +114,7 @@ def _own_name(architecture: str, module: str) -> str:
     return f"blk.{index}." + next(own for own, theirs in layer.items() if theirs == part)
 
 
-def _pairs_of_neighbours(rows: np.ndarray, num_heads: int) -> np.ndarray:
+def _pairs_of_neighbors(rows: np.ndarray, num_heads: int) -> np.ndarray:
     """Row order of Llama's query and key weights after llama.cpp's converter."""
     halves = rows.reshape(num_heads, 2, len(rows) // num_heads // 2, *rows.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows.shape))

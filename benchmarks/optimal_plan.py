@@ -26,7 +26,7 @@ from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.clock import Clock
 from penstock.sim.frontier.scenarios import NamedScenario, find_scenario
 from penstock.sim.quota import Quota
-from penstock.sim.report import summarise
+from penstock.sim.report import summarize
 from penstock.sim.service import Service
 
 GOAL = 0.99
@@ -35,7 +35,7 @@ CUT_S = 60.0
 POINT_GPU_HOURS = 0.2
 # Initial temperature in GPU-hours: about one replica for half a minute. It falls to 0.
 WARMTH_GPU_HOURS = 0.008
-# Utilisations with which the oracle plans.
+# Utilizations with which the oracle plans.
 SHARES = (0.9, 1.0, 1.05, 1.1, 1.15)
 
 Plan = tuple[int, ...]
@@ -90,7 +90,7 @@ class Slice:
         service.scaler.rule = Oracle(levels, ahead_s=0.0)
         service.begin()
         clock.run(scenario.duration_s + scenario.tail_s)
-        figures = summarise(service, scenario.duration_s)
+        figures = summarize(service, scenario.duration_s)
         return Outcome(figures.attainment, figures.gpu_hours)
 
     def _service(self, clock: Clock, policy: str, knobs: dict[str, str]) -> Service:

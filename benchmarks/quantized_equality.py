@@ -1,4 +1,4 @@
-"""Compares greedy tokens of quantised checkpoints with those of their dequantised weights.
+"""Compares greedy tokens of quantized checkpoints with those of their dequantized weights.
 
     python benchmarks/quantized_equality.py [--prompts 20] [--longest 400] [--new-tokens 32]
                                             [--families qwen3,llama] [--formats awq,gptq-4]
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 Tensors = dict[str, torch.Tensor]
 
 GROUP = 16
-# Quantised modules; other weights stay unchanged.
+# Quantized modules; other weights stay unchanged.
 PRODUCTS = frozenset((
     "q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "dense", "gate_proj", "up_proj",
     "gate_up_proj", "down_proj", "fc1", "fc2", "w1", "w2", "w3",
@@ -49,7 +49,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Quantisation format. config: its quantization_config. pack: float32 [outputs, inputs] to Packed."""
+    """Quantization format. config: its quantization_config. pack: float32 [outputs, inputs] to Packed."""
 
     config: dict[str, Any]
     pack: Callable[[Array], Packed]
@@ -247,8 +247,8 @@ FORMATS: dict[str, Format] = {
 }  # fmt: skip
 
 
-def quantise(directory: Path, form: Format, packed: Path, written: Path) -> None:
-    """Quantise a checkpoint: write `packed` in the format and `written` dequantised in float32."""
+def quantize(directory: Path, form: Format, packed: Path, written: Path) -> None:
+    """Quantize a checkpoint: write `packed` in the format and `written` dequantized in float32."""
     tensors: Tensors = {}
     for file in sorted(directory.glob("*.safetensors")):
         tensors |= load_file(file)
@@ -289,7 +289,7 @@ def campaign(
                 made, packed, written = (Path(temporary, name) for name in ("made", "p", "w"))
                 torch.manual_seed(seed)
                 family.make(made)
-                quantise(made, FORMATS[form], packed, written)
+                quantize(made, FORMATS[form], packed, written)
                 model = family.load(written, "float32")
                 expected = [reference(model, prompt, new_tokens) for prompt in prompts]
                 outputs, _ = generate(packed, prompts, new_tokens, SETTING)

@@ -99,7 +99,7 @@ def generate(
 
 
 def round_weights(model: transformers.PreTrainedModel, place: Path, kind: Quantization) -> None:
-    """Replace weights by the engine's rounded weights, dequantised."""
+    """Replace weights by the engine's rounded weights, dequantized."""
     scheme = ModelConfig.load(place).scheme(kind, "float32")
     assert scheme is not None
     with open_checkpoints(place) as (checkpoint, _):

@@ -47,7 +47,7 @@ def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
     ]
     good = [
         ("another seed", rollouts.GOOD),
-        ("another label", rollouts.LABELLED),
+        ("another label", rollouts.LABELED),
         ("larger steps", rollouts.ROOMIER),
     ]
     return [

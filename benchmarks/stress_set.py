@@ -33,7 +33,7 @@ from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.faults import Blackout, Frozen
 from penstock.sim.ledger import Figures, Ledger
 from penstock.sim.policies import Future
-from penstock.sim.report import changes, summarise
+from penstock.sim.report import changes, summarize
 from penstock.sim.run import Run
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import Service
@@ -93,7 +93,7 @@ def blind_downs(service: Service, chosen: Scenario) -> int:
 
 def figures_of(done: Run) -> Figures:
     [service], chosen = done.services, done.scenario
-    summary = summarise(service, chosen.duration_s)
+    summary = summarize(service, chosen.duration_s)
     return {
         "attainment": summary.attainment,
         "mean_replicas": summary.mean_replicas,

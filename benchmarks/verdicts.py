@@ -102,7 +102,7 @@ class Judge:
         Returns the largest logit error of each token, and of each router.
         """
         ids = torch.tensor([expected.prompt + expected.tokens[:-1]])
-        chosen = self._exact_routers.favourites(expected.routers)
+        chosen = self._exact_routers.favorites(expected.routers)
         with self._exact_routers.imposing(chosen), self._exact_routers.recording() as exact:
             logits = self._exact(ids).logits[0, len(expected.prompt) - 1 :]
         pairs = zip(exact, expected.routers, strict=True)
@@ -123,7 +123,7 @@ class Judge:
         limits = [NOISE_FACTOR * noise for noise in self._router_noise]
         if not flips or any(flip.gap >= limits[flip.layer] for flip in flips):
             return None
-        with self._routers.imposing(self._routers.favourites(said)):
+        with self._routers.imposing(self._routers.favorites(said)):
             logits = self._model(torch.tensor([ids])).logits[0, -1].float()
         is_noise = gap_of(logits, tokens[at]) < NOISE_FACTOR * noise
         return max(flip.gap for flip in flips) if is_noise else None

@@ -64,9 +64,9 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
 
 
 # Changes to the spec. SLOW: prefill in chunks of 16 tokens. SMALL: a KV cache for one or two requests, so
-# that others wait. SPREAD: tensor parallel over two processes, which synchronise several times per step.
+# that others wait. SPREAD: tensor parallel over two processes, which synchronize several times per step.
 GOOD: Object = {"engine": {"seed": 7}}
-LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
+LABELED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
 ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
 SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "512Ki"}}}

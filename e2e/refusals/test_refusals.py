@@ -1,4 +1,4 @@
-"""Specs that only the operator can recognise as wrong get a condition with a message, not a crash loop."""
+"""Specs that only the operator can recognize as wrong get a condition with a message, not a crash loop."""
 
 import json
 import shutil

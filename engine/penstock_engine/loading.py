@@ -105,7 +105,7 @@ class _Loader:
     ) -> torch.Tensor | None:
         """The parameter as a view of the checkpoint. matrices: read from the temporary checkpoint.
 
-        None if it consists of several pieces, or if the view would keep the rest of a dequantised
+        None if it consists of several pieces, or if the view would keep the rest of a dequantized
         matrix in memory.
         """
         is_read_once = self._persistent is self._temporary

@@ -1,4 +1,4 @@
-"""Refuses words that this project once used for things that the field has a word for.
+"""Refuses words that this project once used for things that the field has a word for, and British spelling.
 
     python tests/architecture/retired_words.py
 
@@ -22,7 +22,7 @@ PROSE = {
     r"way back": "rollback",
     r"whoever": "the one meant: the client, the caller, the user",
     r"by and by": "gradually",
-    r"of late": "recently",
+    r"of late(?! (requests|work))": "recently",
     r"thence": "from there",
     r"hindsight": "counterfactual",
     r"habits?": "recurring bursts",
@@ -30,6 +30,10 @@ PROSE = {
     r"seats?": "slot",
     r"(a|every|own|two|which) rooms?|rooms? of tests|rooms(?=,)": "package, folder",
     r"(waits?|waiting|stands?|standing) in (a |the )?line": "admission queue",
+    r"(behavi|col|fav|neighb)our\w*|licence|learnt|organisation": "the American spelling",
+    r"\w*(initial|normal|optim|quant|random|serial|stabil|summar|util)is(ed?|ers?|ing|ations?)": (
+        "the American spelling"
+    ),
 }
 # Modules and classes by their whole name, in any case and without underscores before it -> what it is.
 NAMES = {

@@ -61,7 +61,7 @@ async def test_a_child_deleted_while_no_watch_ran_is_reported():
     assert kube.selectors == {"app.kubernetes.io/managed-by=penstock"}
 
 
-async def test_a_deleted_child_is_reported_for_its_service_and_unlabelled_ones_never():
+async def test_a_deleted_child_is_reported_for_its_service_and_unlabeled_ones_never():
     events = [
         ("MODIFIED", child("a", "2", "")),
         ("MODIFIED", child("a", "3")),

@@ -102,8 +102,8 @@ ENGINE_LABELS = {
 
 
 def engine_pod(metadata: Any = None, **status: Any) -> ObservedPod:
-    labelled = METADATA | {"labels": ENGINE_LABELS} | (metadata or {})
-    return ObservedPod.of({"metadata": labelled, "status": {"phase": "Pending", **status}})
+    labeled = METADATA | {"labels": ENGINE_LABELS} | (metadata or {})
+    return ObservedPod.of({"metadata": labeled, "status": {"phase": "Pending", **status}})
 
 
 def waiting(reason: str, **engine: Any) -> dict[str, Any]:

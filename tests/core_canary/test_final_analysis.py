@@ -37,7 +37,7 @@ def drifting(draw, alike):
 
 @pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
 def test_the_bound_is_below_the_truth_as_seldom_as_it_says(alike):
-    """2.5 %, and a little more where neighbours are alike for longer than a batch."""
+    """2.5 %, and a little more where neighbors are alike for longer than a batch."""
     draw = random.Random(2)
     spreads = [drifting(draw, alike) for _ in range(400)]
     missed = sum(spread.mean + spread.timeout_margin() < 0.0 for spread in spreads)

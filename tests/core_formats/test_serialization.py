@@ -118,7 +118,7 @@ GOOD = {"kind": "oak", "leaf": {"number": 1.5}}
         ({"height": 10**400}, f"Tree.height is '1{'0' * 59}'"),
         ({"by_name": {"a": {}}}, "Tree.by_name.a lacks number"),
         ({"flag": 1}, "Tree.flag is '1'"),
-        ({"colour": 1}, "Tree has no colour"),
+        ({"color": 1}, "Tree has no color"),
     ],
 )
 def test_what_is_no_record_is_refused_with_its_place(

@@ -20,7 +20,7 @@ def test_the_longest_prompt_and_its_answer_fit_the_model() -> None:
     tokenizer = train_tokenizer(
         [*docs.passages, *(pair.question for pair in docs.pairs)], vocab_size=MAX_VOCAB_SIZE
     )
-    # A word's tokens do not depend on its neighbours: the pre-tokenizer splits at spaces.
+    # A word's tokens do not depend on its neighbors: the pre-tokenizer splits at spaces.
     ends = [0, *accumulate(len(tokenizer.tokenize(f" {word}")) for word in load.corpus)]
     excerpts = zip(ends, ends[load.prompt_words :], strict=False)
     longest = max(end - start for start, end in excerpts)

@@ -1,4 +1,4 @@
-"""GGUF files that the gguf library wrote, against transformers on the dequantised weights."""
+"""GGUF files that the gguf library wrote, against transformers on the dequantized weights."""
 
 import json
 from contextlib import suppress
@@ -46,7 +46,7 @@ def make(directory: Path, family: str) -> Path:
 
 
 def write_model(folder: Path, kind: str) -> tuple[Path, Path]:
-    """(GGUF file, folder of the same weights after dequantisation)"""
+    """(GGUF file, folder of the same weights after dequantization)"""
     path = folder.parent / f"model-{kind}.gguf"
     save_file(
         write_gguf(folder, path, kind), folder / "model.safetensors", metadata={"format": "pt"}
@@ -70,7 +70,7 @@ def test_greedy_tokens_equal_transformers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_are_the_dequantised_numbers(folder: Path, kind: str) -> None:
+def test_weights_are_the_dequantized_numbers(folder: Path, kind: str) -> None:
     path, folder = write_model(folder, kind)
     expected = load_file(folder / "model.safetensors")
     with open_checkpoints(path) as (checkpoint, _):
@@ -81,15 +81,15 @@ def test_weights_are_the_dequantised_numbers(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "IQ4_XS"])
 def test_types_that_the_library_only_reads(tmp_path: Path, kind: str) -> None:
     """Blocks of random bytes: what each means is the library's to say."""
-    quantised = GGMLQuantizationType[kind]
-    block_size, num_bytes = GGML_QUANT_SIZES[quantised]
+    quantized = GGMLQuantizationType[kind]
+    block_size, num_bytes = GGML_QUANT_SIZES[quantized]
     stored = np.random.default_rng(0).integers(0, 60, (6, num_bytes), np.uint8)
     writer = GGUFWriter(tmp_path / "made.gguf", "qwen3")
-    writer.add_tensor("token_embd.weight", stored, raw_dtype=quantised)
+    writer.add_tensor("token_embd.weight", stored, raw_dtype=quantized)
     save(writer)
     read = GgufCheckpoint(tmp_path / "made.gguf").get("model.embed_tokens.weight")
     assert read.shape == (6, block_size)
-    assert np.array_equal(read.numpy(), dequantize(stored, quantised))
+    assert np.array_equal(read.numpy(), dequantize(stored, quantized))
 
 
 def save(writer: GGUFWriter) -> None:
@@ -188,7 +188,7 @@ def test_what_cannot_be_served_is_refused(
     [
         ("blk.0.attn_sinks.weight", "F32", "blk.0.attn_sinks.weight is not supported"),
         ("blk.0.attn_q.bias", "F32", "blk.0.attn_q.bias is not supported"),
-        ("blk.0.attn_q.weight", "I32", "type I32, which cannot be dequantised"),
+        ("blk.0.attn_q.weight", "I32", "type I32, which cannot be dequantized"),
     ],
 )
 def test_tensors_that_are_unknown_are_refused(

@@ -61,7 +61,7 @@ def test_a_matrix_means_what_was_packed(form: str, shape: tuple[int, int]) -> No
 
 
 @pytest.mark.parametrize("form", list(FORMATS))
-def test_a_module_that_is_not_quantised_is_left_alone(form: str) -> None:
+def test_a_module_that_is_not_quantized_is_left_alone(form: str) -> None:
     scheme = scheme_of(FORMATS[form].config)
     tensors = Tensors({"lm_head.weight": torch.ones(4, 4)})
     assert scheme.read(tensors, "lm_head") is None
@@ -115,8 +115,8 @@ def compressed(layout: str = "pack-quantized", **weights: Any) -> dict[str, Any]
 @pytest.mark.parametrize(
     ("config", "advice"),
     [
-        ({"quant_method": "bitsandbytes"}, "take the unquantised model"),
-        ({"quant_method": ["awq"]}, "take the unquantised model"),
+        ({"quant_method": "bitsandbytes"}, "take the unquantized model"),
+        ({"quant_method": ["awq"]}, "take the unquantized model"),
         ("awq", "must be a JSON object"),
         ({"quant_method": "awq", "bits": 3}, "checkpoint of 4 bits"),
         ({"quant_method": "awq", "bits": "4"}, "whole number"),
@@ -150,6 +150,6 @@ def test_kinds_that_differ_within_a_checkpoint_are_refused() -> None:
         parse_format({"quantization_config": config})
 
 
-def test_a_checkpoint_that_is_not_quantised_has_no_format() -> None:
+def test_a_checkpoint_that_is_not_quantized_has_no_format() -> None:
     assert parse_format({"quantization_config": None}) is None
     assert parse_format({}) is None

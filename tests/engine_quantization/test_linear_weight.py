@@ -1,4 +1,4 @@
-"""Products of quantised weights against those of the dequantised matrix."""
+"""Products of quantized weights against those of the dequantized matrix."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def check_products(weight: QuantizedWeight, matrix: QuantizedMatrix, dtype: torc
     has_order=st.booleans(),
     seed=st.integers(0, 999),
 )
-def test_products_equal_those_of_the_dequantised_matrix(
+def test_products_equal_those_of_the_dequantized_matrix(
     kind: str, dtype: torch.dtype, num_outputs: int, group_size: int, num_groups: int,
     has_zeros: bool, has_order: bool, seed: int,
 ) -> None:  # fmt: skip
@@ -152,7 +152,7 @@ def test_bytes_are_few() -> None:
         [random_matrix("int4", 3, 64, 16, has_order=True)],
         [torch.randn(3, 64)],
     ],
-    ids=["bits", "group size", "order", "not quantised"],
+    ids=["bits", "group size", "order", "not quantized"],
 )
 def test_matrices_that_are_not_alike_are_held_side_by_side(
     others: list[QuantizedMatrix | torch.Tensor],

@@ -1,4 +1,4 @@
-"""Whole models: quantised checkpoints against transformers, rounded ones against their own weights."""
+"""Whole models: quantized checkpoints against transformers, rounded ones against their own weights."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, reference
-from quantized_equality import FORMATS, PRODUCTS, campaign, quantise
+from quantized_equality import FORMATS, PRODUCTS, campaign, quantize
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.checkpoint import check_model
@@ -22,8 +22,8 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @pytest.mark.parametrize("form", list(FORMATS))
-def test_a_quantised_checkpoint_equals_transformers(form: str) -> None:
-    """Tokens equal those of the model with its dequantised weights."""
+def test_a_quantized_checkpoint_equals_transformers(form: str) -> None:
+    """Tokens equal those of the model with its dequantized weights."""
     (result,) = campaign(
         ("qwen3",), (form,), num_prompts=4, longest=80, new_tokens=10, seed=2
     )  # fmt: skip
@@ -105,10 +105,10 @@ def test_headers_say_how_many_bytes_a_rounded_model_has(
 
 
 @pytest.mark.parametrize("form", ["awq", "gptq-8", "fp8-block", "int8-channel"])
-def test_headers_say_how_many_bytes_a_quantised_checkpoint_takes(
+def test_headers_say_how_many_bytes_a_quantized_checkpoint_takes(
     qwen3_dir: Path, tmp_path: Path, form: str
 ) -> None:
-    quantise(qwen3_dir, FORMATS[form], tmp_path / "packed", tmp_path / "written")
+    quantize(qwen3_dir, FORMATS[form], tmp_path / "packed", tmp_path / "written")
     (path,) = checkpoint_files(tmp_path / "packed")
     scheme = ModelConfig.load(tmp_path / "packed").scheme(None, "float32")
     _, said = shapes_and_bytes(read_headers(path), scheme, 4)
@@ -126,15 +126,15 @@ def test_routers_and_embeddings_stay_as_they_are(mixtral_dir: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_is_quantised_already_is_not_rounded(qwen3_dir: Path, tmp_path: Path) -> None:
-    quantise(qwen3_dir, FORMATS["awq"], tmp_path / "packed", tmp_path / "written")
-    with pytest.raises(ModelError, match="quantised already") as caught:
+def test_what_is_quantized_already_is_not_rounded(qwen3_dir: Path, tmp_path: Path) -> None:
+    quantize(qwen3_dir, FORMATS["awq"], tmp_path / "packed", tmp_path / "written")
+    with pytest.raises(ModelError, match="quantized already") as caught:
         check_model(tmp_path / "packed", "int8")
     assert caught.value.reason == "QuantizedAlready"
 
 
 def test_a_matrix_of_another_shape_is_named(qwen3_dir: Path, tmp_path: Path) -> None:
-    quantise(qwen3_dir, FORMATS["awq"], tmp_path / "packed", tmp_path / "written")
+    quantize(qwen3_dir, FORMATS["awq"], tmp_path / "packed", tmp_path / "written")
     path = tmp_path / "packed" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"intermediate_size": 128}))
     with pytest.raises(ModelError, match=r"gate_proj\.weight has shape"):

@@ -46,8 +46,8 @@ def test_accepted_drafts_and_the_token_after_them_are_returned(
     scheduled: MakeScheduled, drafts: list[int], best: list[int], kept: tuple[int, ...]
 ) -> None:
     """Rows after a rejected draft or after NaN logits are ignored."""
-    neighbour = scheduled(temperature=0.0)
-    sequences = [neighbour, scheduled(temperature=0.0, drafts=drafts), neighbour]
+    neighbor = scheduled(temperature=0.0)
+    sequences = [neighbor, scheduled(temperature=0.0, drafts=drafts), neighbor]
     first, result, last = sample(one_hot([1, *best, 2]), sequences).results()
     assert (first, last) == (SequenceOutput((1,)), SequenceOutput((2,)))
     is_corrupt = best[0] == CORRUPT

@@ -146,10 +146,10 @@ def test_a_grammar_masks_each_row_and_keeps_its_state(
 ) -> None:
     """The sampler rolls drafts back. The scheduler advances the grammar."""
     constraint = ModuloConstraint()
-    neighbour = scheduled(temperature=0.0)
+    neighbor = scheduled(temperature=0.0)
     sequence = scheduled(drafts=drafts, constraint=constraint, seed=5)
     logits = LOGITS.repeat(2 + len(drafts), 1)
-    first, second = sample(logits, [neighbour, sequence]).results()
+    first, second = sample(logits, [neighbor, sequence]).results()
     assert (first.token_ids, list(second.token_ids)) == ((0,), expected)
     assert constraint.num_accepted == 0
 

@@ -67,7 +67,7 @@ class Request:
         self.writer.transport.abort()
 
 
-Behaviour = Callable[[Request], Awaitable[None]]
+Behavior = Callable[[Request], Awaitable[None]]
 
 
 async def answer(request: Request) -> None:
@@ -84,11 +84,11 @@ async def answer(request: Request) -> None:
 
 @dataclass
 class Engine:
-    """A fake engine: an HTTP server that handles each request with `behaviour`."""
+    """A fake engine: an HTTP server that handles each request with `behavior`."""
 
     name: str
     revision: str
-    behaviour: Behaviour
+    behavior: Behavior
     requests: list[Request] = field(default_factory=list)
     active: int = 0
     left: asyncio.Event = field(default_factory=asyncio.Event)  # a client hung up on a request
@@ -137,7 +137,7 @@ class Engine:
         self.requests.append(request)
         self.active += 1
         self.arrived.set()
-        work = asyncio.ensure_future(self.behaviour(request))
+        work = asyncio.ensure_future(self.behavior(request))
         hangup = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait({work, hangup}, return_when=asyncio.FIRST_COMPLETED)
@@ -339,8 +339,8 @@ def make_service() -> Callable[..., Service]:
 async def start_engine() -> AsyncIterator[Callable[..., Awaitable[Engine]]]:
     engines: list[Engine] = []
 
-    async def start(behaviour: Behaviour = answer, revision: str = "r1") -> Engine:
-        engine = Engine(f"engine-{len(engines)}", revision, behaviour)
+    async def start(behavior: Behavior = answer, revision: str = "r1") -> Engine:
+        engine = Engine(f"engine-{len(engines)}", revision, behavior)
         engines.append(engine)
         await engine.start()
         return engine

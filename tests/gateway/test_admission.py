@@ -61,14 +61,14 @@ def clock():
 @pytest.fixture
 async def learned_gateway(start_engine, start_gateway, make_service, clock):
     """A gateway that has learned that its engine takes 0.2 s per prompt, so that three do not fit."""
-    behaviour = SerialEngine(clock, 0.2)
-    engine = await start_engine(behaviour)
+    behavior = SerialEngine(clock, 0.2)
+    engine = await start_engine(behavior)
     front = await start_gateway(now=clock)
     front.publish(make_service(engine, objectives=OBJECTIVES))
     for _ in range(3):
         assert (await front.ask(prompt=PROMPT))[0] == 200
-    behaviour.order.clear()
-    return front, engine, behaviour
+    behavior.order.clear()
+    return front, engine, behavior
 
 
 def ask(front, user, **more):
@@ -81,50 +81,50 @@ async def reading(front):
 
 
 async def test_requests_beyond_the_objective_wait_at_the_gateway(learned_gateway, until):
-    front, engine, behaviour = learned_gateway
-    behaviour.may_compute = 0
+    front, engine, behavior = learned_gateway
+    behavior.may_compute = 0
     requests = [ask(front, str(n)) for n in range(6)]
     await until(lambda: front.gateway.state.waiting == 4 and engine.active == 2)
     stats = await reading(front)
     assert (stats.queued, stats.in_flight) == (4, 2)
     assert stats.queued_prompt_tokens == pytest.approx(4 * 300, rel=0.2)
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 6
-    assert sorted(behaviour.order) == ["0", "1", "2", "3", "4", "5"]
+    assert sorted(behavior.order) == ["0", "1", "2", "3", "4", "5"]
     await front.idle()
 
 
 async def test_request_that_can_be_in_time_goes_before_a_late_one(learned_gateway, until):
-    front, _, behaviour = learned_gateway
-    behaviour.may_compute = 0
+    front, _, behavior = learned_gateway
+    behavior.may_compute = 0
     requests = [ask(front, "first")]
-    await until(lambda: len(behaviour.order) == 1)
+    await until(lambda: len(behavior.order) == 1)
     requests.append(ask(front, "second"))
-    await until(lambda: len(behaviour.order) == 2)
+    await until(lambda: len(behavior.order) == 2)
     requests.append(ask(front, "late"))
     await until(lambda: front.gateway.state.waiting == 1)
-    behaviour.may_compute = 1
+    behavior.may_compute = 1
     await requests[0]  # the second prompt is computed next, so one more request fits
     requests.append(ask(front, "new"))
-    await until(lambda: len(behaviour.order) == 3)
-    behaviour.may_compute = math.inf
+    await until(lambda: len(behavior.order) == 3)
+    behavior.may_compute = math.inf
     await asyncio.gather(*requests)
-    assert behaviour.order == ["first", "second", "new", "late"]
+    assert behavior.order == ["first", "second", "new", "late"]
 
 
 async def test_disconnected_request_leaves_the_queue(learned_gateway, until):
-    front, _, behaviour = learned_gateway
-    behaviour.may_compute = 0
+    front, _, behavior = learned_gateway
+    behavior.may_compute = 0
     requests = [ask(front, "served") for _ in range(2)]
-    await until(lambda: len(behaviour.order) == 2)
+    await until(lambda: len(behavior.order) == 2)
     leaving = ask(front, "left")
     await until(lambda: front.gateway.state.waiting == 1)
     leaving.cancel()
     await until(lambda: front.gateway.state.waiting == 0)
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     await asyncio.gather(*requests)
     await front.ask(prompt=PROMPT)
-    assert "left" not in behaviour.order
+    assert "left" not in behavior.order
     assert await front.metric("penstock_gateway_disconnects_total", phase="waiting") == 1
     await front.idle()
 
@@ -132,18 +132,18 @@ async def test_disconnected_request_leaves_the_queue(learned_gateway, until):
 async def test_full_queue_is_a_503_with_retry_after(
     start_engine, start_gateway, make_service, until, clock
 ):
-    behaviour = SerialEngine(clock, 0.4)
+    behavior = SerialEngine(clock, 0.4)
     front = await start_gateway(max_waiting=2, now=clock)
-    front.publish(make_service(await start_engine(behaviour), objectives=Objectives(0.5, 0.5)))
+    front.publish(make_service(await start_engine(behavior), objectives=Objectives(0.5, 0.5)))
     await front.ask(prompt=PROMPT)
-    behaviour.may_compute = 0
+    behavior.may_compute = 0
     requests = [ask(front, "served") for _ in range(3)]
     await until(lambda: front.gateway.state.waiting == 2)
     async with front.post(prompt=PROMPT) as got:
         assert got.status == 503
         assert 1 <= int(got.headers["retry-after"]) <= 5
         assert "too many requests wait" in (await got.json())["error"]["message"]
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 3
     await front.idle()
     assert (await reading(front)).shed == 1
@@ -152,16 +152,16 @@ async def test_full_queue_is_a_503_with_retry_after(
 async def test_wait_limit_in_the_queue_is_a_503(
     start_engine, start_gateway, make_service, until, clock
 ):
-    behaviour = SerialEngine(clock, 0.2)
+    behavior = SerialEngine(clock, 0.2)
     front = await start_gateway(wait_for_endpoint_s=0.3, now=clock)
-    front.publish(make_service(await start_engine(behaviour), objectives=OBJECTIVES))
+    front.publish(make_service(await start_engine(behavior), objectives=OBJECTIVES))
     await front.ask(prompt=PROMPT)
-    behaviour.may_compute = 0
+    behavior.may_compute = 0
     requests = [ask(front, "served") for _ in range(2)]
-    await until(lambda: len(behaviour.order) == 3)
+    await until(lambda: len(behavior.order) == 3)
     status, body = await front.ask(prompt=PROMPT)
     assert (status, json.loads(body)["error"]["message"]) == (503, "no engine had room in time")
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     await asyncio.gather(*requests)
     await front.idle()
 
@@ -169,14 +169,14 @@ async def test_wait_limit_in_the_queue_is_a_503(
 async def test_new_engine_takes_waiting_requests(
     learned_gateway, start_engine, make_service, until, clock
 ):
-    front, engine, behaviour = learned_gateway
-    behaviour.may_compute = 0
+    front, engine, behavior = learned_gateway
+    behavior.may_compute = 0
     requests = [ask(front, "a") for _ in range(5)]
     await until(lambda: front.gateway.state.waiting == 3)
     second = await start_engine(SerialEngine(clock, 0.01))
     front.publish(make_service(engine, second, objectives=OBJECTIVES))
     await until(lambda: front.gateway.state.waiting == 0)
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     await asyncio.gather(*requests)
     assert len(second.requests) == 3
 
@@ -185,8 +185,8 @@ async def test_new_engine_takes_waiting_requests(
 async def test_removed_side_sends_its_queue_to_the_other_side(
     learned_gateway, start_engine, make_service, until, clock, how
 ):
-    front, engine, behaviour = learned_gateway
-    behaviour.may_compute = 0
+    front, engine, behavior = learned_gateway
+    behavior.may_compute = 0
     requests = [ask(front, "a") for _ in range(4)]
     await until(lambda: front.gateway.state.waiting == 2 and engine.active == 2)
     other = await start_engine(SerialEngine(clock, 0.01), "r2")
@@ -194,7 +194,7 @@ async def test_removed_side_sends_its_queue_to_the_other_side(
     weights = {"r1": 0, "r2": 100} if how == "weight" else {"r1": 50, "r2": 50}
     front.publish(make_service(*engines, objectives=OBJECTIVES, weights=weights))
     await until(lambda: front.gateway.state.waiting == 0)
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 4
     assert len(other.requests) == 2
     await front.idle()
@@ -204,16 +204,16 @@ async def test_each_side_has_its_own_queue(
     learned_gateway, start_engine, make_service, until, clock
 ):
     """A slow canary makes only its own requests wait."""
-    front, engine, behaviour = learned_gateway
+    front, engine, behavior = learned_gateway
     other = await start_engine(SerialEngine(clock, 0.01), "r2")
     front.publish(make_service(engine, other, objectives=OBJECTIVES, weights={"r1": 50, "r2": 50}))
-    behaviour.may_compute = 0
+    behavior.may_compute = 0
     requests = [ask(front, str(n)) for n in range(24)]
     await until(
         lambda: engine.active == 2 and len(other.requests) + front.gateway.state.waiting + 2 == 24
     )
     assert len(other.requests) == 24 - 2 - front.gateway.state.waiting
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 24
 
 
@@ -221,8 +221,8 @@ async def test_complete_responses_do_not_hold_up_the_queue(
     start_engine, start_gateway, make_service, clock
 ):
     """Their first token is not visible, so it is assumed to come at its predicted time."""
-    behaviour = SerialEngine(clock, 0.01)
-    engine = await start_engine(behaviour)
+    behavior = SerialEngine(clock, 0.01)
+    engine = await start_engine(behavior)
     front = await start_gateway(now=clock)
     front.publish(make_service(engine, objectives=OBJECTIVES))
     answers = await asyncio.gather(*(ask(front, "a", stream=False) for _ in range(50)))
@@ -238,12 +238,12 @@ async def test_engine_of_unknown_throughput_gets_one_prompt_first(
     front.publish(make_service(objectives=OBJECTIVES))
     requests = [ask(front, str(n)) for n in range(10)]
     await until(lambda: front.gateway.state.waiting == 10)
-    behaviour = SerialEngine(clock, 0.05)
-    behaviour.may_compute = 0
-    engine = await start_engine(behaviour)
+    behavior = SerialEngine(clock, 0.05)
+    behavior.may_compute = 0
+    engine = await start_engine(behavior)
     front.publish(make_service(engine, objectives=OBJECTIVES))
     await until(lambda: front.gateway.state.waiting == 9 and engine.active == 1)
-    behaviour.may_compute = math.inf
+    behavior.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 10
 
 

@@ -67,11 +67,11 @@ async def arms_of(front):
 
 @pytest.fixture
 async def pair(start_engine, start_gateway, make_service):
-    """`await pair(behaviour, …)` -> a gateway for an engine with this behaviour, and for one of another
+    """`await pair(behavior, …)` -> a gateway for an engine with this behavior, and for one of another
     revision that gets no traffic."""
 
-    async def make(behaviour, objectives=None, weights=None, **settings):
-        engines = [await start_engine(behaviour, "r1"), await start_engine(revision="r2")]
+    async def make(behavior, objectives=None, weights=None, **settings):
+        engines = [await start_engine(behavior, "r1"), await start_engine(revision="r2")]
         front = await start_gateway(**settings)
         front.publish(make_service(*engines, objectives=objectives, weights=weights))
         return front
@@ -214,7 +214,7 @@ async def test_tenants_are_not_counted_with_one_side(start_engine, start_gateway
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "stream", "empty"),
+    ("behavior", "stream", "empty"),
     [
         (responding(event_of(""), USAGE % 1, DONE), True, 1),
         (responding(event_of("a"), DONE), True, 0),
@@ -234,13 +234,13 @@ async def test_tenants_are_not_counted_with_one_side(start_engine, start_gateway
         (responding(event_of(" "), event_of("\n"), DONE), True, 1),
     ],
 )
-async def test_empty_responses(pair, behaviour, stream, empty):
-    arm = await arm_after(await pair(behaviour), stream)
+async def test_empty_responses(pair, behavior, stream, empty):
+    arm = await arm_after(await pair(behavior), stream)
     assert (arm.requests, arm.empty_outputs, arm.errors) == (1, empty, 0)
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "errors"),
+    ("behavior", "errors"),
     [
         (broken, 1),
         (failing, 1),
@@ -255,8 +255,8 @@ async def test_empty_responses(pair, behaviour, stream, empty):
         ),
     ],
 )
-async def test_errors_of_an_engine(pair, behaviour, errors):
-    front = await pair(behaviour, max_attempts=1)
+async def test_errors_of_an_engine(pair, behavior, errors):
+    front = await pair(behavior, max_attempts=1)
     arm = await arm_after(front)
     assert (arm.requests, arm.errors, arm.violations) == (errors, errors, errors)
 

@@ -104,7 +104,7 @@ async def test_stream_field_is_read_as_engines_do(start_engine, start_gateway, s
         await request.chunk(b'data: {"n": 1}\n\ndata: [DONE]\n\n')
         await request.end()
 
-    engine.behaviour = whole_or_stream
+    engine.behavior = whole_or_stream
     assert (await post_raw(front, b'{"model": "chat", "stream": %s}' % stream.encode())) == 200
     await front.idle()
     stats = front.gateway.state.stats.get("default/chat")

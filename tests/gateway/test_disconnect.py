@@ -37,11 +37,11 @@ STREAM = pytest.mark.parametrize("stream", [True, False])
 
 @WAYS
 @STREAM
-@pytest.mark.parametrize("behaviour", [silent, headers_then_silent, half_a_body])
+@pytest.mark.parametrize("behavior", [silent, headers_then_silent, half_a_body])
 async def test_disconnect_before_the_first_byte(
-    start_engine, start_gateway, path, stream, behaviour
+    start_engine, start_gateway, path, stream, behavior
 ):
-    engine = await start_engine(behaviour)
+    engine = await start_engine(behavior)
     front = await start_gateway(engine)
     asking = asyncio.create_task(front.ask(path, stream=stream))
     await engine.arrived.wait()

@@ -53,31 +53,31 @@ class Prefills:
 
 @pytest.fixture
 async def learned_gateway(start_engine, start_gateway, make_service):
-    """A gateway that has learned that two prompts of 0.2 s fit the objective, its engine and behaviour."""
+    """A gateway that has learned that two prompts of 0.2 s fit the objective, its engine and behavior."""
     clock = Clock()
-    behaviour = Prefills(clock)
-    engine = await start_engine(behaviour)
+    behavior = Prefills(clock)
+    engine = await start_engine(behavior)
     front = await start_gateway(now=clock)
     front.publish(make_service(engine, objectives=Objectives(0.61, 0.5)))
     for _ in range(20):
         assert (await front.ask(prompt=PROMPT))[0] == 200
-    return front, engine, behaviour
+    return front, engine, behavior
 
 
-async def burst_at_engine(front, engine, behaviour, until):
+async def burst_at_engine(front, engine, behavior, until):
     """Send 12 requests. Returns how many reach the engine before it answers any."""
     await front.idle()
-    behaviour.gate.clear()
+    behavior.gate.clear()
     requests = [asyncio.create_task(front.ask(prompt=PROMPT)) for _ in range(12)]
     await until(lambda: engine.active + front.gateway.state.waiting == 12)
     active = engine.active
-    behaviour.gate.set()
+    behavior.gate.set()
     assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 12
     return active
 
 
 async def test_blanks_between_json_values_are_no_prompt(learned_gateway, until):
-    front, engine, behaviour = learned_gateway
+    front, engine, behavior = learned_gateway
     body = (
         b'{"model": "chat", "stream": true,' + b" " * 900_000 + b'"prompt": "%s"}' % (b"x" * 1200)
     )
@@ -88,7 +88,7 @@ async def test_blanks_between_json_values_are_no_prompt(learned_gateway, until):
     assert front.gateway.state.stats.get("default/chat").token_estimate.of(1200) == pytest.approx(
         300, rel=0.05
     )
-    assert await burst_at_engine(front, engine, behaviour, until) == 2
+    assert await burst_at_engine(front, engine, behavior, until) == 2
 
 
 async def test_single_response_moves_the_token_estimate_little(learned_gateway, until):
@@ -115,14 +115,14 @@ async def test_prompts_with_images_do_not_change_the_token_estimate(learned_gate
 
 @pytest.mark.parametrize("user", ["refused", "error event"])
 async def test_refused_stream_does_not_change_the_throughput(learned_gateway, until, user):
-    front, engine, behaviour = learned_gateway
+    front, engine, behavior = learned_gateway
     queue = front.gateway.state.admission_queues.get("default/chat", Side("r1"))
     before = queue._loads["default/engine-0"].throughput
     for _ in range(10):
         await front.ask(prompt=PROMPT, user=user)
     await front.idle()
     assert queue._loads["default/engine-0"].throughput == before
-    assert await burst_at_engine(front, engine, behaviour, until) == 2
+    assert await burst_at_engine(front, engine, behavior, until) == 2
 
 
 async def test_attended_tokens(start_engine, start_gateway):

@@ -85,7 +85,7 @@ async def test_retry_on_another_revision(start_engine, start_gateway, make_servi
         front.publish(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
         await FAULTS[reason](request)
 
-    bad.behaviour = fault_then_switch
+    bad.behavior = fault_then_switch
     assert (await front.ask())[0] == 200
     assert await samples(front) == {
         f"requests_total {CHAT}": 1,

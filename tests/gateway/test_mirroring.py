@@ -14,11 +14,11 @@ MIRRORED = "penstock_gateway_mirrored_requests_total"
 
 @pytest.fixture
 async def mirrored(start_engine, start_gateway, make_service):
-    """`await mirrored(behaviour)` -> a gateway, the engine that answers, and the engine that gets copies."""
+    """`await mirrored(behavior)` -> a gateway, the engine that answers, and the engine that gets copies."""
 
-    async def make(behaviour=None, mirror=None, **settings):
+    async def make(behavior=None, mirror=None, **settings):
         main = await start_engine()
-        other = await (start_engine(behaviour) if behaviour else start_engine())
+        other = await (start_engine(behavior) if behavior else start_engine())
         front = await start_gateway(**settings)
         mirror = mirror or Mirror("new", None, 100)
         rule = RouteRule((), (("old", 1),), mirrors=(mirror,))
@@ -47,9 +47,9 @@ async def test_copy_equals_the_original_but_for_model_and_id(mirrored, until, st
     assert await front.metric("penstock_gateway_requests_total", service="default/new") == 0
 
 
-@pytest.mark.parametrize("behaviour", [resets, breaks, cuts])
-async def test_failed_copy_does_not_affect_the_original(mirrored, behaviour):
-    front, _, _ = await mirrored(behaviour)
+@pytest.mark.parametrize("behavior", [resets, breaks, cuts])
+async def test_failed_copy_does_not_affect_the_original(mirrored, behavior):
+    front, _, _ = await mirrored(behavior)
     for _ in range(5):
         status, body = await front.ask()
         assert status == 200
@@ -108,7 +108,7 @@ async def test_copy_is_sent_after_the_original_is_answered(mirrored, until, star
         await request.whole(b"{}")
 
     front, main, other = await mirrored()
-    main.behaviour = slow
+    main.behavior = slow
     asked = asyncio.create_task(front.ask(stream=False))
     await main.arrived.wait()
     await asyncio.sleep(0.05)
@@ -120,7 +120,7 @@ async def test_copy_is_sent_after_the_original_is_answered(mirrored, until, star
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "is_stream", "outcome"),
+    ("behavior", "is_stream", "outcome"),
     [
         (whole(b"{}", "399 Odd"), False, "ok"),
         (whole(b"{}", "399 Odd"), True, "error"),  # without DONE
@@ -130,8 +130,8 @@ async def test_copy_is_sent_after_the_original_is_answered(mirrored, until, star
         (stream(EVENT + DONE), True, "ok"),
     ],
 )
-async def test_outcome_of_a_copy(mirrored, until, behaviour, is_stream, outcome):
-    front, _, other = await mirrored(behaviour)
+async def test_outcome_of_a_copy(mirrored, until, behavior, is_stream, outcome):
+    front, _, other = await mirrored(behavior)
     await front.ask(stream=is_stream)
     await until(lambda: other.requests)
     await front.idle_with_copies()
@@ -232,7 +232,7 @@ async def test_copy_is_dropped_if_memory_for_its_body_is_short(mirrored, until, 
         await front.idle_with_copies()
         bodies.held_bytes -= others_bytes
 
-    main.behaviour = fills_memory
+    main.behavior = fills_memory
     await front.ask(stream=False, padding="x" * 2000)
     await until(lambda: not main.active)
     assert await front.metric(MIRRORED, outcome=outcome) == 1

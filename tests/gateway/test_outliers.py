@@ -32,10 +32,10 @@ async def silent(request):
     await asyncio.Event().wait()
 
 
-def breaks_on_poison(behaviour):
+def breaks_on_poison(behavior):
     async def behave(request):
         if json.loads(request.body).get("prompt") == "poison":
-            await behaviour(request)
+            await behavior(request)
         else:
             await request.whole(b"{}")
 
@@ -229,7 +229,7 @@ async def test_complete_stream_clears_truncated_ones(start_engine, start_gateway
     for _ in range(3):
         await front.ask()
     assert loads.ejected([engine.endpoint()], front.gateway.state.now())
-    engine.behaviour = answer
+    engine.behavior = answer
     assert b'"error"' not in (await front.ask())[1]
     await until(lambda: not loads.suspects)
 

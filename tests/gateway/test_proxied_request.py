@@ -208,7 +208,7 @@ async def test_failure_of_an_engine_without_traffic_is_not_charged(
         front.publish(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
         await request.whole(b"{}", "500 Internal Server Error")
 
-    stable.behaviour = leaves_then_fails
+    stable.behavior = leaves_then_fails
     assert (await front.ask())[0] == 200
     await front.idle()
     arms = front.gateway.state.stats.get("default/chat").arms()

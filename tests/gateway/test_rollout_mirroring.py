@@ -15,11 +15,11 @@ from penstock.core.routing.traffic_split import Copies
 
 @pytest.fixture
 async def mirrored(start_engine, start_gateway, make_service):
-    """`await mirrored(behaviour)` -> a gateway, the stable engine, and the canary engine that gets copies."""
+    """`await mirrored(behavior)` -> a gateway, the stable engine, and the canary engine that gets copies."""
 
-    async def make(behaviour=None, share=1.0):
+    async def make(behavior=None, share=1.0):
         stable = await start_engine()
-        new = await (start_engine(behaviour, "r2") if behaviour else start_engine(revision="r2"))
+        new = await (start_engine(behavior, "r2") if behavior else start_engine(revision="r2"))
         front = await start_gateway()
         service = make_service(stable, new, weights={"r1": 100})
         front.publish(replace(service, copies=Copies((Side("r2"),), share)))
@@ -47,9 +47,9 @@ async def test_copies_for_a_canary_are_counted_for_its_judge(mirrored, until, pa
     assert len(stable.requests) == 3
 
 
-@pytest.mark.parametrize("behaviour", [resets, breaks, cuts])
-async def test_failed_copy_is_an_error_of_the_canary_alone(mirrored, until, behaviour):
-    front, stable, new = await mirrored(behaviour)
+@pytest.mark.parametrize("behavior", [resets, breaks, cuts])
+async def test_failed_copy_is_an_error_of_the_canary_alone(mirrored, until, behavior):
+    front, stable, new = await mirrored(behavior)
     for _ in range(3):
         assert (await front.ask())[0] == 200
     await until(lambda: len(new.requests) == 3)
@@ -70,7 +70,7 @@ USAGE = b'{"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"completion_token
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "is_stream", "requests", "errors", "empty", "tokens"),
+    ("behavior", "is_stream", "requests", "errors", "empty", "tokens"),
     [
         (whole(USAGE % 5), False, 1, 0, 0, 5),
         (whole(b'{"choices":[{"text":""}]}'), False, 1, 0, 1, 6),
@@ -93,9 +93,9 @@ USAGE = b'{"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"completion_token
     ],
 )
 async def test_counts_of_a_copy(
-    mirrored, until, behaviour, is_stream, requests, errors, empty, tokens
+    mirrored, until, behavior, is_stream, requests, errors, empty, tokens
 ):
-    front, _, new = await mirrored(behaviour)
+    front, _, new = await mirrored(behavior)
     await front.ask("/v1/chat/completions", stream=is_stream)
     await until(lambda: new.requests)
     await front.idle_with_copies()

@@ -87,7 +87,7 @@ async def test_responses_are_held_up_to_their_total_limit(start_engine, start_ga
     upstream = front.gateway.state.upstream
     first = asyncio.create_task(front.ask(stream=False))
     await until(lambda: upstream.held_bytes == 600)
-    engine.behaviour = last
+    engine.behavior = last
     async with front.post(stream=False) as got:
         assert await got.read() == b"x" * (400 + more)
     assert ("content-length" in got.headers) == (not more)

@@ -163,7 +163,7 @@ def _as_nobody(own_cluster: Cluster, files: list[str], pids: list[int]) -> list[
     from penstock.local.pki import Authority
 
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        Authority(Path(folder)).issue("client", "kube-apiserver", organisation="system:masters")
+        Authority(Path(folder)).issue("client", "kube-apiserver", organization="system:masters")
         for path in (Path(folder), *Path(folder).iterdir()):
             os.chown(path, NOBODY, NOBODY)
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Stabilisation windows and policies."""
+"""Stabilization windows and policies."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from penstock.sim.baselines.hpa.behavior import (
     Policy,
     Stamped,
     limited,
-    stabilised,
+    stabilized,
 )
 
 NOW = 1000.0
@@ -35,9 +35,9 @@ UP_30_DOWN_180 = Behavior(
         (3, 8, [(990, 2)], 3),
     ],
 )
-def test_stabilised(current, wanted, past, replicas):
+def test_stabilized(current, wanted, past, replicas):
     stamped = tuple(Stamped(*p) for p in past)
-    assert stabilised(UP_30_DOWN_180, current, wanted, stamped, NOW) == replicas
+    assert stabilized(UP_30_DOWN_180, current, wanted, stamped, NOW) == replicas
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ history = st.lists(st.tuples(st.floats(0, 1000), replicas), max_size=8)
 @given(replicas, replicas, history)
 def test_limits_neither_overshoot_nor_reverse(current, wanted, past):
     stamped = tuple(Stamped(*p) for p in past)
-    calm = stabilised(UP_30_DOWN_180, current, wanted, stamped, NOW)
+    calm = stabilized(UP_30_DOWN_180, current, wanted, stamped, NOW)
     slow = limited(UP_30_DOWN_180, current, calm, (), NOW)
     low, high = sorted((current, wanted))
     assert low <= slow <= calm <= high or low <= calm <= slow <= high

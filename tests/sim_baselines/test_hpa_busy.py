@@ -1,4 +1,4 @@
-"""HPA on the busy share, as GPU utilisation shows it."""
+"""HPA on the busy share, as GPU utilization shows it."""
 
 from penstock.sim.baselines.hpa_busy import hpa_busy
 

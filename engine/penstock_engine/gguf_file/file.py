@@ -106,7 +106,7 @@ def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> GgufFile:
     if unknown:
         raise ModelError(
             "UnsupportedQuantization",
-            f"{path.name} has tensors of type {', '.join(unknown)}, which cannot be dequantised",
+            f"{path.name} has tensors of type {', '.join(unknown)}, which cannot be dequantized",
         )
     if metadata.get("split.count", 1) not in (0, 1):
         raise ModelError(

@@ -52,7 +52,7 @@ class CheckedReader(GGUFReader):  # type: ignore[misc]
 
 
 def can_dequantize(kind: GGMLQuantizationType) -> bool:
-    """Whether the library can dequantise a type. It has no list, so one block of zeros is tried."""
+    """Whether the library can dequantize a type. It has no list, so one block of zeros is tried."""
     if kind.name in ("F64", "F32", "F16"):
         return True
     try:

@@ -118,7 +118,7 @@ class ModelConfig:
             if quantization is not None:
                 raise ModelError(
                     "QuantizedAlready",
-                    f"the checkpoint is quantised already, so it cannot be rounded to "
+                    f"the checkpoint is quantized already, so it cannot be rounded to "
                     f"{quantization}",
                 )
             return self.quantization

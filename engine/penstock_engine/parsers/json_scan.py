@@ -47,7 +47,7 @@ def read_json(text: str) -> Any:
 
 
 def write_json(value: Any) -> str:
-    """Serialises a value as strict JSON.
+    """Serializes a value as strict JSON.
 
     Raises ValueError for NaN, infinities and lone surrogates, RecursionError for deep nesting.
     """

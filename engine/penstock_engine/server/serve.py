@@ -278,17 +278,17 @@ async def _listen(state: ServerState, startup_timer: StartupTimer) -> None:
 
 async def _drain_on_signal(server: Server, state: ServerState, timeout_s: float) -> None:
     """Drains on the first signal: rejects new requests and finishes running ones. Ends on the second."""
-    signalled = asyncio.Event()
+    signaled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled.set)
-    await signalled.wait()
-    signalled.clear()
+        loop.add_signal_handler(number, signaled.set)
+    await signaled.wait()
+    signaled.clear()
     state.drain()
     logger.info("draining %d requests", state.in_flight)
     deadline_s = now_s() + timeout_s
     while (  # noqa: ASYNC110 - three conditions, one of them a time
-        state.in_flight and now_s() < deadline_s and not signalled.is_set()
+        state.in_flight and now_s() < deadline_s and not signaled.is_set()
     ):
         await asyncio.sleep(DRAIN_POLL_S)
     if state.in_flight:

@@ -13,7 +13,7 @@ PATH = "/penstock/feed"
 
 def encode(report: GatewayReport) -> bytes:
     """Encode a report as JSON."""
-    # The same as the serialiser of core, at a third of its time: gateways answer clients meanwhile.
+    # The same as the serializer of core, at a third of its time: gateways answer clients meanwhile.
     return json.dumps(report, default=_fields, separators=(",", ":")).encode()
 
 

@@ -185,7 +185,7 @@ class Story:
         self._tell.fact(
             "killed engine",
             f"back after {took_s + 2:.0f} s; {cut} streams ended with an error event, "
-            f"every other request was served by its neighbours",
+            f"every other request was served by its neighbors",
         )
 
     async def _calm(self, stage: Stage, load: Load) -> None:

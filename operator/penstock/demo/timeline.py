@@ -19,7 +19,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Timeline:
-    """Samples and labelled times of a demo."""
+    """Samples and labeled times of a demo."""
 
     samples: list[Sample] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)

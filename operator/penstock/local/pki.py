@@ -44,7 +44,7 @@ class Authority:
         file: str,
         common_name: str,
         *,
-        organisation: str = "",
+        organization: str = "",
         addresses: tuple[str, ...] = (),
     ) -> None:
         """Write `file`.crt and `file`.key, usable by a client and, with addresses, by a server."""
@@ -52,7 +52,7 @@ class Authority:
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
-            .subject_name(_name(common_name, organisation))
+            .subject_name(_name(common_name, organization))
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
@@ -86,10 +86,10 @@ def write_signing_key(path: Path) -> None:
     write_private(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
 
 
-def _name(common_name: str, organisation: str = "") -> x509.Name:
+def _name(common_name: str, organization: str = "") -> x509.Name:
     attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
-    if organisation:
-        attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation))
+    if organization:
+        attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
     return x509.Name(attributes)
 
 

@@ -9,7 +9,7 @@ from penstock.sim.run import Run
 from penstock.sim.service import Service
 
 BIN_S = 30.0
-COLOURS = {"waiting": "#bab0ac", "starting": "#f2cf5b", "ready": "#4c78a8", "draining": "#b07aa1"}
+COLorS = {"waiting": "#bab0ac", "starting": "#f2cf5b", "ready": "#4c78a8", "draining": "#b07aa1"}
 
 
 def draw(run: Run, path: Path) -> None:
@@ -59,7 +59,7 @@ def _replicas(axes: Any, service: Service, duration_s: float) -> None:
     names = ["ready", "draining", "starting", "waiting"]
     axes.stackplot(
         at, [[*layer, layer[-1]] for layer in layers], step="post", labels=names,
-        colors=[COLOURS[name] for name in names], alpha=0.8,
+        colors=[COLorS[name] for name in names], alpha=0.8,
     )  # fmt: skip
     axes.set_ylabel("replicas")
     axes.legend(loc="upper right")

@@ -1,4 +1,4 @@
-"""Summarises a run per service, and combines runs over seeds and services."""
+"""Summarizes a run per service, and combines runs over seeds and services."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -73,7 +73,7 @@ class Estimate:
         return cls(mean(all_values), student * stdev(all_values) / sqrt(n), all_values)
 
 
-def summarise(service: Service, duration_s: float) -> Summary:
+def summarize(service: Service, duration_s: float) -> Summary:
     requests = service.gateway.requests
     objectives = service.spec.objectives
     met = [r.meets(objectives.ttft_s, objectives.tpot_s) for r in requests]
@@ -179,4 +179,4 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def summaries_of(run: Run) -> list[Summary]:
-    return [summarise(service, run.scenario.duration_s) for service in run.services]
+    return [summarize(service, run.scenario.duration_s) for service in run.services]

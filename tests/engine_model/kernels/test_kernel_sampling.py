@@ -96,7 +96,7 @@ def test_which_tokens_remain(wishes: dict[str, float], possible: set[int], devic
     assert set(sample_with_kernels(logits, rows, None).tolist()) == possible
 
 
-def test_nothing_left_to_draw_harms_no_neighbour(device: str) -> None:
+def test_nothing_left_to_draw_harms_no_neighbor(device: str) -> None:
     rows = [row({"seed": seed}) for seed in (1, 2, 3, 2**64 - 1)]
     logits = torch.zeros(len(rows), VOCAB_SIZE, device=device)
     logits[0], logits[2] = -torch.inf, torch.nan

@@ -198,7 +198,7 @@ def _weights(groups: Any) -> tuple[Kind, Block | None]:
     if len(found) > 1:
         raise unsupported(
             "compressed-tensors of several kinds in one checkpoint are not supported: take one "
-            "that is quantised alike throughout"
+            "that is quantized alike throughout"
         )
     return found.pop()
 

@@ -71,7 +71,7 @@ class Gptq:
         if any(not str(rule).startswith("-:") for rule in raw.get("dynamic") or ()):
             raise unsupported(
                 "GPTQ with settings of its own for some modules (dynamic) is not supported: take a "
-                "checkpoint that is quantised alike throughout"
+                "checkpoint that is quantized alike throughout"
             )
         return cls(
             bits=bits,

@@ -30,8 +30,8 @@ def parse_format(config: Mapping[str, Any]) -> Scheme | None:
     method = str(raw.get("quant_method"))
     if method not in FORMATS:
         raise unsupported(
-            f"checkpoints quantised by {method} are not supported, only by "
-            f"{', '.join(sorted(FORMATS))}: take the unquantised model, with --quantization int8 or "
+            f"checkpoints quantized by {method} are not supported, only by "
+            f"{', '.join(sorted(FORMATS))}: take the unquantized model, with --quantization int8 or "
             f"int4"
         )
     try:

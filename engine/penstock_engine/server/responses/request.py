@@ -119,7 +119,7 @@ class ReasoningOptions(BaseModel):
         for name in ("summary", "generate_summary"):
             if getattr(self, name) not in (None, "auto"):
                 raise ValueError(
-                    f"{name} must be auto or left out: reasoning is given whole, and not summarised"
+                    f"{name} must be auto or left out: reasoning is given whole, and not summarized"
                 )
         return self
 

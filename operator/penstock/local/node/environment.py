@@ -43,9 +43,9 @@ def rewrite_paths(text: str, mounts: Mapping[str, str]) -> str:
 
 def field(pod: Object, path: str) -> str:
     """Return the value of a downward-API field. Raises ConfigError if it is not supported."""
-    labelled = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
-    if labelled:
-        return str(pod["metadata"].get(labelled[1], {}).get(labelled[2], ""))
+    labeled = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+    if labeled:
+        return str(pod["metadata"].get(labeled[1], {}).get(labeled[2], ""))
     known = {
         "metadata.name": pod["metadata"]["name"],
         "metadata.namespace": pod["metadata"]["namespace"],

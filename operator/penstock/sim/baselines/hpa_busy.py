@@ -1,4 +1,4 @@
-"""HPA on GPU utilisation: the share of time in which an engine runs any request.
+"""HPA on GPU utilization: the share of time in which an engine runs any request.
 
 It is near 1 whenever a batch runs, whether the engine is lightly loaded or saturated.
 """

@@ -1,7 +1,7 @@
 """Clairvoyant rule: knows all arrivals, and requests replicas one start-up time ahead.
 
 It still pays for starting replicas. The need is the work divided by the capacity of one replica, so its
-attainment depends on the assumed utilisation and on the length of the time bins.
+attainment depends on the assumed utilization and on the length of the time bins.
 """
 
 from bisect import bisect_right

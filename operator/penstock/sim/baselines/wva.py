@@ -97,7 +97,7 @@ class Wva(Generic[MemoryT]):
 
 
 def wva_hpa(analyzer: Analyzer[MemoryT], window_s: float) -> Hpa[WvaSeries[MemoryT]]:
-    """HPA around an analyzer, with the same stabilisation window both ways."""
+    """HPA around an analyzer, with the same stabilization window both ways."""
     doubling = (Policy("Percent", 100, 15),)
     behavior = Behavior(Direction(doubling, window_s), Direction(doubling, window_s))
     return Hpa(source=Wva(analyzer), behavior=behavior)

@@ -1,7 +1,7 @@
 """Finds the best settings of each rule, and their cost.
 
 The first knob of a rule is its dial: it trades cost against attainment. A sweep fixes all other knobs and
-varies the dial. The two neighbouring settings between which attainment crosses the target are the bracket;
+varies the dial. The two neighboring settings between which attainment crosses the target are the bracket;
 between them cost and attainment are interpolated linearly.
 
     1. each rule's sweep at its published settings, with one seed

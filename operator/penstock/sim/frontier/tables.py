@@ -71,31 +71,29 @@ def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
         rows, columns, squeeze=False, figsize=(5.2 * columns + 2, 4 * rows), layout="constrained"
     )
     rules = list(dict.fromkeys(r.policy for results in panels.values() for r in results))
-    colours = {rule: plt.get_cmap("tab20")(i) for i, rule in enumerate(rules)}
+    colors = {rule: plt.get_cmap("tab20")(i) for i, rule in enumerate(rules)}
     for panel in axes.flat[len(panels) :]:
         panel.set_axis_off()
     for panel, (name, results) in zip(axes.flat, panels.items(), strict=False):
         for result in results:
-            _line(panel, result, colours.get(result.policy, "black"))
+            _line(panel, result, colors.get(result.policy, "black"))
         panel.axhline(results[0].target, color="#888888", lw=0.6)
         panel.set_ylim(0.9, 1.001)
         panel.set_title(name)
         panel.set_xlabel("GPU-hours")
         panel.set_ylabel("requests within both objectives")
-    handles = [
-        plt.Line2D([], [], color=colours.get(r, "black"), marker="o", label=r) for r in rules
-    ]
+    handles = [plt.Line2D([], [], color=colors.get(r, "black"), marker="o", label=r) for r in rules]
     figure.legend(handles=handles, loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
-def _line(panel: Any, result: Result, colour: Any) -> None:
+def _line(panel: Any, result: Result, color: Any) -> None:
     """Draw one rule: dashed without admission, thicker for Penstock's."""
     points = sorted(result.points, key=lambda point: point.cost)
     panel.plot(
         [point.cost for point in points], [point.attainment for point in points],
-        color=colour, marker="o", ms=3, lw=2.4 if result.policy == "penstock" else 1.0,
+        color=color, marker="o", ms=3, lw=2.4 if result.policy == "penstock" else 1.0,
         linestyle="-" if result.admission == "deadline" else "--",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Simulates many canaries of one scenario with one judge, and summarises the outcomes."""
+"""Simulates many canaries of one scenario with one judge, and summarizes the outcomes."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass

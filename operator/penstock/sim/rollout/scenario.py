@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # lognormal: independent requests. heavy: the same with the tails of Student's t with 4 degrees of freedom.
-# queue: each pod is a queue under a load that varies in time, so neighbouring requests are correlated.
+# queue: each pod is a queue under a load that varies in time, so neighboring requests are correlated.
 Latency = Literal["lognormal", "heavy", "queue"]
 
 NAMES = ("ttft", "tpot", "service", "errors", "output")

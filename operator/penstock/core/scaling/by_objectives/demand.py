@@ -24,7 +24,7 @@ from penstock.core.scaling.by_objectives.surprise import (
 SHORTEST_WINDOW_S = 10.0
 WINDOW_GROWTH = 1.5
 LONGEST_WINDOW_S = 640.0
-# Two neighbouring windows differ when their rates are so many standard deviations apart.
+# Two neighboring windows differ when their rates are so many standard deviations apart.
 CHANGE_Z = 3.3
 # Before any data: arrivals like Poisson's with sizes that vary as much as their mean, around a level
 # that wanders by so much of itself in so long (Azure's conversations: 11 to 18% mean error of the last
@@ -164,7 +164,7 @@ class Demand:
         return seen.after(now.at_s, since_s, then.level, came)
 
     def _noise(self, history: tuple[Moment, ...], request_s: float, elapsed_s: float) -> float:
-        """From the difference of two neighbouring blocks: a step of the level shows only once."""
+        """From the difference of two neighboring blocks: a step of the level shows only once."""
         now = history[-1]
         middle = _at(history, now.at_s - NOISE_BLOCK_S)
         first = _at(history, middle.at_s - NOISE_BLOCK_S)

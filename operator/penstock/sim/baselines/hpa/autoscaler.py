@@ -7,7 +7,7 @@ from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.answer import decided, held, unchanged
-from penstock.sim.baselines.hpa.behavior import DEFAULT, Behavior, Stamped, limited, stabilised
+from penstock.sim.baselines.hpa.behavior import DEFAULT, Behavior, Stamped, limited, stabilized
 from penstock.sim.baselines.hpa.metric import AverageMetric, Metric
 
 SeriesT = TypeVar("SeriesT")
@@ -119,10 +119,10 @@ class Hpa(Generic[SeriesT]):
         trail = tuple(TrailEntry(name, n, note) for n, name, note in valid)
         wanted, _, why = max(valid, key=lambda v: v[0])
         past = state.recommendations or (Stamped(now, current),)
-        calm = stabilised(self.behavior, current, wanted, past, now)
+        calm = stabilized(self.behavior, current, wanted, past, now)
         slow = limited(self.behavior, current, calm, state.changes, now)
         trail += (
-            TrailEntry("stabilisation", calm, f"{len(past)} recommendations"),
+            TrailEntry("stabilization", calm, f"{len(past)} recommendations"),
             TrailEntry("policies", slow, f"from {current}"),
         )
         decision = decided(bounds, seen, slow, why, trail)

@@ -1,4 +1,4 @@
-"""HPA v2 `behavior`: stabilisation windows and rate limits of a recommendation.
+"""HPA v2 `behavior`: stabilization windows and rate limits of a recommendation.
 
 Source: kubernetes pkg/controller/podautoscaler/horizontal.go.
 """
@@ -20,7 +20,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Behavior in one direction. window_s: stabilisation window over recommendations."""
+    """Behavior in one direction. window_s: stabilization window over recommendations."""
 
     policies: tuple[Policy, ...]
     window_s: float
@@ -51,7 +51,7 @@ class Stamped(NamedTuple):
     replicas: int
 
 
-def stabilised(
+def stabilized(
     behavior: Behavior, current: int, wanted: int, past: tuple[Stamped, ...], now_s: float
 ) -> int:
     """Bound a recommendation by the lowest of the up window and the highest of the down window."""
