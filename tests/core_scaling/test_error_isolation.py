@@ -68,7 +68,7 @@ async def test_what_is_granted_in_one_namespace_fails_for_it_alone(world):
     world.engine.usage = 1.0
     # Priorities that cannot be compared.
     for name, priority in (("a", 0), ("b", None)):
-        other = other_service(world, priority=priority)
+        other = other_service(world, quota_priority=priority)
         service = replace(other.service, name=name, namespace="away")
         world.others = (*world.others, replace(other, service=service))
     world.quotas = [
