@@ -20,12 +20,14 @@ from penstock.core.canary.dispersion import (
 )
 
 
-def spread_of(seed, n, *, alike=0.0):
-    """(Dispersion, weights, differences) of n intervals; each takes so much over from the one before."""
+def spread_of(seed, n, *, autocorrelation=0.0):
+    """(Dispersion, weights, differences) of n intervals with this lag-one autocorrelation."""
     draw = np.random.default_rng(seed)
     weights, values = draw.uniform(1, 9, n), draw.normal(0.1, 1, n)
     for index in range(1, n):
-        values[index] = alike * values[index - 1] + math.sqrt(1 - alike**2) * values[index]
+        values[index] = (
+            autocorrelation * values[index - 1] + math.sqrt(1 - autocorrelation**2) * values[index]
+        )
     spread = Dispersion()
     for weight, value in zip(weights, values, strict=True):
         spread = spread.add(float(weight), float(value))
@@ -66,10 +68,10 @@ def shrink_excess(ratio, noise):
 
 
 @pytest.mark.parametrize("kurtosis", [0.0, 3.0])
-@pytest.mark.parametrize("alike", [0.0, 0.7])
+@pytest.mark.parametrize("autocorrelation", [0.0, 0.7])
 @pytest.mark.parametrize("n", [5, 6, 40, 150])
-def test_the_design_effect_is_that_of_the_scale_that_varies_most(n, alike, kurtosis):
-    spread, weights, values = spread_of(n + 7, n, alike=alike)
+def test_the_design_effect_is_that_of_the_scale_that_varies_most(n, autocorrelation, kurtosis):
+    spread, weights, values = spread_of(n + 7, n, autocorrelation=autocorrelation)
     excesses, lasting_factor = [0.0], [0.0]
     for scale in SCALES:
         w, v = batched(weights, values, scale)
@@ -86,7 +88,7 @@ def test_the_design_effect_is_that_of_the_scale_that_varies_most(n, alike, kurto
 
 
 def test_without_a_variance_there_is_no_design_effect():
-    spread, *_ = spread_of(1, 40, alike=0.9)
+    spread, *_ = spread_of(1, 40, autocorrelation=0.9)
     assert spread.factor(0.0) == spread.factor(-1.0) == 1.0
     same = Dispersion()
     for _ in range(40):
@@ -105,7 +107,7 @@ def test_students_quantile_is_that_of_scipy(degrees, z):
     ("n", "scale"), [(12, 1), (24, 2), (47, 2), (100, 8), (192, 16), (400, 16)]
 )
 def test_the_last_margin_is_students_of_the_longest_batches(n, scale):
-    spread, weights, values = spread_of(n, n, alike=0.5)
+    spread, weights, values = spread_of(n, n, autocorrelation=0.5)
     w, v = batched(weights, values, scale)
     error = math.sqrt(variance_of(w, v) / weights.sum())
     expected = stats.t.ppf(0.975, len(v) - 1) * error

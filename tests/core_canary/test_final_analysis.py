@@ -26,20 +26,22 @@ def test_students_quantile(degrees, expected):
     assert student_t(TIMEOUT_Z, degrees) == pytest.approx(expected, abs=0.01)
 
 
-def drifting(draw, alike):
-    """Differences of mean 0, of which each takes so much over from the one before."""
+def drifting(draw, autocorrelation):
+    """Differences of mean 0 with this lag-one autocorrelation."""
     spread, value = Dispersion(), 0.0
     for _ in range(200):
-        value = alike * value + draw.gauss(0.0, math.sqrt(1 - alike * alike))
+        value = autocorrelation * value + draw.gauss(
+            0.0, math.sqrt(1 - autocorrelation * autocorrelation)
+        )
         spread = spread.add(1.0, value)
     return spread
 
 
-@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
-def test_the_bound_is_below_the_truth_as_seldom_as_it_says(alike):
-    """2.5 %, and a little more where neighbors are alike for longer than a batch."""
+@pytest.mark.parametrize("autocorrelation", [0.0, 0.5, 0.8])
+def test_the_bound_is_below_the_truth_as_seldom_as_it_says(autocorrelation):
+    """2.5 %, and a little more where neighbors are correlated for longer than a batch."""
     draw = random.Random(2)
-    spreads = [drifting(draw, alike) for _ in range(400)]
+    spreads = [drifting(draw, autocorrelation) for _ in range(400)]
     missed = sum(spread.mean + spread.timeout_margin() < 0.0 for spread in spreads)
     assert 1 <= missed <= 26
 
@@ -60,19 +62,21 @@ def test_no_event_among_few_requests_shows_little(per_interval, is_known):
     assert (tally.timeout_bound() < 0.05) is is_known
 
 
-def random_misses(draw, requests, line_share, shares):
-    """0 and 1 of so many requests, of which that share stood in line: by requests ahead, and in all.
-    shares: that miss, without a line and in one."""
-    in_line = sum(draw.random() < line_share for _ in range(requests))
+def random_misses(draw, requests, queued_share, shares):
+    """Misses of random requests by requests ahead, and their count. queued_share: of queued requests.
+
+    shares: of requests that miss, without and with a queue.
+    """
+    queued = sum(draw.random() < queued_share for _ in range(requests))
     bins = [NOTHING] * NUM_QUEUE_BINS
-    for line, n in ((0, requests - in_line), (4, in_line)):
+    for line, n in ((0, requests - queued), (4, queued)):
         late = sum(draw.random() < shares[line > 0] for _ in range(n))
         bins[queue_bin(line)] = Moments(n, late, late)
     return tuple(bins), Counts(requests, round(sum(each.total for each in bins)))
 
 
 @pytest.mark.parametrize(
-    ("line_share", "shares", "is_within"),
+    ("queued_share", "shares", "is_within"),
     [
         (0.2, (0.0, 0.4), True),
         (0.6, (0.0, 0.4), True),  # a longer line, and as many late in it
@@ -80,10 +84,10 @@ def random_misses(draw, requests, line_share, shares):
         (0.2, (0.1, 0.4), False),
     ],
 )
-def test_misses_are_compared_in_lines_of_one_length(line_share, shares, is_within):
+def test_misses_are_compared_in_lines_of_one_length(queued_share, shares, is_within):
     draw, state = random.Random(3), Violations(0.05)
     for _ in range(4 * TIMEOUT_BATCHES):
-        canary_missed, canary = random_misses(draw, 60, line_share, shares)
+        canary_missed, canary = random_misses(draw, 60, queued_share, shares)
         control_missed, control = random_misses(draw, 540, 0.2, (0.0, 0.4))
         state = state.add(INTERVAL_S, canary, control, canary_missed, control_missed)
     assert state.is_within_at_timeout() is is_within

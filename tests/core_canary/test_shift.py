@@ -51,12 +51,12 @@ def test_the_variance_of_a_side_is_the_pooled_one_within_intervals():
     assert ArmMoments().add(Moments.of(samples[0]), 1.0, 100.0).design_effect == MAX_DESIGN_EFFECT
 
 
-@pytest.mark.parametrize("in_line", [0.0, 2.0])
+@pytest.mark.parametrize("queued", [0.0, 2.0])
 @pytest.mark.parametrize("assumed", [0.0, PRIOR_INTERVALS])
-def test_an_estimate_is_the_weighted_mean_of_differences(assumed, in_line):
+def test_an_estimate_is_the_weighted_mean_of_differences(assumed, queued):
     state, samples = Shift(assumed=assumed), sides_of(5)
     for canary, control in samples:
-        state = state.add(10.0, (Moments.of(canary),), (Moments.of(control),), (in_line,))
+        state = state.add(10.0, (Moments.of(canary),), (Moments.of(control),), (queued,))
     estimate = state.estimate()
     differences = np.array([canary.mean() - control.mean() for canary, control in samples])
     weight, n = 1 / (1 / 6 + 1 / 30), len(samples)
@@ -69,8 +69,8 @@ def test_an_estimate_is_the_weighted_mean_of_differences(assumed, in_line):
     canary_variance = (within * 5 * n + VARIANCE_PRIOR * control_variance) / (
         5 * n + VARIANCE_PRIOR
     )
-    alike = 1 + 2 * in_line
-    expected = alike * weight * (canary_variance / 6 + control_variance / 30)
+    design_effect = 1 + 2 * queued
+    expected = design_effect * weight * (canary_variance / 6 + control_variance / 30)
     shown = weight * np.var(differences, ddof=1)
     variance = (assumed * expected + (n - 1) * shown) / estimate.degrees
     information = n * weight / (variance * state.dispersion.lasting_factor)

@@ -210,9 +210,9 @@ def test_a_queue_that_the_control_never_had_is_not_compared():
     assert estimate.canary_n < 60 * 5 * 0.6
 
 
-def alike(draw, intervals):
-    """The most that was ever held against a canary like its control, where what befalls one request
-    of an interval befalls all of that side, as in a line of four."""
+def largest_e_value(draw, intervals):
+    """The largest e-value against a canary equal to its control, if the requests of one side of an interval
+    share a delay, as in a queue of four."""
     state, most = Shift(), 0.0
     for _ in range(intervals):
         sides = []
@@ -227,10 +227,10 @@ def alike(draw, intervals):
     return most
 
 
-def test_requests_in_line_are_not_taken_for_independent():
+def test_queued_requests_are_not_taken_for_independent():
     """A fair bet wins 20 to 1 in one life of 20."""
     draw = random.Random(1)
-    assert sum(alike(draw, 25) >= 20 for _ in range(200)) <= 10
+    assert sum(largest_e_value(draw, 25) >= 20 for _ in range(200)) <= 10
 
 
 def test_requests_are_gathered_until_there_are_enough():

@@ -7,7 +7,7 @@ from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.warmup import DECAY, MARGIN, MAX_WARMUP_S, WarmUp
 
 
-def warmth(canary, control, blocks=1, length_s=10.0):
+def warm_up_state(canary, control, blocks=1, length_s=10.0):
     state = WarmUp()
     for _ in range(blocks):
         state = state.add(Block(length_s=length_s, canary=canary, control=control))
@@ -22,23 +22,23 @@ def test_a_cache_is_warm_within_a_margin_of_its_control(canary_cached, is_over):
     control = Arm(requests=9, prompt_tokens=9000, cached_tokens=4500)
     canary = Arm(requests=1, prompt_tokens=1000, cached_tokens=canary_cached)
     assert MARGIN == 0.1
-    assert warmth(canary, control).is_over is is_over
+    assert warm_up_state(canary, control).is_over is is_over
 
 
 def test_a_cache_that_nothing_was_asked_of_is_cold():
     """Requests that failed before their prompt was counted."""
     control = Arm(requests=9, prompt_tokens=9000, cached_tokens=4500)
-    state = warmth(Arm(requests=3), control, blocks=int(MAX_WARMUP_S / 10) - 1)
+    state = warm_up_state(Arm(requests=3), control, blocks=int(MAX_WARMUP_S / 10) - 1)
     assert state.canary.share == 0.0
     assert not state.is_over
     assert state.add(Block(length_s=10.0, canary=Arm(requests=3), control=control)).is_over
     # On both sides: nothing to wait for.
-    assert warmth(Arm(requests=3), Arm(requests=9)).is_over
+    assert warm_up_state(Arm(requests=3), Arm(requests=9)).is_over
 
 
 def test_old_hits_fade():
     control = Arm(requests=9, prompt_tokens=9000, cached_tokens=9000)
-    cold = warmth(Arm(requests=1, prompt_tokens=100), control, blocks=20)
+    cold = warm_up_state(Arm(requests=1, prompt_tokens=100), control, blocks=20)
     weights = DECAY ** np.arange(20)
     assert cold.canary.prompt_tokens == pytest.approx(100 * weights.sum())
     assert cold.control.cached_tokens == pytest.approx(9000 * weights.sum())
