@@ -196,7 +196,7 @@ def test_a_recording_without_decisions_is_refused(lines: int) -> None:
 
 def test_a_line_of_deeply_nested_json_is_refused() -> None:
     lines = [*recording_lines(list(ticks(3))), "[" * 100_000]
-    with pytest.raises(DecodeError, match="line 5 is no JSON"):
+    with pytest.raises(DecodeError, match="line 5 is not JSON"):
         Recording.read(lines)
 
 

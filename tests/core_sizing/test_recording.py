@@ -85,11 +85,11 @@ def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
     ("spoil", "reason"),
     [
         (lambda lines: [], "the recording is empty"),
-        (lambda lines: ["{", *lines], "line 1 is no JSON"),
+        (lambda lines: ["{", *lines], "line 1 is not JSON"),
         (lambda lines: lines[1:], "line 1 has no decision"),
         (lambda lines: [lines[0].replace('"version":2', '"version":3')], "line 1.version is '3'"),
         (lambda lines: [lines[0], lines[0]], "line 2 has no "),
-        (lambda lines: [lines[0], lines[1][:-9]], "line 2 is no JSON"),
+        (lambda lines: [lines[0], lines[1][:-9]], "line 2 is not JSON"),
     ],
 )
 def test_what_is_no_recording_is_refused(live: Any, written: Any, spoil: Any, reason: str) -> None:

@@ -76,7 +76,7 @@ def test_settings_by_their_names_in_yaml(
     [
         ({"replicas": "3"}, "no setting 'replicas'"),
         ({"maxReplicas": "0"}, "minReplicas must be"),
-        ({"maxReplicas": "many"}, "invalid literal"),
+        ({"maxReplicas": "many"}, "must be a (whole )?number"),
         ({"ttft": "2"}, "is not a duration"),
         ({"ttft": "0s"}, "must not be zero"),
         ({"attainment": "1"}, "below 1"),

@@ -334,3 +334,15 @@ def test_an_empty_trace_fails(text: str, tmp_path: Path) -> None:
     outcome = penstock("simulate", "--trace", str(trace), "--duration-s", "10", "--interpreted")
     assert outcome.exit_code == 2
     assert "no request" in outcome.output
+
+
+@pytest.mark.parametrize("words", [["explain", "chat"], ["record", "chat"]])
+def test_a_stalled_service_without_a_decision_is_not_waited_for(
+    words: list[str], api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stalled = {"type": "Stalled", "status": "True", "reason": "NoModel", "message": "no model"}
+    api.answers = [(200, STABLE | {"spec": {}, "status": {"conditions": [stalled]}})]
+    outcome = penstock(*words)
+    assert outcome.exit_code == 1
+    assert "no decision is made on chat: no model" in outcome.stderr

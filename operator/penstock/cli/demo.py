@@ -19,6 +19,14 @@ def command(
     picture: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/demo.png"),
 ) -> None:
     """Run the demo on a local cluster, then remove the cluster."""
+    for folder in ("docs", "examples"):
+        if not (root / folder).is_dir():
+            typer.echo(
+                f"The demo needs {folder}/ of a checkout of Penstock, which is not in {root.resolve()}: "
+                "name the checkout with --root",
+                err=True,
+            )
+            raise typer.Exit(2)
     try:
         tell(root.resolve(), name=name, picture=picture)
     except (ClusterError, BuildFailed, KubectlError, StoryFailed, TimeoutError) as error:

@@ -6,11 +6,11 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
-from penstock.cli.record import LEASE, MARGIN_S
+from penstock.cli.record import LEASE, MARGIN_S, announce_wait
+from penstock.cli.terminal import make_console
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
@@ -19,8 +19,7 @@ from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
 from penstock.errors import KubeError
 
-# Markup is off because reasons and notes may contain brackets.
-console = Console(highlight=False, markup=False)
+console = make_console()
 
 
 def command(
@@ -42,9 +41,9 @@ def command(
         if tick is None:
             console.print("spec.replicas sets the number: spec.scaling.mode is External.")
             return
+        then = with_settings(tick, given) if given else None
         _say_status(service, body)
-        if given:
-            then = with_settings(tick, given)
+        if then is not None:
             names = " ".join(f"{name}={value}" for name, value in given.items())
             console.print(f"\nWith {names}, and the present load:")
             _print_trail(then)
@@ -63,6 +62,7 @@ async def _read(
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
         if body["spec"].get("scaling", {}).get("mode") == "External":
             return body, None
+        announce_wait(service, body)
         name = f"{namespace}/{service}"
         async with aclosing(
             recording(kube, operator_namespace, LEASE, name, timeout_s=MARGIN_S)
@@ -71,7 +71,8 @@ async def _read(
             async for line in lines:
                 text.append(line.decode())
                 if len(text) == 2:
-                    return body, next(tick for tick, _ in Recording.read(text).replay())
+                    tick = next(tick for tick, _ in Recording.read(text).replay())
+                    return await kube.get(INFERENCE_SERVICES, namespace, service), tick
     raise KubeError("the operator has made no decision")
 
 

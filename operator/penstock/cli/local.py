@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.terminal import make_console
 from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import KubeError
 from penstock.local import chat_model
@@ -22,8 +22,7 @@ from penstock.local.gobuild import BuildFailed
 from penstock.local.install import install, install_models
 
 app = typer.Typer(no_args_is_help=True)
-# Markup is off because names, paths and errors may contain brackets.
-console = Console(highlight=False, markup=False)
+console = make_console()
 
 Name = Annotated[str, typer.Option(help="Name of the cluster.")]
 

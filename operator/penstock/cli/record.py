@@ -1,9 +1,10 @@
 """`penstock record`: writes a service's scaling observations and decisions to a file for replay."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import ExitStack, aclosing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from penstock.cli.output_file import require_writable
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError
 
@@ -34,29 +36,46 @@ def command(
     """Record scaling decisions as JSON lines after a header, for `penstock replay`."""
     try:
         wanted_s = parse_duration_s(duration)
-        name = f"{namespace}/{service}"
-        decisions = asyncio.run(_write(operator_namespace, name, wanted_s, output))
+        decisions = asyncio.run(_write(operator_namespace, namespace, service, wanted_s, output))
     except (KubeError, ValueError, OSError) as error:
         typer.echo(f"penstock record: {error}", err=True)
         raise typer.Exit(1) from error
     typer.echo(f"wrote {decisions} decisions on {service} to {output}")
 
 
-async def _write(operator_namespace: str, name: str, wanted_s: float, output: Path) -> int:
+def announce_wait(service: str, body: Mapping[str, Any]) -> None:
+    """Print that the next scaling decision is awaited, and why it may not come.
+
+    Raises KubeError if the operator makes no decision on the service before its spec is changed.
+    """
+    status = body.get("status", {})
+    held = {c["type"]: c for c in status.get("conditions", [])}
+    stalled, ready = held.get("Stalled", {}), held.get("Ready", {})
+    if "scaling" not in status and stalled.get("status") == "True":
+        raise KubeError(f"no decision is made on {service}: {stalled['message']}")
+    state = "" if ready.get("status") == "True" else "; it is not ready"
+    cause = f": {ready['message']}" if state and ready.get("message") else ""
+    typer.echo(f"waiting for the operator's next decision on {service}{state}{cause}", err=True)
+
+
+async def _write(
+    operator_namespace: str, namespace: str, service: str, wanted_s: float, output: Path
+) -> int:
     """Write the recording and return the number of decisions. Raises KubeError if it ends too early."""
     written, start_s = 0, monotonic()
     timeout_s = wanted_s + MARGIN_S
-    async with (
-        await connect(user_agent="penstock-record") as kube,
-        aclosing(recording(kube, operator_namespace, LEASE, name, timeout_s=timeout_s)) as lines,
-    ):
-        with ExitStack() as files:
-            file = None
-            async for line in lines:
-                # Opened at the first line: if the operator cannot be reached, an existing file is kept.
-                file = file or files.enter_context(output.open("wb"))
-                file.write(line + b"\n")
-                written += 1
-                if monotonic() - start_s >= wanted_s and written > 1:
-                    return written - 1
+    name = f"{namespace}/{service}"
+    async with await connect(user_agent="penstock-record") as kube:
+        announce_wait(service, await kube.get(INFERENCE_SERVICES, namespace, service))
+        stream = recording(kube, operator_namespace, LEASE, name, timeout_s=timeout_s)
+        async with aclosing(stream) as lines:
+            with ExitStack() as files:
+                file = None
+                async for line in lines:
+                    # Opened at the first line: if the operator cannot be reached, an existing file is kept.
+                    file = file or files.enter_context(output.open("wb"))
+                    file.write(line + b"\n")
+                    written += 1
+                    if monotonic() - start_s >= wanted_s and written > 1:
+                        return written - 1
     raise KubeError(f"the operator ended the recording after {max(0, written - 1)} decisions")

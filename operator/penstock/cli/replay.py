@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from penstock.cli.terminal import make_console
 from penstock.core.formats.serialization import DecodeError
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.scaling.recording import KvSettings, Recording
@@ -37,6 +37,9 @@ def command(
         if policy or param:
             knobs = dict(_knob(text) for text in param or [])
             _compare(recording, policy or _recorded_rule(recording), knobs)
+    except DecodeError as error:
+        typer.echo(f"penstock replay: {file} is not a file of `penstock record`: {error}", err=True)
+        raise typer.Exit(2) from error
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         typer.echo(f"penstock replay: {error}", err=True)
         raise typer.Exit(2) from error
@@ -77,7 +80,7 @@ def _compare(recording: Recording, policy: str, knobs: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("mean", "", *(f"{total / count:.2f}" for total in sums), "")
     table.add_row("changes", "", *map(str, changes), "")
-    Console(markup=False).print(table)
+    make_console().print(table)
     typer.echo(
         "Metrics are those of the recorded replicas; another number would have changed the load of each."
     )

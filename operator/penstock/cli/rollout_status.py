@@ -3,10 +3,10 @@
 import asyncio
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.terminal import make_console
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES
@@ -14,8 +14,7 @@ from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.rollout import commands
 from penstock.errors import Forbidden, Transient
 
-# Markup is off because reasons and messages may contain brackets.
-console = Console(highlight=False, markup=False)
+console = make_console()
 
 POLL_S = 1.0
 RETRY_FOR_S = 60.0  # a restart of the API server takes less

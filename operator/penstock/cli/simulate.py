@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import typer
 import yaml
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.output_file import require_writable
+from penstock.cli.terminal import make_console
 from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, compiled, policies, scenario
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
+from penstock.sim.report import Estimate
 from penstock.sim.traces.source import Format, Trace
 
 FIGURE_FORMATS = {
@@ -185,21 +186,25 @@ def _print(outcome: Campaign, wall_s: float) -> None:
     if len(outcome.by_service) == 1:
         del parts[next(iter(outcome.by_service))]
     seeds = len(outcome.summaries)
-    table = Table(title=f"{outcome.scenario.name}, {outcome.policy}, {seeds} seeds")
+    word = "seed" if seeds == 1 else "seeds"
+    table = Table(title=f"{outcome.scenario.name}, {outcome.policy}, {seeds} {word}")
     table.add_column("")
     for name in parts:
         table.add_column(name or "all", justify="right")
     for figure, form in FIGURE_FORMATS.items():
-        cells = [
-            f"{form.format(e[figure].mean)} ± {form.format(e[figure].ci95)}" for e in parts.values()
-        ]
-        table.add_row(figure, *cells)
-    console = Console(markup=False)
+        table.add_row(figure, *(_cell(form, e[figure]) for e in parts.values()))
+    console = make_console()
     console.print(table)
     requests = sum(outcome.total["arrivals"].per_seed)
     how = "interpreted" if compiled.used() is None else "compiled"
     speed = f"{requests / wall_s:,.0f} a second, {how}"
     console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {speed}")
+
+
+def _cell(form: str, figure: Estimate) -> str:
+    """Format a mean, with its confidence interval if there are several seeds."""
+    mean = form.format(figure.mean)
+    return f"{mean} ± {form.format(figure.ci95)}" if len(figure.per_seed) > 1 else mean
 
 
 def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
@@ -227,7 +232,7 @@ def _list() -> None:
         table = Table(title=title, show_header=False, title_justify="left")
         for name, text in rows.items():
             table.add_row(name, text)
-        Console(markup=False).print(table)
+        make_console().print(table)
 
 
 def _knobs_of(policy: str) -> str:

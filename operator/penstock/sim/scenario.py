@@ -187,12 +187,18 @@ def shipped() -> dict[str, str]:
 def load(wanted: str) -> Scenario:
     """Load a shipped scenario by name, or a YAML or JSON file by path.
 
-    Raises OSError, yaml.YAMLError, or pydantic's ValidationError.
+    Raises OSError, yaml.YAMLError, ValueError if there is no such scenario or file, or pydantic's
+    ValidationError.
     """
     resource = SHIPPED.joinpath(f"{wanted}.yaml")
     if "/" not in wanted and resource.is_file():
         text, folder = resource.read_text(), Path()
     else:
+        if not wanted or not Path(wanted).exists():
+            what = (
+                f"no scenario or file {wanted!r}" if wanted else "name a scenario, or use --trace"
+            )
+            raise ValueError(f"{what}; scenarios: {', '.join(shipped())}")
         text, folder = Path(wanted).read_text(), Path(wanted).parent
     content = yaml.safe_load(text)  # JSON is YAML
     if isinstance(content, dict):

@@ -44,5 +44,5 @@ def is_quantity(text: str) -> bool:
 def parse_duration_s(text: str) -> float:
     """Parse a duration to seconds: `1m30s` -> 90.0. Raises ValueError."""
     if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
-        raise ValueError(f"{text!r} is not a duration")
+        raise ValueError(f"{text!r} is not a duration, such as 10s or 1m30s")
     return sum(float(n) * _UNITS_S[unit] for n, unit in re.findall(r"([0-9]+)(ms|s|m|h)", text))

@@ -25,12 +25,20 @@ def refuse_unknown(given: Mapping[str, str], known: tuple[str, ...]) -> None:
         raise ValueError(f"no setting {sorted(unknown)[0]!r}; there are {', '.join(known)}")
 
 
+def whole_number(given: Mapping[str, str], name: str, default: int) -> int:
+    """The setting as an integer; the default if it is not given. Raises ValueError."""
+    try:
+        return int(given.get(name, default))
+    except ValueError as error:
+        raise ValueError(f"{name} must be a whole number, not {given[name]!r}") from error
+
+
 def changed_bounds(bounds: Bounds, given: Mapping[str, str]) -> Bounds:
     """Bounds with the minReplicas and maxReplicas of `given`. Raises ValueError for impossible ones."""
     changed = replace(
         bounds,
-        min_replicas=int(given.get("minReplicas", bounds.min_replicas)),
-        max_replicas=int(given.get("maxReplicas", bounds.max_replicas)),
+        min_replicas=whole_number(given, "minReplicas", bounds.min_replicas),
+        max_replicas=whole_number(given, "maxReplicas", bounds.max_replicas),
     )
     if not 0 < changed.min_replicas <= changed.max_replicas:
         raise ValueError("minReplicas must be at least 1, and not greater than maxReplicas")

@@ -225,4 +225,4 @@ def _from_json(number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"line {number} is no JSON: {error}") from error
+        raise DecodeError(f"line {number} is not JSON: {error}") from error

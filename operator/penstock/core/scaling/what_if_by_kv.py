@@ -14,6 +14,7 @@ from penstock.core.scaling.changes import (
     bounds_to_try,
     changed_bounds,
     refuse_unknown,
+    whole_number,
 )
 from penstock.core.scaling.recording import KvSettings, KvTick
 from penstock.core.scaling.rule import Decision
@@ -28,8 +29,8 @@ def with_settings(settings: KvSettings, given: dict[str, str]) -> KvSettings:
     """Change settings by their names in the YAML. Raises ValueError for what the API would refuse."""
     refuse_unknown(given, SETTINGS)
     rule = settings.rule
-    percent = int(given.get("kvUtilizationPercent", round(100 * rule.kv_utilization_target)))
-    queue = int(given.get("queueLength", rule.queue_length_target))
+    percent = whole_number(given, "kvUtilizationPercent", round(100 * rule.kv_utilization_target))
+    queue = whole_number(given, "queueLength", rule.queue_length_target)
     if not 10 <= percent <= 95 or queue < 1:
         raise ValueError("kvUtilizationPercent must be 10 to 95, and queueLength at least 1")
     delay = given.get("scaleDownDelay")

@@ -33,13 +33,21 @@ def with_settings(settings: Settings, given: dict[str, str]) -> Settings:
     objectives = Objectives(
         parse_duration_s(given["ttft"]) if "ttft" in given else objectives.ttft_s,
         parse_duration_s(given["tpot"]) if "tpot" in given else objectives.tpot_s,
-        float(given.get("attainment", objectives.attainment)),
+        _fraction(given, "attainment", objectives.attainment),
     )
     if not (objectives.ttft_s > 0 and objectives.tpot_s > 0 and 0.5 <= objectives.attainment < 1):
         raise ValueError("ttft and tpot must not be zero, attainment at least 0.5 and below 1")
     rule = replace(rule, patience=0.0)  # as if it had been so for long enough to be sure
     rule = rule if delay is None else replace(rule, calm_s=parse_duration_s(delay))
     return replace(settings, objectives=objectives, bounds=bounds, rule=rule)
+
+
+def _fraction(given: dict[str, str], name: str, default: float) -> float:
+    """The setting as a number; the default if it is not given. Raises ValueError."""
+    try:
+        return float(given.get(name, default))
+    except ValueError as error:
+        raise ValueError(f"{name} must be a number, not {given[name]!r}") from error
 
 
 def under_load(tick: Tick, factor: float) -> Decision:
