@@ -59,6 +59,14 @@ def history(penstock_cluster: Cluster, models: Path) -> History:
     return asyncio.run(run_history(penstock_cluster, models))
 
 
+ROUTE = {
+    "apiVersion": "serving.penstock.dev/v1alpha1",
+    "kind": "ModelRoute",
+    "metadata": {"name": f"{NAME}-any", "namespace": "default"},
+    "spec": {"modelName": "any", "rules": [{"name": "all", "backendRefs": [{"name": NAME}]}]},
+}
+
+
 async def run_history(cluster: Cluster, models: Path) -> History:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
@@ -79,6 +87,9 @@ async def run_history(cluster: Cluster, models: Path) -> History:
                 lambda view: view.ready == 1 and "stableRevision" in view.status,
                 NAME, within_s=120, what="an engine that the status knows",
             )  # fmt: skip
+            # The operator writes the route's status: tests that right.
+            stage.kubectl("apply", "-f", "-", stdin=json.dumps(ROUTE))
+            stage.kubectl("wait", "--for=condition=Ready", f"mroute/{NAME}-any", "--timeout=60s")
             async with Load(cluster.gateway_url, workload) as load:
                 held, asked_s, switched_s, revisions = await revise(stage, load)
                 await load.finish()
@@ -95,6 +106,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
                 lambda view: view.ready == 1, NAME, within_s=60, what="one engine"
             )
         finally:
+            stage.kubectl("delete", f"mroute/{NAME}-any", "--ignore-not-found")
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.wait_until_gone(NAME, within_s=60)
             await stage.close()

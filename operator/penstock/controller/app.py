@@ -32,6 +32,7 @@ from penstock.controller.observer import Observer
 from penstock.controller.queue import Key, WorkQueue
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.recorder import Recorder
+from penstock.controller.route_statuses import RouteStatuses
 from penstock.controller.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaler import Scaler
 from penstock.core.manifests.system import GATEWAY
@@ -181,6 +182,13 @@ class Leader:
             applied_generations=observer.applied_generations,
             gone=lambda key: self._service_changed(key, {}, is_gone=True),
         )
+        self._route_statuses = RouteStatuses(
+            kube,
+            services=lambda: self._services,
+            deployments=lambda: self._children.snapshot()[0],
+            applied=observer.applied_route_generations,
+            failures=health.failures,
+        )
         self._queue = WorkQueue(self._reconcile, health.failures)
 
     async def raise_errors(self) -> None:
@@ -199,6 +207,7 @@ class Leader:
                 group.create_task(self._children.run())
                 group.create_task(self._scaler.run())
                 group.create_task(self._judge.run())
+                group.create_task(self._route_statuses.run())
                 group.create_task(self._resync())
                 ours = asyncio.all_tasks()
                 watches = await kopf.spawn_tasks(

@@ -111,6 +111,19 @@ class Observer:
             if isinstance(answer, Missing) or service in answer.obeys
         }
 
+    def applied_route_generations(self, key: Key) -> AppliedGenerations | None:
+        """Return the generation of a ModelRoute that each gateway applied at the last scrape.
+
+        None before the first scrape; None for a gateway that does not know the route or did not answer.
+        """
+        if self._reports is None:
+            return None
+        route = "/".join(key)
+        return {
+            gateway: None if isinstance(answer, Missing) else answer.routes.get(route)
+            for gateway, answer in self._reports.items()
+        }
+
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))
 

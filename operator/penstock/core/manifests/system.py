@@ -16,6 +16,8 @@ SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
+    {"apiGroups": [GROUP], "resources": ["modelroutes"], "verbs": ["list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["modelroutes/status"], "verbs": ["patch"]},
     # Setting blockOwnerDeletion on a child requires this permission on its owner.
     {"apiGroups": [GROUP], "resources": ["inferenceservices/finalizers"], "verbs": ["update"]},
     {

@@ -1,0 +1,162 @@
+"""Computes the status of a ModelRoute from the other routes, the services and the gateways."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.core.reconcile.conditions import Condition, Truth
+from penstock.core.reconcile.status import as_objects
+from penstock.core.rollout.routes import AppliedGenerations
+from penstock.core.spec.claim_order import claim_order
+from penstock.core.spec.service import Object
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the status of a route depends on besides the route.
+
+    routes, services: of its namespace, by name. revisions: those with pods, by service. applied: generation
+    of the route that each gateway applies, None for a gateway that does not answer; None while the gateways
+    are unknown.
+    """
+
+    routes: Mapping[str, Object]
+    services: Mapping[str, Object]
+    revisions: Mapping[str, frozenset[str]]
+    applied: AppliedGenerations | None
+
+
+def route_status(route: Object, around: Surroundings, now: str) -> Object:
+    """The whole status of a route. now: RFC 3339, for changed conditions."""
+    generation = route["metadata"]["generation"]
+    backends = _backends(route, around.services)
+    accepted = _accepted(route, around.routes.values())
+    resolved = _resolved(route, around)
+    programmed = _programmed(generation, around.applied)
+    tree = (accepted, resolved, programmed, _backends_ready(route, backends))
+    ready = _ready(tree)
+    progress = _progress(tree)
+    applied = around.applied or {}
+    status: Object = {
+        "observedGeneration": generation,
+        "gateways": {
+            "total": len(applied),
+            "programmed": sum(each == generation for each in applied.values()),
+        },
+        "backends": backends,
+    }
+    shown = (accepted, resolved, programmed, ready, *progress)
+    conditions = as_objects(shown, route.get("status", {}), generation, now)
+    return status | {"conditions": conditions}
+
+
+def _accepted(route: Object, routes: Iterable[Object]) -> Condition:
+    mine, name = route["metadata"], route["spec"]["modelName"]
+    older = [
+        each["metadata"]["name"]
+        for each in routes
+        if each["spec"]["modelName"] == name and claim_order(each["metadata"]) < claim_order(mine)
+    ]
+    if older:
+        message = (
+            f"the ModelRoute {min(older)} has the model name {name!r} in this namespace already; set "
+            "spec.modelName to another name"
+        )
+        return Condition("Accepted", "False", "ModelNameInUse", message)
+    return Condition("Accepted", "True", "Accepted", f"requests for {name!r} follow this route")
+
+
+def _resolved(route: Object, around: Surroundings) -> Condition:
+    def condition(status: Truth, reason: str, message: str) -> Condition:
+        return Condition("ResolvedRefs", status, reason, message)
+
+    for rule in route["spec"]["rules"]:
+        mirrors = rule.get("mirrors", [])
+        for ref in (*rule["backendRefs"], *(mirror["backendRef"] for mirror in mirrors)):
+            if ref["name"] not in around.services:
+                message = (
+                    f"rule {rule['name']}: the namespace has no InferenceService {ref['name']}; create it, "
+                    "or change the rule"
+                )
+                return condition("False", "BackendNotFound", message)
+        for mirror in mirrors:
+            name, revision = mirror["backendRef"]["name"], mirror.get("revision")
+            if revision is not None and revision not in around.revisions.get(name, ()):
+                message = f"rule {rule['name']}: no pods of {name} have the revision {revision}"
+                return condition("False", "RevisionNotFound", message)
+    return condition("True", "ResolvedRefs", "all services of the rules exist")
+
+
+def _programmed(generation: int, applied: AppliedGenerations | None) -> Condition:
+    if not applied:
+        return Condition("Programmed", "Unknown", "NoGateways", "no gateway is known to be ready")
+    behind = [name for name, current in sorted(applied.items()) if current != generation]
+    if behind:
+        message = (
+            f"{len(behind)} of {len(applied)} gateways do not apply generation {generation} yet, "
+            f"such as {behind[0]}"
+        )
+        return Condition("Programmed", "False", "GatewaysBehind", message)
+    return Condition("Programmed", "True", "Programmed", f"all {len(applied)} gateways apply it")
+
+
+def _backends(route: Object, services: Mapping[str, Object]) -> list[Object]:
+    return [
+        {
+            "rule": rule["name"],
+            "kind": ref.get("kind", "InferenceService"),
+            "name": ref["name"],
+            "ready": _readiness(services.get(ref["name"])),
+        }
+        for rule in route["spec"]["rules"]
+        for ref in rule["backendRefs"]
+    ]
+
+
+def _readiness(service: Object | None) -> Truth:
+    """Whether a service has an engine that answers; Unknown if it does not exist."""
+    conditions = (service or {}).get("status", {}).get("conditions", [])
+    found: Truth = next(
+        (each["status"] for each in conditions if each["type"] == "TrafficAvailable"), "Unknown"
+    )
+    return found
+
+
+def _backends_ready(route: Object, backends: list[Object]) -> Condition:
+    """Whether each rule has a backend with weight that answers. Not shown: it is part of Ready."""
+    weights = {
+        (rule["name"], ref["name"]): ref.get("weight", 1)
+        for rule in route["spec"]["rules"]
+        for ref in rule["backendRefs"]
+    }
+    answering = {
+        each["rule"]
+        for each in backends
+        if each["ready"] == "True" and weights[each["rule"], each["name"]] > 0
+    }
+    for rule in route["spec"]["rules"]:
+        if rule["name"] not in answering:
+            message = f"rule {rule['name']}: none of its services has a ready engine"
+            return Condition("BackendsReady", "False", "BackendsNotReady", message)
+    return Condition("BackendsReady", "True", "BackendsReady", "each rule has a ready engine")
+
+
+def _ready(tree: tuple[Condition, ...]) -> Condition:
+    failing = next((each for each in tree if each.status != "True"), None)
+    if failing is None:
+        return Condition("Ready", "True", "Ready", "the route answers requests")
+    return Condition("Ready", "False", failing.reason, failing.message)
+
+
+def _progress(tree: tuple[Condition, ...]) -> tuple[Condition, Condition]:
+    """Reconciling and Stalled: only a name that is taken needs a change of this route."""
+    accepted, *rest = tree
+    if accepted.status == "False":
+        return (
+            Condition("Reconciling", "False", accepted.reason, accepted.message),
+            Condition("Stalled", "True", accepted.reason, accepted.message),
+        )
+    waiting = next((each for each in rest[:2] if each.status != "True"), None)
+    settled = Condition("Stalled", "False", "NotStalled", "no change of the route is required")
+    if waiting is None:
+        return Condition("Reconciling", "False", "Settled", "the gateways apply the route"), settled
+    return Condition("Reconciling", "True", waiting.reason, waiting.message), settled

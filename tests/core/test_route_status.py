@@ -1,0 +1,134 @@
+"""Status of a ModelRoute: conditions, backends and gateways."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.reconcile.route_status import Surroundings, route_status
+from penstock.core.spec.service import Object
+
+NOW = "2026-01-01T01:00:00Z"
+
+
+def service(answers: str = "True") -> Object:
+    return {"status": {"conditions": [{"type": "TrafficAvailable", "status": answers}]}}
+
+
+def route(name: str = "front", *rules: Object, created: int = 0, **more: Any) -> Object:
+    metadata = {
+        "name": name, "namespace": "a", "generation": 3,
+        "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z",
+    }  # fmt: skip
+    wanted = rules or ({"name": "all", "backendRefs": [{"name": "old"}, {"name": "new"}]},)
+    return {"metadata": metadata, "spec": {"modelName": "chat", "rules": list(wanted)}, **more}
+
+
+SERVICES = {"old": service(), "new": service()}
+APPLIED = {"gateway-1": 3, "gateway-2": 3}
+
+
+def status_of(mine: Object, **changes: Any) -> Object:
+    around: dict[str, Any] = {
+        "routes": {"front": mine}, "services": SERVICES, "revisions": {}, "applied": APPLIED,
+    }  # fmt: skip
+    return route_status(mine, Surroundings(**(around | changes)), NOW)
+
+
+def conditions(status: Object) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+
+
+def test_a_route_that_answers() -> None:
+    status = status_of(route())
+    assert conditions(status) == {
+        "Accepted": ("True", "Accepted"),
+        "ResolvedRefs": ("True", "ResolvedRefs"),
+        "Programmed": ("True", "Programmed"),
+        "Ready": ("True", "Ready"),
+        "Reconciling": ("False", "Settled"),
+        "Stalled": ("False", "NotStalled"),
+    }
+    assert status["observedGeneration"] == 3
+    assert status["gateways"] == {"total": 2, "programmed": 2}
+    assert status["backends"] == [
+        {"rule": "all", "kind": "InferenceService", "name": name, "ready": "True"}
+        for name in ("old", "new")
+    ]
+    assert status_of(route(status=status)) == status
+
+
+MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
+MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
+UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "weight": 0}]}
+# The route, what is around it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
+FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
+    (
+        route(created=5), {"routes": {"other": route("other")}},
+        "Accepted", "ModelNameInUse", "ModelNameInUse", "ModelNameInUse",
+    ),
+    (
+        route(), {"services": {"old": service()}},
+        "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",
+    ),
+    (
+        route("front", MIRRORED), {"services": {"old": service()}},
+        "ResolvedRefs", "BackendNotFound", "BackendNotFound", "NotStalled",
+    ),
+    (
+        route("front", MIRRORED), {"revisions": {"new": frozenset({"r2"})}},
+        "ResolvedRefs", "RevisionNotFound", "RevisionNotFound", "NotStalled",
+    ),
+    (
+        route(), {"applied": APPLIED | {"gateway-3": 2}},
+        "Programmed", "GatewaysBehind", "GatewaysBehind", "NotStalled",
+    ),
+    (
+        route(), {"applied": APPLIED | {"gateway-3": None}},
+        "Programmed", "GatewaysBehind", "GatewaysBehind", "NotStalled",
+    ),
+    (route(), {"applied": {}}, "Programmed", "NoGateways", "NoGateways", "NotStalled"),
+    (route(), {"applied": None}, "Programmed", "NoGateways", "NoGateways", "NotStalled"),
+    (
+        route("front", UNWEIGHTED), {"services": SERVICES | {"old": service("False")}},
+        "Ready", "BackendsNotReady", "Settled", "NotStalled",
+    ),
+    (
+        route("front", UNWEIGHTED), {"services": SERVICES | {"old": {}}},
+        "Ready", "BackendsNotReady", "Settled", "NotStalled",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mine", "around", "kind", "reason", "progress", "stalled"), FAILURES)
+def test_a_route_that_does_not_answer(
+    mine: Object, around: dict[str, Any], kind: str, reason: str, progress: str, stalled: str
+) -> None:
+    found = conditions(status_of(mine, **around))
+    assert found[kind][1] == reason
+    assert found[kind][0] != "True"
+    assert found["Ready"] == ("False", reason)
+    assert found["Reconciling"][1] == progress
+    assert found["Stalled"][1] == stalled
+    assert (found["Reconciling"][0], found["Stalled"][0]) != ("True", "True")
+
+
+def test_the_older_route_keeps_the_name() -> None:
+    other = {"other": route("other", created=5)}
+    assert conditions(status_of(route(), routes=other))["Accepted"] == ("True", "Accepted")
+
+
+def test_one_ready_backend_of_a_rule_is_enough() -> None:
+    status = status_of(route(), services=SERVICES | {"new": service("False")})
+    assert conditions(status)["Ready"] == ("True", "Ready")
+    assert [each["ready"] for each in status["backends"]] == ["True", "False"]
+
+
+def test_times_change_with_the_conditions_status() -> None:
+    before = status_of(route(), applied=None)
+    for condition in before["conditions"]:
+        condition["lastTransitionTime"] = "2026-01-01T00:30:00Z"
+    times = {
+        c["type"]: c["lastTransitionTime"] for c in status_of(route(status=before))["conditions"]
+    }
+    assert times["Accepted"] == "2026-01-01T00:30:00Z"
+    assert times["Ready"] == times["Programmed"] == times["Reconciling"] == NOW
