@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.core.reconcile.conditions import Condition, Truth
+from penstock.core.reconcile.condition import Condition, Truth
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.claim_order import claim_order

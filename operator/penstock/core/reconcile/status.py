@@ -166,7 +166,8 @@ def as_objects(
         }
         for c in tree
     ]
-    return own + [condition for name, condition in known.items() if name not in TYPES]
+    ours = {*TYPES, *(c.type for c in tree)}
+    return own + [condition for name, condition in known.items() if name not in ours]
 
 
 def new_events(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
