@@ -103,7 +103,8 @@ def test_with_model_rewrites_the_body():
 def test_error_body(status, kind):
     error = {"message": "no", "type": kind, "param": None, "code": status}
     assert json.loads(error_body(status, "no")) == {"error": error}
-    named = error | {"param": "model", "code": "c"}
+    kind = "unavailable_error" if status == 503 else kind
+    named = error | {"type": kind, "param": "model", "code": "c"}
     assert json.loads(error_body(status, "no", param="model", code="c")) == {"error": named}
     assert json.loads(RequestError(status, "no", param="model", code="c").body()) == {
         "error": named

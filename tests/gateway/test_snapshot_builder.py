@@ -94,6 +94,13 @@ def test_service_without_traffic_has_no_weights():
     assert (service.weights, service.generation) == ({}, 0)
 
 
+@pytest.mark.parametrize(("truth", "expected"), [("True", "no model"), ("False", "")])
+def test_stalled_service_has_the_message_of_its_condition(truth, expected):
+    stalled = {"type": "Stalled", "status": truth, "reason": "NoModel", "message": "no model"}
+    service = build([inference_service(status={"conditions": [stalled]})], []).services[0]
+    assert service.stalled == expected
+
+
 def test_generation_of_the_traffic():
     traffic = [{"revision": "r1", "weight": 100}]
     body = inference_service(status={"traffic": traffic, "trafficGeneration": 7})

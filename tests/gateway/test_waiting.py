@@ -65,6 +65,19 @@ async def test_wait_is_limited(start_gateway, make_service):
     assert (error["type"], error["message"]) == ("overloaded_error", "no engine is ready")
 
 
+async def test_a_request_to_a_stalled_service_without_traffic_does_not_wait(
+    start_gateway, make_service
+):
+    front = await start_gateway(wait_for_endpoint_s=60)
+    front.publish(replace(make_service(), weights={}, stalled="no model"))
+
+    async with front.post() as got:
+        error = (await got.json())["error"]
+
+    assert (got.status, error["code"], error["type"]) == (503, "stalled", "unavailable_error")
+    assert error["message"] == "no revision can serve: no model"
+
+
 async def test_number_of_waiting_requests_is_bounded(
     until, start_engine, start_gateway, make_service
 ):

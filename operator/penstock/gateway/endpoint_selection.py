@@ -121,6 +121,8 @@ class EndpointSelector:
         if is_retry and not state.retry_budget.has_room(self._service, num_open):
             return BUDGET_SPENT
         service = self._current_service()
+        if service.stalled and not service.weights:
+            raise RequestError(503, f"no revision can serve: {service.stalled}", code="stalled")
         now, draw = state.now(), random.random()  # noqa: S311 - spreads load
         ejected = state.endpoints.ejected(service.endpoints, now)
         if is_retry:  # a healthy engine shows whether the request itself is at fault

@@ -129,7 +129,7 @@ def error_body(
     """OpenAI's error object as JSON. code: the status if None."""
     error = {
         "message": message,
-        "type": _error_type(status),
+        "type": _error_type(status, code),
         "param": param,
         "code": code or status,
     }
@@ -153,11 +153,11 @@ def models(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _error_type(status: int) -> str:
+def _error_type(status: int, code: str | None) -> str:
     if status == 404:
         return "not_found_error"
     if status in (502, 504):
         return "upstream_error"
     if status == 503:
-        return "overloaded_error"
+        return "overloaded_error" if code is None else "unavailable_error"
     return "invalid_request_error" if status < 500 else "internal_error"

@@ -17,7 +17,8 @@ class Service:
     created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
     status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
     not. copies: requests that its rollout mirrors. tenant_header: the header that names the tenant, in
-    lower case; empty if tenants are not told apart.
+    lower case; empty if tenants are not told apart. stalled: why no revision can serve before the spec
+    is changed; empty if one may.
     """
 
     namespace: str
@@ -32,6 +33,7 @@ class Service:
     generation: int = 0
     copies: Copies | None = None
     tenant_header: str = ""
+    stalled: str = ""
 
     @property
     def is_mixed(self) -> bool:

@@ -171,7 +171,14 @@ def _service(body: Object) -> Service:
         generation=status.get("trafficGeneration", 0),
         copies=copies_of(status),
         tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
+        stalled=_stalled(status),
     )
+
+
+def _stalled(status: Object) -> str:
+    """The message of the condition Stalled; empty if it is not true."""
+    held = {c["type"]: c for c in status.get("conditions", []) if c["status"] == "True"}
+    return str(held.get("Stalled", {}).get("message", ""))
 
 
 def _affinity(wanted: str) -> Affinity:
