@@ -258,8 +258,10 @@ def _free_bytes(
     num_ranks = config.layout.num_ranks
     if device_name == "cuda" and num_ranks == 1 and not config.enforce_eager:
         base_bytes += _graph_bytes(config, model, max_model_len, item_bytes)
+    program_bytes = 0
     if device_name == "cpu":
-        base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
+        program_bytes = PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
+        base_bytes = num_ranks * base_bytes + program_bytes
         base_bytes += device.gathered_bytes(
             max_num_seqs=config.max_num_seqs,
             num_visible_tokens=min(max_model_len, model.window_tokens or max_model_len),
@@ -280,7 +282,8 @@ def _free_bytes(
     needed_bytes = int((weights_bytes + base_bytes + kv_bytes) / config.memory_utilization)
     raise ModelError(
         "MemoryTooSmall",
-        f"{-(-weights_bytes // MIB)} MiB of weights, {base_bytes // MIB} MiB for the program and "
+        f"{-(-weights_bytes // MIB)} MiB of weights, {program_bytes // MIB} MiB for the program, "
+        f"{(base_bytes - program_bytes) // MIB} MiB of working memory and "
         f"{-(-kv_bytes // MIB)} MiB of KV cache do not fit into {config.memory_utilization:.0%} "
         f"of {memory_limit_bytes // MIB} MiB: set spec.resources.memory to at least "
         f"{-(-needed_bytes // MIB)}Mi",
