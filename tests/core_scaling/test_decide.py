@@ -153,7 +153,7 @@ def test_missing_metrics_hold_or_grow(observation, expected, code):
             observation(sample(waiting=25, running=16)),
             SPEC,
             FRESH,
-            "25 waiting requests, at 4 for each of 1 replicas that run 16, need 3",
+            "25 waiting requests, 1 x 4 allowed; each replica runs 16: 3 needed",
         ),
         (
             observation(sample(), missing=[LOST, LOST], provisioned=3),

@@ -192,8 +192,8 @@ def _by_queue(spec: ScalingSpec, observation: Observation) -> TrailEntry:
     else:
         needed = measured + math.ceil(excess / (spec.queue_length_target + batch))
     note = (
-        f"{waiting} waiting requests, at {spec.queue_length_target} for each of {measured} replicas that "
-        f"run {batch}, need {needed}"
+        f"{waiting} waiting requests, {measured} x {spec.queue_length_target} allowed; each replica runs "
+        f"{batch}: {needed} needed"
     )
     return TrailEntry("queue", needed, note)
 
