@@ -283,6 +283,35 @@ def test_an_outage_has_another_exit_code_than_a_failed_rollout(
     assert penstock("rollout", "status", "chat", "--watch").exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("changed", "stable", "line"),
+    [
+        (
+            {
+                "phase": "Rejected",
+                "rejected": {"revision": "bbb", "at": "2026-01-01T00:00:00Z", "reason": "bad"},
+            },
+            "aaa",
+            "chat: revision bbb was rejected at 2026-01-01T00:00:00Z: bad; revision aaa serves",
+        ),
+        ({"phase": "Starting", "strategy": "Recreate"}, None, "chat: first revision aaa: Starting"),
+        (
+            {"phase": "Waiting", "strategy": "BlueGreen"},
+            "bbb",
+            "  waiting for: kubectl penstock rollout promote or abort chat",
+        ),
+    ],
+)
+def test_status_names_the_revision_and_what_is_awaited(
+    changed: dict[str, Any], stable: str | None, line: str, api: ApiServer
+) -> None:
+    body = json.loads(json.dumps(STABLE))
+    body["status"]["stableRevision"] = stable
+    body["status"]["rollout"] |= changed
+    api.answers = [(200, body)]
+    assert line in penstock("rollout", "status", "chat").stdout
+
+
 @pytest.mark.parametrize(("code", "exit_code"), [(403, 1), (404, 1), (503, 2)])
 def test_without_watch_nothing_is_retried(code: int, exit_code: int, api: ApiServer) -> None:
     api.answers = [(code, {"message": "no"})]

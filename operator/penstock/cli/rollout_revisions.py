@@ -35,11 +35,11 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
         rollout.get("revision"): "rolling out",
         (rollout.get("rejected") or {}).get("revision"): "rejected",
     }
-    table = Table("number", "revision", "state", "engine image", "changes")
+    table = Table("number", "revision", "state", "engine image", "changes since the one before")
     entries = await _revisions(kube, namespace, body)
     for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
         changed = history.changes(earlier.shape, entry.shape) if earlier else ()
-        state = states.get(entry.revision, "was stable" if entry.was_stable else "")
+        state = states.get(entry.revision, "was stable" if entry.was_stable else "never stable")
         image = entry.pods.image if entry.pods else ""
         table.add_row(str(entry.number), entry.revision, state, image, ", ".join(changed))
     console.print(table)

@@ -38,7 +38,7 @@ async def follow(
         rollout = status.get("rollout") or {}
         current = [rollout, status.get("traffic"), _waiting_for(status)]
         if current != shown:
-            _print(service, status)
+            _print(service, body)
         if (new_evidence := rollout.get("evidence", [])) and new_evidence != evidence:
             _print_evidence(new_evidence)
         if (new_gates := rollout.get("gates", [])) and new_gates != gates:
@@ -94,25 +94,30 @@ def _waiting_for(status: Object) -> str:
     return waiting_for
 
 
-def _print(service: str, status: Object) -> None:
+def _print(service: str, body: Object) -> None:
     """Print the phase, what it waits for, the last rejected revision, and the traffic split."""
+    status = body.get("status", {})
     rollout = status.get("rollout")
     if rollout is None:
         console.print(f"{service}: no revision has been rolled out yet")
         return
-    revision = rollout.get("revision") or status.get("stableRevision")
-    age_s = max(0.0, unix_time() - parse_timestamp(rollout["since"]))
-    strategy = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
-    console.print(
-        Text.assemble(
-            (service, "bold"), f": {strategy}revision {revision}: ", (rollout["phase"], "bold"),
-            f" for {age_s:.0f} s: {rollout['reason']}",
+    rejected, stable = rollout.get("rejected"), status.get("stableRevision")
+    if rejected and rollout["phase"] == "Rejected":
+        serving = f"; revision {stable} serves" if stable else ""
+        console.print(
+            f"{service}: revision {rejected['revision']} was rejected at {rejected['at']}: "
+            f"{rejected['reason']}{serving}"
         )
-    )  # fmt: skip
+    else:
+        _print_phase(service, body)
+        if rejected:
+            console.print(
+                f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}"
+            )
     if waiting_for := _waiting_for(status):
         console.print(f"  waiting: {waiting_for}")
-    if rejected := rollout.get("rejected"):
-        console.print(f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}")
+    if actions := _awaited_actions(rollout):
+        console.print(f"  waiting for: kubectl penstock rollout {' or '.join(actions)} {service}")
     for share in status.get("traffic", []):
         cohort = f" ({share['cohort']})" if share.get("cohort") else ""
         console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
@@ -123,10 +128,44 @@ def _print(service: str, status: Object) -> None:
         )
 
 
+def _print_phase(service: str, body: Object) -> None:
+    """Print the phase with its revision, reason and age."""
+    status = body["status"]
+    rollout = status["rollout"]
+    revision = rollout.get("revision") or status.get("stableRevision")
+    age_s = max(0.0, unix_time() - parse_timestamp(rollout["since"]))
+    console.print(
+        Text.assemble(
+            (service, "bold"), f": {_strategy(body)}revision {revision}: ", (rollout["phase"], "bold"),
+            f" for {age_s:.0f} s: {rollout['reason']}",
+        )
+    )  # fmt: skip
+
+
+def _strategy(body: Object) -> str:
+    """How the revision is rolled out; the first one of a service is started without a strategy."""
+    rollout = body["status"]["rollout"]
+    if rollout["phase"] in CALM:
+        return ""
+    wanted = body["spec"].get("rollout", {}).get("strategy", "Rolling")
+    is_first = not body["status"].get("stableRevision") and rollout["strategy"] != wanted
+    return "first " if is_first else f"{rollout['strategy']} of "
+
+
+def _awaited_actions(rollout: Object) -> list[str]:
+    """The commands of a user that a BlueGreen rollout waits for; none in other phases."""
+    if rollout["phase"] != "Waiting":
+        return []
+    return list(commands.applicable_actions(rollout["strategy"], "Waiting"))
+
+
 def _print_evidence(evidence: list[Object]) -> None:
     if not any(each["canarySamples"] for each in evidence):
         if evidence:
-            console.print("  the canary has not answered a request yet")
+            console.print(
+                "  the canary has not answered a request yet; without requests, "
+                "spec.rollout.canary.onTimeout decides after maxDuration"
+            )
         return
     table = Table("metric", "effect", "at least", "at most", "requests", "e-value", "within")
     for each in evidence:
