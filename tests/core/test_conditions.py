@@ -89,6 +89,7 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
     )
 
 
+NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "nosuchclaim" not found. not found'
 FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
 
 
@@ -107,7 +108,24 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
             ("Unknown", "PreflightPending", "the model has not been checked yet"),
         ),
         (observed_with(preflight()), ("Unknown", "PreflightRunning", "the model is being checked")),
+        (
+            observed_with(preflight("Pending")),
+            (
+                "Unknown",
+                "PreflightRunning",
+                "the pod p that checks the model has not started: if it stays so, see the events in "
+                "`kubectl describe pod p`",
+            ),
+        ),
         (observed_with(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
+        (
+            observed_with(preflight(trouble=("Unschedulable", NO_CLAIM))),
+            (
+                "False",
+                "Unschedulable",
+                f"{NO_CLAIM}; create the claim, or name another one in spec.model.uri",
+            ),
+        ),
         (observed_with(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
         (observed_with(preflight("Failed", REFUSED)), ("False", "ModelNotFound", "no model")),
         (

@@ -1,5 +1,6 @@
 """Computes the status conditions of a service, with reasons and messages."""
 
+import re
 from collections.abc import Collection, Sequence
 
 from penstock.core.observed.children import Observed, ObservedPod, preflight_result
@@ -21,6 +22,9 @@ from penstock.core.reconcile.progress import (
 )
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
+
+# What the scheduler says of a pod whose PersistentVolumeClaim does not exist.
+MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
 
 def rejected(kind: str, message: str) -> tuple[str, str]:
@@ -123,8 +127,18 @@ def _model_ready(observed: Observed, revision: str) -> Condition:
         message = f"the preflight was lost with its node and is replaced: {preflight.lost}"
         return Condition("ModelReady", "Unknown", "PreflightLost", message)
     if preflight.trouble is not None:
-        return Condition("ModelReady", "False", *preflight.trouble)
-    return Condition("ModelReady", "Unknown", "PreflightRunning", "the model is being checked")
+        reason, message = preflight.trouble
+        if MISSING_CLAIM.search(message):
+            message = f"{message}; create the claim, or name another one in spec.model.uri"
+        return Condition("ModelReady", "False", reason, message)
+    message = "the model is being checked"
+    if preflight.phase == "Pending":
+        # Why a volume cannot be mounted is only in Events, which the operator does not read.
+        message = (
+            f"the pod {preflight.name} that checks the model has not started: if it stays so, see the "
+            f"events in `kubectl describe pod {preflight.name}`"
+        )
+    return Condition("ModelReady", "Unknown", "PreflightRunning", message)
 
 
 def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Condition:
