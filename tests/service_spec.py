@@ -7,9 +7,8 @@ from penstock.core.spec.service import ScalingSpec, ServiceSpec
 
 SMALL = ServiceSpec(
     namespace="default", name="chat", uid="u", generation=1, created_at="", model_name="chat",
-    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
-    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
-    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
+    model_uri="pvc://m", max_num_seqs=32, seed=0,
+    cpu="1", memory="1Gi", accelerator=None,
     scaling=ScalingSpec("Active", 1, 9), external_replicas=1,
 )  # fmt: skip
 

@@ -146,7 +146,10 @@ def coherent(spec: Json) -> Json:
     """The spec with rules between its fields repaired."""
     scaling, engine = spec.get("scaling", {}), spec.get("engine", {})
     low, high = sorted((scaling.get("minReplicas", 1), scaling.get("maxReplicas", 1)))
-    seqs, budget = sorted((engine.get("maxNumSeqs", 64), engine.get("maxNumBatchedTokens", 512)))
+    if {"maxNumSeqs", "maxNumBatchedTokens"} <= engine.keys():
+        seqs, budget = sorted((engine["maxNumSeqs"], engine["maxNumBatchedTokens"]))
+        budgets = {"maxNumSeqs": min(seqs, 4096), "maxNumBatchedTokens": max(budget, 16)}
+        engine = engine | budgets
     if spec.get("objectives"):
         steered = ("targets", "mode")
         scaling = {k: v for k, v in scaling.items() if k not in steered}
@@ -160,7 +163,7 @@ def coherent(spec: Json) -> Json:
     return kept | {
         "variants": [coherent_variant(v, i) for i, v in enumerate(variants)],
         "scaling": scaling | {"minReplicas": low, "maxReplicas": high},
-        "engine": engine | {"maxNumSeqs": min(seqs, 4096), "maxNumBatchedTokens": max(budget, 16)},
+        "engine": engine,
     }
 
 

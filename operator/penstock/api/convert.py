@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from penstock.api import gates, objectives, rollout, variants
 from penstock.api.defaults import given
+from penstock.api.engine import Engine
 from penstock.api.resources import Resources
 from penstock.api.scaling import Targets
 from penstock.api.v1alpha1 import InferenceServiceSpec
@@ -17,7 +18,13 @@ from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable
-from penstock.core.spec.service import ENGINE_CONTAINER, ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.spec.service import (
+    ENGINE_CONTAINER,
+    ScalingSpec,
+    ServiceSpec,
+    VariantSpec,
+    batch_limits,
+)
 
 
 class InvalidService(Exception):
@@ -34,7 +41,6 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidService(f"spec.{where}: {first['msg']}") from error
     _require_engine(spec.template.spec)
-    engine, cache = spec.engine, spec.engine.kv_cache
     return ServiceSpec(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -43,15 +49,6 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         created_at=metadata["creationTimestamp"],
         model_name=spec.model.name or metadata["name"],
         model_uri=spec.model.uri,
-        max_model_len=engine.max_model_len,
-        max_num_seqs=engine.max_num_seqs,
-        max_num_batched_tokens=engine.max_num_batched_tokens,
-        dtype=engine.dtype,
-        seed=engine.seed,
-        kv_memory_bytes=None if cache.memory is None else int(parse_quantity(str(cache.memory))),
-        memory_utilization=cache.memory_utilization,
-        block_size=cache.block_size,
-        prefix_caching=cache.prefix_caching,
         cpu=spec.resources.cpu,
         memory=spec.resources.memory,
         accelerator=_accelerator(spec.resources),
@@ -61,6 +58,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
         shape={name: body["spec"][name] for name in RECORDED if name in body["spec"]},
+        **_engine(spec.engine),
         **given(termination_grace_s=spec.termination_grace_period_seconds),
     )
 
@@ -76,6 +74,25 @@ def _require_engine(overrides: dict[str, Any]) -> None:
     raise InvalidService(
         f"spec.template.spec.containers must be a list that keeps the container {ENGINE_CONTAINER} "
         "and its image"
+    )
+
+
+def _engine(engine: Engine) -> dict[str, Any]:
+    """Fields of ServiceSpec."""
+    cache = engine.kv_cache
+    max_num_seqs, max_num_batched_tokens = batch_limits(
+        engine.max_num_seqs, engine.max_num_batched_tokens
+    )
+    return given(
+        max_model_len=engine.max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        dtype=engine.dtype,
+        seed=engine.seed,
+        kv_memory_bytes=None if cache.memory is None else int(parse_quantity(str(cache.memory))),
+        memory_utilization_percent=engine.memory_utilization_percent,
+        block_size=cache.block_size,
+        prefix_caching=cache.prefix_caching.mode != "Disabled",
     )
 
 

@@ -86,12 +86,14 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
     if unknown:
         raise Unsupported(f"{path}: {sorted(unknown)}")
     if properties is not None:
-        if "default" in node:  # the API server fills in the defaults below
-            node["default"] = {}
         node["properties"] = {
             name: structural(child, definitions, f"{path}.{name}")
             for name, child in properties.items()
         }
+        if node.pop("default", None) is not None and any(
+            "default" in child for child in node["properties"].values()
+        ):
+            node["default"] = {}  # the API server fills in the defaults below
     if items is not None:
         node["items"] = structural(items, definitions, f"{path}[]")
     if node.get("type") == "integer":

@@ -6,17 +6,18 @@ formats.
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from penstock.api.defaults import default_of, operator_default
+from penstock.api.engine import RULES as ENGINE_RULES
+from penstock.api.engine import Engine
 from penstock.api.objectives import Objectives
 from penstock.api.resources import Resources
 from penstock.api.rollout import RULES as ROLLOUT_RULES
 from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
-from penstock.api.scalars import Quantity
 from penstock.api.scaling import RULES as SCALING_RULES
 from penstock.api.scaling import Scaling
 from penstock.api.status import InferenceServiceStatus
@@ -85,109 +86,6 @@ class ModelSource(Model):
     )
 
 
-class KVCache(Model):
-    """Memory for the keys and values of tokens in use (KV cache)."""
-
-    memory: Quantity | None = Field(
-        default=None,
-        description=(
-            "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "
-            "Default: the part of memoryUtilization that is left after weights and working "
-            "memory."
-        ),
-    )
-    memory_utilization: Annotated[
-        float,
-        Obeys(
-            # The API server compares a whole number with a fraction as whole numbers: 0 passes `ge`.
-            Rule(
-                "self >= 0.05",
-                lambda part: part >= 0.05,
-                "spec.engine.kvCache.memoryUtilization must be at least 0.05, such as 0.9",
-            )
-        ),
-    ] = Field(
-        default=0.9,
-        description=(
-            "Fraction of the pod's or the accelerator's memory that the engine may use, for "
-            "weights, working memory and KV cache together."
-        ),
-        ge=0.05,
-        le=1.0,
-    )
-    block_size: Annotated[
-        int,
-        Obeys(
-            Rule(
-                "self in [8, 16, 32, 64, 128]",
-                lambda tokens: tokens in (8, 16, 32, 64, 128),
-                "spec.engine.kvCache.blockSize must be 8, 16, 32, 64 or 128",
-            )
-        ),
-    ] = Field(
-        default=16,
-        description=(
-            "Number of tokens in one block of the KV cache. Only whole blocks are shared by "
-            "prefix caching."
-        ),
-    )
-    prefix_caching: bool = Field(
-        default=True,
-        description=(
-            "Whether to keep the blocks of finished requests and reuse them for requests "
-            "with the same beginning."
-        ),
-    )
-
-
-class Engine(Model):
-    """Settings of each engine."""
-
-    max_model_len: int | None = Field(
-        default=None,
-        description=(
-            "Maximum number of tokens of one request, prompt and answer together. Default: "
-            "the context length of the model."
-        ),
-        ge=16,
-        le=10_000_000,
-    )
-    max_num_seqs: int = Field(
-        default=64,
-        description="Maximum number of requests that an engine runs at the same time.",
-        ge=1,
-        le=4096,
-    )
-    max_num_batched_tokens: int = Field(
-        default=512,
-        description=(
-            "Maximum number of tokens that an engine computes in one step. A larger value "
-            "finishes prompts sooner; a smaller value keeps the time between the tokens of "
-            "running requests shorter."
-        ),
-        ge=16,
-        le=131072,
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto",
-        description=(
-            "Number type of weights, activations and KV cache. auto chooses the type that "
-            "the hardware computes natively."
-        ),
-    )
-    seed: int | None = Field(
-        default=None,
-        description=(
-            "Seed of the generator that draws a seed for each request without one. With it, "
-            "all replicas draw the same seeds, and again after a restart. Default: random "
-            "for each engine."
-        ),
-        ge=0,
-        le=2**31 - 1,
-    )
-    kv_cache: KVCache = Field(default=KVCache(), description="Settings of the KV cache.")
-
-
 def _not_reserved(field: str) -> Obeys:
     return Obeys(
         Rule(
@@ -227,12 +125,7 @@ class InferenceServiceSpec(Model):
     """Desired state of the service."""
 
     RULES = (
-        Rule(
-            "self.engine.maxNumBatchedTokens >= self.engine.maxNumSeqs",
-            lambda spec: spec.engine.max_num_batched_tokens >= spec.engine.max_num_seqs,
-            "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
-            "running request needs a token of each step",
-        ),
+        *ENGINE_RULES,
         *SCALING_RULES,
         *ROLLOUT_RULES,
         *VARIANTS_RULES,

@@ -10,15 +10,13 @@ import httpx
 import typer
 from rich.console import Console
 
-from penstock.api.v1alpha1 import Engine
 from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, fit
 from penstock.calibration.probe import ProbeFailed, Prober
 from penstock.calibration.sweep import Limits, sweep
 from penstock.cli.output_file import require_writable
+from penstock.core.spec.service import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_NUM_SEQS
 from penstock.sim.profile import Profile, write
-
-DEFAULTS = Engine()
 
 
 def command(
@@ -41,10 +39,10 @@ def command(
     ] = 0.0,
     max_num_seqs: Annotated[
         int, typer.Option(min=1, help="Value of the engine's --max-num-seqs.")
-    ] = DEFAULTS.max_num_seqs,
+    ] = DEFAULT_MAX_NUM_SEQS,
     max_num_batched_tokens: Annotated[
         int, typer.Option(min=1, help="Value of the engine's --max-num-batched-tokens.")
-    ] = DEFAULTS.max_num_batched_tokens,
+    ] = DEFAULT_MAX_NUM_BATCHED_TOKENS,
     api_key: Annotated[
         str | None, typer.Option(envvar="PENSTOCK_API_KEY", help="API key of the engine.")
     ] = None,

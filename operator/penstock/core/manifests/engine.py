@@ -236,7 +236,7 @@ def _sizing_flags(spec: ServiceSpec) -> list[str]:
         f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
         f"--block-size={spec.block_size}",
         f"--dtype={spec.dtype}",
-        f"--gpu-memory-utilization={spec.memory_utilization}",
+        f"--gpu-memory-utilization={spec.memory_utilization_percent / 100:g}",
         "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching",
         device_flag(spec),
     ]

@@ -72,6 +72,22 @@ class VariantSpec:
     tolerations: tuple[Object, ...] = ()
 
 
+DEFAULT_MAX_NUM_SEQS, DEFAULT_MAX_NUM_BATCHED_TOKENS = 64, 512
+
+
+def batch_limits(max_num_seqs: int | None, max_num_batched_tokens: int | None) -> tuple[int, int]:
+    """Both limits of a batch. None: its default, or less or more where the other one needs it.
+
+    Every running request needs a token of each step, so there must be as many tokens as sequences.
+    """
+    tokens = max_num_batched_tokens
+    if max_num_seqs is None:
+        max_num_seqs = DEFAULT_MAX_NUM_SEQS if tokens is None else min(DEFAULT_MAX_NUM_SEQS, tokens)
+    return max_num_seqs, max(
+        DEFAULT_MAX_NUM_BATCHED_TOKENS, max_num_seqs
+    ) if tokens is None else tokens
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
     """Settings of a service. A field that is None is determined by the engine.
@@ -88,21 +104,21 @@ class ServiceSpec:
     created_at: str
     model_name: str
     model_uri: str
-    max_model_len: int | None
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    dtype: str
-    seed: int | None
-    kv_memory_bytes: int | None
-    memory_utilization: float
-    block_size: int
-    prefix_caching: bool
     cpu: str
     memory: str
     accelerator: tuple[str, int] | None
     scaling: ScalingSpec
     external_replicas: int
     termination_grace_s: int = 45
+    max_model_len: int | None = None
+    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
+    max_num_batched_tokens: int = DEFAULT_MAX_NUM_BATCHED_TOKENS
+    dtype: str = "auto"
+    seed: int | None = None
+    kv_memory_bytes: int | None = None
+    memory_utilization_percent: int = 90
+    block_size: int = 16
+    prefix_caching: bool = True
     template: Object = field(default_factory=dict)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
     shape: Object = field(default_factory=dict)
