@@ -65,7 +65,7 @@ metadata: {{name: {SERVICE}}}
 spec:
   model: {{uri: pvc://models/penstock-tiny}}
   engine: {{kvCache: {{memory: 256Mi}}}}
-  resources: {{cpu: "1", memory: 2Gi}}
+  resources: {{limits: {{cpu: 1, memory: 2Gi}}}}
   replicas: {replicas}
   scaling: {{mode: External, maxReplicas: {max(1, replicas)}}}
 """

@@ -59,7 +59,7 @@ def service(name: str, strategy: Strategy) -> Object:
         name,
         {
             "engine": {"maxModelLen": 256, "maxNumSeqs": 4, "kvCache": {"memory": "8Mi"}},
-            "resources": {"cpu": "1", "memory": "1Gi"},
+            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
             "scaling": {"minReplicas": 1, "maxReplicas": 1},
             "rollout": {
                 "strategy": strategy, "canary": canary, "progressDeadline": "20m",

@@ -54,7 +54,7 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
         name,
         {
             "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
-            "resources": {"cpu": "1", "memory": "1Gi"},
+            "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
             "objectives": {"ttft": "5s", "tpot": "500ms"},
             "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
             "terminationGracePeriodSeconds": 33,
@@ -71,7 +71,7 @@ ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
 SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "512Ki"}}}
 SPREAD: Object = {
-    "resources": {"memory": "2Gi"},
+    "resources": {"limits": {"memory": "2Gi"}},
     "template": {
         "spec": {
             "containers": [

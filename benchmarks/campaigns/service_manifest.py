@@ -3,7 +3,10 @@
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.core.spec.service import Object
 
-TINY: Object = {"model": {"uri": "pvc://models/penstock-tiny"}, "resources": {"memory": "1Gi"}}
+TINY: Object = {
+    "model": {"uri": "pvc://models/penstock-tiny"},
+    "resources": {"limits": {"memory": "1Gi"}},
+}
 
 
 def service_manifest(name: str, spec: Object) -> Object:

@@ -39,7 +39,7 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
 SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "missing-path": ({"model": {"uri": "pvc://models/nowhere"}}, "ModelNotFound"),
     "missing-claim": ({"model": {"uri": "pvc://nobody/x"}}, "Unschedulable"),
-    "little-memory": ({"resources": {"memory": "700Mi"}}, "MemoryTooSmall"),
+    "little-memory": ({"resources": {"limits": {"memory": "700Mi"}}}, "MemoryTooSmall"),
     "little-kv": ({"engine": {"kvCache": {"memory": "64Ki"}}}, "KVCacheTooSmall"),
     "long-context": ({"engine": {"maxModelLen": 1000000}}, "ContextTooLong"),
     "bad-template": (

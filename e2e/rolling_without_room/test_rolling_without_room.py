@@ -27,7 +27,7 @@ def service(rolling: Object) -> Object:
     body["spec"] |= {
         "terminationGracePeriodSeconds": 18, "template": {"spec": {"containers": [container]}}
     }  # fmt: skip
-    body["spec"]["resources"]["accelerator"] = {"resource": "nvidia.com/gpu"}
+    body["spec"]["resources"]["limits"]["nvidia.com/gpu"] = 1
     return body
 
 

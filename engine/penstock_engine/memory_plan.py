@@ -222,7 +222,7 @@ def _num_blocks(
         advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
     else:
         missing_bytes = int((kv_bytes - free_bytes) / config.memory_utilization)
-        advice = f"give spec.resources.memory at least {-(-missing_bytes // MIB)}Mi more"
+        advice = f"give spec.resources.limits.memory at least {-(-missing_bytes // MIB)}Mi more"
     raise ModelError(
         "KVCacheTooSmall",
         f"the KV cache has room for {fitting} tokens, but one request may have {max_model_len}: "
@@ -285,7 +285,7 @@ def _free_bytes(
         f"{-(-weights_bytes // MIB)} MiB of weights, {program_bytes // MIB} MiB for the program, "
         f"{(base_bytes - program_bytes) // MIB} MiB of working memory and "
         f"{-(-kv_bytes // MIB)} MiB of KV cache do not fit into {config.memory_utilization:.0%} "
-        f"of {memory_limit_bytes // MIB} MiB: set spec.resources.memory to at least "
+        f"of {memory_limit_bytes // MIB} MiB: set spec.resources.limits.memory to at least "
         f"{-(-needed_bytes // MIB)}Mi",
     )
 

@@ -21,6 +21,7 @@ from penstock.errors import Rejected
 from penstock.local.cluster import Cluster
 
 CASES = 300
+RESOURCES = ["cpu", "memory", "nvidia.com/gpu"]
 
 Json = Any
 
@@ -59,7 +60,8 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
             inner = node["additionalProperties"]
             if inner == {"type": "string"}:
                 return MAPS | OBJECTS
-            return st.dictionaries(KEYS, values(inner), max_size=2) | OBJECTS
+            names = st.sampled_from([*RESOURCES, "rdma/hca", "gpu", "hugepages-2Mi"]) | KEYS
+            return st.dictionaries(names, values(inner), max_size=3) | OBJECTS
         case "object":
             return OBJECTS
         case "array":
@@ -158,7 +160,7 @@ def coherent(spec: Json) -> Json:
     kept = {k: v for k, v in spec.items() if k != "replicas"}
     if scaling.get("mode") == "External":
         kept["replicas"] = spec.get("replicas", 1)
-    kept |= {"resources": roomy(kept["resources"])} if "resources" in kept else {}
+    kept |= {"resources": coherent_resources(kept["resources"])} if "resources" in kept else {}
     variants = kept.pop("variants", []) if spec.get("objectives") else kept.pop("variants", [])[:0]
     return kept | {
         "variants": [coherent_variant(v, i) for i, v in enumerate(variants)],
@@ -173,15 +175,22 @@ def coherent_variant(variant: Json, number: int) -> Json:
         for each in variant.get("tolerations", [])
     ]
     made = variant | {"name": f"v{number}", "minReplicas": 0, "nodeSelector": {"zone": "a"}}
-    return made | {"tolerations": tolerations, "resources": roomy(variant.get("resources", {}))}
+    return made | {
+        "tolerations": tolerations,
+        "resources": coherent_resources(variant.get("resources", {})),
+    }
 
 
-def roomy(resources: Json) -> Json:
-    """The resources, with the minimum memory of an engine."""
-    memory = resources.get("memory", "2Gi")
-    if parse_quantity(memory) < parse_quantity(MIN_MEMORY):
-        return resources | {"memory": MIN_MEMORY}
-    return resources
+def coherent_resources(resources: Json) -> Json:
+    """The resources with known names, enough memory, and requests within limits."""
+    limits = dict(zip(RESOURCES, resources.get("limits", {}).values(), strict=False))
+    if "nvidia.com/gpu" in limits:
+        limits["nvidia.com/gpu"] = 2
+    if "memory" in limits and parse_quantity(str(limits["memory"])) < parse_quantity(MIN_MEMORY):
+        limits["memory"] = MIN_MEMORY
+    made = {"limits": limits, "claims": [{"name": "gpu"}] if resources.get("claims") else []}
+    requests = {name: limits[name] for name in limits if "requests" in resources}
+    return made | ({"requests": requests} if requests else {})
 
 
 def coherent_canary(canary: Json) -> Json:

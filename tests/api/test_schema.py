@@ -44,6 +44,13 @@ def variants(*made: dict[str, Any]) -> dict[str, Any]:
     return objectives() | {"variants": [{"pricePerHour": 1.0} | each for each in made]}
 
 
+GPU = "nvidia.com/gpu"
+
+
+def limits(found: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return changed("resources.limits", (found or {}) | more)
+
+
 BAD = [
     ("no model", {}, "spec.model"),
     ("no uri", {"model": {}}, "spec.model.uri"),
@@ -81,13 +88,36 @@ BAD = [
     ("utilization with a fraction", changed("engine.memoryUtilizationPercent", 0.9), "integer"),
     ("prefix caching maybe", changed("engine.kvCache.prefixCaching.mode", "maybe"), "Enabled"),
     ("prefix caching as a boolean", changed("engine.kvCache.prefixCaching", True), "object"),
-    ("cpu of none", changed("resources.cpu", "0"), "a number of cores such as 2"),
-    ("memory without unit name", changed("resources.memory", "2 GB"), "a quantity such as 2Gi"),
-    ("gpu without domain", changed("resources.accelerator", {"resource": "gpu"}), "DOMAIN/NAME"),
+    ("memory without unit name", limits(memory="2 GB"), "must be a quantity such as"),
+    ("negative cpu", limits(cpu="-1"), "must not be negative"),
+    ("cpu directly in resources", changed("resources.cpu", "2"), "resources.cpu"),
+    ("gpu without domain", limits(gpu=1), "or DOMAIN/NAME, such as nvidia.com/gpu"),
+    ("half a gpu", limits({GPU: "500m"}), "must have whole numbers of extended resources"),
+    ("65 gpus", limits({GPU: 65}), "must have at most 64 accelerators"),
     (
-        "two gpus",
-        changed("resources.accelerator", {"resource": "nvidia.com/gpu", "count": 2}),
-        "spec.resources.accelerator.count",
+        "two kinds of accelerators",
+        limits({"a.example/gpu": 1, "b.example/gpu": 1}),
+        "must have one kind of accelerator",
+    ),
+    (
+        "more requested than allowed",
+        {**GOOD, "resources": {"requests": {"cpu": 3}, "limits": {"cpu": "2500m"}}},
+        "requests must not be greater than limits",
+    ),
+    (
+        "fewer gpus requested than allowed",
+        {**GOOD, "resources": {"requests": {GPU: 1}, "limits": {GPU: 2}}},
+        "must equal their limits",
+    ),
+    (
+        "gpus without a limit",
+        {**GOOD, "resources": {"requests": {GPU: 1}}},
+        "must equal their limits",
+    ),
+    (
+        "a claim twice",
+        changed("resources.claims", [{"name": "gpu"}, {"name": "gpu"}]),
+        "Duplicate value",
     ),
     ("unknown mode", changed("scaling.mode", "Magic"), "DryRun"),
     ("min of 0", changed("scaling.minReplicas", 0), "spec.scaling.minReplicas"),

@@ -21,7 +21,7 @@ SPOT = {
 }  # fmt: skip
 STRONG = {
     "name": "strong", "pricePerHour": 3.5,
-    "resources": {"cpu": "2", "accelerator": {"resource": "nvidia.com/gpu"}},
+    "resources": {"limits": {"cpu": 2, "nvidia.com/gpu": 1}},
 }  # fmt: skip
 SPEC = {
     "model": {"uri": "pvc://none/tiny"},

@@ -14,6 +14,7 @@ from core.one_revision import (
     pod,
     preflight,
 )
+from service_spec import pod_resources
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
@@ -142,7 +143,7 @@ def test_external_replicas_are_set_and_a_dry_run_leaves_them() -> None:
         ({"external_replicas": 4}, False),
         ({"rollout": RolloutSpec(strategy="Canary")}, False),
         ({"model_uri": "pvc://models/other"}, True),
-        ({"memory": "2Gi"}, True),
+        ({"resources": pod_resources(memory="2Gi")}, True),
         ({"template": {"spec": {"nodeSelector": {"a": "b"}}}}, True),
         ({"termination_grace_s": 46}, True),
     ],

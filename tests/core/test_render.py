@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from service_spec import service_spec
+from service_spec import pod_resources, service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import Observed, ObservedJob, ObservedPod
@@ -18,7 +18,9 @@ from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
 OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
 SPEC = service_spec(generation=7, model_name="mine")
-VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))
+VARIANTS = tuple(
+    VariantSpec(name, pod_resources("1", "1Gi"), 1.0, 0, 9) for name in ("spot", "plain")
+)
 CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
 JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)
 SHARES = (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5))

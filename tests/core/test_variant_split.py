@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from service_spec import service_spec
+from service_spec import pod_resources, service_spec
 
 from penstock.core.observed.children import Observed, ObservedDeployment
 from penstock.core.observed.rollout_state import RolloutState
@@ -15,8 +15,8 @@ SPEC = service_spec(template={"spec": {"nodeSelector": {"zone": "a"}}})
 TWO = replace(
     SPEC,
     variants=(
-        VariantSpec("cheap", "2", "1Gi", None, 1.0, 0, 9, {"pool": "spot"}),
-        VariantSpec("strong", "4", "2Gi", ("nvidia.com/gpu", 1), 3.0, 1, 9),
+        VariantSpec("cheap", pod_resources("2", "1Gi"), 1.0, 0, 9, {"pool": "spot"}),
+        VariantSpec("strong", pod_resources("4", "2Gi", ("nvidia.com/gpu", 1)), 3.0, 1, 9),
     ),
 )
 MIXES = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 9), min_size=1)
@@ -59,7 +59,8 @@ def test_what_was_said_is_before_what_is_there_and_that_before_the_first() -> No
 
 def test_a_service_is_placed_on_each_of_its_variants() -> None:
     cheap, strong = TWO.placed.values()
-    assert (cheap.cpu, cheap.accelerator, strong.accelerator) == ("2", None, ("nvidia.com/gpu", 1))
+    assert cheap.resources == pod_resources("2")
+    assert strong.resources.accelerator == ("nvidia.com/gpu", 1)
     assert cheap.template["spec"]["nodeSelector"] == {"zone": "a", "pool": "spot"}
     assert strong.template == SPEC.template
     assert SPEC.placed == {"": SPEC}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from preflight_messages import PASSED
-from service_spec import service_spec
+from service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
@@ -21,7 +21,9 @@ from penstock.core.spec.service import TEMPLATE_HASH, ServiceSpec, VariantSpec
 STABLE_SPEC = service_spec(external_replicas=3, rollout=RolloutSpec(strategy="Canary"))
 SPEC = replace(STABLE_SPEC, seed=1)
 OLD, NEW, OTHER = revision_of(STABLE_SPEC), revision_of(SPEC), "c" * 8
-VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))
+VARIANTS = tuple(
+    VariantSpec(name, pod_resources("1", "1Gi"), 1.0, 0, 9) for name in ("spot", "plain")
+)
 NOW_S = 1_800_000_000.0
 TO_OLD, TO_NEW = (Share(Side(OLD), 100),), (Share(Side(NEW), 100),)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from core_rollout.fake_cluster import POD_DEFAULTS
 from core_rollout.world import World
+from service_spec import pod_resources
 
 from penstock.core.canary.verdict import Accept
 from penstock.core.formats.strategic_merge import merge
@@ -17,10 +18,10 @@ from penstock.core.spec.service import CONTROL, TEMPLATE_HASH, VariantSpec
 STRATEGIES = ["Canary", "BlueGreen", "Rolling", "Recreate"]
 RESTARTED = {"metadata": {"annotations": {history.RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
 SPOT = VariantSpec(
-    "spot", "2", "3Gi", ("nvidia.com/gpu", 1), 1.0, 0, 20, {"pool": "spot", "zone": "a"},
+    "spot", pod_resources("2", "3Gi", ("nvidia.com/gpu", 1)), 1.0, 0, 20, {"pool": "spot", "zone": "a"},
     ({"key": "spot", "operator": "Exists"},),
 )  # fmt: skip
-PLAIN = VariantSpec("plain", "1", "1Gi", None, 2.0, 0, 20)
+PLAIN = VariantSpec("plain", pod_resources("1", "1Gi"), 2.0, 0, 20)
 FULL = {
     "metadata": {"labels": {"team": "a"}},
     "spec": {
@@ -227,7 +228,7 @@ def test_variants_are_left_alone_by_an_upgrade(mixed, upgrade, is_recorded):
     [
         replace(SPOT, node_selector={"pool": "spot"}),
         replace(SPOT, node_selector={}, tolerations=()),
-        replace(SPOT, cpu="1", accelerator=None),
+        replace(SPOT, resources=pod_resources()),
     ],
 )
 def test_what_a_variant_says_no_more_is_gone_from_its_pods_alone(mixed, upgrade, variant):
@@ -238,7 +239,7 @@ def test_what_a_variant_says_no_more_is_gone_from_its_pods_alone(mixed, upgrade,
     assert pod.get("nodeSelector", {}) == variant.node_selector
     assert tuple(pod.get("tolerations", ())) == variant.tolerations
     asked = pod["containers"][0]["resources"]["requests"]
-    assert asked.get("nvidia.com/gpu") == ("1" if variant.accelerator else None)
+    assert asked.get("nvidia.com/gpu") == ("1" if variant.resources.accelerator else None)
     assert pod["containers"][0]["image"] == "image"  # a change of nodes is no change of the engine
     assert {name.split("-")[-1] for name in mixed.repairs} == {"spot"}
 

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from service_spec import pod_resources
 
 from penstock.core.canary.verdict import Accept
 from penstock.core.spec.service import CONTROL, VariantSpec
 
-CHEAP = VariantSpec("cheap", "1", "1Gi", None, 1.0, 0, 20)
-STRONG = VariantSpec("strong", "2", "2Gi", ("nvidia.com/gpu", 1), 3.0, 0, 20)
+CHEAP = VariantSpec("cheap", pod_resources("1", "1Gi"), 1.0, 0, 20)
+STRONG = VariantSpec("strong", pod_resources("2", "2Gi", ("nvidia.com/gpu", 1)), 3.0, 0, 20)
 
 
 @pytest.fixture

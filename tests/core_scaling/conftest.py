@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
-from service_spec import service_spec
+from service_spec import pod_resources, service_spec
 
 from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper
@@ -184,7 +184,7 @@ class World:
         view = PodView("p", "Ready", 100.0, 107.0, None, first)
         pods = ((view, self.engine_address),) if self.has_engine else ()
         service = replace(
-            SERVICE, uid=self.uid, scaling=spec, accelerator=self.accelerator,
+            SERVICE, uid=self.uid, scaling=spec, resources=pod_resources(accelerator=self.accelerator),
             variants=self.variants,
         )  # fmt: skip
         asked = {first: self.provisioned} if self.variants else {}

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from service_spec import pod_resources
 
 from penstock.controller.learned_state import MIN_WRITE_INTERVAL_S
 from penstock.controller.scaler import BLIND_TICKS_TO_REPORT, TICK_S
@@ -102,8 +103,8 @@ async def test_nothing_is_decided_before_the_record_was_read(sized):
 async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from_both(sized):
     gpu = ("nvidia.com/gpu", 1)
     sized.variants = (
-        VariantSpec("cheap", "1", "1Gi", gpu, 1.0, 0, 3),
-        VariantSpec("dear", "1", "1Gi", gpu, 1.5, 0, 5),
+        VariantSpec("cheap", pod_resources("1", "1Gi", gpu), 1.0, 0, 3),
+        VariantSpec("dear", pod_resources("1", "1Gi", gpu), 1.5, 0, 5),
     )
     await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     report = sized.report()
@@ -122,8 +123,8 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
 
 async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
     sized.variants = (
-        VariantSpec("cheap", "1", "1Gi", ("nvidia.com/gpu", 1), 1.0, 0, 5),
-        VariantSpec("dear", "1", "1Gi", ("nvidia.com/mig-1g.10gb", 1), 1.5, 0, 5),
+        VariantSpec("cheap", pod_resources("1", "1Gi", ("nvidia.com/gpu", 1)), 1.0, 0, 5),
+        VariantSpec("dear", pod_resources("1", "1Gi", ("nvidia.com/mig-1g.10gb", 1)), 1.5, 0, 5),
     )
     quota = {"requests.nvidia.com/gpu": "2"}
     sized.quotas = [
@@ -141,8 +142,8 @@ async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
 
 async def test_what_no_node_has_room_for_is_another_variants(sized):
     sized.variants = (
-        VariantSpec("spot", "1", "1Gi", None, 1.0, 0, 5),
-        VariantSpec("sure", "1", "1Gi", None, 3.0, 0, 5),
+        VariantSpec("spot", pod_resources("1", "1Gi"), 1.0, 0, 5),
+        VariantSpec("sure", pod_resources("1", "1Gi"), 3.0, 0, 5),
     )
     await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     assert sized.report().by_variant == {"spot": 5, "sure": 0}

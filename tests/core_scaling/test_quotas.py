@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from service_spec import service_spec
+from service_spec import pod_resources, service_spec
 
 from penstock.core.scaling.quotas import apply_quotas, budgets, quota_limits
 from penstock.core.scaling.rule import Decision
@@ -56,7 +56,7 @@ def service(
         name=name,
         uid=name,
         model_name=name,
-        accelerator=accelerator,
+        resources=pod_resources(accelerator=accelerator),
         scaling=ScalingSpec(mode, 1, 10, quota_priority=priority),
     )
 
@@ -79,8 +79,8 @@ def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
 def on_two(name: str) -> ServiceSpec:
     gpu = ("nvidia.com/gpu", 1)
     variants = (
-        VariantSpec("cpu", "4", "8Gi", None, 1.0, 0, 10),
-        VariantSpec("gpu", "1", "8Gi", gpu, 4.0, 0, 10),
+        VariantSpec("cpu", pod_resources("4", "8Gi"), 1.0, 0, 10),
+        VariantSpec("gpu", pod_resources("1", "8Gi", gpu), 4.0, 0, 10),
     )
     return replace(service(name, accelerator=None), variants=variants)
 

@@ -183,11 +183,11 @@ def test_a_missing_folder_is_rejected(tmp_path: Path, uri: str) -> None:
 
 # Changes to the config, memory in bytes, the reason of the error, and a part of its message.
 TOO_MUCH: list[tuple[dict[str, Any], int, str, str]] = [
-    ({}, 64 * MIB, "MemoryTooSmall", "spec.resources.memory to at least "),
-    ({"gpu_memory_utilization": 0.1}, 4 * GIB, "MemoryTooSmall", "spec.resources.memory"),
-    ({"max_num_batched_tokens": 200_000}, GIB, "MemoryTooSmall", "spec.resources.memory"),
+    ({}, 64 * MIB, "MemoryTooSmall", "spec.resources.limits.memory to at least "),
+    ({"gpu_memory_utilization": 0.1}, 4 * GIB, "MemoryTooSmall", "spec.resources.limits.memory"),
+    ({"max_num_batched_tokens": 200_000}, GIB, "MemoryTooSmall", "spec.resources.limits.memory"),
     ({"kv_cache_memory_bytes": 8 * GIB}, 4 * GIB, "MemoryTooSmall", "8192 MiB of KV cache"),
-    ({"num_gpu_blocks_override": 10**7}, 4 * GIB, "MemoryTooSmall", "spec.resources.memory"),
+    ({"num_gpu_blocks_override": 10**7}, 4 * GIB, "MemoryTooSmall", "spec.resources.limits.memory"),
     ({"kv_cache_memory_bytes": MIB}, 4 * GIB, "KVCacheTooSmall", "kvCache.memory to at least 16Mi"),
     ({"num_gpu_blocks_override": 10}, 4 * GIB, "KVCacheTooSmall", "maxModelLen to at most 160"),
     ({"max_model_len": 4097}, 4 * GIB, "ContextTooLong", "set it to at most 4096"),

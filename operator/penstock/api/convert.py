@@ -9,6 +9,7 @@ from penstock.api import gates, objectives, rollout, variants
 from penstock.api.defaults import given
 from penstock.api.engine import Engine
 from penstock.api.resources import Resources
+from penstock.api.scalars import Quantity
 from penstock.api.scaling import Targets
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, parse_quantity
@@ -17,6 +18,7 @@ from penstock.core.spec.canary import CanarySpec, ShadowSpec
 from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable
 from penstock.core.spec.service import (
     ENGINE_CONTAINER,
@@ -49,9 +51,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         created_at=metadata["creationTimestamp"],
         model_name=spec.model.name or metadata["name"],
         model_uri=spec.model.uri,
-        cpu=spec.resources.cpu,
-        memory=spec.resources.memory,
-        accelerator=_accelerator(spec.resources),
+        resources=_resources(spec.resources),
         scaling=_scaling(spec),
         external_replicas=1 if spec.replicas is None else spec.replicas,
         rollout=_rollout(spec.rollout),
@@ -113,9 +113,16 @@ def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
     )
 
 
-def _accelerator(resources: Resources) -> tuple[str, int] | None:
-    wanted = resources.accelerator
-    return (wanted.resource, wanted.count) if wanted else None
+def _resources(wanted: Resources) -> ResourceSpec:
+    return ResourceSpec.of(
+        _quantities(wanted.requests),
+        _quantities(wanted.limits),
+        tuple(claim.name for claim in wanted.claims),
+    )
+
+
+def _quantities(wanted: dict[str, Quantity] | None) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in (wanted or {}).items()}
 
 
 def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpec:
@@ -123,9 +130,7 @@ def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpe
     most = spec.scaling.max_replicas
     return VariantSpec(
         name=wanted.name,
-        cpu=resources.cpu,
-        memory=resources.memory,
-        accelerator=_accelerator(resources),
+        resources=_resources(resources),
         node_selector=wanted.node_selector,
         tolerations=tuple(
             each.model_dump(by_alias=True, exclude_none=True) for each in wanted.tolerations

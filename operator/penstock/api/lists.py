@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
 # The whole list is replaced.
 ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 # Each value is an entry of its own.
@@ -11,3 +14,15 @@ SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
 def map_by(*keys: str) -> dict[str, Any]:
     """Objects that are told apart by these fields, all of which must be required or have a default."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+def unique_by(key: str) -> AfterValidator:
+    """The validation that the API server does for map_by(key), in Python."""
+
+    def check(entries: list[Any]) -> list[Any]:
+        values = [getattr(entry, key) for entry in entries]
+        if len(set(values)) < len(values):
+            raise PydanticCustomError("duplicate", "two entries have the same {key}", {"key": key})
+        return entries
+
+    return AfterValidator(check)

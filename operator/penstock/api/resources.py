@@ -1,80 +1,196 @@
-"""spec.resources, and those of a variant: the resources of an engine pod."""
+"""spec.resources, and those of a variant: the resources of an engine pod, as of a container."""
 
-from typing import Annotated
+import json
+import re
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from penstock.api.rules import Model, Obeys, Rule, matches
-from penstock.core.formats.quantity import QUANTITY_PATTERN, parse_quantity
+from penstock.api.lists import map_by, unique_by
+from penstock.api.rules import Model, Obeys, Rule
+from penstock.api.scalars import Quantity
+from penstock.core.formats.quantity import parse_quantity
+from penstock.core.spec.resources import (
+    ACCELERATOR_DOMAIN,
+    DEFAULT_LIMITS,
+    accelerators_among,
+    is_extended,
+)
 
 # The engine counts so much for its program; with less, no model passes the preflight.
 MIN_MEMORY = "640Mi"
+# Ranks that one engine may have.
+MAX_ACCELERATORS = 64
+
+STANDARD = ["cpu", "memory", "ephemeral-storage"]
+OTHER_PATTERN = (
+    r"^(hugepages-[0-9]+[KMG]i|"
+    r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$"
+)
+
+# CEL: whether `name` is an extended resource, and whether Kubernetes wants its request to be its limit.
+_EXTENDED = "(name.contains('/') && !name.contains('kubernetes.io/'))"
+_FIXED = f"({_EXTENDED} || name.startsWith('hugepages-'))"
 
 
-class Accelerator(Model):
-    """Accelerator of each engine, as an extended resource."""
+def _number(quantity: int | str) -> float:
+    return parse_quantity(str(quantity))
 
-    resource: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-                "spec.resources.accelerator.resource must be DOMAIN/NAME, such as nvidia.com/gpu",
-            )
+
+def _is_fixed(name: str) -> bool:
+    return is_extended(name) or name.startswith("hugepages-")
+
+
+def _is_resource(name: str) -> bool:
+    is_other = re.fullmatch(OTHER_PATTERN, name, re.ASCII) and not name.startswith("requests.")
+    return name in STANDARD or bool(is_other)
+
+
+def _are_whole(quantities: dict[str, int | str]) -> bool:
+    return all(_number(each).is_integer() for name, each in quantities.items() if is_extended(name))
+
+
+_QUANTITIES = Obeys(
+    Rule(
+        f"self.all(name, name in {json.dumps(STANDARD)} || "
+        f"(name.matches('{OTHER_PATTERN}') && !name.startsWith('requests.')))",
+        lambda quantities: all(_is_resource(name) for name in quantities),
+        "must name cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME, such as nvidia.com/gpu",
+    ),
+    Rule(
+        f"self.all(name, !{_EXTENDED} || !isQuantity(string(self[name])) || "
+        "quantity(string(self[name])).asApproximateFloat() == "
+        "double(int(quantity(string(self[name])).asApproximateFloat())))",
+        _are_whole,
+        "must have whole numbers of extended resources, such as nvidia.com/gpu: 1",
+    ),
+)
+_ACCELERATORS = Obeys(
+    Rule(
+        f"self.filter(name, {_EXTENDED}).size() <= 1 || "
+        f"self.filter(name, name.startsWith('{ACCELERATOR_DOMAIN}')).size() == 1",
+        lambda limits: len(accelerators_among(limits)) <= 1,
+        "must have one kind of accelerator: of several extended resources, exactly one must begin with "
+        f"{ACCELERATOR_DOMAIN}",
+    ),
+    Rule(
+        f"self.all(name, !{_EXTENDED} || !isQuantity(string(self[name])) || "
+        f"(!name.startsWith('{ACCELERATOR_DOMAIN}') && self.filter(other, other.contains('/')).size() > 1)"
+        f" || quantity(string(self[name])).compareTo(quantity('{MAX_ACCELERATORS}')) <= 0)",
+        lambda limits: all(
+            _number(limits[name]) <= MAX_ACCELERATORS
+            for name in limits
+            if is_extended(name)
+            and (name.startswith(ACCELERATOR_DOMAIN) or sum("/" in other for other in limits) == 1)
         ),
-    ] = Field(
-        description=(
-            "Name of the extended resource, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb."
-        ),
-        max_length=253,
+        f"must have at most {MAX_ACCELERATORS} accelerators, which one engine can use",
+    ),
+)
+
+
+def _memory(resources: Any) -> int | str | None:
+    """The quantity that bounds the engine's memory; None if it is the default."""
+    for quantities in (resources.limits, resources.requests):
+        if quantities and "memory" in quantities:
+            return quantities["memory"]  # type: ignore[no-any-return]
+    return None
+
+
+def _has_enough_memory(resources: Any) -> bool:
+    memory = _memory(resources)
+    return memory is None or _number(memory) >= _number(MIN_MEMORY)
+
+
+def _are_within_limits(resources: Any) -> bool:
+    limits = resources.limits or {}
+    return all(
+        _number(each) <= _number(limits[name])
+        for name, each in (resources.requests or {}).items()
+        if name in limits
     )
-    count: int = Field(
-        default=1,
-        description="Number of accelerators. An engine uses one.",
-        ge=1,
-        le=1,
+
+
+def _are_fixed_ones_limited(resources: Any) -> bool:
+    limits = resources.limits or {}
+    return all(
+        name in limits and _number(each) == _number(limits[name])
+        for name, each in (resources.requests or {}).items()
+        if _is_fixed(name)
+    )
+
+
+def _is_enough(quantities: str) -> str:
+    memory = f"string(self.{quantities}['memory'])"
+    return f"(!isQuantity({memory}) || quantity({memory}).compareTo(quantity('{MIN_MEMORY}')) >= 0)"
+
+
+def _compared(sign: str) -> str:
+    """CEL: how the request of the resource `name` compares with its limit."""
+    request, limit = "string(self.requests[name])", "string(self.limits[name])"
+    return f"quantity({request}).compareTo(quantity({limit})) {sign} 0"
+
+
+class ResourceClaim(Model):
+    """Entry of spec.resourceClaims in the pod template that the engine uses."""
+
+    name: str = Field(
+        description="Name of the entry in spec.template.spec.resourceClaims.",
+        min_length=1,
+        max_length=63,
     )
 
 
 class Resources(Model):
-    """Resources of each engine pod, as requests and limits."""
+    """Resources of each engine's container, as in Kubernetes."""
 
-    cpu: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^([1-9][0-9]*m?|[0-9]+[.][0-9]+)$",
-                "spec.resources.cpu must be a number of cores such as 2, 1.5 or 500m",
-            )
+    RULES = (
+        Rule(
+            "(has(self.limits) && 'memory' in self.limits) ? "
+            f"{_is_enough('limits')} : (!has(self.requests) || !('memory' in self.requests) || "
+            f"{_is_enough('requests')})",
+            _has_enough_memory,
+            f"the memory in limits, or without a limit in requests, must be at least {MIN_MEMORY}: an "
+            "engine needs that much besides weights and KV cache; such as 2Gi",
         ),
-    ] = Field(
-        default="1",
-        description=(
-            "CPU cores, such as 2, 1.5 or 500m. An engine computes with one thread per "
-            "whole core, at least one."
+        Rule(
+            "!has(self.requests) || !has(self.limits) || self.requests.all(name, "
+            f"!(name in self.limits) || {_compared('<=')})",
+            _are_within_limits,
+            "requests must not be greater than limits; raise the limits",
         ),
-        max_length=20,
+        Rule(
+            f"!has(self.requests) || self.requests.all(name, !{_FIXED} || (has(self.limits) && "
+            f"name in self.limits && {_compared('==')}))",
+            _are_fixed_ones_limited,
+            "requests of extended resources and hugepages must equal their limits; set them in limits only",
+        ),
     )
-    memory: Annotated[
-        str,
-        Obeys(
-            matches(QUANTITY_PATTERN, "spec.resources.memory must be a quantity such as 2Gi"),
-            Rule(
-                f"!isQuantity(self) || quantity(self).compareTo(quantity('{MIN_MEMORY}')) >= 0",
-                lambda memory: parse_quantity(memory) >= parse_quantity(MIN_MEMORY),
-                f"spec.resources.memory must be at least {MIN_MEMORY}: an engine needs that much "
-                "besides weights and KV cache; such as 2Gi",
-            ),
-        ),
-    ] = Field(
-        default="2Gi",
-        description=(
-            "Memory of the pod, such as 2Gi, for weights, KV cache and the program, which needs "
-            f"{MIN_MEMORY}."
-        ),
-        max_length=20,
-    )
-    accelerator: Accelerator | None = Field(
+
+    requests: Annotated[dict[str, Quantity] | None, _QUANTITIES] = Field(
         default=None,
-        description="Accelerator of each engine. Default: none; the engine computes on the CPU.",
+        description=(
+            "Resources that a node must have free for the engine. Default: the limits, by resource."
+        ),
+        max_length=16,
+    )
+    limits: Annotated[dict[str, Quantity] | None, _QUANTITIES, _ACCELERATORS] = Field(
+        default=None,
+        description=(
+            "Maximum resources of the engine. It plans with the memory of the limits, or else of the "
+            f"requests, of which its program takes {MIN_MEMORY}, and computes with one thread per whole "
+            "CPU core. An extended resource such as nvidia.com/gpu is its accelerator; with several of "
+            "them the engine is tensor parallel. Without one it computes on the CPU. "
+            f"Without limit and request there are {DEFAULT_LIMITS['cpu']} CPU and "
+            f"{DEFAULT_LIMITS['memory']} of memory."
+        ),
+        max_length=16,
+    )
+    claims: Annotated[list[ResourceClaim], unique_by("name")] = Field(
+        default=[],
+        description=(
+            "Resource claims of the pod that the engine uses. An engine with claims and without an "
+            "extended resource computes on one GPU."
+        ),
+        max_length=16,
+        json_schema_extra=map_by("name"),
     )

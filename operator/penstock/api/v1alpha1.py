@@ -134,7 +134,7 @@ class InferenceServiceSpec(Model):
     model: ModelSource = Field(description="The model to serve.")
     engine: Engine = Field(default=Engine(), description="Settings of each engine.")
     resources: Resources = Field(
-        default=Resources(), description="Resources of each engine pod, as requests and limits."
+        default=Resources(), description="Resources of each engine's container, as in Kubernetes."
     )
     variants: list[Variant] = Field(
         default=[],

@@ -76,13 +76,13 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
     scaling = service.scaling
     assert scaling.objectives is not None
     rule = Sizing(
-        prior=prior(next(iter(service.placed.values())).accelerator),
+        prior=prior(next(iter(service.placed.values())).resources.accelerator),
         max_num_seqs=service.max_num_seqs,
         calm_s=scaling.scale_down_delay_s,
         variants=tuple(
             Variant(
                 each.name,
-                prior(each.accelerator, each.node_selector),
+                prior(each.resources.accelerator, each.node_selector),
                 each.price_per_hour,
                 each.min_replicas,
                 each.max_replicas,

@@ -144,7 +144,7 @@ def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
         placed = target.service.placed
         for variant, pool in pools_of(target.service).items():
             pods = sum(view.variant == variant for view, _ in target.pods)
-            held[pool] += pods * (placed[variant].accelerator or ("", 0))[1]
+            held[pool] += pods * placed[variant].resources.num_accelerators
     return held
 
 

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import restricted
-from penstock.core.manifests.placement import device_flag, place, resources_of, size_variables
+from penstock.core.manifests.placement import (
+    add_shared_memory,
+    device_flags,
+    place,
+    size_variables,
+)
 from penstock.core.observed.children import ObservedDeployment
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import (
@@ -92,7 +97,9 @@ def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> 
     for label in (COHORT_LABEL, VARIANT_LABEL):
         metadata["labels"].pop(label, None)
     if live.variant:
-        template["spec"] = place(template["spec"], spec, _overrides(spec), resources_of(spec))
+        template["spec"] = place(
+            template["spec"], spec, _overrides(spec), spec.resources.manifest()
+        )
     image = PinnedPods(template, {}).image
     return replace(own_pods(spec, revision, image), serve=template)
 
@@ -108,7 +115,9 @@ def deployment(
     side = {label: value for label, value in side.items() if value}
     template = merge(pods.serve, {"metadata": {"labels": side}})
     if variant:
-        template["spec"] = place(template["spec"], spec, _overrides(spec), resources_of(spec))
+        template["spec"] = place(
+            template["spec"], spec, _overrides(spec), spec.resources.manifest()
+        )
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -189,7 +198,7 @@ def _serve_pod(spec: ServiceSpec, image: str) -> Object:
     ]
     container |= {
         "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
-        "resources": resources_of(spec),
+        "resources": spec.resources.manifest(),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         # 600 s for loading weights, with a short period so that readiness is noticed within 1 s.
         "startupProbe": _probe("/ready", period_s=1, failures=600),
@@ -207,7 +216,7 @@ def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         *size_variables(spec),
     ]
-    return {
+    pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": deepcopy(restricted.POD),
@@ -228,6 +237,8 @@ def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
         ],
         "volumes": [{"name": "model", **volume}, {"name": "tmp", "emptyDir": {}}],
     }
+    add_shared_memory(pod, spec)
+    return pod
 
 
 def _sizing_flags(spec: ServiceSpec) -> list[str]:
@@ -238,7 +249,7 @@ def _sizing_flags(spec: ServiceSpec) -> list[str]:
         f"--dtype={spec.dtype}",
         f"--gpu-memory-utilization={spec.memory_utilization_percent / 100:g}",
         "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching",
-        device_flag(spec),
+        *device_flags(spec),
     ]
     if spec.seed is not None:
         flags.append(f"--seed={spec.seed}")

@@ -27,9 +27,9 @@ class Budgets:
 def pools_of(service: ServiceSpec) -> dict[str, Pool]:
     """The quota pool of each variant's accelerators; variants without accelerators are absent."""
     return {
-        variant: (service.namespace, placed.accelerator[0])
+        variant: (service.namespace, accelerator[0])
         for variant, placed in service.placed.items()
-        if placed.accelerator is not None
+        if (accelerator := placed.resources.accelerator) is not None
     }
 
 
@@ -37,9 +37,8 @@ def quota_limits(service: ServiceSpec, limits: Mapping[Pool, int]) -> dict[str, 
     """Replicas that quotas leave room for, if nobody else wanted any; without what none limits."""
     most = {}
     for variant, pool in pools_of(service).items():
-        accelerator = service.placed[variant].accelerator
-        if pool in limits and accelerator is not None:
-            most[variant] = limits[pool] // accelerator[1]
+        if pool in limits:
+            most[variant] = limits[pool] // service.placed[variant].resources.num_accelerators
     return most
 
 
@@ -116,14 +115,13 @@ def _apply_grants(
 
 def _claim(service: ServiceSpec, variant: str, decision: Decision) -> Claim:
     placed, scaling = service.placed[variant], service.scaling
-    assert placed.accelerator is not None
     least = {each.name: each.min_replicas for each in service.variants}
     return Claim(
         service=_claimant(service, variant),
         wanted=decision.by_variant.get(variant, 0) if variant else decision.desired,
         least=least.get(variant, scaling.min_replicas),
         priority=scaling.quota_priority,
-        accelerators=placed.accelerator[1],
+        accelerators=placed.resources.num_accelerators,
     )
 
 

@@ -40,9 +40,15 @@ SHAPING = (
     ShapingField("engine.kvCache.memory", "kv_memory_bytes", None),
     ShapingField("engine.kvCache.blockSize", "block_size", 16),
     ShapingField("engine.kvCache.prefixCaching.mode", "prefix_caching", True),
-    ShapingField("resources.cpu", "cpu", "1"),
-    ShapingField("resources.memory", "memory", "2Gi"),
-    ShapingField("resources.accelerator", "accelerator", None),
+    ShapingField(
+        "resources",
+        "resources",
+        {
+            "requests": {"cpu": "1", "memory": "2Gi"},
+            "limits": {"cpu": "1", "memory": "2Gi"},
+            "claims": (),
+        },
+    ),
     ShapingField("terminationGracePeriodSeconds", "termination_grace_s", 45),
     ShapingField("template", "template", {}),
 )

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.rollout import RolloutSpec
 
 Object = dict[str, Any]
@@ -62,9 +63,7 @@ class VariantSpec:
     """A kind of nodes that a service may run on. price_per_hour: of one replica."""
 
     name: str
-    cpu: str
-    memory: str
-    accelerator: tuple[str, int] | None
+    resources: ResourceSpec
     price_per_hour: float
     min_replicas: int
     max_replicas: int
@@ -92,7 +91,7 @@ def batch_limits(max_num_seqs: int | None, max_num_batched_tokens: int | None) -
 class ServiceSpec:
     """Settings of a service. A field that is None is determined by the engine.
 
-    variants: kinds of nodes, each with its own cpu, memory and accelerator instead of the service's.
+    variants: kinds of nodes, each with its own resources instead of the service's.
     external_replicas: replicas in scaling mode External. termination_grace_s: time in which a pod must have
     terminated. shape: the parts of the user's spec that determine the pods, as written.
     """
@@ -104,11 +103,9 @@ class ServiceSpec:
     created_at: str
     model_name: str
     model_uri: str
-    cpu: str
-    memory: str
-    accelerator: tuple[str, int] | None
     scaling: ScalingSpec
     external_replicas: int
+    resources: ResourceSpec = field(default_factory=ResourceSpec)
     termination_grace_s: int = 45
     max_model_len: int | None = None
     max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
@@ -146,8 +143,6 @@ class ServiceSpec:
             pod["tolerations"] = list(variant.tolerations)
         return replace(
             self,
-            cpu=variant.cpu,
-            memory=variant.memory,
-            accelerator=variant.accelerator,
+            resources=variant.resources,
             template=merge(self.template, {"spec": pod}) if pod else self.template,
         )

@@ -39,7 +39,7 @@ def prior(
     if accelerator is None:
         return CPU
     slices = MIG.search(accelerator[0])
-    part = int(slices[1]) / MIG_SLICES if slices else 1.0
+    part = accelerator[1] * (int(slices[1]) / MIG_SLICES if slices else 1.0)
     bandwidth, operations = _kind(node_labels or {})
     return IterationModel(
         GPU.base_s / bandwidth,

@@ -1,0 +1,125 @@
+"""The resources of engines: defaults, accelerators, and the flags and volumes that follow from them."""
+
+from dataclasses import replace
+
+import pytest
+from service_spec import pod_resources, service_spec
+
+from penstock.core.manifests import engine
+from penstock.core.spec.resources import ResourceSpec
+from penstock.core.spec.service import Object, ServiceSpec, VariantSpec
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "expected"),
+    [
+        ({}, {}, ({"cpu": "1", "memory": "2Gi"}, {"cpu": "1", "memory": "2Gi"})),
+        ({}, {"cpu": "4"}, ({"cpu": "4", "memory": "2Gi"}, {"cpu": "4", "memory": "2Gi"})),
+        ({"cpu": "500m"}, {}, ({"cpu": "500m", "memory": "2Gi"}, {"memory": "2Gi"})),
+        ({"memory": "1Gi"}, {"memory": "3Gi"}, ({"cpu": "1", "memory": "1Gi"}, None)),
+    ],
+)
+def test_requests_follow_limits_and_cpu_and_memory_are_bounded(
+    requests: dict[str, str], limits: dict[str, str], expected: tuple[Object, Object | None]
+) -> None:
+    made = ResourceSpec.of(requests, limits)
+    assert made.requests == expected[0]
+    assert made.limits == expected[1] or expected[1] is None
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "memory_bytes", "threads"),
+    [
+        ({}, {}, 2**31, 1),
+        ({"memory": "1Gi", "cpu": "2"}, {"memory": "3Gi", "cpu": "4500m"}, 3 * 2**30, 4),
+        ({"memory": "1Gi", "cpu": "2"}, {}, 2**30, 2),
+        ({}, {"cpu": "100m"}, 2**31, 1),
+    ],
+)
+def test_what_the_engine_plans_with(
+    requests: dict[str, str], limits: dict[str, str], memory_bytes: int, threads: int
+) -> None:
+    made = ResourceSpec.of(requests, limits)
+    assert (made.memory_bytes, made.threads) == (memory_bytes, threads)
+
+
+@pytest.mark.parametrize(
+    ("limits", "claims", "accelerator", "device"),
+    [
+        ({}, (), None, "cpu"),
+        ({GPU: "4"}, (), (GPU, 4), "cuda"),
+        ({GPU: "0"}, (), None, "cpu"),
+        ({"rdma/hca": "2", GPU: "8"}, (), (GPU, 8), "cuda"),
+        ({"amd.com/gpu": "1"}, (), ("amd.com/gpu", 1), "cuda"),
+        ({}, ("gpu",), None, "cuda"),
+        ({"ephemeral-storage": "1Gi"}, (), None, "cpu"),
+    ],
+)
+def test_the_accelerator(
+    limits: dict[str, str],
+    claims: tuple[str, ...],
+    accelerator: tuple[str, int] | None,
+    device: str,
+) -> None:
+    made = ResourceSpec.of({}, limits, claims)
+    assert (made.accelerator, made.device) == (accelerator, device)
+
+
+def with_gpus(count: int) -> ResourceSpec:
+    return pod_resources(accelerator=(GPU, count)) if count else pod_resources()
+
+
+def container(spec: ServiceSpec, variant: str = "") -> Object:
+    pods = engine.own_pods(spec, "r1", "image")
+    made = engine.deployment(spec.placed[variant], "r1", pods, variant=variant)
+    found: Object = made["spec"]["template"]["spec"]
+    return found
+
+
+def flags(pod: Object) -> list[str]:
+    names = ("--device=", "--tensor-parallel-size=")
+    return [arg for arg in pod["containers"][0]["args"] if arg.startswith(names)]
+
+
+def shared_memory(pod: Object) -> list[str]:
+    return [
+        mount["mountPath"]
+        for mount in pod["containers"][0]["volumeMounts"]
+        if mount["name"] in {v["name"] for v in pod["volumes"] if "medium" in v.get("emptyDir", {})}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected", "shared"),
+    [
+        (0, ["--device=cpu"], []),
+        (1, ["--device=cuda"], []),
+        (4, ["--device=cuda", "--tensor-parallel-size=4"], ["/dev/shm"]),
+    ],
+)
+def test_an_engine_is_tensor_parallel_over_its_accelerators(
+    count: int, expected: list[str], shared: list[str]
+) -> None:
+    pod = container(service_spec(resources=with_gpus(count)))
+    assert (flags(pod), shared_memory(pod)) == (expected, shared)
+    limits = pod["containers"][0]["resources"]["limits"]
+    assert limits.get(GPU) == (str(count) if count else None)
+
+
+@pytest.mark.parametrize("own", [0, 1, 2])
+@pytest.mark.parametrize("variant", [0, 1, 8])
+def test_a_variant_has_the_ranks_of_its_own_accelerators(own: int, variant: int) -> None:
+    spec = service_spec(resources=with_gpus(own))
+    placed = replace(spec, variants=(VariantSpec("v", with_gpus(variant), 1.0, 0, 9),))
+    expected = service_spec(resources=with_gpus(variant))
+    assert flags(container(placed, "v")) == flags(container(expected))
+    assert container(placed, "v")["containers"][0]["resources"] == with_gpus(variant).manifest()
+
+
+def test_claims_are_those_of_the_container() -> None:
+    claims = ResourceSpec.of({}, {}, ("gpu",))
+    assert container(service_spec(resources=claims))["containers"][0]["resources"]["claims"] == [
+        {"name": "gpu"}
+    ]
