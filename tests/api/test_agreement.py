@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from penstock.api.crdgen import schema_of
-from penstock.api.resources import MIN_MEMORY
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import INFERENCE_SERVICES
-from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import Rejected
 from penstock.local.cluster import Cluster
 
@@ -152,7 +150,8 @@ def coherent(spec: Json) -> Json:
         seqs, budget = sorted((engine["maxNumSeqs"], engine["maxNumBatchedTokens"]))
         budgets = {"maxNumSeqs": min(seqs, 4096), "maxNumBatchedTokens": max(budget, 16)}
         engine = engine | budgets
-    if spec.get("objectives"):
+    if (objectives := spec.get("objectives")) is not None:
+        spec = spec | {"objectives": {"ttft": "2s"} | objectives}
         steered = ("targets", "mode")
         scaling = {k: v for k, v in scaling.items() if k not in steered}
     if canary := spec.get("rollout", {}).get("canary"):
@@ -186,8 +185,8 @@ def coherent_resources(resources: Json) -> Json:
     limits = dict(zip(RESOURCES, resources.get("limits", {}).values(), strict=False))
     if "nvidia.com/gpu" in limits:
         limits["nvidia.com/gpu"] = 2
-    if "memory" in limits and parse_quantity(str(limits["memory"])) < parse_quantity(MIN_MEMORY):
-        limits["memory"] = MIN_MEMORY
+    if "memory" in limits:
+        limits["memory"] = "2Gi"
     made = {"limits": limits, "claims": [{"name": "gpu"}] if resources.get("claims") else []}
     requests = {name: limits[name] for name in limits if "requests" in resources}
     return made | ({"requests": requests} if requests else {})

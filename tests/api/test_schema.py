@@ -41,7 +41,7 @@ def objectives(scaling: dict[str, Any] | None = None, **fields: Any) -> dict[str
 
 
 def variants(*made: dict[str, Any]) -> dict[str, Any]:
-    return objectives() | {"variants": [{"pricePerHour": 1.0} | each for each in made]}
+    return objectives() | {"variants": [{"pricePerHour": "1"} | each for each in made]}
 
 
 GPU = "nvidia.com/gpu"
@@ -90,7 +90,6 @@ BAD = [
     ("prefix caching as a boolean", changed("engine.kvCache.prefixCaching", True), "object"),
     ("memory without unit name", limits(memory="2 GB"), "must be a quantity such as"),
     ("negative cpu", limits(cpu="-1"), "must not be negative"),
-    ("cpu directly in resources", changed("resources.cpu", "2"), "resources.cpu"),
     ("gpu without domain", limits(gpu=1), "or DOMAIN/NAME, such as nvidia.com/gpu"),
     ("half a gpu", limits({GPU: "500m"}), "must have whole numbers of extended resources"),
     ("65 gpus", limits({GPU: 65}), "must have at most 64 accelerators"),
@@ -142,11 +141,13 @@ BAD = [
         {**GOOD, "replicas": -1, "scaling": {"mode": "External"}},
         "spec.replicas",
     ),
-    ("objectives without tpot", {**GOOD, "objectives": {"ttft": "1s"}}, "spec.objectives.tpot"),
-    ("objective of 0", objectives(ttft="0s"), "spec.objectives.ttft must not be zero"),
-    ("objective without unit", objectives(tpot="100"), "a duration such as 100ms"),
-    ("attainment of 0", objectives(attainment=0), "must be at least 0.5"),
-    ("attainment of all", objectives(attainment=1.0), "spec.objectives.attainment"),
+    ("no objective", {**GOOD, "objectives": {"attainment": "0.9"}}, "needs ttft or tpot"),
+    ("objective of 0", objectives(ttft="0s"), "must not be zero"),
+    ("objective without unit", objectives(tpot="100"), "must be a duration such as"),
+    ("attainment of 0", objectives(attainment="0"), "must be from 0.5 to 0.9999"),
+    ("attainment of all", objectives(attainment="1"), "must be from 0.5 to 0.9999"),
+    ("attainment as a number", objectives(attainment=0.99), "spec.objectives.attainment"),
+    ("attainment in percent", objectives(attainment="99%"), "must be a decimal number in quotes"),
     (
         "objectives in External",
         objectives(scaling={"mode": "External"}),
@@ -177,7 +178,7 @@ BAD = [
         {**GOOD, **variants({"name": "a"}), "objectives": None},
         "set those, or remove the variants",
     ),
-    ("a free variant", variants({"name": "a", "pricePerHour": 0}), "must be at least 0.0001"),
+    ("a free variant", variants({"name": "a", "pricePerHour": "0"}), "must be from 0.0001"),
     ("a variant without a price", objectives() | {"variants": [{"name": "a"}]}, "pricePerHour"),
     ("a variant called control", variants({"name": "control"}), "must not be called control"),
     (

@@ -51,7 +51,7 @@ async def names(stand):
 @pytest.mark.cluster
 async def test_a_corrected_variant_is_sent_at_once(stand):
     """Variants do not change the revision: rejections are cached by body."""
-    variant = {"name": "spot", "pricePerHour": 1.0, "nodeSelector": {"pool": "no label value"}}
+    variant = {"name": "spot", "pricePerHour": "1", "nodeSelector": {"pool": "no label value"}}
     await stand.create(objectives={"ttft": "2s", "tpot": "100ms"}, variants=[variant])
     for _ in range(3):
         await stand.step()

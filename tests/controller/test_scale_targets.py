@@ -82,7 +82,7 @@ def test_replicas_and_unschedulable_pods_are_counted_by_variant():
     service = body("Active")
     service["spec"] |= {
         "objectives": {"ttft": "1s", "tpot": "50ms"},
-        "variants": [{"name": "a", "pricePerHour": 1.0}, {"name": "b", "pricePerHour": 2.0}],
+        "variants": [{"name": "a", "pricePerHour": "1"}, {"name": "b", "pricePerHour": "2"}],
     }
 
     def child_of(variant, name, **status):

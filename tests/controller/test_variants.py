@@ -16,11 +16,11 @@ pytestmark = pytest.mark.cluster
 
 # The claim does not exist: pods stay unscheduled, and the test writes their status.
 SPOT = {
-    "name": "spot", "pricePerHour": 1, "nodeSelector": {"pool": "spot"},
+    "name": "spot", "pricePerHour": "1", "nodeSelector": {"pool": "spot"},
     "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
 }  # fmt: skip
 STRONG = {
-    "name": "strong", "pricePerHour": 3.5,
+    "name": "strong", "pricePerHour": "3.5",
     "resources": {"limits": {"cpu": 2, "nvidia.com/gpu": 1}},
 }  # fmt: skip
 SPEC = {

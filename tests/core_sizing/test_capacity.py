@@ -35,6 +35,14 @@ def test_each_limit(tpot_s: float, kv_tokens: float, seqs: float, limit: str, ra
     assert found.work_s == pytest.approx(WORK_S)
 
 
+@pytest.mark.parametrize(
+    ("objectives", "limit"),
+    [(Objectives(ttft_s=3.0), "engine time"), (Objectives(tpot_s=0.1), "TPOT")],
+)
+def test_one_objective_alone(objectives: Objectives, limit: str) -> None:
+    assert capacity(MODEL, MIX, Room(1e9, 1e9), objectives).limit == limit
+
+
 def test_an_objective_that_no_engine_meets_leaves_a_sliver() -> None:
     found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
     assert 0 < found.rate < 0.1 / WORK_S

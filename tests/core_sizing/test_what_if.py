@@ -11,6 +11,7 @@ from penstock.core.scaling.what_if_by_objectives import (
     under_load,
     with_settings,
 )
+from penstock.core.spec.objectives import Objectives
 
 
 @pytest.fixture
@@ -42,6 +43,18 @@ def test_the_need_grows_as_the_load_does(tick: Any) -> None:
     }
     for factor, need in needs.items():
         assert need == pytest.approx(factor * needs[1.0], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "tried"), [(Objectives(ttft_s=0.2), "ttft="), (Objectives(tpot_s=0.04), "tpot=")]
+)
+def test_an_objective_that_is_not_set_is_not_tried(
+    tick: Any, objectives: Objectives, tried: str
+) -> None:
+    alone = replace(tick, settings=replace(tick.settings, objectives=objectives))
+    changes = [change.what for change in settings_that_change_decision(alone)]
+    assert {what[:5] for what in changes if what[:5] in ("ttft=", "tpot=")} <= {tried}
+    assert under_load(alone, 4.0).desired >= under_load(alone, 1.0).desired >= 1
 
 
 def test_a_bound_below_the_number_changes_it(tick: Any) -> None:

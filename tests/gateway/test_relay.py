@@ -74,7 +74,10 @@ async def test_keys_cookies_and_hop_by_hop_headers_are_not_forwarded(start_engin
     assert (seen["x-custom"], seen["traceparent"]) == ("kept", "00-abc")
 
 
-@pytest.mark.parametrize(("objectives", "told"), [(Objectives(30.0, 0.05), "0.05"), (None, None)])
+@pytest.mark.parametrize(
+    ("objectives", "told"),
+    [(Objectives(30.0, 0.05), "0.05"), (Objectives(ttft_s=30.0), None), (None, None)],
+)
 async def test_tpot_header_is_set_by_the_gateway_alone(
     start_engine, start_gateway, make_service, objectives, told
 ):

@@ -11,7 +11,7 @@ from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.token_estimate import TokenEstimate
-from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.service_stats import ServiceStats
@@ -121,7 +121,16 @@ def test_usage_corrects_the_token_estimate(stats, clock, make):
 
 @pytest.mark.parametrize(
     ("ttft_s", "tpot_s", "late", "violations"),
-    [(1.5, 1.0, 0, 0), (1.49, 1.0, 1, 1), (1.5, 0.99, 0, 1), (1.49, 0.99, 1, 1)],
+    [
+        (1.5, 1.0, 0, 0),
+        (1.49, 1.0, 1, 1),
+        (1.5, 0.99, 0, 1),
+        (1.49, 0.99, 1, 1),
+        (1.49, UNBOUNDED_S, 1, 1),
+        (1.5, UNBOUNDED_S, 0, 0),
+        (UNBOUNDED_S, 0.99, 0, 1),
+        (UNBOUNDED_S, 1.0, 0, 0),
+    ],
 )
 def test_objectives_of_a_stream(stats, clock, make, ttft_s, tpot_s, late, violations):
     stats.objectives = Objectives(ttft_s, tpot_s)
@@ -133,7 +142,16 @@ def test_objectives_of_a_stream(stats, clock, make, ttft_s, tpot_s, late, violat
 
 @pytest.mark.parametrize(
     ("tokens", "ttft_s", "tpot_s", "late"),
-    [(11, 0.5, 0.1, 0), (11, 0.5, 0.09, 1), (11, 0.49, 0.1, 1), (0, 1.5, 1.0, 0), (1, 1.4, 9.0, 1)],
+    [
+        (11, 0.5, 0.1, 0),
+        (11, 0.5, 0.09, 1),
+        (11, 0.49, 0.1, 1),
+        (0, 1.5, 1.0, 0),
+        (1, 1.4, 9.0, 1),
+        (1, 1.4, UNBOUNDED_S, 1),  # of one token, so it took no further time
+        (11, 0.1, UNBOUNDED_S, 0),
+        (11, UNBOUNDED_S, 0.01, 0),
+    ],
 )
 def test_objectives_of_a_complete_response(stats, clock, make, tokens, ttft_s, tpot_s, late):
     """A complete response may take TTFT plus TPOT for each further token until its first byte."""

@@ -139,10 +139,21 @@ def test_affinity(rollout, expected):
     assert build([body], []).services[0].affinity == expected
 
 
-def test_objectives():
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (
+            {"ttft": "1500ms", "tpot": "100ms", "attainment": "0.95"},
+            Objectives(1.5, 0.1, 0.95),
+        ),
+        ({"ttft": "2s"}, Objectives(ttft_s=2.0)),
+        ({"tpot": "50ms"}, Objectives(tpot_s=0.05)),
+    ],
+)
+def test_objectives(wanted, expected):
     body = inference_service()
-    body["spec"]["objectives"] = {"ttft": "1500ms", "tpot": "100ms", "attainment": 0.95}
-    assert build([body], []).services[0].objectives == Objectives(1.5, 0.1, 0.95)
+    body["spec"]["objectives"] = wanted
+    assert build([body], []).services[0].objectives == expected
 
 
 def test_model_names_resolve():

@@ -19,7 +19,7 @@ def objects():
         "metadata": meta | {"name": "chat"},
         "spec": {
             "model": {"name": "wanted"},
-            "objectives": {"ttft": "2s", "tpot": "50ms", "attainment": 0.9},
+            "objectives": {"ttft": "2s", "tpot": "50ms", "attainment": "0.9"},
             "rollout": {"canary": {"stickyBy": "User", "tenantHeader": "x-tenant"}},
         },
         "status": {

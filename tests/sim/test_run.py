@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from penstock.core.spec.objectives import UNBOUNDED_S
 from penstock.sim import scenario
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
@@ -45,6 +46,22 @@ def test_each_request_ends_in_one_way(make_scenario, fault, admission) -> None:
     assert reading.arrivals == reading.ended + reading.shed + reading.failed + open_now
     for pod in service.fleet.pods.values():
         pod.engine.scheduler.check()
+
+
+@pytest.mark.parametrize(
+    "objectives", [{"tpot_s": UNBOUNDED_S}, {"ttft_s": UNBOUNDED_S}], ids=["ttft", "tpot"]
+)
+def test_one_objective_alone_is_met(make_scenario, objectives) -> None:
+    """A single replica is too few for the load, and six are too many."""
+    small = make_scenario(
+        rps=40, duration_s=150.0, initial_replicas=1, max_replicas=6, **objectives
+    )
+    outcome = run(small, "penstock", 1)
+    [service], [summary] = outcome.services, summaries_of(outcome)
+    later = [r for r in service.gateway.requests if r.arrival_s > 75.0]
+    missed = sum(not r.meets(service.spec.ttft_s, service.spec.tpot_s) for r in later)
+    assert missed / len(later) < 0.05
+    assert 1 < summary.mean_replicas < 6
 
 
 def test_the_same_seed_does_the_same(make_scenario) -> None:

@@ -135,7 +135,7 @@ def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpe
         tolerations=tuple(
             each.model_dump(by_alias=True, exclude_none=True) for each in wanted.tolerations
         ),
-        price_per_hour=wanted.price_per_hour,
+        price_per_hour=float(wanted.price_per_hour),
         min_replicas=wanted.min_replicas,
         max_replicas=most if wanted.max_replicas is None else min(most, wanted.max_replicas),
     )
@@ -144,11 +144,7 @@ def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpe
 def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
     if wanted is None:
         return None
-    return Objectives(
-        ttft_s=parse_duration_s(wanted.ttft),
-        tpot_s=parse_duration_s(wanted.tpot),
-        attainment=wanted.attainment,
-    )
+    return Objectives.parse(wanted.ttft, wanted.tpot, wanted.attainment)
 
 
 def _rollout(wanted: rollout.Rollout) -> RolloutSpec:

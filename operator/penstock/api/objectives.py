@@ -4,41 +4,44 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.rules import Model, Obeys, Rule, positive_duration
+from penstock.api.defaults import default_of, operator_default
+from penstock.api.rules import Model, Rule
+from penstock.api.scalars import MAX_DECIMAL_LENGTH, PositiveDuration, decimal
+from penstock.core.spec import objectives as core
 
 
 class Objectives(Model):
-    """Latency objectives. The number of replicas is sized to meet them."""
+    """Latency objectives. With them the number of replicas is sized to meet these times."""
 
-    ttft: Annotated[str, positive_duration("spec.objectives.ttft", "2s or 500ms")] = Field(
-        description=(
-            "Objective for the time to the first token (TTFT) of a request, as a duration "
-            "such as 2s or 500ms."
+    RULES = (
+        Rule(
+            "has(self.ttft) || has(self.tpot)",
+            lambda objectives: objectives.ttft is not None or objectives.tpot is not None,
+            "spec.objectives needs ttft or tpot; set one of them, such as ttft: 2s",
         ),
-        max_length=20,
     )
-    tpot: Annotated[str, positive_duration("spec.objectives.tpot", "100ms")] = Field(
+
+    ttft: PositiveDuration | None = Field(
+        default=None,
         description=(
-            "Objective for the mean time per output token after the first (TPOT) of a "
-            "request, as a duration such as 100ms."
+            "Objective for the time to the first token (TTFT) of a request, as a duration such as "
+            "2s or 500ms. Without it replicas are planned for waits of up to "
+            f"{core.PATIENCE_S:.0f}s."
         ),
-        max_length=20,
     )
-    attainment: Annotated[
-        float,
-        Obeys(
-            Rule(
-                "self >= 0.5",
-                lambda part: part >= 0.5,
-                "spec.objectives.attainment must be at least 0.5, such as 0.99",
-            )
-        ),
-    ] = Field(
-        default=0.99,
+    tpot: PositiveDuration | None = Field(
+        default=None,
         description=(
-            "Fraction of requests that must meet both objectives. A higher fraction needs "
-            "more replicas."
+            "Objective for the mean time per output token after the first (TPOT) of a request, as a "
+            "duration such as 100ms."
         ),
-        ge=0.5,
-        le=0.9999,
+    )
+    attainment: Annotated[str, decimal(0.5, 0.9999)] | None = Field(
+        default=None,
+        description=(
+            "Fraction of requests that must meet the objectives, as a decimal number in quotes from "
+            "'0.5' to '0.9999'. A higher fraction needs more replicas."
+        ),
+        max_length=MAX_DECIMAL_LENGTH,
+        json_schema_extra=operator_default(str(default_of(core.Objectives, "attainment"))),
     )

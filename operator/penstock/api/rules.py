@@ -20,6 +20,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from penstock.core.formats.quantity import DURATION_PATTERN
 
+VALIDATIONS = "x-kubernetes-validations"
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -38,7 +40,7 @@ def matches(pattern: str, message: str) -> Rule:
 
 def _validations(rules: tuple[Rule, ...]) -> dict[str, Any]:
     """Return the `x-kubernetes-validations` of rules, for a schema."""
-    return {"x-kubernetes-validations": [{"rule": r.cel, "message": r.message} for r in rules]}
+    return {VALIDATIONS: [{"rule": r.cel, "message": r.message} for r in rules]}
 
 
 def _check(rules: tuple[Rule, ...], value: Any) -> None:
@@ -62,7 +64,9 @@ class Obeys:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {**handler(schema), **_validations(self._rules)}
+        inner = handler(schema)
+        added = _validations(self._rules)[VALIDATIONS]
+        return {**inner, VALIDATIONS: [*inner.get(VALIDATIONS, []), *added]}
 
     def _checked(self, value: Any) -> Any:
         if value is not None:  # absent, to the API server

@@ -6,9 +6,10 @@ from pydantic import Field
 
 from penstock.api.resources import Resources
 from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.scalars import MAX_DECIMAL_LENGTH, decimal
 from penstock.core.spec.service import CONTROL
 
-LEAST_PRICE = 0.0001
+LEAST_PRICE, MOST_PRICE = 0.0001, 1e6
 
 
 def _least_together(spec: Any) -> bool:
@@ -131,22 +132,12 @@ class Variant(Model):
         ),
         max_length=16,
     )
-    price_per_hour: Annotated[
-        float,
-        Obeys(
-            Rule(
-                f"self >= {LEAST_PRICE}",
-                lambda price: price >= LEAST_PRICE,
-                f"a variant's pricePerHour must be at least {LEAST_PRICE}",
-            )
-        ),
-    ] = Field(
+    price_per_hour: Annotated[str, decimal(LEAST_PRICE, MOST_PRICE)] = Field(
         description=(
             "Price of one replica per hour, in any currency. Only the ratios between "
             "variants matter."
         ),
-        ge=LEAST_PRICE,
-        le=1_000_000.0,
+        max_length=MAX_DECIMAL_LENGTH,
     )
     min_replicas: int = Field(
         default=0, description="Minimum number of replicas of this variant.", ge=0, le=1000

@@ -52,7 +52,7 @@ class AdmissionQueues:
             return None
         return AdmissionSpec(
             "deadline",
-            service.objectives.ttft_s,
+            service.objectives.max_wait_s,
             self._settings.max_waiting,
             self._settings.wait_for_endpoint_s,
         )

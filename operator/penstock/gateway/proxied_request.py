@@ -328,7 +328,7 @@ class ProxiedRequest:
         headers["Content-Type"] = (
             "application/json"  # the body was read as JSON, whatever it was called
         )
-        if service.objectives is not None:
+        if service.objectives is not None and service.objectives.has_tpot:
             headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
         return headers
 

@@ -189,11 +189,7 @@ def _affinity(wanted: str) -> Affinity:
 def _objectives(wanted: Object | None) -> Objectives | None:
     if wanted is None:
         return None
-    return Objectives(
-        ttft_s=parse_duration_s(wanted["ttft"]),
-        tpot_s=parse_duration_s(wanted["tpot"]),
-        attainment=wanted["attainment"],
-    )
+    return Objectives.parse(wanted.get("ttft"), wanted.get("tpot"), wanted.get("attainment"))
 
 
 def _name(body: Object) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clients.pyplot import pyplot
+from penstock.core.spec.objectives import UNBOUNDED_S
 from penstock.sim.report import changes
 from penstock.sim.run import Run
 from penstock.sim.service import Service
@@ -72,7 +73,8 @@ def _latency(axes: Any, service: Service, of: str, objective_s: float, label: st
         if r.outcome == "ended" and (value := getattr(r, of)) is not None
     ]
     axes.plot([x for x, _ in points], [y for _, y in points], ".", ms=2, alpha=0.4)
-    axes.axhline(objective_s, color="#e45756", lw=1)
+    if objective_s < UNBOUNDED_S:
+        axes.axhline(objective_s, color="#e45756", lw=1)
     axes.set_ylabel(label)
     axes.set_yscale("log")
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from penstock.core.routing.admission import AdmissionSpec, Policy
 from penstock.core.scaling.by_objectives.variants import Offer
 from penstock.core.scaling.rule import Bounds
-from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec
 from penstock.sim.profile import Profile, Record, profile
@@ -56,8 +56,8 @@ class Service(Record):
     profile: str = ""
     variants: tuple[Variant, ...] = Field(default=(), max_length=6)
     workload: Rate | Stages | Diurnal | Closed | Trace = Field(discriminator="kind")
-    ttft_s: float = Field(gt=0)
-    tpot_s: float = Field(gt=0)
+    ttft_s: float = Field(default=UNBOUNDED_S, gt=0)
+    tpot_s: float = Field(default=UNBOUNDED_S, gt=0)
     attainment: float = Field(default=0.99, gt=0, lt=1)
     min_replicas: int = Field(default=1, ge=0)
     max_replicas: int = Field(default=8, ge=1)
@@ -71,6 +71,8 @@ class Service(Record):
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Service":
+        if not (self.objectives.has_ttft or self.objectives.has_tpot):
+            raise ValueError("a service needs ttft_s or tpot_s")
         if bool(self.profile) == bool(self.variants):
             raise ValueError("a service has either a profile or variants")
         for name in [self.profile] if self.profile else [v.profile for v in self.variants]:
@@ -131,12 +133,14 @@ class Service(Record):
 
     @property
     def admission_spec(self) -> AdmissionSpec:
-        return AdmissionSpec(self.admission, self.ttft_s, self.max_queued, self.max_wait_s)
+        return AdmissionSpec(
+            self.admission, self.objectives.max_wait_s, self.max_queued, self.max_wait_s
+        )
 
     @property
     def engine_tpot_s(self) -> float | None:
-        """TPOT objective sent to engines with each request; None without admission by deadline."""
-        return None if self.admission == "none" else self.tpot_s
+        """TPOT objective sent to engines with each request; None without one, or without admission queues."""
+        return self.tpot_s if self.admission != "none" and self.objectives.has_tpot else None
 
 
 class Scenario(Record):

@@ -86,8 +86,8 @@ def settings_that_change_decision(tick: Tick) -> Iterator[Change]:
     objectives = settings.objectives
     tried = [
         *bounds_to_try(settings.bounds),
-        *({"ttft": f"{round(1000 * part * objectives.ttft_s)}ms"} for part in (0.5, 2)),
-        *({"tpot": f"{round(1000 * part * objectives.tpot_s)}ms"} for part in (0.5, 2)),
+        *_times_to_try("ttft", objectives.ttft_s, is_set=objectives.has_ttft),
+        *_times_to_try("tpot", objectives.tpot_s, is_set=objectives.has_tpot),
         *({"attainment": f"{1 - part * (1 - objectives.attainment):.5g}"} for part in (0.1, 10)),
     ]
     before = numbers(tick.decide_again(with_settings(settings, {})))
@@ -98,6 +98,12 @@ def settings_that_change_decision(tick: Tick) -> Iterator[Change]:
             continue
         if numbers(decision) != before:
             yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
+
+
+def _times_to_try(name: str, objective_s: float, *, is_set: bool) -> list[dict[str, str]]:
+    if not is_set:
+        return []
+    return [{name: f"{round(1000 * part * objective_s)}ms"} for part in (0.5, 2)]
 
 
 def _times(demand: Demand, factor: float) -> Demand:

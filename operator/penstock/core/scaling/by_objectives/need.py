@@ -54,7 +54,7 @@ class Need:
         self.capacity: Capacity = capacity(model, mix, room, objectives)
         # A request is also computed while the clock of its TTFT runs, beside what decodes.
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
-        self.slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
+        self.slack_s = max(0.1 * objectives.max_wait_s, objectives.max_wait_s - own_s)
         self.horizon_s = horizon_s
         self._request_s = request_work_s(unit, mix)
         self._backlog_s = backlog * self._waiting_s(seen)

@@ -159,7 +159,7 @@ class Sizing:
         self, objectives: Objectives, seen: Observation, state: SizingState, startup_s: float
     ) -> tuple[SizingState, TrailEntry | None]:
         """What the queue asks for, where it says that arrivals say too little; then not again so soon."""
-        mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.ttft_s
+        mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.max_wait_s
         if mix is None:
             return state, None
         model = mean_model(self.variants, state.known, seen) or state.fit.model
