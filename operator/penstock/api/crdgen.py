@@ -85,6 +85,8 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
     unknown = node.keys() - _KEPT - {"additionalProperties"}
     if unknown:
         raise Unsupported(f"{path}: {sorted(unknown)}")
+    if properties is None and node.get("default") in ([], {}):
+        del node["default"]  # unset stays absent
     if properties is not None:
         node["properties"] = {
             name: structural(child, definitions, f"{path}.{name}")
@@ -122,7 +124,7 @@ def inference_service_crd() -> Schema:
     schema = schema_of(InferenceService)
     # A Deployment's name is NAME-REVISION and a pod's label value holds NAME: both have limits.
     schema["properties"]["metadata"] = {"type": "object"}
-    del schema["properties"]["status"]["default"]
+    schema["properties"]["status"].pop("default", None)
     schema["x-kubernetes-validations"] = [
         {
             "rule": "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
@@ -187,6 +189,13 @@ def _crd(
     }
 
 
+class _WithoutAliases(yaml.SafeDumper):
+    """Writes equal parts of a document in full: a type that two fields have is one object here."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def files() -> dict[str, str]:
     """File name -> content of every generated CRD."""
     made = {}
@@ -195,6 +204,6 @@ def files() -> dict[str, str]:
             f"# Generated from operator/penstock/api/{source}.py by `penstock crds`; do not edit.\n"
         )
         plural = crd["spec"]["names"]["plural"]
-        text = yaml.safe_dump(crd, sort_keys=False, width=100)
+        text = yaml.dump(crd, Dumper=_WithoutAliases, sort_keys=False, width=100)
         made[f"{GROUP}_{plural}.yaml"] = note + text
     return made

@@ -13,6 +13,7 @@ from pydantic import Field
 from penstock.api.defaults import default_of, operator_default
 from penstock.api.engine import RULES as ENGINE_RULES
 from penstock.api.engine import Engine
+from penstock.api.lists import map_by, unique_by
 from penstock.api.objectives import Objectives
 from penstock.api.resources import Resources
 from penstock.api.rollout import RULES as ROLLOUT_RULES
@@ -136,7 +137,7 @@ class InferenceServiceSpec(Model):
     resources: Resources = Field(
         default=Resources(), description="Resources of each engine's container, as in Kubernetes."
     )
-    variants: list[Variant] = Field(
+    variants: Annotated[list[Variant], unique_by("name")] = Field(
         default=[],
         description=(
             "Kinds of nodes that engines may run on, each with its price. Penstock chooses "
@@ -145,7 +146,7 @@ class InferenceServiceSpec(Model):
             "creates no new revision. Requires spec.objectives."
         ),
         max_length=6,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=map_by("name"),
     )
     objectives: Objectives | None = Field(
         default=None,

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from penstock.api.lists import ATOMIC
 from penstock.api.resources import Resources
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import MAX_DECIMAL_LENGTH, decimal
@@ -25,22 +26,19 @@ def _have_unambiguous_names(spec: Any) -> bool:
 
 RULES = (
     Rule(
-        "size(self.variants) == 0 || has(self.objectives)",
+        "!has(self.variants) || size(self.variants) == 0 || has(self.objectives)",
         lambda spec: not spec.variants or spec.objectives is not None,
         "spec.variants are chosen by what holds spec.objectives; set those, or remove the variants",
     ),
     Rule(
-        "self.variants.all(each, self.variants.exists_one(other, other.name == each.name))",
-        lambda spec: len({each.name for each in spec.variants}) == len(spec.variants),
-        "two of spec.variants have the same name; give each its own",
-    ),
-    Rule(
-        "self.variants.all(each, self.variants.all(other, other.name != 'control-' + each.name))",
+        "!has(self.variants) || self.variants.all(each, "
+        "self.variants.all(other, other.name != 'control-' + each.name))",
         _have_unambiguous_names,
         "of two spec.variants, one must not be called control- and the name of the other: the control "
         "of a canary is; give it another name",
     ),
     Rule(
+        "!has(self.variants) || "
         "self.variants.map(each, each.minReplicas).sum() <= self.scaling.maxReplicas",
         _least_together,
         "minReplicas of all spec.variants together must not be greater than "
@@ -131,6 +129,7 @@ class Variant(Model):
             "tolerations in spec.template."
         ),
         max_length=16,
+        json_schema_extra=ATOMIC,
     )
     price_per_hour: Annotated[str, decimal(LEAST_PRICE, MOST_PRICE)] = Field(
         description=(
