@@ -151,7 +151,7 @@ def _print_capacity(chosen: scenario.Scenario, seeds: int) -> None:
         rps = sustained_rps(service, service.workload.mixes[0], service.attainment, seeds)
         typer.echo(
             f"{service.name}: one replica of {service.engine.name} holds {service.attainment:.0%} within "
-            f"TTFT {service.ttft_s:g} s and TPOT {service.tpot_s:g} s at {rps:.2f} requests/s"
+            f"{service.objectives.text} at {rps:.2f} requests/s"
         )
 
 

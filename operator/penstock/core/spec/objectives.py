@@ -37,6 +37,13 @@ class Objectives:
         return self.tpot_s < UNBOUNDED_S
 
     @property
+    def text(self) -> str:
+        """The objectives that are set, such as "TTFT 2 s and TPOT 0.1 s"."""
+        ttft = [f"TTFT {self.ttft_s:g} s"] if self.has_ttft else []
+        tpot = [f"TPOT {self.tpot_s:g} s"] if self.has_tpot else []
+        return " and ".join(ttft + tpot)
+
+    @property
     def max_wait_s(self) -> float:
         """Time until the first token that queues and the number of replicas are planned for."""
         return self.ttft_s if self.has_ttft else PATIENCE_S
