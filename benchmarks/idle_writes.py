@@ -31,7 +31,10 @@ async def campaign(minutes: float) -> bool:
             stage.mount_models(models)
             stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
             await stage.wait_until(
-                lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="settled"
+                lambda view: view.scaling.get("desiredReplicas") == 1,
+                "chat",
+                within_s=120,
+                what="settled",
             )
             await asyncio.sleep(5)
             writes = await writes_while_quiet(stage, "chat", seconds=60 * minutes)

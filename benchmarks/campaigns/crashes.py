@@ -252,7 +252,9 @@ class _Life:
         return (
             status.get("observedGeneration") == found["metadata"]["generation"]
             and status["rollout"]["phase"] == calm
-            and status.get("scaling", {}).get("desired") == status["readyReplicas"] == wanted
+            and status.get("scaling", {}).get("desiredReplicas")
+            == status["readyReplicas"]
+            == wanted
             and {c["metadata"]["labels"][REVISION_LABEL] for _, c in children}
             == {status["stableRevision"]}
         )
@@ -300,8 +302,8 @@ async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
         "traffic": status["traffic"],
         "phase": status["rollout"]["phase"],
         "rolled out": status["rollout"].get("revision"),
-        "rejected": (rejected.get("revision"), rejected.get("reason")),
+        "rejected": (rejected.get("revision"), rejected.get("message")),
         "history": sorted(entry["revision"] for entry in history),
         "replicas": (status["replicas"], status["readyReplicas"]),
-        "desired": status["scaling"]["desired"],
+        "desired": status["scaling"]["desiredReplicas"],
     }

@@ -122,7 +122,7 @@ async def release(
     return Ending(
         name=title,
         phase=rollout["phase"],
-        reason=(rejected or rollout)["reason"],
+        reason=(rejected or rollout)["message"],
         took_s=monotonic() - began_s,
         met=await _answered(stage, rejected["revision"]) if rejected else judged,
         ends=Counter(outcome.end for outcome in load.outcomes[before:]),

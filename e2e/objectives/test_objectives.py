@@ -81,7 +81,10 @@ async def test_sized_explained_recorded_replayed_and_remembered(
         await asyncio.sleep(10)
         crowd.set_clients(40)
         took_s = await stage.wait_until(
-            lambda view: view.scaling.get("desired", 1) > 1, SERVICE, within_s=60, what="a decision"
+            lambda view: view.scaling.get("desiredReplicas", 1) > 1,
+            SERVICE,
+            within_s=60,
+            what="a decision",
         )
         crowd.set_clients(0)
         load.set_clients(4)  # enough to learn from, and the processor is free for the second engine

@@ -43,9 +43,8 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
         "NAME",
         "READY",
         "REASON",
-        "REPLICAS",
-        "READYREPLICAS",
         "DESIRED",
+        "READY-REPLICAS",
         "AGE",
     ]
     assert table[1].split()[1:3] == ["True", "Ready"]
@@ -60,7 +59,10 @@ async def test_a_converged_service_is_not_written_to(stage: Stage) -> None:
     """Ten seconds of `benchmarks/idle_writes.py`."""
     stage.kubectl("apply", "-f", str(EXAMPLE))
     await stage.wait_until(
-        lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="a decision"
+        lambda view: view.scaling.get("desiredReplicas") == 1,
+        "chat",
+        within_s=120,
+        what="a decision",
     )
     await asyncio.sleep(4)
     assert await writes_while_quiet(stage, "chat", seconds=10) == []

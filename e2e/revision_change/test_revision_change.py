@@ -242,7 +242,7 @@ def test_only_the_new_revision_has_children(history: History) -> None:
 
 def test_a_failed_evaluation_rolls_the_canary_back(history: History) -> None:
     told = f"{NAME}: 7 of 40 right, 8 needed"
-    assert history.failed["rejected"]["reason"] == f"the evaluation failed: {told}"
+    assert history.failed["rejected"]["message"] == f"the evaluation failed: {told}"
     (gate,) = history.failed["gates"]
     assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Failed", told)
 

@@ -66,7 +66,7 @@ async def test_a_rolling_update_frees_a_gpu_or_rolls_back(stage: Stage) -> None:
             has_ended("Rejected", "first"), NAME, within_s=90, what="there is no room"
         )
         assert fewest == GPUS
-        reason = (await stage.view(NAME)).status["rollout"]["rejected"]["reason"]
+        reason = (await stage.view(NAME)).status["rollout"]["rejected"]["message"]
         assert "Insufficient nvidia.com/gpu" in reason
         rolling = {"rolling": {"maxUnavailable": 1}, "progressDeadline": "240s"}
         patch(stage, {"engine": {"seed": 2}, "rollout": rolling})

@@ -47,15 +47,15 @@ async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) 
             NAME, within_s=120, what="a canary beside its control",
         )  # fmt: skip
         shares = (await stage.view(NAME)).status["traffic"]
-        assert sorted((s["cohort"], s["weight"]) for s in shares) == [
-            ("", 30), ("", 40), ("control", 30),
+        assert sorted((s["cohort"], s["percent"]) for s in shares) == [
+            ("Control", 30), ("Primary", 30), ("Primary", 40),
         ]  # fmt: skip
         code, said = await stage.rollout("promote", NAME, "--watch")
         assert code == 0, said
         await load.finish()
     assert [each for each in load.outcomes if each.end is not End.DONE] == []
     view = await stage.view(NAME)
-    assert [share["weight"] for share in view.status["traffic"]] == [100]
+    assert [share["percent"] for share in view.status["traffic"]] == [100]
     assert {(pod.revision, pod.cohort) for pod in view.pods} == {
         (view.status["stableRevision"], "")
     }
@@ -81,14 +81,17 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
         good = {"model": rollouts.service(NAME, shown)["spec"]["model"]} | rollouts.GOOD
         stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
         await stage.wait_until(
-            lambda view: bool(view.status.get("copies")), NAME, within_s=180, what="copies"
+            lambda view: bool(view.status.get("mirror")), NAME, within_s=180, what="copies"
         )
         status = (await stage.view(NAME)).status
-        assert status["rollout"]["phase"] == "Shadowing"
-        assert {side["cohort"] for side in status["copies"]["sides"]} == {"", "control"}
+        assert status["rollout"]["phase"] == "Mirroring"
+        assert {target["cohort"] for target in status["mirror"]["targets"]} == {
+            "Primary",
+            "Control",
+        }
         assert status["candidateRevision"] not in {s["revision"] for s in status["traffic"]}
         await stage.wait_until(
-            lambda view: len(view.status["traffic"]) == 3 and not view.status.get("copies"),
+            lambda view: len(view.status["traffic"]) == 3 and not view.status.get("mirror"),
             NAME, within_s=120, what="traffic after the copies",
         )  # fmt: skip
         await load.finish()

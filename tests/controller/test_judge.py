@@ -299,7 +299,7 @@ async def test_an_unreadable_metric_is_reported(world):
 
 
 async def test_copies_are_judged_for_faults_only(world):
-    world.phase = "Shadowing"
+    world.phase = "Mirroring"
     await world.block()
     for _ in range(2):
         await world.block(new=2.0)
@@ -314,7 +314,7 @@ async def test_copies_are_judged_for_faults_only(world):
 
 
 async def test_a_restarted_operator_continues_the_shadow_phase(world):
-    world.phase = "Shadowing"
+    world.phase = "Mirroring"
     for _ in range(3):
         await world.block(new=2.0)
     world.restart_operator()
@@ -324,7 +324,7 @@ async def test_a_restarted_operator_continues_the_shadow_phase(world):
 
 
 async def test_a_fault_of_a_copy_aborts_before_the_block_ends(world):
-    world.phase = "Shadowing"
+    world.phase = "Mirroring"
     await world.block()
     world.corrupted_of["default/new"] = 1
     await world.block(length_s=2.0)

@@ -13,7 +13,7 @@ COPIED = {"strategy": "Canary", "canary": {"shadow": {"share": 0.1}}}
 MOMENTS = [
     ({"strategy": "Canary"}, "Starting"),
     ({"strategy": "Canary"}, "Judging"),
-    (COPIED, "Shadowing"),
+    (COPIED, "Mirroring"),
     (MANUAL, "Waiting"),
     ({"strategy": "BlueGreen"}, "Promoting"),
     ({"strategy": "Rolling"}, "Replacing"),

@@ -43,7 +43,7 @@ async def test_the_end_state_does_not_depend_on_when_the_operator_died(
     assert life.end == {
         "children": [f"deployments/{name}", f"pods/{name}", f"pods/{name}", preflight],
         "conditions": CONDITIONS,
-        "traffic": [route | {"weight": 100, "cohort": ""}],
+        "traffic": [route | {"percent": 100, "cohort": "Primary"}],
         "phase": "Stable",
         "rolled out": None,
         "rejected": (None, None),

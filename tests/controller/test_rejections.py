@@ -104,7 +104,7 @@ async def test_resume_sends_a_rejected_revision_again(stand, refuse):
     await stand.change(engine={"seed": 1})
     await stand.until_phase("Rejected")
     rejected = (await stand.status())["rollout"]["rejected"]
-    assert rejected["reason"].startswith("PodTemplateRejected")
+    assert rejected["message"].startswith("PodTemplateRejected")
 
     await policy.remove()
     await stand.order("resume", rejected["revision"])

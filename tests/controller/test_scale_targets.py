@@ -34,7 +34,7 @@ def body(mode, candidate=None):
         },
         "spec": spec,
         "status": {
-            "traffic": [{"revision": OLD, "weight": 100}], "stableRevision": OLD,
+            "traffic": [{"revision": OLD, "cohort": "Primary", "percent": 100}], "stableRevision": OLD,
             "candidateRevision": candidate,
         },
     }  # fmt: skip

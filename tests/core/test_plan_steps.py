@@ -49,7 +49,7 @@ def test_a_plan_is_empty_when_it_writes_nothing_of_any_kind() -> None:
         ({}, 5),
         ({"traffic": TO_OLD}, 6),
         ({"traffic": ()}, 6),
-        ({"copies": Copies((Side(NEW),), 0.5)}, 6),
+        ({"copies": Copies((Side(NEW),), 50)}, 6),
     ],
 )
 def test_the_generation_counts_changes_of_the_traffic(rest: Any, generation: int) -> None:

@@ -7,10 +7,11 @@ import pytest
 from service_spec import pod_resources, service_spec
 
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.manifests.system import GATEWAY_URL
 from penstock.core.observed.children import Observed, ObservedJob, ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan
-from penstock.core.reconcile.status import as_traffic, copies_of, render, traffic_of
+from penstock.core.reconcile.status import as_traffic, mirror_of, render, traffic_of
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share
 from penstock.core.scaling.report import ScalingReport
@@ -25,7 +26,7 @@ CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2
 JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)
 SHARES = (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5))
 EMPTY = Observed()
-COPIES = Copies((Side(NEW), Side(OLD, CONTROL)), 0.5)
+COPIES = Copies((Side(NEW), Side(OLD, CONTROL)), 50)
 REPORT = ScalingReport(
     3, "load", "Active", True, NOW, (("want", 4, "n"), ("bound", 3, "m")), {"spot": 2, "plain": 1}
 )
@@ -47,7 +48,7 @@ def status(
     previous: Object | None = None,
     **said: Any,
 ) -> Object:
-    planned = Plan(OLD, state, shares, copies, generation=4)
+    planned = Plan(OLD, state, shares, copies, generation=4, total=3)
     return render(spec, observed, planned, scaling, previous or {}, NOW, **said)
 
 
@@ -56,46 +57,55 @@ def test_every_field_of_a_rollout_under_way() -> None:
     assert [each["type"] for each in made.pop("conditions")][-1] == "Ready"
     assert made == {
         "observedGeneration": 7,
-        "servedName": "mine",
+        "url": GATEWAY_URL,
+        "addresses": [{"url": GATEWAY_URL}],
+        "modelName": "mine",
         "stableRevision": OLD,
         "candidateRevision": NEW,
         "traffic": [
-            {"revision": OLD, "cohort": "", "weight": 90},
-            {"revision": OLD, "cohort": CONTROL, "weight": 5},
-            {"revision": NEW, "cohort": "", "weight": 5},
+            {"revision": OLD, "cohort": "Primary", "percent": 90},
+            {"revision": OLD, "cohort": "Control", "percent": 5},
+            {"revision": NEW, "cohort": "Primary", "percent": 5},
         ],
-        "copies": {
-            "share": 0.5,
-            "sides": [{"revision": NEW, "cohort": ""}, {"revision": OLD, "cohort": CONTROL}],
+        "mirror": {
+            "percent": 50,
+            "targets": [
+                {"revision": NEW, "cohort": "Primary"}, {"revision": OLD, "cohort": "Control"},
+            ],
         },
         "trafficGeneration": 4,
         "rollout": {
-            "strategy": "Canary", "phase": "Judging", "since": timestamp(CALM.since_s),
-            "reason": "because", "revision": NEW, "replicas": 2, "weight": 5, "command": "",
+            "strategy": "Canary", "phase": "Judging", "phaseTransitionTime": timestamp(CALM.since_s),
+            "message": "because", "revision": NEW, "replicas": 2, "weightPercent": 5, "command": "",
             "rejected": None, "evidence": [], "gates": [],
         },
+        "engine": {
+            "maxModelLen": None, "maxNumSeqs": 32, "maxNumBatchedTokens": 512, "dtype": "auto",
+            "memoryUtilizationPercent": 90,
+            "kvCache": {"memory": None, "blockSize": 16, "prefixCaching": {"mode": "Enabled"}},
+        },
+        "desiredReplicas": 3,
         "replicas": 0,
         "readyReplicas": 0,
         "variants": [],
-        "selector": f"serving.penstock.dev/service=chat,serving.penstock.dev/revision={OLD}",
+        "selector": "serving.penstock.dev/service=chat,serving.penstock.dev/role=serve",
     }  # fmt: skip
 
 
 def test_a_service_that_never_served_has_nothing_to_select_and_copies_nothing() -> None:
     made = status(state=replace(JUDGED, stable=None), shares=())
-    assert (made["selector"], made["stableRevision"], made["copies"]) == ("", None, None)
+    assert (made["stableRevision"], made["mirror"]) == (None, None)
 
 
-def test_replicas_are_those_of_the_sides_that_have_traffic() -> None:
-    pods = (
-        pod(OLD), pod(OLD, ready=False), pod(OLD, cohort=CONTROL), pod(NEW), pod("c" * 8),
-    )  # fmt: skip
+def test_replicas_are_those_that_the_selector_of_the_scale_subresource_matches() -> None:
+    going, check = replace(pod(OLD), is_ending=True), replace(pod(OLD), role="preflight")
+    pods = (pod(OLD), pod(OLD, ready=False), pod(OLD, cohort=CONTROL), pod(NEW), going, check)
     counts = [
         (made["replicas"], made["readyReplicas"])
         for shares in (SHARES, SHARES[:1], SHARES[2:], ())
         for made in [status(Observed(pods=pods), JUDGED, shares)]
     ]
-    assert counts == [(4, 3), (2, 1), (1, 1), (0, 0)]
+    assert counts == [(4, 3)] * 4
 
 
 def test_replicas_are_told_for_each_variant_and_for_those_that_go() -> None:
@@ -115,7 +125,7 @@ def test_replicas_are_told_for_each_variant_and_for_those_that_go() -> None:
 def test_a_decision_is_told_in_full_and_forgotten_where_it_does_not_count() -> None:
     assert "scaling" not in status()
     assert status(scaling=REPORT)["scaling"] == {
-        "desired": 3, "reason": "load", "at": NOW,
+        "desiredReplicas": 3, "message": "load", "lastScaleTime": NOW,
         "trail": [
             {"step": "want", "replicas": 4, "note": "n"},
             {"step": "bound", "replicas": 3, "note": "m"},
@@ -129,18 +139,18 @@ def test_a_decision_is_told_in_full_and_forgotten_where_it_does_not_count() -> N
 
 def test_traffic_comes_back_from_a_status_without_those_that_have_none() -> None:
     assert traffic_of({"traffic": as_traffic(SHARES)}) == SHARES
-    told = [{"revision": OLD, "weight": 1}, {"revision": NEW, "weight": 0}]
+    told = [
+        {"revision": name, "cohort": "Primary", "percent": n} for name, n in ((OLD, 1), (NEW, 0))
+    ]
     assert traffic_of({"traffic": told}) == (Share(Side(OLD), 1),)
     assert traffic_of({}) == ()
 
 
-@pytest.mark.parametrize("copies", [COPIES, Copies((Side(NEW),), 1.0), None])
+@pytest.mark.parametrize("copies", [COPIES, Copies((Side(NEW),), 100), None])
 def test_copies_come_back_from_a_status(copies: Copies | None) -> None:
-    assert copies_of(status(state=JUDGED, copies=copies)) == copies
-    assert copies_of({}) is None
-    assert copies_of({"copies": {"share": 0.1, "sides": [{"revision": NEW}]}}) == Copies(
-        (Side(NEW),), 0.1
-    )
+    assert mirror_of(status(state=JUDGED, copies=copies)) == copies
+    assert mirror_of({}) is None
+    assert mirror_of({"mirror": {}}) is None
 
 
 def gate(name: str, kind: str) -> Object:
@@ -159,7 +169,7 @@ HELD_GATES = [gate("m", "Metric"), gate("e", "Evaluation")]
 @pytest.mark.parametrize(
     ("phase", "is_kept"),
     [
-        ("Stopping", False), ("Starting", False), ("Replacing", False), ("Shadowing", True),
+        ("Stopping", False), ("Starting", False), ("Replacing", False), ("Mirroring", True),
         ("Judging", True), ("Draining", True), ("Stable", True), ("Rejected", True),
     ],
 )  # fmt: skip
@@ -223,11 +233,17 @@ def test_where_a_rollout_stands_comes_back_from_a_status(state: RolloutState) ->
 
 def test_a_reason_is_told_up_to_a_thousand_characters() -> None:
     made = status(state=replace(JUDGED, reason="x" * 1001))
-    assert made["rollout"]["reason"] == "x" * 1000
+    assert made["rollout"]["message"] == "x" * 1000
 
 
 def test_a_status_of_an_earlier_version_has_neither_weight_nor_command() -> None:
-    said = {"strategy": "Canary", "phase": "Stable", "since": NOW, "reason": "r", "replicas": 2}
+    said = {
+        "strategy": "Canary",
+        "phase": "Stable",
+        "phaseTransitionTime": NOW,
+        "message": "r",
+        "replicas": 2,
+    }
     read = RolloutState.of({"stableRevision": OLD, "rollout": said}, 0.0)
     assert read is not None
     assert (read.weight, read.command, read.revision, read.rejected) == (0, "", None, None)

@@ -74,9 +74,9 @@ def test_readiness(before: Any, after: Any, expected: Any) -> None:
     assert new_events(before, after, NEW) == expected
 
 
-def rollout(phase: str, reason: str = "because", rejected: str | None = None) -> Any:
-    said = rejected and {"revision": rejected, "reason": "too slow"}
-    return {"rollout": {"phase": phase, "reason": reason, "rejected": said}}
+def rollout(phase: str, message: str = "because", rejected: str | None = None) -> Any:
+    said = rejected and {"revision": rejected, "message": "too slow"}
+    return {"rollout": {"phase": phase, "message": message, "rejected": said}}
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,15 @@ def test_rollouts(before: Any, after: Any, expected: Any) -> None:
     ],
 )
 def test_replicas(had: int | None, desired: int, expected: Any) -> None:
-    before = {"scaling": {"desired": had}} if had else {}
-    assert new_events(before, {"scaling": {"desired": desired, "reason": "load"}}, NEW) == expected
+    before = {"scaling": {"desiredReplicas": had}} if had else {}
+    assert (
+        new_events(before, {"scaling": {"desiredReplicas": desired, "message": "load"}}, NEW)
+        == expected
+    )
 
 
 def test_no_decision_is_no_event() -> None:
-    assert new_events({"scaling": {"desired": 3}}, {"scaling": None}, None) == []
+    assert new_events({"scaling": {"desiredReplicas": 3}}, {"scaling": None}, None) == []
 
 
 def test_a_condition_keeps_the_moment_of_its_last_change_and_a_bounded_message() -> None:

@@ -38,7 +38,7 @@ def test_commands_are_read_once(start_service):
         ("Canary", "Stable", ()),
         ("Canary", "Judging", ("promote", "abort", "pause")),
         ("Canary", "Paused", ("promote", "abort", "resume")),
-        ("Canary", "Shadowing", ("promote", "abort")),
+        ("Canary", "Mirroring", ("promote", "abort")),
         ("BlueGreen", "Waiting", ("promote", "abort")),
         ("BlueGreen", "Promoting", ("abort",)),
         ("Rolling", "Replacing", ("abort",)),

@@ -86,7 +86,7 @@ def test_every_phase_is_reached_and_leads_back_to_stable(strategy):
 def test_pods_go_only_after_routes_moved_or_before_they_had_any(strategy):
     for (phase, event), after in TRANSITIONS[strategy].items():
         if after in ("Draining", "Discarding"):
-            assert event == "RoutesMoved" or phase in ("Starting", "Shadowing", "Waiting")
+            assert event == "RoutesMoved" or phase in ("Starting", "Mirroring", "Waiting")
 
 
 def test_every_phase_and_event_has_a_meaning():

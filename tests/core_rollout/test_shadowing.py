@@ -16,14 +16,14 @@ def shadowing(start_service):
     canary = CanarySpec(min_weight=0.2, shadow=ShadowSpec(share=0.5, duration_s=60.0))
     world = start_service("Canary", canary=canary)
     new, old = world.change()
-    world.until("Shadowing")
+    world.until("Mirroring")
     world.reconcile()
     return world, new, old
 
 
 def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(shadowing):
     world, new, old = shadowing
-    assert world.copies == Copies((Side(new), Side(old, "control")), 0.5)
+    assert world.copies == Copies((Side(new), Side(old, "control")), 50)
     assert set(world.weights()) <= {(old, ""), (old, "control")}
     assert sum(world.weights().values()) == 100
     assert world.generation == max(world.told)
@@ -37,7 +37,7 @@ def test_nothing_but_the_end_of_the_showing_gives_it_traffic(shadowing, verdict)
         world.settle_pods()
         world.reconcile()
         world.now_s += 600
-    assert world.rollout.phase == "Shadowing"
+    assert world.rollout.phase == "Mirroring"
     assert (new, "") not in world.weights()
 
 

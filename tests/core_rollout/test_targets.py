@@ -144,11 +144,11 @@ def test_a_canary_without_control_starts_alone():
 )
 def test_copies_go_to_whoever_is_ready(observed, sides):
     spec = RolloutSpec(canary=CanarySpec(shadow=ShadowSpec(share=0.5)))
-    made = targets(spec, state("Shadowing"), observed, 4)
-    assert made.copies == (sides and Copies(tuple(NAMES[name] for name in sides), 0.5))
+    made = targets(spec, state("Mirroring"), observed, 4)
+    assert made.copies == (sides and Copies(tuple(NAMES[name] for name in sides), 50))
     assert made.pods == {NAMES["old"]: 4, NAMES["new"]: 1, NAMES["control"]: 1}
     assert made.shares == (Share(NAMES["old"], 100),)
-    assert targets(RolloutSpec(), state("Shadowing"), observed, 4).copies is None
+    assert targets(RolloutSpec(), state("Mirroring"), observed, 4).copies is None
 
 
 @pytest.mark.parametrize("phase", ["Judging", "Paused"])

@@ -102,7 +102,7 @@ def test_shares_of_errors_are_told_with_what_they_are_shares_of():
     reading = state_after_blocks(0.0, errors=4).errors.reading(SPEC.alpha)
     assert row == {
         "metric": "Errors", "effect": 0.1, "high": float(f"{reading.high:.4g}"),
-        "canarySamples": 480, "controlSamples": 480, "eValue": 1e12, "isWithin": False,
+        "canarySamples": 480, "controlSamples": 480, "eValue": 1e12, "verdict": "Beyond",
     }  # fmt: skip
 
 

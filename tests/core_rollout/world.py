@@ -117,7 +117,7 @@ class World(Cluster):
         )  # fmt: skip
         applied_generations = {g: None if g in self.silent else n for g, n in self.gateways.items()}
         verdict = self.verdict if under_way else None
-        if self.rollout is not None and self.rollout.phase == "Shadowing":
+        if self.rollout is not None and self.rollout.phase == "Mirroring":
             verdict = self.shown
         return PlanInputs(self.desired, verdict, self.command, applied_generations, self.by_variant)
 

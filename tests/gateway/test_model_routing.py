@@ -75,15 +75,15 @@ def test_route_to_a_missing_service_is_a_503(make_service):
 
 
 def test_shadows_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
-    copies = Copies((Side("r2"),), 1.0)
+    copies = Copies((Side("r2"),), 100)
     service, mirror = replace(make_service(), copies=copies), Mirror("other", None, 100)
     rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
     snapshot = snapshot_with_route(rule, services=(service,))
     assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (mirror,), copies)
     assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), copies)
-    none = replace(service, copies=replace(copies, share=0.0))
+    none = replace(service, copies=replace(copies, percent=0))
     assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)
-    shares = [replace(service, copies=replace(copies, share=0.5))] * 100
+    shares = [replace(service, copies=replace(copies, percent=50))] * 100
     copied = [resolve(Snapshot((each,)), request_for(), {}).copies is not None for each in shares]
     assert set(copied) == {False, True}
 

@@ -17,12 +17,12 @@ from penstock.core.routing.traffic_split import Copies
 async def mirrored(start_engine, start_gateway, make_service):
     """`await mirrored(behavior)` -> a gateway, the stable engine, and the canary engine that gets copies."""
 
-    async def make(behavior=None, share=1.0):
+    async def make(behavior=None, percent=100):
         stable = await start_engine()
         new = await (start_engine(behavior, "r2") if behavior else start_engine(revision="r2"))
         front = await start_gateway()
         service = make_service(stable, new, weights={"r1": 100})
-        front.publish(replace(service, copies=Copies((Side("r2"),), share)))
+        front.publish(replace(service, copies=Copies((Side("r2"),), percent)))
         return front, stable, new
 
     return make
@@ -59,7 +59,7 @@ async def test_failed_copy_is_an_error_of_the_canary_alone(mirrored, until, beha
 
 
 async def test_share_zero_copies_nothing(mirrored):
-    front, _, new = await mirrored(share=0.0)
+    front, _, new = await mirrored(percent=0)
     for _ in range(5):
         await front.ask()
     await front.idle_with_copies()
@@ -137,7 +137,7 @@ async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, mak
     stable, new = await start_engine(), await start_engine(slow, "r2")
     front = await start_gateway(now=lambda: now_s)
     service = make_service(stable, new, weights={"r1": 100})
-    front.publish(replace(service, copies=Copies((Side("r2"),), 1.0)))
+    front.publish(replace(service, copies=Copies((Side("r2"),), 100)))
     assert (await front.ask())[0] == 200
     await until(lambda: new.requests)
     await front.idle_with_copies()

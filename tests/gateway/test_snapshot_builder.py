@@ -7,6 +7,8 @@ from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
 
+ALL_TO_R1 = {"revision": "r1", "cohort": "Primary", "percent": 100}
+
 
 def inference_service(name="chat", namespace="default", created=0, served=None, status=None):
     return {
@@ -16,7 +18,7 @@ def inference_service(name="chat", namespace="default", created=0, served=None, 
             "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z",
         },
         "spec": {"model": {"uri": "file:///m"} | ({"name": served} if served else {})},
-        "status": {"traffic": [{"revision": "r1", "weight": 100}]} if status is None else status,
+        "status": {"traffic": [ALL_TO_R1]} if status is None else status,
     }
 
 
@@ -80,7 +82,7 @@ def test_order_of_pods_does_not_matter():
     [
         (None, None, "chat"),
         ("Qwen3", None, "Qwen3"),
-        ("new", {"servedName": "old"}, "old"),
+        ("new", {"modelName": "old"}, "old"),
         ("Qwen3", {}, "Qwen3"),
     ],
 )
@@ -102,7 +104,7 @@ def test_stalled_service_has_the_message_of_its_condition(truth, expected):
 
 
 def test_generation_of_the_traffic():
-    traffic = [{"revision": "r1", "weight": 100}]
+    traffic = [ALL_TO_R1]
     body = inference_service(status={"traffic": traffic, "trafficGeneration": 7})
     assert build([body], []).services[0].generation == 7
 
@@ -111,9 +113,9 @@ def test_cohort_has_its_own_weight_and_pods():
     control = pod("p2", ready="False")
     control["metadata"]["labels"]["serving.penstock.dev/cohort"] = "control"
     traffic = [
-        {"revision": "r1", "weight": 80},
-        {"revision": "r1", "cohort": "control", "weight": 10},
-        {"revision": "r2", "weight": 10},
+        {"revision": "r1", "cohort": "Primary", "percent": 80},
+        {"revision": "r1", "cohort": "Control", "percent": 10},
+        {"revision": "r2", "cohort": "Primary", "percent": 10},
     ]
     (service,) = build([inference_service(status={"traffic": traffic})], [pod(), control]).services
     assert service.weights == {("r1", ""): 80, ("r1", "control"): 10, ("r2", ""): 10}
@@ -227,7 +229,10 @@ def test_service_that_becomes_unreadable_keeps_its_last_state():
 def test_service_that_lost_its_status_keeps_its_traffic(lost):
     builder = SnapshotBuilder()
     there = inference_service(
-        status={"traffic": [{"revision": "r1", "weight": 100}], "trafficGeneration": 7}
+        status={
+            "traffic": [ALL_TO_R1],
+            "trafficGeneration": 7,
+        }
     )
     (before,) = builder.build([there], [pod()]).services
     assert before.weights == {Side("r1", ""): 100}

@@ -23,13 +23,13 @@ def objects():
             "rollout": {"canary": {"stickyBy": "User", "tenantHeader": "x-tenant"}},
         },
         "status": {
-            "servedName": "Qwen3",
+            "modelName": "Qwen3",
             "traffic": [
-                {"revision": "r1", "weight": 90},
-                {"revision": "r2", "cohort": "control", "weight": 10},
+                {"revision": "r1", "cohort": "Primary", "percent": 90},
+                {"revision": "r2", "cohort": "Control", "percent": 10},
             ],
             "trafficGeneration": 7,
-            "copies": {"sides": [{"revision": "r2", "cohort": "control"}], "share": 0.25},
+            "mirror": {"targets": [{"revision": "r2", "cohort": "Control"}], "percent": 25},
         },
     }
     pod = {
@@ -107,7 +107,7 @@ def test_fields_of_a_service_and_its_pods():
             sides={"n/chat-0": Side("r1"), "n/chat-1": Side("")},
             affinity="User",
             generation=7,
-            copies=Copies((Side("r2", "control"),), 0.25),
+            copies=Copies((Side("r2", "control"),), 25),
             tenant_header="x-tenant",
         ),
     )

@@ -81,7 +81,9 @@ async def test_two_gateways_follow_new_weights(
         return behave
 
     async def give(kube, revision):
-        traffic = {"status": {"traffic": [{"revision": revision, "weight": 100}]}}
+        traffic = {
+            "status": {"traffic": [{"revision": revision, "cohort": "Primary", "percent": 100}]}
+        }
         await kube.merge(
             INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
         )
@@ -134,7 +136,7 @@ async def test_snapshot_follows_pods_and_traffic(kube, namespace):
         assert snapshots.current.services == ()
         await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
         await until(lambda: addresses() == [])
-        traffic = {"status": {"traffic": [{"revision": "r1", "weight": 100}]}}
+        traffic = {"status": {"traffic": [{"revision": "r1", "cohort": "Primary", "percent": 100}]}}
         await kube.merge(
             INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
         )

@@ -25,7 +25,7 @@ STABLE = {
         "stableRevision": "aaa",
         "rollout": {
             "phase": "Stable", "strategy": "Canary", "revision": "aaa",
-            "since": "2026-01-01T00:00:00Z", "reason": "all [/good] and [well]",
+            "phaseTransitionTime": "2026-01-01T00:00:00Z", "message": "all [/good] and [well]",
         },
     },
 }  # fmt: skip

@@ -75,17 +75,17 @@ async def test_service_scales_up_for_a_queue_read_from_prometheus(
 
     async def scaling():
         body = await kube.get(INFERENCE_SERVICES, namespace, "far")
-        return body.get("status", {}).get("scaling") or {"desired": 0, "reason": ""}
+        return body.get("status", {}).get("scaling") or {"desiredReplicas": 0, "message": ""}
 
     async def is_asked_for():
         await pass_preflight(kube, namespace)
         return len(await engines()) == 1
 
     async def is_blind():
-        return "cannot be queried" in (await scaling())["reason"]
+        return "cannot be queried" in (await scaling())["message"]
 
     async def has_grown():
-        return (await scaling())["desired"] > 1 and len(await engines()) > 1
+        return (await scaling())["desiredReplicas"] > 1 and len(await engines()) > 1
 
     await kube.create(INFERENCE_SERVICES, namespace, SERVICE)
     async with operator(cluster, namespace, port):
@@ -97,8 +97,8 @@ async def test_service_scales_up_for_a_queue_read_from_prometheus(
         await poll_until(has_grown, within_s=30, what="more pods")
     said = await scaling()
     # One batch of one runs, and each replica may keep four waiting: 1 + ceil((11 - 4) / (4 + 1)).
-    assert said["desired"] == 3
-    assert f"{waiting} waiting requests" in said["reason"]
+    assert said["desiredReplicas"] == 3
+    assert f"{waiting} waiting requests" in said["message"]
     notes = {entry["step"]: entry["note"] for entry in said["trail"]}
     assert notes["source"].startswith("numbers of 1 of 1 engines are Prometheus', up to ")
     await kube.delete(INFERENCE_SERVICES, namespace, "far")

@@ -29,11 +29,11 @@ Columns = tuple[tuple[str, str, str, int], ...]
 COLUMNS: Columns = (
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
-    ("Replicas", "integer", ".status.replicas", 0),
-    ("ReadyReplicas", "integer", ".status.readyReplicas", 0),
-    ("Desired", "integer", ".status.scaling.desired", 0),
-    ("Revision", "string", ".status.stableRevision", 1),
-    ("Model", "string", ".spec.model.uri", 1),
+    ("Desired", "integer", ".status.desiredReplicas", 0),
+    ("Ready-Replicas", "integer", ".status.readyReplicas", 0),
+    ("Rollout", "string", ".status.rollout.phase", 1),
+    ("URL", "string", ".status.url", 1),
+    ("Model", "string", ".status.modelName", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
 
@@ -124,7 +124,9 @@ def inference_service_crd() -> Schema:
     schema = schema_of(InferenceService)
     # A Deployment's name is NAME-REVISION and a pod's label value holds NAME: both have limits.
     schema["properties"]["metadata"] = {"type": "object"}
-    schema["properties"]["status"].pop("default", None)
+    status = _without_defaults(schema["properties"]["status"])
+    # Clients that wait for the operator see at once that it has not looked at the service yet.
+    schema["properties"]["status"] = status | {"default": {"observedGeneration": -1}}
     schema["x-kubernetes-validations"] = [
         {
             "rule": "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
@@ -140,6 +142,15 @@ def inference_service_crd() -> Schema:
         },
     }
     return _crd(KIND, PLURAL, "psvc", schema, COLUMNS, subresources)
+
+
+def _without_defaults(node: Any) -> Any:
+    """The schema of a status without defaults: a field that the operator has not written stays absent."""
+    if isinstance(node, list):
+        return [_without_defaults(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    return {name: _without_defaults(each) for name, each in node.items() if name != "default"}
 
 
 def model_route_crd() -> Schema:

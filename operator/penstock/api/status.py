@@ -4,7 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from penstock.api.lists import ATOMIC, map_by
 from penstock.api.rules import Model
+from penstock.core.observed.rollout_state import Phase
 from penstock.core.reconcile.condition import REASON_PATTERN
 
 # Pattern of a condition type in metav1.Condition: a name, with the domain of its owner or without.
@@ -37,18 +39,18 @@ class Condition(Model):
     )
 
 
+Cohort = Literal["Primary", "Control"]
+COHORT = (
+    "`Control` for the control pods of a canary, which run the stable revision; else `Primary`."
+)
+
+
 class TrafficTarget(Model):
     """Traffic share of a revision, or of the control pods of a canary."""
 
     revision: str = Field(description="Name of the revision.")
-    cohort: str = Field(
-        default="",
-        description=(
-            "`control` for the control pods of a canary, which run the stable revision; "
-            "otherwise empty."
-        ),
-    )
-    weight: int = Field(description="Traffic share in percent.", ge=0, le=100)
+    cohort: Cohort = Field(description=COHORT)
+    percent: int = Field(description="Traffic share in percent.", ge=0, le=100)
 
 
 class TrailEntry(Model):
@@ -70,21 +72,25 @@ class VariantStatus(Model):
     """Engine pods of a variant."""
 
     name: str = Field(description="Name of the variant.")
-    replicas: int = Field(description="Number of engine pods of the revisions with traffic.")
-    ready_replicas: int = Field(
-        description="Number of ready engine pods of the revisions with traffic."
-    )
+    replicas: int = Field(description="Number of engine pods.")
+    ready_replicas: int = Field(description="Number of ready engine pods.")
 
 
 class ScalingStatus(Model):
     """Last scaling decision that changed the number of replicas or its reason."""
 
-    desired: int = Field(description="Decided number of replicas.")
-    reason: str = Field(description="Reason for the decision, as a sentence with its numbers.")
-    at: str = Field(description="Time of the decision.", json_schema_extra={"format": "date-time"})
-    trail: list[TrailEntry] = Field(default=[], description="Steps of the decision, in order.")
+    desired_replicas: int = Field(description="Decided number of replicas.")
+    message: str = Field(description="Reason for the decision, as a sentence with its numbers.")
+    last_scale_time: str = Field(
+        description="Time of the decision.", json_schema_extra={"format": "date-time"}
+    )
+    trail: list[TrailEntry] = Field(
+        default=[], description="Steps of the decision, in order.", json_schema_extra=ATOMIC
+    )
     variants: list[VariantReplicas] = Field(
-        default=[], description="Replicas of each variant, if the spec has variants."
+        default=[],
+        description="Replicas of each variant, if the spec has variants.",
+        json_schema_extra=map_by("name"),
     )
 
 
@@ -92,8 +98,10 @@ class RejectedRevision(Model):
     """Revision that is not rolled out again until the spec changes."""
 
     revision: str = Field(description="Name of the revision.")
-    reason: str = Field(description="Reason for the rejection, with its numbers.")
-    at: str = Field(description="Time of the rejection.", json_schema_extra={"format": "date-time"})
+    message: str = Field(description="Reason for the rejection, with its numbers.")
+    rejection_time: str = Field(
+        description="Time of the rejection.", json_schema_extra={"format": "date-time"}
+    )
 
 
 class Evidence(Model):
@@ -120,7 +128,9 @@ class Evidence(Model):
             "the larger, the stronger."
         )
     )
-    is_within: bool = Field(description="Whether the effect is shown to be below its tolerance.")
+    verdict: Literal["Within", "Undecided", "Beyond"] = Field(
+        description="Whether the effect is shown to be within its tolerance, or beyond it."
+    )
 
 
 class Gate(Model):
@@ -144,48 +154,88 @@ class RolloutStatus(Model):
     strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
         description="Strategy of the current or last rollout."
     )
-    phase: str = Field(description="Phase of the rollout; see docs/reference/rollout-phases.md.")
-    since: str = Field(
+    phase: Phase = Field(description="Phase of the rollout; see docs/reference/rollout-phases.md.")
+    phase_transition_time: str = Field(
         description="Time at which the phase began.", json_schema_extra={"format": "date-time"}
     )
-    reason: str = Field(description="Reason for the phase, as a sentence.")
+    message: str = Field(description="Reason for the phase, as a sentence.")
     revision: str | None = Field(default=None, description="Revision that is rolled out.")
     replicas: int = Field(
         description="Number of replicas at the start of the rollout. Used if no scaler sets one."
     )
-    weight: int = Field(
-        default=0, description="Traffic weight that the canary has reached, in percent."
+    weight_percent: int | None = Field(
+        default=None, description="Traffic share that the canary has reached, in percent."
     )
-    command: str = Field(
-        default="", description="Last command of a user that was read; each is carried out once."
+    command: str | None = Field(
+        default=None, description="Last command of a user that was read; each is carried out once."
     )
     rejected: RejectedRevision | None = Field(
         default=None, description="Revision that is not rolled out again until the spec changes."
     )
     evidence: list[Evidence] = Field(
-        default=[], description="Results of the canary's statistical tests."
+        default=[],
+        description="Results of the canary's statistical tests.",
+        json_schema_extra=map_by("metric"),
     )
     gates: list[Gate] = Field(
-        default=[], description="State of the canary's metric gates and of its evaluation."
+        default=[],
+        description="State of the canary's metric gates and of its evaluation.",
+        json_schema_extra=map_by("kind", "name"),
     )
 
 
-class CopiedSide(Model):
+class MirrorTarget(Model):
     """Revision or control pods that get copies of requests."""
 
     revision: str = Field(description="Name of the revision.")
-    cohort: str = Field(
-        default="", description="`control` for the control pods of a canary; otherwise empty."
-    )
+    cohort: Cohort = Field(description=COHORT)
 
 
-class CopiesStatus(Model):
+class MirrorStatus(Model):
     """Mirroring of requests, whose responses are dropped."""
 
-    share: float = Field(description="Fraction of requests that is copied.")
-    sides: list[CopiedSide] = Field(
-        description="Revisions or control pods that each get a copy of these requests."
+    percent: int = Field(description="Percentage of requests that is copied.", ge=1, le=100)
+    targets: list[MirrorTarget] = Field(
+        description="Revisions or control pods that each get a copy of these requests.",
+        json_schema_extra=map_by("revision", "cohort"),
     )
+
+
+class Address(Model):
+    """Address of the service."""
+
+    url: str = Field(description="Base URL for clients of the OpenAI API.")
+
+
+class PrefixCachingStatus(Model):
+    """Prefix caching in effect."""
+
+    mode: Literal["Enabled", "Disabled"] = Field(description="Whether prefixes are cached.")
+
+
+class KVCacheStatus(Model):
+    """Settings of the KV cache in effect."""
+
+    memory: str | None = Field(
+        default=None, description="Memory of the KV cache, if the spec sets it."
+    )
+    block_size: int = Field(description="Number of tokens in a block.")
+    prefix_caching: PrefixCachingStatus = Field(description="Prefix caching in effect.")
+
+
+class EngineStatus(Model):
+    """Engine settings in effect, from the spec or by default."""
+
+    max_model_len: int | None = Field(
+        default=None, description="Longest prompt and answer in tokens, if the spec sets it."
+    )
+    max_num_seqs: int = Field(description="Number of requests that run at the same time.")
+    max_num_batched_tokens: int = Field(description="Number of tokens in a step.")
+    dtype: str = Field(description="Number format of the weights and of computation.")
+    memory_utilization_percent: int = Field(
+        description="Percentage of the memory that the engine uses."
+    )
+    kv_cache: KVCacheStatus = Field(description="Settings of the KV cache in effect.")
 
 
 class InferenceServiceStatus(Model):
@@ -201,9 +251,15 @@ class InferenceServiceStatus(Model):
             "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
             "metrics, and ScalingActive unless the mode is External."
         ),
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        json_schema_extra=map_by("type"),
     )
-    served_name: str | None = Field(
+    url: str | None = Field(
+        default=None, description="Base URL for clients of the OpenAI API, within the cluster."
+    )
+    addresses: list[Address] = Field(
+        default=[], description="All addresses of the service.", json_schema_extra=map_by("url")
+    )
+    model_name: str | None = Field(
         default=None, description="Model name that clients send as `model`."
     )
     stable_revision: str | None = Field(
@@ -215,38 +271,41 @@ class InferenceServiceStatus(Model):
     traffic: list[TrafficTarget] = Field(
         default=[],
         description="Traffic share of each revision. Gateways split requests by it.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["revision", "cohort"],
-        },
+        json_schema_extra=map_by("revision", "cohort"),
     )
-    copies: CopiesStatus | None = Field(
+    mirror: MirrorStatus | None = Field(
         default=None,
-        description="Mirroring of requests to a canary and its control during shadowing.",
+        description="Mirroring of requests to a canary and its control before it gets traffic.",
     )
-    traffic_generation: int = Field(
-        default=0,
+    traffic_generation: int | None = Field(
+        default=None,
         description=(
-            "Number of changes of traffic and copies. Each gateway reports the one that it "
+            "Number of changes of traffic and mirroring. Each gateway reports the one that it "
             "routes by."
         ),
     )
     rollout: RolloutStatus | None = Field(
         default=None, description="State of the current or last rollout."
     )
-    replicas: int = Field(
-        default=0, description="Number of engine pods of the revisions with traffic."
+    engine: EngineStatus | None = Field(
+        default=None, description="Engine settings in effect, from the spec or by default."
     )
-    ready_replicas: int = Field(
-        default=0, description="Number of ready engine pods of the revisions with traffic."
+    desired_replicas: int | None = Field(
+        default=None, description="Number of replicas that all of the traffic needs."
+    )
+    replicas: int | None = Field(
+        default=None, description="Number of engine pods, of all revisions."
+    )
+    ready_replicas: int | None = Field(
+        default=None, description="Number of ready engine pods, of all revisions."
     )
     variants: list[VariantStatus] = Field(
         default=[],
         description="Engine pods of each variant, if there are variants.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=map_by("name"),
     )
-    selector: str = Field(
-        default="", description="Label selector of the stable revision's engine pods."
+    selector: str | None = Field(
+        default=None, description="Label selector of the pods that `replicas` counts."
     )
     scaling: ScalingStatus | None = Field(
         default=None,

@@ -14,6 +14,7 @@ from penstock.cli.terminal import make_console
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
@@ -77,13 +78,13 @@ async def _read(
 
 
 def _say_status(service: str, body: dict[str, Any]) -> None:
-    scaling = body.get("status", {}).get("scaling")
+    scaling = stored_status(body).get("scaling")
     if scaling is None:
         console.print(f"No decision on {service} has been made yet.")
         return
     console.print(
-        f"{service} should have {_replicas(scaling['desired'])} since {scaling['at']}: "
-        f"{scaling['reason']}"
+        f"{service} should have {_replicas(scaling['desiredReplicas'])} since {scaling['lastScaleTime']}: "
+        f"{scaling['message']}"
     )
     _table((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", []))
 

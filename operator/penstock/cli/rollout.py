@@ -14,6 +14,7 @@ from penstock.cli.rollout_revisions import MANAGER, Refused
 from penstock.cli.rollout_status import console, follow
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.errors import Forbidden, KubeError, Transient
@@ -138,7 +139,7 @@ async def _evidence(kube: Kube, namespace: str, service: str, by: Literal["bin",
 async def _send(kube: Kube, namespace: str, service: str, action: Action, *, watch: bool) -> bool:
     """Write a command to the service. Raises Refused if the rollout's phase does not take it."""
     body = await kube.get(INFERENCE_SERVICES, namespace, service)
-    rollout = body.get("status", {}).get("rollout") or {}
+    rollout = stored_status(body).get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
     possible = commands.applicable_actions(rollout["strategy"], rollout["phase"]) if rollout else ()

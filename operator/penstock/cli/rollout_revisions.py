@@ -9,6 +9,7 @@ from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.spec import history
 from penstock.core.spec.fields import RECORDED
@@ -28,7 +29,7 @@ class Refused(Exception):
 async def show(kube: Kube, namespace: str, service: str) -> bool:
     """Print the history as a table, latest first."""
     body = await kube.get(INFERENCE_SERVICES, namespace, service)
-    status = body.get("status", {})
+    status = stored_status(body)
     rollout = status.get("rollout") or {}
     states = {
         status.get("stableRevision"): "stable",
@@ -109,7 +110,7 @@ async def _patch(
 
 def _require_no_rollout(body: Object) -> None:
     """Raise Refused during a rollout, which a restart would abandon. The first rollout is allowed."""
-    status = body.get("status", {})
+    status = stored_status(body)
     rollout = status.get("rollout") or {}
     if rollout.get("revision") and status.get("stableRevision"):
         name = body["metadata"]["name"]
@@ -124,7 +125,7 @@ def _require_no_rollout(body: Object) -> None:
 
 def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision:
     """Choose the revision to restore: `to`, or the last other stable one. Raises Refused."""
-    name, status = body["metadata"]["name"], body.get("status", {})
+    name, status = body["metadata"]["name"], stored_status(body)
     if to is not None:
         for entry in entries:
             if entry.revision == to:

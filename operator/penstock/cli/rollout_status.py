@@ -11,6 +11,7 @@ from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.errors import Forbidden, Transient
 
@@ -34,7 +35,7 @@ async def follow(
     had_ended = False
     while True:
         body = await _read(kube, namespace, service, retry_for_s=RETRY_FOR_S if watch else 0)
-        status = body.get("status", {})
+        status = body["status"]
         rollout = status.get("rollout") or {}
         current = [rollout, status.get("traffic"), _waiting_for(status)]
         if current != shown:
@@ -55,12 +56,16 @@ async def follow(
 
 
 async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float) -> Object:
-    """Read the service, with retries for this long while the API server is away. Raises KubeError."""
+    """Read the service, with the current names in its status.
+
+    Retries for this long while the API server is away. Raises KubeError.
+    """
     deadline_s = monotonic() + retry_for_s
     has_failed = False
     while True:
         try:
-            return await kube.get(INFERENCE_SERVICES, namespace, service)
+            body = await kube.get(INFERENCE_SERVICES, namespace, service)
+            return body | {"status": stored_status(body)}
         except Transient as error:
             if isinstance(error, Forbidden) or monotonic() >= deadline_s:
                 raise
@@ -72,7 +77,7 @@ async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float)
 
 def _has_ended(body: Object) -> bool:
     """Whether the rollout has ended and the operator has read the current spec and the last command."""
-    status = body.get("status", {})
+    status = body["status"]
     rollout = status.get("rollout") or {}
     command = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
     is_read = commands.parse_command(command) is None or rollout.get("command") == command
@@ -85,18 +90,20 @@ def _waiting_for(status: Object) -> str:
 
     The conditions say it after the reason for the phase.
     """
-    reason = (status.get("rollout") or {}).get("reason")
+    reason = (status.get("rollout") or {}).get("message")
     by_type = {c["type"]: c for c in status.get("conditions", [])}
     stalled, reconciling = by_type.get("Stalled", {}), by_type.get("Reconciling", {})
     if stalled.get("status") == "True" and stalled["reason"] != "Rejected":
         return str(stalled["message"])
+    if reconciling.get("reason") == "AwaitingPromotion":
+        return ""  # the commands are printed
     _, _, waiting_for = str(reconciling.get("message", "")).partition(f"{reason}; ")
     return waiting_for
 
 
 def _print(service: str, body: Object) -> None:
     """Print the phase, what it waits for, the last rejected revision, and the traffic split."""
-    status = body.get("status", {})
+    status = body["status"]
     rollout = status.get("rollout")
     if rollout is None:
         console.print(f"{service}: no revision has been rolled out yet")
@@ -105,27 +112,29 @@ def _print(service: str, body: Object) -> None:
     if rejected and rollout["phase"] == "Rejected":
         serving = f"; revision {stable} serves" if stable else ""
         console.print(
-            f"{service}: revision {rejected['revision']} was rejected at {rejected['at']}: "
-            f"{rejected['reason']}{serving}"
+            f"{service}: revision {rejected['revision']} was rejected at "
+            f"{rejected['rejectionTime']}: {rejected['message']}{serving}"
         )
     else:
         _print_phase(service, body)
         if rejected:
             console.print(
-                f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}"
+                f"rejected {rejected['rejectionTime']}: {rejected['revision']}: "
+                f"{rejected['message']}"
             )
     if waiting_for := _waiting_for(status):
         console.print(f"  waiting: {waiting_for}")
     if actions := _awaited_actions(rollout):
         console.print(f"  waiting for: kubectl penstock rollout {' or '.join(actions)} {service}")
     for share in status.get("traffic", []):
-        cohort = f" ({share['cohort']})" if share.get("cohort") else ""
-        console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
-    if copies := status.get("copies"):
-        names = " and ".join(" ".join(filter(None, side.values())) for side in copies["sides"])
-        console.print(
-            f"  copies of {100 * copies['share']:g} % to {names}; their answers are discarded"
-        )
+        console.print(f"  {share['percent']:3d} % to revision {share['revision']}{_cohort(share)}")
+    if mirror := status.get("mirror"):
+        names = " and ".join(target["revision"] + _cohort(target) for target in mirror["targets"])
+        console.print(f"  {mirror['percent']} % mirrored to {names}; their responses are discarded")
+
+
+def _cohort(target: Object) -> str:
+    return " (control)" if target["cohort"] == "Control" else ""
 
 
 def _print_phase(service: str, body: Object) -> None:
@@ -133,11 +142,11 @@ def _print_phase(service: str, body: Object) -> None:
     status = body["status"]
     rollout = status["rollout"]
     revision = rollout.get("revision") or status.get("stableRevision")
-    age_s = max(0.0, unix_time() - parse_timestamp(rollout["since"]))
+    age_s = max(0.0, unix_time() - parse_timestamp(rollout["phaseTransitionTime"]))
     console.print(
         Text.assemble(
             (service, "bold"), f": {_strategy(body)}revision {revision}: ", (rollout["phase"], "bold"),
-            f" for {age_s:.0f} s: {rollout['reason']}",
+            f" for {age_s:.0f} s: {rollout['message']}",
         )
     )  # fmt: skip
 
@@ -167,7 +176,7 @@ def _print_evidence(evidence: list[Object]) -> None:
                 "spec.rollout.canary.onTimeout decides after maxDuration"
             )
         return
-    table = Table("metric", "effect", "at least", "at most", "requests", "e-value", "within")
+    table = Table("metric", "effect", "at least", "at most", "requests", "e-value", "verdict")
     for each in evidence:
         table.add_row(
             each["metric"],
@@ -176,7 +185,7 @@ def _print_evidence(evidence: list[Object]) -> None:
             percent(each.get("high")),
             f"{each['canarySamples']:,} / {each['controlSamples']:,}",
             f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "> 1,000,000",
-            "yes" if each["isWithin"] else "",
+            each["verdict"],
         )
     console.print(table)
 

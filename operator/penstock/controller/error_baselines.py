@@ -7,6 +7,7 @@ from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History
 from penstock.core.observed.rollout_state import CALM
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.baseline_errors import BaselineErrors
 
 Key = tuple[str, str]
@@ -41,7 +42,7 @@ class ErrorBaselines:
         self._paused &= services.keys()
         for key, body in services.items():
             with self._failures.isolate_errors("judge", "/".join(key)):
-                self._observe_service(key, body.get("status", {}), now_s)
+                self._observe_service(key, stored_status(body), now_s)
 
     def _observe_service(self, key: Key, status: Object, now_s: float) -> None:
         total = self._counts(key)

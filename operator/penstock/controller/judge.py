@@ -28,6 +28,7 @@ from penstock.core.manifests.stored_record import TRIAL, is_ours
 from penstock.core.observed.children import ObservedPod
 from penstock.core.observed.gateway_report import Arms
 from penstock.core.observed.rollout_state import Phase
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.blocks import ComparedPods, build_block
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
 from penstock.core.spec.canary import ShadowSpec
@@ -43,7 +44,7 @@ BLOCK_S = 10.0
 TICK_S = 2.0
 MANAGER = "penstock-judge"
 JUDGED_PHASES: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-SHADOW_PHASE: Phase = "Shadowing"
+SHADOW_PHASE: Phase = "Mirroring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +283,7 @@ def canary_cases(
 
 def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[CanaryCase]:
     """List the service's canary; empty if the spec is invalid or the canary has no Deployment."""
-    status = body["status"]
+    status = stored_status(body)
     revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
     try:
         service = to_core(body)
@@ -323,5 +324,5 @@ def _names(service: ServiceSpec, pods: list[ObservedPod]) -> frozenset[str]:
 
 
 def _phase(body: Object) -> str:
-    phase: str = (body.get("status", {}).get("rollout") or {}).get("phase", "")
+    phase: str = (stored_status(body).get("rollout") or {}).get("phase", "")
     return phase

@@ -34,6 +34,7 @@ from penstock.core.observed.children import (
 )
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.reconcile import conditions
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import PlanInputs, plan
@@ -109,7 +110,7 @@ class Reconciler:
             return None
         if "deletionTimestamp" in body["metadata"]:
             return None  # the garbage collector deletes owned objects
-        before = body.get("status", {})
+        before = stored_status(body)
         now_s = unix_time()
         now = timestamp(now_s)
         try:
@@ -170,7 +171,7 @@ class Reconciler:
         leftovers: set[tuple[str, str]] = set()
         records = await self._owned(CONTROLLER_REVISIONS, spec, leftovers)
         record = StateRecord.of(records)
-        status = record.restored(body.get("status", {}))
+        status = record.restored(stored_status(body))
         rollout = RolloutState.of(status, now_s)
         history = tuple(Revision.of(record) for record in records)
         deployments = tuple(
@@ -186,7 +187,7 @@ class Reconciler:
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),
-            copies=statuses.copies_of(status),
+            copies=statuses.mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(body, spec),

@@ -10,6 +10,7 @@ from penstock.controller.failures import Failures
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedDeployment, ObservedPod, own_pods, owner_uid
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.reconcile.status import traffic_of
 from penstock.core.scaling.quotas import Pool, pools_of
 from penstock.core.scaling.report import ScalingReport
@@ -100,7 +101,7 @@ def _target(
         spec = to_core(body)
     except InvalidService:
         return None
-    status = body.get("status", {})
+    status = stored_status(body)
     sides = {share.side for share in traffic_of(status)}
     requested: Counter[str] = Counter()
     own, engines = children_of(body, deployments, pods)

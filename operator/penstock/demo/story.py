@@ -237,7 +237,7 @@ class Story:
             except KubeError:
                 await asyncio.sleep(SAMPLE_S)
                 continue
-            desired = view.scaling.get("desired", view.ready)
+            desired = view.scaling.get("desiredReplicas", view.ready)
             self._timeline.samples.append(
                 Sample(at_s, load.in_flight, view.kv_usage, view.ready, desired)
             )

@@ -73,7 +73,7 @@ def _apply_route(
 def _sample_copies(service: Service) -> Copies | None:
     """Draw whether the service's rollout copies one request. Returns the copies to send, or None."""
     copies = service.copies
-    is_copied = copies is not None and random.random() < copies.share  # noqa: S311 - samples
+    is_copied = copies is not None and 100 * random.random() < copies.percent  # noqa: S311 - samples
     return copies if is_copied else None
 
 

@@ -10,7 +10,8 @@ from penstock.clients.kube import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.reconcile.status import copies_of
+from penstock.core.observed.stored_status import stored_status
+from penstock.core.reconcile.status import mirror_of, side_of
 from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
@@ -154,22 +155,19 @@ def _match(match: Object) -> Match:
 
 def _service(body: Object) -> Service:
     """Read a service of the snapshot, without its engines."""
-    metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
+    metadata, spec, status = body["metadata"], body["spec"], stored_status(body)
     namespace, name = metadata["namespace"], metadata["name"]
     return Service(
         namespace=namespace,
         name=name,
-        served_name=status.get("servedName") or spec["model"].get("name") or name,
+        served_name=status.get("modelName") or spec["model"].get("name") or name,
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        weights={
-            Side(target["revision"], target.get("cohort", "")): target["weight"]
-            for target in status.get("traffic", [])
-        },
+        weights={side_of(target): target["percent"] for target in status.get("traffic", [])},
         endpoints=(),
         objectives=_objectives(spec.get("objectives")),
         affinity=_affinity(spec.get("rollout", {}).get("canary", {}).get("stickyBy", "None")),
         generation=status.get("trafficGeneration", 0),
-        copies=copies_of(status),
+        copies=mirror_of(status),
         tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
         stalled=_stalled(status),
     )

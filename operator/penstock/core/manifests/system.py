@@ -9,6 +9,8 @@ from penstock.core.spec.service import GROUP, MANAGED_BY, Object
 
 NAMESPACE = "penstock-system"
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
+# Base URL for clients of the OpenAI API, within the cluster.
+GATEWAY_URL = f"http://{GATEWAY}.{NAMESPACE}.svc/v1"
 OPERATOR_PORT = 8081
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 

@@ -12,7 +12,7 @@ Phase = Literal[
     "Stable",
     "Stopping",
     "Starting",
-    "Shadowing",
+    "Mirroring",
     "Waiting",
     "Judging",
     "Paused",
@@ -29,7 +29,7 @@ PHASES: Mapping[Phase, str] = {
     "Stable": "one revision has pods and all of the traffic",
     "Stopping": "Recreate: the old pods drain before new ones start",
     "Starting": "pods of the new revision start; no traffic",
-    "Shadowing": "Canary: the new revision gets copies of requests; no traffic",
+    "Mirroring": "Canary: the new revision gets copies of requests; no traffic",
     "Waiting": "BlueGreen: all pods are ready; a person says when to switch",
     "Judging": "Canary: traffic is split, evidence comes in",
     "Paused": "Canary: a user holds the traffic split",
@@ -83,9 +83,12 @@ class RolloutState:
 
     @classmethod
     def of(cls, status: Object, now_s: float) -> "RolloutState | None":
-        """Read the state from a status; None for a service that has none yet."""
+        """Read the state from a status; None for a service that has none yet.
+
+        A rollout without its time has lost fields, so that only the stable revision counts.
+        """
         stable, said = status.get("stableRevision"), status.get("rollout")
-        if said is None:
+        if said is None or "phaseTransitionTime" not in said:
             if stable is None:
                 return None
             return cls("Rolling", "Stable", now_s, "it already serves", stable, None, 1)
@@ -93,14 +96,15 @@ class RolloutState:
         return cls(
             strategy=said["strategy"],
             phase=said["phase"],
-            since_s=parse_timestamp(said["since"]),
-            reason=said["reason"],
+            since_s=parse_timestamp(said["phaseTransitionTime"]),
+            reason=said["message"],
             stable=stable,
             revision=said.get("revision"),
             replicas=said["replicas"],
-            weight=said.get("weight", 0),
+            weight=said.get("weightPercent", 0),
             command=said.get("command", ""),
-            rejected=Rejection(**rejected) if rejected else None,
+            rejected=rejected
+            and Rejection(rejected["revision"], rejected["message"], rejected["rejectionTime"]),
         )
 
     def as_object(self) -> Object:
@@ -109,12 +113,16 @@ class RolloutState:
         return {
             "strategy": self.strategy,
             "phase": self.phase,
-            "since": timestamp(self.since_s),
-            "reason": self.reason[:1000],
+            "phaseTransitionTime": timestamp(self.since_s),
+            "message": self.reason[:1000],
             "revision": self.revision,
             "replicas": self.replicas,
-            "weight": self.weight,
+            "weightPercent": self.weight,
             "command": self.command,
             "rejected": rejected
-            and {"revision": rejected.revision, "reason": rejected.reason, "at": rejected.at},
+            and {
+                "revision": rejected.revision,
+                "message": rejected.reason,
+                "rejectionTime": rejected.at,
+            },
         }

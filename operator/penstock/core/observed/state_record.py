@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from penstock.core.observed.stored_status import current_names
 from penstock.core.spec.service import GROUP, Object
 
 # On a ControllerRevision. The one with the highest number counts: a record moves with the stable revision.
 ANNOTATION = f"{GROUP}/rollout-state"
 # Status fields that are state. Those left out of `rollout` are results of the judge, which come again.
 STATE_FIELDS = (
-    "servedName", "stableRevision", "candidateRevision", "traffic", "copies", "trafficGeneration", "rollout",
+    "modelName", "stableRevision", "candidateRevision", "traffic", "mirror", "trafficGeneration", "rollout",
 )  # fmt: skip
 RESULTS = ("evidence", "gates")
 
@@ -37,13 +38,18 @@ class StateRecord:
         try:
             text = body["metadata"]["annotations"][ANNOTATION]
             found = json.loads(text)
-            return cls(int(found["number"]), dict(found["status"]))
-        except (KeyError, TypeError, ValueError):
+            return cls(int(found["number"]), current_names(found["status"]))
+        except (AttributeError, KeyError, TypeError, ValueError):
             return cls()
 
     def restored(self, status: Object) -> Object:
-        """The status, with its state from the record if the status has lost it."""
-        return status if status.get("rollout") else self.status | status
+        """The status, with its state from the record if the status has lost it.
+
+        An API server with a newer schema drops fields that it does not know, such as renamed ones.
+        """
+        has_rollout = "phaseTransitionTime" in (status.get("rollout") or {})
+        has_traffic = all("percent" in target for target in status.get("traffic", []))
+        return status if has_rollout and has_traffic else status | self.status
 
     def updated(self, status: Object) -> "StateRecord | None":
         """The record of a status to write; None if this one is up to date."""

@@ -85,7 +85,7 @@ REASONS: Mapping[str, str] = {
     "Serving": "Engines run, or receive traffic.",
     "Settled": "The spec is rolled out.",
     "DryRun": "Scaling decisions are recorded, and not applied.",
-    "Shadowing": "A canary gets copies of requests; their responses are dropped.",
+    "Mirroring": "A canary gets copies of requests; their responses are dropped.",
     "Stable": "The spec's revision receives all traffic.",
     "Stalled": "The condition Stalled is True and says why.",
     "Starting": "The pods of the new revision start.",

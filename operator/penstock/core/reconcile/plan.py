@@ -82,6 +82,7 @@ class Plan:
     """The next rollout state and the writes to make, in the order of the fields.
 
     revision: the spec's. generation: of shares and copies, incremented with each change of them.
+    total: replicas that all of the traffic needs.
     wake_s: seconds until the next plan if nothing changes. lagging_gateway: a sentence on the gateway
     that the rollout waits for, overdue: one on a phase that is past its deadline and goes on waiting;
     else empty. details: the writes in words, for the log.
@@ -92,6 +93,7 @@ class Plan:
     shares: tuple[Share, ...]
     copies: Copies | None = None
     generation: int = 0
+    total: int = 0
     wake_s: float | None = None
     lagging_gateway: str = ""
     overdue: str = ""
@@ -145,6 +147,7 @@ def plan(
     retry_s = _until_preflight_retry_s(observed, now_s)
     return Plan(
         revision=wanted,
+        total=total,
         rollout=state,
         shares=aims.shares,
         copies=aims.copies,

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from penstock.core.manifests.system import GATEWAY_URL
 from penstock.core.observed.children import Observed, ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.observed.stored_status import COHORT_NAMES, COHORTS
 from penstock.core.reconcile.condition import TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object, ServiceSpec
+from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
 
 # Evaluation Job state -> state of its gate in the status.
 JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
@@ -39,24 +41,24 @@ def render(
     """
     state = plan.rollout
     gates = _gates(observed, state, previous, metrics)
-    pods = [
-        pod
-        for share in plan.shares
-        for pod in observed.serving(share.side.revision, share.side.cohort)
-    ]
+    pods = [pod for pod in observed.pods if pod.role == SERVE and not pod.is_ending]
     status: Object = {
         "observedGeneration": spec.generation,
-        "servedName": spec.model_name,
+        "url": GATEWAY_URL,
+        "addresses": [{"url": GATEWAY_URL}],
+        "modelName": spec.model_name,
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),
-        "copies": plan.copies and _as_copies(plan.copies),
+        "mirror": plan.copies and _as_mirror(plan.copies),
         "trafficGeneration": plan.generation,
         "rollout": state.as_object()
         | {
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
             "gates": gates,
         },
+        "engine": _engine(spec),
+        "desiredReplicas": plan.total,
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
         "variants": [
@@ -67,9 +69,8 @@ def render(
             }
             for name in _variants(spec, pods)
         ],
-        "selector": (
-            f"{SERVICE_LABEL}={spec.name},{REVISION_LABEL}={state.stable}" if state.stable else ""
-        ),
+        # The scale subresource: an autoscaler averages the pods that it counts.
+        "selector": f"{SERVICE_LABEL}={spec.name},{ROLE_LABEL}={SERVE}",
         "conditions": as_objects(
             conditions(spec, observed, plan, scaling, gates), previous, spec.generation, now
         ),
@@ -78,13 +79,30 @@ def render(
         status["scaling"] = None  # an old decision must not be applied after a change of the mode
     elif scaling is not None:
         status["scaling"] = {
-            "desired": scaling.desired,
-            "reason": scaling.reason,
-            "at": scaling.at,
+            "desiredReplicas": scaling.desired,
+            "message": scaling.reason,
+            "lastScaleTime": scaling.at,
             "trail": [{"step": s, "replicas": r, "note": n} for s, r, n in scaling.trail],
             "variants": [{"name": v, "replicas": n} for v, n in scaling.by_variant.items()],
         }
     return status
+
+
+def _engine(spec: ServiceSpec) -> Object:
+    """The engine settings in effect; None for those that the engine derives from the model."""
+    memory = spec.kv_memory_bytes
+    return {
+        "maxModelLen": spec.max_model_len,
+        "maxNumSeqs": spec.max_num_seqs,
+        "maxNumBatchedTokens": spec.max_num_batched_tokens,
+        "dtype": spec.dtype,
+        "memoryUtilizationPercent": spec.memory_utilization_percent,
+        "kvCache": {
+            "memory": None if memory is None else str(memory),
+            "blockSize": spec.block_size,
+            "prefixCaching": {"mode": "Enabled" if spec.prefix_caching else "Disabled"},
+        },
+    }
 
 
 def _variants(spec: ServiceSpec, pods: Sequence[ObservedPod]) -> list[str]:
@@ -95,32 +113,37 @@ def _variants(spec: ServiceSpec, pods: Sequence[ObservedPod]) -> list[str]:
 
 def as_traffic(shares: Sequence[Share]) -> list[Object]:
     """Traffic shares in the status's format."""
-    return [
-        {"revision": s.side.revision, "cohort": s.side.cohort, "weight": s.weight} for s in shares
-    ]
+    return [_as_target(share.side) | {"percent": share.weight} for share in shares]
+
+
+def _as_target(side: Side) -> Object:
+    return {"revision": side.revision, "cohort": COHORT_NAMES[side.cohort]}
+
+
+def side_of(target: Object) -> Side:
+    """The revision and the cohort of a target of traffic or of mirroring in a status."""
+    return Side(target["revision"], COHORTS[target["cohort"]])
 
 
 def traffic_of(status: Object) -> tuple[Share, ...]:
-    """The traffic shares in a status, without those of weight 0."""
+    """The traffic shares in a status, without those of 0 % and those that have lost their share."""
     return tuple(
-        Share(Side(t["revision"], t.get("cohort", "")), t["weight"])
-        for t in status.get("traffic", [])
-        if t["weight"] > 0
+        Share(side_of(target), target["percent"])
+        for target in status.get("traffic", [])
+        if target.get("percent", 0) > 0
     )
 
 
-def _as_copies(copies: Copies) -> Object:
-    sides = [{"revision": side.revision, "cohort": side.cohort} for side in copies.sides]
-    return {"share": copies.share, "sides": sides}
+def _as_mirror(copies: Copies) -> Object:
+    return {"percent": copies.percent, "targets": [_as_target(side) for side in copies.sides]}
 
 
-def copies_of(status: Object) -> Copies | None:
-    """The shadow copies in a status; None if it has none."""
-    copies = status.get("copies")
-    if not copies:
+def mirror_of(status: Object) -> Copies | None:
+    """The mirroring in a status; None if it has none."""
+    mirror = status.get("mirror")
+    if not mirror or "percent" not in mirror:
         return None
-    sides = tuple(Side(side["revision"], side.get("cohort", "")) for side in copies["sides"])
-    return Copies(sides, copies["share"])
+    return Copies(tuple(map(side_of, mirror["targets"])), mirror["percent"])
 
 
 def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
@@ -209,10 +232,11 @@ def _of_readiness(had: Object, tree: Object) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_scaling(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
-    if after and after["desired"] != before.get("desired", after["desired"]):
-        up = after["desired"] > before["desired"]
-        message = f"{before['desired']} -> {after['desired']} replicas: {after['reason']}"
-        yield "Normal", "ScaledUp" if up else "ScaledDown", message
+    number = after.get("desiredReplicas")
+    had = before.get("desiredReplicas", number)
+    if number != had and number is not None:
+        reason = "ScaledUp" if number > had else "ScaledDown"
+        yield "Normal", reason, f"{had} -> {number} replicas: {after['message']}"
 
 
 def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
@@ -223,5 +247,7 @@ def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tup
     # Discarding a revision that the spec no longer has is normal.
     is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
     kind = "Warning" if is_wrong else "Normal"
-    text = f"revision {rejected['revision']}: {rejected['reason']}" if rejected else after["reason"]
+    text = (
+        f"revision {rejected['revision']}: {rejected['message']}" if rejected else after["message"]
+    )
     return [(kind, f"Rollout{phase}", text)]

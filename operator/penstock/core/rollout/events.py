@@ -173,7 +173,7 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, inputs):
                 yield "RoutesMoved", reason
-        case "Stable" | "Shadowing" | "Judging" | "Paused" | "Rejected":
+        case "Stable" | "Mirroring" | "Judging" | "Paused" | "Rejected":
             pass
 
 

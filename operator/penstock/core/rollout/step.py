@@ -73,7 +73,7 @@ def _entered(
 ) -> RolloutState:
     """The state on entry to a phase, with the fields that the phase sets."""
     match moved.phase:
-        case "Judging" if before.phase in ("Starting", "Shadowing"):
+        case "Judging" if before.phase in ("Starting", "Mirroring"):
             weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.with_control)
             return replace(moved, weight=weight)
         case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):

@@ -43,7 +43,7 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: i
             return Targets({}, ())
         case "Starting" | "Waiting":
             return view.starting()
-        case "Shadowing":
+        case "Mirroring":
             return view.shadowing()
         case "Judging" | "Paused":
             return view.judging()
@@ -98,7 +98,7 @@ class _View:
         if shadow is None:  # removed from the spec during this phase
             return started
         sides = tuple(side for side in (self.new, self.control) if self._ready(side))
-        copies = Copies(sides, shadow.share) if sides else None
+        copies = Copies(sides, max(1, round(100 * shadow.share))) if sides else None
         return Targets(started.pods, started.shares, copies)
 
     def judging(self) -> Targets:

@@ -93,8 +93,15 @@ def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:
         "metric": finding.metric,
         **effect,
         "eValue": _rounded(min(MAX_E_VALUE, finding.e_value)),
-        "isWithin": finding.is_within,
+        "verdict": _verdict(spec, finding),
     }
+
+
+def _verdict(spec: CanarySpec, finding: Finding) -> str:
+    """Whether the effect is shown to be within its tolerance, or beyond it."""
+    if finding.is_within:
+        return "Within"
+    return "Beyond" if finding.e_value >= 1 / spec.alpha else "Undecided"
 
 
 def _shift_effect(spec: CanarySpec, estimate: Estimate) -> Object:

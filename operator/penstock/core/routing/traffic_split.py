@@ -16,10 +16,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Mirroring: each of the sides gets a copy of this share of the requests; its response is dropped."""
+    """Mirroring: each side gets a copy of this percentage of the requests; its response is dropped."""
 
     sides: tuple[Side, ...]
-    share: float
+    percent: int
 
 
 def split(whole: int, by: Mapping[Side, int]) -> tuple[Share, ...]:

@@ -31,11 +31,11 @@ class ScalingReport:
         conditions = {c["type"]: c for c in status.get("conditions", [])}
         active = conditions.get("ScalingActive", {})
         return cls(
-            desired=scaling["desired"],
-            reason=scaling["reason"],
+            desired=scaling["desiredReplicas"],
+            reason=scaling["message"],
             reason_code=active.get("reason", ""),
             valid=active.get("reason") != "MetricsMissing",
-            at=scaling["at"],
+            at=scaling["lastScaleTime"],
             trail=tuple((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", [])),
             by_variant={v["name"]: v["replicas"] for v in scaling.get("variants", [])},
         )

@@ -1,0 +1,86 @@
+"""Reads the stored status of a service, also one that an earlier version of Penstock wrote.
+
+Renamed fields are read under both names for one release. In the release after it, the tables go.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.core.spec.service import CONTROL, Object
+
+# Name of a cohort in the status -> label of its pods.
+COHORTS: Mapping[str, str] = {"Primary": "", "Control": CONTROL}
+COHORT_NAMES: Mapping[str, str] = {label: name for name, label in COHORTS.items()}
+
+# Old name -> name, by the object that has the field.
+OLD_NAMES: Mapping[str, Mapping[str, str]] = {
+    "status": {"servedName": "modelName", "copies": "mirror"},
+    "traffic": {"weight": "percent"},
+    "mirror": {"share": "percent", "sides": "targets"},
+    "rollout": {"reason": "message", "since": "phaseTransitionTime", "weight": "weightPercent"},
+    "rejected": {"reason": "message", "at": "rejectionTime"},
+    "evidence": {"isWithin": "verdict"},
+    "scaling": {"desired": "desiredReplicas", "reason": "message", "at": "lastScaleTime"},
+}
+# Old value of a field -> value.
+OLD_VALUES: Mapping[str, Callable[[Any], Any]] = {
+    "share": lambda fraction: max(1, round(100 * fraction)),
+    "isWithin": lambda is_within: "Within" if is_within else "Undecided",
+}
+OLD_COHORTS: Mapping[str, str] = COHORT_NAMES
+OLD_PHASES: Mapping[str, str] = {"Shadowing": "Mirroring"}
+
+
+def stored_status(body: Object) -> Object:
+    """The status of a service with the current names of its fields; empty before the first write."""
+    status = body.get("status")
+    return {} if status is None else current_names(status)
+
+
+def current_names(status: Object) -> Object:
+    """A status with the current names of its fields, and without the generation -1 of the schema."""
+    found = _renamed("status", status)
+    if found.get("observedGeneration") == -1:
+        del found["observedGeneration"]
+    if isinstance(found.get("traffic"), list):
+        found["traffic"] = [_target("traffic", each) for each in found["traffic"]]
+    if found.get("mirror"):
+        mirror = found["mirror"] = _renamed("mirror", found["mirror"])
+        if "targets" in mirror:
+            mirror["targets"] = [_target("targets", each) for each in mirror["targets"]]
+    if found.get("rollout"):
+        found["rollout"] = _rollout(found["rollout"])
+    if found.get("scaling"):
+        found["scaling"] = _renamed("scaling", found["scaling"])
+    return found
+
+
+def _rollout(stored: Object) -> Object:
+    rollout = _renamed("rollout", stored)
+    if "phase" in rollout:
+        rollout["phase"] = OLD_PHASES.get(rollout["phase"], rollout["phase"])
+    if rollout.get("rejected"):
+        rollout["rejected"] = _renamed("rejected", rollout["rejected"])
+    if rollout.get("evidence"):
+        rollout["evidence"] = [_renamed("evidence", each) for each in rollout["evidence"]]
+    return rollout
+
+
+def _target(kind: str, stored: Object) -> Object:
+    target = _renamed(kind, stored)
+    cohort = target.get("cohort", "")
+    return target | {"cohort": OLD_COHORTS.get(cohort, cohort)}
+
+
+def _renamed(kind: str, stored: Object) -> Object:
+    """A copy of the object with the current names. A field that has both names keeps the current one."""
+    names = OLD_NAMES.get(kind, {})
+    found = {name: value for name, value in stored.items() if name not in names}
+    for old, name in names.items():
+        if old in stored and name not in found:
+            found[name] = OLD_VALUES.get(old, _unchanged)(stored[old])
+    return found
+
+
+def _unchanged(value: Any) -> Any:
+    return value

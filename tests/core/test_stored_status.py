@@ -1,0 +1,95 @@
+"""A status that the previous version wrote is read, and a half-lost one is restored from its record."""
+
+import json
+
+import pytest
+
+from penstock.core.observed.rollout_state import Rejection, RolloutState
+from penstock.core.observed.state_record import ANNOTATION, StateRecord
+from penstock.core.observed.stored_status import current_names, stored_status
+from penstock.core.reconcile.status import mirror_of, traffic_of
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.service import CONTROL, Object
+
+OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
+OLD_STATUS: Object = {
+    "observedGeneration": 2,
+    "servedName": "mine",
+    "stableRevision": OLD,
+    "traffic": [
+        {"revision": OLD, "weight": 90},
+        {"revision": OLD, "cohort": "control", "weight": 5},
+        {"revision": NEW, "cohort": "", "weight": 5},
+    ],
+    "copies": {"share": 0.25, "sides": [{"revision": NEW}, {"revision": OLD, "cohort": "control"}]},
+    "trafficGeneration": 4,
+    "rollout": {
+        "strategy": "Canary", "phase": "Shadowing", "since": NOW, "reason": "because",
+        "revision": NEW, "replicas": 2, "weight": 5, "command": "",
+        "rejected": {"revision": "c", "reason": "slow", "at": NOW},
+        "evidence": [{"metric": "TTFT", "isWithin": True}],
+    },
+    "scaling": {"desired": 3, "reason": "load", "at": NOW},
+}  # fmt: skip
+
+
+def test_every_renamed_field_is_read() -> None:
+    status = stored_status({"status": OLD_STATUS})
+    assert status["modelName"] == "mine"
+    assert traffic_of(status) == (
+        Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5),
+    )  # fmt: skip
+    assert mirror_of(status) == Copies((Side(NEW), Side(OLD, CONTROL)), 25)
+    state = RolloutState.of(status, 0.0)
+    assert state is not None
+    assert (state.phase, state.reason, state.weight) == ("Mirroring", "because", 5)
+    assert state.rejected == Rejection("c", "slow", NOW)
+    assert status["rollout"]["evidence"] == [{"metric": "TTFT", "verdict": "Within"}]
+    report = ScalingReport.of(status)
+    assert report is not None
+    assert (report.desired, report.reason, report.at) == (3, "load", NOW)
+
+
+def test_a_current_status_stays_as_it_is_and_the_old_one_is_not_changed() -> None:
+    before = json.dumps(OLD_STATUS)
+    current = current_names(OLD_STATUS)
+    assert current_names(current) == current
+    assert json.dumps(OLD_STATUS) == before
+
+
+def test_a_field_with_both_names_keeps_the_current_one() -> None:
+    assert current_names({"servedName": "old", "modelName": "new"}) == {"modelName": "new"}
+
+
+@pytest.mark.parametrize("body", [{}, {"status": None}, {"status": {"observedGeneration": -1}}])
+def test_the_status_of_the_schema_is_none(body: Object) -> None:
+    assert stored_status(body) == {}
+
+
+# What an API server leaves of the old status that does not know the old names any more.
+PRUNED: Object = {
+    "stableRevision": OLD,
+    "traffic": [{"revision": OLD}, {"revision": NEW, "cohort": ""}],
+    "trafficGeneration": 4,
+    "rollout": {"strategy": "Canary", "phase": "Shadowing", "revision": NEW, "replicas": 2},
+    "conditions": [],
+}
+
+
+def test_a_pruned_status_is_restored_from_a_record_with_old_names() -> None:
+    text = json.dumps({"number": 3, "status": OLD_STATUS})
+    record = StateRecord.of([{"metadata": {"annotations": {ANNOTATION: text}}}])
+    restored = record.restored(current_names(PRUNED))
+    whole = current_names(OLD_STATUS)
+    assert traffic_of(restored) == traffic_of(whole)
+    assert RolloutState.of(restored, 0.0) == RolloutState.of(whole, 0.0)
+    assert restored["conditions"] == []
+
+
+def test_a_pruned_status_without_a_record_keeps_its_stable_revision() -> None:
+    status = StateRecord().restored(current_names(PRUNED))
+    state = RolloutState.of(status, 0.0)
+    assert state is not None
+    assert (state.stable, state.phase, traffic_of(status)) == (OLD, "Stable", ())
