@@ -132,3 +132,9 @@ def test_times_change_with_the_conditions_status() -> None:
     }
     assert times["Accepted"] == "2026-01-01T00:30:00Z"
     assert times["Ready"] == times["Programmed"] == times["Reconciling"] == NOW
+
+
+def test_conditions_of_other_writers_survive() -> None:
+    foreign = {"type": "other.io/Seen", "status": "True", "reason": "Seen", "message": ""}
+    before = {"conditions": [*status_of(route())["conditions"], foreign]}
+    assert status_of(route(status=before))["conditions"] == before["conditions"]
