@@ -93,6 +93,8 @@ def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
         return st.text(min_size=node.get("minLength", 0), max_size=12)
     patterns = [p for rule in rules for p in re.findall(r"self\.matches\('(\^.*?\$)'\)", rule)]
     matching = st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
+    if any("double(self)" in rule for rule in rules):
+        matching = st.sampled_from(["0.5", "0.99", "1", "2.50", "1000001", "-1", "1e3"]) | matching
     low, high = node.get("minLength", 0), node.get("maxLength", 4096)
     fitting = matching.filter(lambda text: low <= len(text) <= high)
     return st.one_of(fitting, fitting, fitting, matching)

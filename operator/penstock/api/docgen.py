@@ -68,6 +68,8 @@ def _type(node: dict[str, Any]) -> str:
     for rule in node.get("x-kubernetes-validations", []):
         if rule["rule"] in NAMES:
             return NAMES[rule["rule"]]
+    if "additionalProperties" in node:
+        return f"map of {_type(node['additionalProperties'])}"
     bounds = [
         f"{sign} {node[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in node
     ]
