@@ -111,8 +111,8 @@ class Engine(Model):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
         default=None,
         description=(
-            "Number type of weights and activations, and of the KV cache. auto chooses the type "
-            "that the hardware computes natively."
+            "Number type of weights and activations. auto chooses the type that the hardware "
+            "computes natively."
         ),
         json_schema_extra=_default("dtype"),
     )
