@@ -53,7 +53,7 @@ class Stage:
             PODS, self.namespace, name, {"status": status}, manager="test", sub="status"
         )
 
-    async def until(self, holds: Callable[[], Any], *, get_ready: bool = True) -> None:
+    async def wait_until(self, holds: Callable[[], Any], *, get_ready: bool = True) -> None:
         """Reconcile and make pods ready until `holds` returns true."""
         for _ in range(150):
             await self.reconciler.reconcile((self.namespace, "chat"))
