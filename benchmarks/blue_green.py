@@ -167,7 +167,7 @@ async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Rou
 
 
 async def measure(stage: Stage, options: argparse.Namespace) -> bool:
-    rollout = {"strategy": "BlueGreen", "blueGreen": {"previousKept": "10m"}}
+    rollout = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "10m"}}
     body = rollouts.service(NAME, rollout, replicas=options.replicas)
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
     await stage.wait_until(

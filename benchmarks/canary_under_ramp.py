@@ -27,7 +27,8 @@ def one(scenario: Scenario, policy: str, seed: int) -> tuple[Summary, list[tuple
 
 def compare(options: argparse.Namespace) -> bool:
     plain = load(options.scenario)
-    rollout = {"strategy": "Canary", "canary": {"control": not options.without_control}}
+    comparison = "Stable" if options.without_control else "FreshControl"
+    rollout = {"strategy": "Canary", "canary": {"comparison": comparison}}
     release = Release(at_s=options.at, rollout=rollout, factor=options.factor)
     runs = {}
     with ProcessPoolExecutor(options.jobs) as pool:

@@ -54,7 +54,15 @@ Engines = Mapping[str, tuple[str, str, int]]
 
 
 def service(name: str, strategy: Strategy) -> Object:
-    canary = {"minWeight": 0.3, "maxWeight": 0.4, "tolerance": 0.5, "maxDuration": "2h"}
+    settings: dict[Strategy, Object] = {
+        "Canary": {
+            "canary": {
+                "minWeightPercent": 30, "maxWeightPercent": 40,
+                "latencyTolerancePercent": 50, "maxDuration": "2h",
+            }
+        },
+        "BlueGreen": {"blueGreen": {"scaleDownDelay": "2s"}},
+    }  # fmt: skip
     return service_manifest(
         name,
         {
@@ -62,8 +70,7 @@ def service(name: str, strategy: Strategy) -> Object:
             "resources": {"limits": {"cpu": 1, "memory": "1Gi"}},
             "scaling": {"minReplicas": 1, "maxReplicas": 1},
             "rollout": {
-                "strategy": strategy, "canary": canary, "progressDeadline": "20m",
-                "blueGreen": {"previousKept": "2s"},
+                "strategy": strategy, "progressDeadline": "20m", **settings.get(strategy, {}),
             },
         },
     )  # fmt: skip

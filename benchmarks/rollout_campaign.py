@@ -23,11 +23,11 @@ from penstock.local.install import install
 
 ROOT = Path(__file__).parents[1]
 CANARY = {
-    "minWeight": 0.3,
-    "maxWeight": 0.4,
-    "tolerance": 0.5,
-    "errorTolerance": 0.1,
-    "violationTolerance": 0.3,
+    "minWeightPercent": 30,
+    "maxWeightPercent": 40,
+    "latencyTolerancePercent": 50,
+    "errorTolerancePercent": 10,
+    "violationTolerancePercent": 30,
     "maxDuration": "30m",
 }
 

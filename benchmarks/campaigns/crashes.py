@@ -265,13 +265,15 @@ class _Life:
 
 
 def _service(model_uri: str, strategy: Strategy, ending: Ending) -> Object:
-    kept = "2s" if ending == "Promoted" else "10m"
+    rollout: Object = {"strategy": strategy}
+    if strategy == "BlueGreen":
+        rollout["blueGreen"] = {"scaleDownDelay": "2s" if ending == "Promoted" else "10m"}
     return service_manifest(
         SERVICE,
         {
             "model": {"uri": model_uri},
             "engine": {"maxModelLen": FIRST_MODEL_LEN, "kvCache": {"memory": "8Mi"}},
-            "rollout": {"strategy": strategy, "blueGreen": {"previousKept": kept}},
+            "rollout": rollout,
         },
     )
 

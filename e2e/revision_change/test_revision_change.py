@@ -75,7 +75,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
     # No history: the operator deletes the old revision's record, which tests that right.
     service["spec"]["rollout"] = {
         "revisionHistoryLimit": 0, "strategy": "BlueGreen",
-        "blueGreen": {"autoPromote": False, "previousKept": "1s"},
+        "blueGreen": {"promotion": "Manual", "scaleDownDelay": "1s"},
     }  # fmt: skip
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED, think_s=0.5)
     async with await connect(cluster.kubeconfig) as kube:
@@ -160,10 +160,10 @@ def evaluated(needed: int) -> Object:
         "env": [{"name": "NEEDED", "value": str(needed)}], "timeout": "60s",
     }  # fmt: skip
     canary = {
-        "minWeight": 0.5, "maxWeight": 0.5, "maxDuration": "10s", "onTimeout": "Promote",
+        "minWeightPercent": 50, "maxWeightPercent": 50, "maxDuration": "10s", "onTimeout": "Promote",
         "evaluation": evaluation, "tenantHeader": "user-agent",
     }  # fmt: skip
-    return {"strategy": "Canary", "canary": canary}
+    return {"strategy": "Canary", "blueGreen": None, "canary": canary}
 
 
 async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:

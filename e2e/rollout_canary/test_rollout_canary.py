@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 NAME = "released"
 # Pauses leave CPU for new engines to start.
 THINK_S = 1.0
-CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
-SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
+CANARY = {"strategy": "Canary", "canary": {"minWeightPercent": 30, "maxWeightPercent": 40}}
+MIRROR = {"mirror": {"percent": 100, "duration": "15s"}}
 
 pytestmark = pytest.mark.e2e
 
@@ -65,7 +65,7 @@ async def test_bad_canaries_are_rolled_back_without_lost_requests(stage: Stage) 
 async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
     stage: Stage, models: Path, tmp_path: Path
 ) -> None:
-    shown = {"strategy": "Canary", "canary": CANARY["canary"] | SHADOW}
+    shown = {"strategy": "Canary", "canary": CANARY["canary"] | MIRROR}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, shown)))
     await stage.wait_until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
     quiet = rollouts.other_model(silent(models / "penstock-tiny", tmp_path / "silent"))

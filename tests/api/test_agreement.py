@@ -156,8 +156,8 @@ def coherent(spec: Json) -> Json:
         spec = spec | {"objectives": {"ttft": "2s"} | objectives}
         steered = ("targets", "mode")
         scaling = {k: v for k, v in scaling.items() if k not in steered}
-    if canary := spec.get("rollout", {}).get("canary"):
-        spec = spec | {"rollout": spec["rollout"] | {"canary": coherent_canary(canary)}}
+    if rollout := spec.get("rollout"):
+        spec = spec | {"rollout": coherent_rollout(rollout)}
     kept = {k: v for k, v in spec.items() if k != "replicas"}
     if scaling.get("mode") == "External":
         kept["replicas"] = spec.get("replicas", 1)
@@ -194,15 +194,32 @@ def coherent_resources(resources: Json) -> Json:
     return made | ({"requests": requests} if requests else {})
 
 
+def coherent_rollout(rollout: Json) -> Json:
+    """The rollout with the member of its strategy only."""
+    strategy = rollout.get("strategy", "Rolling")
+    members = {"canary": "Canary", "blueGreen": "BlueGreen", "rolling": "Rolling"}
+    made = {k: v for k, v in rollout.items() if members.get(k, strategy) == strategy}
+    if "canary" in made:
+        made["canary"] = coherent_canary(made["canary"])
+    if "rolling" in made:
+        made["rolling"] = made["rolling"] | {"maxUnavailable": 1}
+    return made
+
+
 def coherent_canary(canary: Json) -> Json:
-    """Metrics with unique names and a bound, and variables with a value."""
-    low, high = sorted((canary.get("minWeight", 0.05), canary.get("maxWeight", 0.5)))
-    made = canary | {"minWeight": low, "maxWeight": high}
+    """Weights in order, metrics with unique names and a bound, and variables with one value."""
+    made = dict(canary)
+    if {"minWeightPercent", "maxWeightPercent"} <= canary.keys():
+        low, high = sorted((canary["minWeightPercent"], canary["maxWeightPercent"]))
+        made |= {"minWeightPercent": low, "maxWeightPercent": high}
     if metrics := canary.get("metrics"):
-        bounds = {"minimum": -1.0, "maximum": 1.0}
+        bounds = {"minimum": "-1", "maximum": "1.5"}
         made["metrics"] = [m | bounds | {"name": f"m{i}"} for i, m in enumerate(metrics)]
     if evaluation := canary.get("evaluation"):
-        env = [{"name": each["name"], "value": "x"} for each in evaluation.get("env", [])]
+        env = [
+            {k: v for k, v in each.items() if k != "value"} | {"name": f"E{i}"}
+            for i, each in enumerate(evaluation.get("env", []))
+        ]
         made["evaluation"] = evaluation | {"env": env}
     return made
 

@@ -15,6 +15,12 @@ from penstock.errors import Rejected
 from penstock_engine.memory_plan import PROGRAM_BYTES
 
 EVALUATION = {"image": "x", "timeout": "0s"}
+
+
+def canary(**settings: Any) -> dict[str, Any]:
+    return {"rollout": {"strategy": "Canary", "canary": settings}}
+
+
 CASES: list[tuple[dict[str, Any], str]] = [
     (
         {"template": {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}},
@@ -33,10 +39,20 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"resources": {"requests": {"memory": "0.6Gi"}}}, "must be at least 640Mi"),
     ({"resources": {"limits": {"memory": "600000000000m"}}}, "and KV cache; such as 2Gi"),
     ({"resources": {"limits": {"memory": "plenty"}}}, "must be a quantity such as"),
-    ({"rollout": {"progressDeadline": "0s"}}, "spec.rollout.progressDeadline must not be zero"),
-    ({"rollout": {"canary": {"maxDuration": "0h0m"}}}, "canary.maxDuration must not be zero"),
-    ({"rollout": {"canary": {"shadow": {"duration": "0s"}}}}, "shadow.duration must not be zero"),
-    ({"rollout": {"canary": {"evaluation": EVALUATION}}}, "evaluation.timeout must not be zero"),
+    ({"rollout": {"progressDeadline": "0s"}}, "must not be zero"),
+    (canary(maxDuration="0h0m"), "must not be zero"),
+    (canary(mirror={"duration": "0s"}), "must not be zero"),
+    (canary(evaluation=EVALUATION), "must not be zero"),
+    (canary(minWeightPercent=9, maxWeightPercent=8), "must not be greater than maxWeightPercent"),
+    (canary(alpha="0.5"), "must be from 0.0001 to 0.2"),
+    (
+        {"rollout": {"canary": {}}},
+        "spec.rollout.canary counts only with strategy Canary; remove it, or set the strategy",
+    ),
+    (
+        {"rollout": {"strategy": "Rolling", "rolling": {"maxSurge": "0%"}}},
+        "maxSurge and maxUnavailable must not both be 0",
+    ),
 ]
 
 

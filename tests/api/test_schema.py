@@ -51,6 +51,26 @@ def limits(found: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     return changed("resources.limits", (found or {}) | more)
 
 
+def rollout(strategy: str | None = None, **members: Any) -> dict[str, Any]:
+    return {**GOOD, "rollout": members | ({"strategy": strategy} if strategy else {})}
+
+
+def canary(**settings: Any) -> dict[str, Any]:
+    return rollout("Canary", canary=settings)
+
+
+def rolling(surge: int | str, unavailable: int | str) -> dict[str, Any]:
+    return rollout(rolling={"maxSurge": surge, "maxUnavailable": unavailable})
+
+
+def evaluation(*env: dict[str, Any]) -> dict[str, Any]:
+    words = {"command": ["a"], "args": ["b"], "cpu": "1", "memory": "1Gi"}
+    return {"image": "x", "env": list(env), **words}
+
+
+METRIC = {"name": "m", "server": "http://p:9090", "query": "up"}
+SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+
 BAD = [
     ("no model", {}, "spec.model"),
     ("no uri", {"model": {}}, "spec.model.uri"),
@@ -163,16 +183,68 @@ BAD = [
         objectives(scaling={"targets": {"queueLength": 9}}),
         "counts only without spec.objectives",
     ),
+    ("a canary in Rolling", rollout(canary={}), "canary counts only with strategy Canary"),
     (
-        "copies of nothing",
-        {**GOOD, "rollout": {"canary": {"shadow": {"share": 0}}}},
-        "shadow.share must be at least 0.001",
+        "blueGreen in Canary",
+        rollout("Canary", blueGreen={"promotion": "Manual"}),
+        "blueGreen counts only with strategy BlueGreen",
     ),
+    ("rolling in Recreate", rollout("Recreate", rolling={}), "only with strategy Rolling"),
+    ("copies of nothing", canary(mirror={"percent": 0}), "mirror.percent"),
+    ("copies of all and more", canary(mirror={"percent": 101}), "mirror.percent"),
+    ("weights out of order", canary(minWeightPercent=9, maxWeightPercent=8), "must not be greater"),
+    ("a weight as a fraction", canary(minWeightPercent=0.05), "integer"),
+    ("more than half", canary(maxWeightPercent=51), "less than or equal to 50"),
+    ("alpha as a number", canary(alpha=0.01), "string"),
+    ("alpha of 1", canary(alpha="1"), "must be from 0.0001 to 0.2"),
+    ("no tolerance", canary(latencyTolerancePercent=0), "greater than or equal to 1"),
+    ("another comparison", canary(comparison="Control"), "FreshControl"),
+    ("an unknown affinity", canary(sessionAffinity={"type": "Header"}), "Conversation"),
+    ("an affinity without a type", canary(sessionAffinity={}), "sessionAffinity.type"),
     (
         "tenants by their keys",
-        {**GOOD, "rollout": {"canary": {"tenantHeader": "authorization"}}},
+        canary(tenantHeader="authorization"),
         "must not be a header that holds a secret",
     ),
+    ("a header in capitals", canary(tenantHeader="X-Tenant"), "name of a header in lower case"),
+    ("an empty header", canary(tenantHeader=""), "tenantHeader"),
+    ("a metric without bounds", canary(metrics=[METRIC]), "needs a minimum or a maximum"),
+    (
+        "bounds out of order",
+        canary(metrics=[METRIC | {"minimum": "10", "maximum": "9"}]),
+        "minimum must not be greater than maximum",
+    ),
+    (
+        "a bound as a number",
+        canary(metrics=[METRIC | {"maximum": 0.02}]),
+        "string",
+    ),
+    (
+        "two metrics of a name",
+        canary(metrics=[METRIC | {"maximum": "1"}, METRIC | {"minimum": "-0.5"}]),
+        "uplicate",
+    ),
+    (
+        "a variable with two values",
+        canary(evaluation=evaluation({"name": "A", "value": "x", "valueFrom": SECRET})),
+        "value and valueFrom must not both be set",
+    ),
+    (
+        "two variables of a name",
+        canary(evaluation=evaluation({"name": "A"}, {"name": "A"})),
+        "uplicate",
+    ),
+    (
+        "a source of nothing",
+        canary(evaluation=evaluation({"name": "A", "valueFrom": {}})),
+        "secretKeyRef",
+    ),
+    ("a surge of 25", rolling("25", 1), "a percentage such as 25%"),
+    ("a surge of 1001", rolling(1001, 1), "a number from 0 to 1000"),
+    ("no surge and all available", rolling(0, 0), "must not both be 0"),
+    ("no surge and the default", rollout(rolling={"maxSurge": "00%"}), "must not both be 0"),
+    ("more than all unavailable", rolling(1, "101%"), "must not be more than 100%"),
+    ("promotion as a boolean", rollout("BlueGreen", blueGreen={"promotion": True}), "promotion"),
     (
         "variants without objectives",
         {**GOOD, **variants({"name": "a"}), "objectives": None},
@@ -225,6 +297,36 @@ async def test_invalid_manifest_is_refused_with_a_sentence(
 async def test_name_too_long_for_pods_is_refused(kube: Kube, name: str) -> None:
     with pytest.raises(Rejected, match="at most 40 characters and no dots"):
         await kube.create(INFERENCE_SERVICES, "default", manifest(GOOD, name))
+
+
+ROLLOUTS = [
+    {"strategy": "Recreate"},
+    {"canary": None, "blueGreen": None},
+    {"rolling": {"maxSurge": "25%"}},
+    {"strategy": "Rolling", "rolling": {"maxSurge": 0, "maxUnavailable": "100%"}},
+    {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual", "scaleDownDelay": "0s"}},
+    {
+        "strategy": "Canary",
+        "canary": {
+            "alpha": "0.05", "maxWeightPercent": 3, "sessionAffinity": {"type": "User"},
+            "mirror": {}, "metrics": [METRIC | {"minimum": "-0.5"}],
+            "evaluation": evaluation({"name": "A", "value": "", "valueFrom": SECRET}, {"name": "B"}),
+        },
+    },
+]  # fmt: skip
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("wanted", ROLLOUTS)
+async def test_a_rollout_is_stored_as_it_was_written(
+    kube: Kube, namespace: str, wanted: dict[str, Any]
+) -> None:
+    """Only the strategy has a default in the schema: the operator applies the others."""
+    spec = {**GOOD, "rollout": wanted}
+    made = await kube.create(INFERENCE_SERVICES, namespace, manifest(spec, "r", namespace))
+    given = {name: value for name, value in wanted.items() if value is not None}
+    assert made["spec"]["rollout"] == {"strategy": "Rolling"} | given
+    InferenceServiceSpec.model_validate(made["spec"])
 
 
 def without_empty(spec: dict[str, Any]) -> dict[str, Any]:

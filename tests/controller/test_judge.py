@@ -114,7 +114,7 @@ class World:
             },
             "spec": {"model": {"uri": "pvc://models"}, "rollout": {
                 "strategy": "Canary",
-                "canary": {"metrics": self.metrics, "shadow": {"duration": "30s"}},
+                "canary": {"metrics": self.metrics, "mirror": {"duration": "30s"}},
             }},
             "status": {
                 "rollout": {"phase": self.phase}, "stableRevision": OLD, "candidateRevision": NEW,

@@ -7,8 +7,8 @@ from penstock.core.observed.state_record import ANNOTATION, RESULTS, STATE_FIELD
 
 pytestmark = pytest.mark.cluster
 
-MANUAL = {"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}}
-COPIED = {"strategy": "Canary", "canary": {"shadow": {"share": 0.1}}}
+MANUAL = {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}
+COPIED = {"strategy": "Canary", "canary": {"mirror": {"percent": 10}}}
 # Rollout settings, and the phase in which the status is lost.
 MOMENTS = [
     ({"strategy": "Canary"}, "Starting"),

@@ -97,7 +97,7 @@ async def test_an_upgrade_during_a_canary_replaces_no_pod(stand, upgrade, is_rec
 async def test_a_restart_uses_the_new_image_and_undo_restores_the_old_one(
     stand, upgrade, strategy, capsys
 ):
-    kept = {"blueGreen": {"previousKept": "0s"}} if strategy == "BlueGreen" else {}
+    kept = {"blueGreen": {"scaleDownDelay": "0s"}} if strategy == "BlueGreen" else {}
     await stand.create(rollout={"strategy": strategy, **kept})
     await stand.until_phase("Stable")
     old = (await stand.status())["stableRevision"]

@@ -5,9 +5,9 @@ import pytest
 from penstock.core.canary.evidence import Arm
 from penstock.core.canary.shadow import ShadowState, judge_shadow
 from penstock.core.canary.verdict import Abort, Continue, ShadowPassed
-from penstock.core.spec.canary import ShadowSpec
+from penstock.core.spec.canary import MirrorSpec
 
-SPEC = ShadowSpec(share=0.1, duration_s=60.0)
+SPEC = MirrorSpec(percent=10, duration_s=60.0)
 
 
 def run(blocks):

@@ -137,7 +137,7 @@ def test_a_radius_is_where_a_mixture_of_normal_bets_wins(information, alpha):
 @pytest.mark.parametrize("tolerance", [0.02, 0.10, 0.30])
 def test_a_latency_is_within_tolerance_where_its_upper_bound_is(make, tolerance, bound, is_within):
     """The state is a real one, of which each difference is moved by what makes it so."""
-    spec = CanarySpec(tolerance=tolerance)
+    spec = CanarySpec(latency_tolerance=tolerance)
     state = begin(spec)
     for block in make.blocks(200, seed=1):
         verdict, state = judge(spec, state, block)

@@ -71,7 +71,7 @@ def test_stable_keeps_the_pods_that_its_share_needs(start_service):
 @pytest.mark.parametrize("room", [4, 5, 6, 7])
 def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(start_service, room):
     """A pod more than the traffic needs is enough room for a canary without a control."""
-    world = start_service("Canary", replicas=4, with_control=False)
+    world = start_service("Canary", replicas=4, comparison="Stable")
     world.room = room
     world.verdict = ACCEPT
     new, old = world.change()

@@ -5,12 +5,12 @@ from typing import get_args
 import pytest
 
 from penstock.core.canary.verdict import Accept, ShadowPassed
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import Strategy
 
 STRATEGIES = get_args(Strategy)
 ACCEPT, SHOWN = Accept("it is as good"), ShadowPassed("200 copies showed no fault")
-WITH_COPIES = CanarySpec(shadow=ShadowSpec())
+WITH_COPIES = CanarySpec(mirror=MirrorSpec())
 
 
 # The phase in which a person takes the new revision back, and how.

@@ -4,11 +4,11 @@ import pytest
 from core_rollout.rollout_inputs import JUDGED, NEW, OLD, deployment, inputs, pod, preflight, state
 
 from penstock.core.rollout.events import detect_events
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.service import CONTROL
 
-SHADOWED = {"canary": CanarySpec(shadow=ShadowSpec())}
-BY_HAND = {"is_switched_automatically": False}
+SHADOWED = {"canary": CanarySpec(mirror=MirrorSpec())}
+BY_HAND = {"promotion": "Manual"}
 TWO = (deployment(), pod(name="p"), pod(name="q"))
 ONE = (deployment(), pod())
 CONTROLLED = (*ONE, deployment(OLD, CONTROL))

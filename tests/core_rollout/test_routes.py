@@ -54,7 +54,7 @@ def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(start_s
 
 
 def test_without_a_gateway_nobody_is_waited_for(start_service):
-    world = start_service("BlueGreen", previous_kept_s=0)
+    world = start_service("BlueGreen", scale_down_delay_s=0)
     world.gateways = {}
     world.change()
     assert world.run() == ["Starting", "Promoting", "Draining", "Stable"]

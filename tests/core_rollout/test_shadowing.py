@@ -5,7 +5,7 @@ import pytest
 from penstock.core.canary.verdict import Abort, Accept, Continue, ShadowPassed
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
 
 SHOWN = ShadowPassed("200 copies showed no fault")
 
@@ -13,7 +13,7 @@ SHOWN = ShadowPassed("200 copies showed no fault")
 @pytest.fixture
 def shadowing(start_service):
     """A canary that is shown copies, with the names of its revision and of stable."""
-    canary = CanarySpec(min_weight=0.2, shadow=ShadowSpec(share=0.5, duration_s=60.0))
+    canary = CanarySpec(min_weight=0.2, mirror=MirrorSpec(percent=50, duration_s=60.0))
     world = start_service("Canary", canary=canary)
     new, old = world.change()
     world.until("Mirroring")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
+from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for, resolve_limits
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import split
 
@@ -61,3 +61,20 @@ def test_replacing_takes_no_pod_that_is_needed_and_makes_none_that_is_not(case):
     if ready_removed:
         left = new.ready + old.ready - ready_removed
         assert left >= total - limits["unavailable"]
+
+
+@pytest.mark.parametrize(
+    ("surge", "unavailable", "total", "expected"),
+    [
+        (1, 0, 4, (1, 0)),
+        ("25%", "25%", 10, (3, 2)),  # up, and down
+        ("25%", "25%", 4, (1, 1)),
+        ("1%", 0, 1, (1, 0)),
+        (0, "25%", 3, (0, 1)),  # nothing would move
+        ("0%", "100%", 3, (0, 3)),
+        ("200%", 5, 3, (6, 5)),
+        ("25%", "25%", 0, (0, 1)),
+    ],
+)
+def test_percentages_are_rounded_as_in_a_deployment(surge, unavailable, total, expected):
+    assert resolve_limits(surge, unavailable, total) == expected

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, ShadowPassed
-from penstock.core.spec.canary import ShadowSpec
+from penstock.core.spec.canary import MirrorSpec
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec, Strategy
 
@@ -30,7 +30,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("refused"), st.integers(0, 3)),
     st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
     st.tuples(st.just("shown"), st.sampled_from([None, ABORT, SHOWN])),
-    st.tuples(st.just("shadow"), st.sampled_from([None, ShadowSpec()])),
+    st.tuples(st.just("shadow"), st.sampled_from([None, MirrorSpec()])),
     st.tuples(st.just("switches"), st.booleans()),
     st.tuples(st.just("command"), st.sampled_from(["promote", "abort", "pause", "resume"])),
     st.tuples(st.just("strategy"), st.sampled_from(STRATEGIES)),
@@ -44,7 +44,7 @@ ACTIONS = st.one_of(
 def test_whatever_happens_invariants_hold_and_it_comes_to_rest(strategy, actions):
     """`World.check` holds at each look; then the world is kind, and the rollout ends."""
     world = World()
-    world.spec = replace(world.spec, rollout=RolloutSpec(strategy=strategy, previous_kept_s=20))
+    world.spec = replace(world.spec, rollout=RolloutSpec(strategy=strategy, scale_down_delay_s=20))
     for what, value in actions:
         act(world, what, value)
     world.bad, world.refused, world.room, world.command = set(), set(), 1000, None
@@ -97,10 +97,10 @@ def act(world, what, value):
         case "verdict" | "shown":
             setattr(world, what, value)
         case "shadow":
-            canary = replace(world.spec.rollout.canary, shadow=value)
+            canary = replace(world.spec.rollout.canary, mirror=value)
             world.spec = replace(world.spec, rollout=replace(world.spec.rollout, canary=canary))
         case "switches":
-            rollout = replace(world.spec.rollout, is_switched_automatically=value)
+            rollout = replace(world.spec.rollout, promotion="Automatic" if value else "Manual")
             world.spec = replace(world.spec, rollout=rollout)
         case "command" if world.rollout is not None:
             world.order(value)

@@ -153,7 +153,8 @@ def test_a_revision_that_is_found_wrong_is_rejected_once(state, rollout_inputs, 
     ],
 )
 def test_a_weight_that_was_earned_is_kept(state, weight, with_control, expected):
-    rollout_inputs = inputs(verdict=Continue("on", weight), rollout={"with_control": with_control})
+    comparison = "FreshControl" if with_control else "Stable"
+    rollout_inputs = inputs(verdict=Continue("on", weight), rollout={"comparison": comparison})
     assert step(state, rollout_inputs) == replace(state, weight=expected)
 
 

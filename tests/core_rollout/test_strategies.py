@@ -82,7 +82,7 @@ def test_rolling_keeps_its_promise_and_does_not_lock_up_without_room(
 
 
 def test_blue_green_keeps_the_way_back_for_its_time_and_no_longer(start_service):
-    world = start_service("BlueGreen", previous_kept_s=60)
+    world = start_service("BlueGreen", scale_down_delay_s=60)
     new, old = world.change()
     world.until("Promoting")
     assert world.weights() == {(new, ""): 100}
@@ -113,7 +113,7 @@ def test_history_is_kept_to_its_limit_and_a_revision_that_comes_back_is_the_late
 
 
 def test_blue_green_without_auto_promotion_waits_for_a_person(start_service):
-    world = start_service("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
+    world = start_service("BlueGreen", promotion="Manual", scale_down_delay_s=0)
     new, old = world.change()
     world.until("Waiting")
     for _ in range(10):
@@ -128,16 +128,16 @@ def test_blue_green_without_auto_promotion_waits_for_a_person(start_service):
 
 
 def test_a_spec_that_asks_for_nobody_any_more_switches(start_service):
-    world = start_service("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
+    world = start_service("BlueGreen", promotion="Manual", scale_down_delay_s=0)
     world.change()
     world.until("Waiting")
-    by_itself = replace(world.spec.rollout, is_switched_automatically=True)
+    by_itself = replace(world.spec.rollout, promotion="Automatic")
     world.spec = replace(world.spec, rollout=by_itself)
     assert world.run() == ["Promoting", "Draining", "Stable"]
 
 
 def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(start_service):
-    world = start_service("BlueGreen", is_switched_automatically=False)
+    world = start_service("BlueGreen", promotion="Manual")
     _, old = world.change()
     world.until("Waiting")
     world.order("abort")

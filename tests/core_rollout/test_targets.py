@@ -9,7 +9,7 @@ from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.rollout.targets import percent, targets
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share, split
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL
 
@@ -127,7 +127,7 @@ def test_starting(of, observed, pods, weights):
 
 
 def test_a_canary_without_control_starts_alone():
-    assert targets_by_side(state("Starting"), observed_pods(old=4), with_control=False)[0] == {
+    assert targets_by_side(state("Starting"), observed_pods(old=4), comparison="Stable")[0] == {
         "old": 4,
         "new": 1,
     }
@@ -143,7 +143,7 @@ def test_a_canary_without_control_starts_alone():
     ],
 )
 def test_copies_go_to_whoever_is_ready(observed, sides):
-    spec = RolloutSpec(canary=CanarySpec(shadow=ShadowSpec(share=0.5)))
+    spec = RolloutSpec(canary=CanarySpec(mirror=MirrorSpec(percent=50)))
     made = targets(spec, state("Mirroring"), observed, 4)
     assert made.copies == (sides and Copies(tuple(NAMES[name] for name in sides), 50))
     assert made.pods == {NAMES["old"]: 4, NAMES["new"]: 1, NAMES["control"]: 1}
@@ -185,7 +185,7 @@ def test_judged_beside_a_control(phase, weight, observed, pods, weights):
     ],
 )
 def test_judged_beside_stable(weight, observed, pods, weights):
-    found = targets_by_side(state("Judging", weight=weight), observed, with_control=False)
+    found = targets_by_side(state("Judging", weight=weight), observed, comparison="Stable")
     assert found == (
         dict(zip(("old", "new"), pods, strict=True)),
         dict(zip(("old", "new"), weights, strict=True)) if weights else ALL_OLD,

@@ -130,9 +130,9 @@ def test_cohort_has_its_own_weight_and_pods():
     [
         (None, "None"),
         ({"strategy": "BlueGreen"}, "None"),
-        ({"canary": {"stickyBy": "User"}}, "User"),
-        ({"canary": {"stickyBy": "Conversation"}}, "Conversation"),
-        ({"canary": {"stickyBy": "Planet"}}, "None"),
+        ({"canary": {"sessionAffinity": {"type": "User"}}}, "User"),
+        ({"canary": {"sessionAffinity": {"type": "Conversation"}}}, "Conversation"),
+        ({"canary": {"sessionAffinity": {"type": "Planet"}}}, "None"),
     ],
 )
 def test_affinity(rollout, expected):

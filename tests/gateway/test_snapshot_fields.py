@@ -20,7 +20,9 @@ def objects():
         "spec": {
             "model": {"name": "wanted"},
             "objectives": {"ttft": "2s", "tpot": "50ms", "attainment": "0.9"},
-            "rollout": {"canary": {"stickyBy": "User", "tenantHeader": "x-tenant"}},
+            "rollout": {
+                "canary": {"sessionAffinity": {"type": "User"}, "tenantHeader": "x-tenant"}
+            },
         },
         "status": {
             "modelName": "Qwen3",

@@ -6,7 +6,16 @@ from pydantic import ValidationError
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
 
-SOON = {"canary": {"tolerance": 0.5, "errorTolerance": 0.1, "violationTolerance": 0.3}}
+SETTINGS = {
+    "Canary": {
+        "canary": {
+            "latencyTolerancePercent": 50,
+            "errorTolerancePercent": 10,
+            "violationTolerancePercent": 30,
+        }
+    },
+    "BlueGreen": {"blueGreen": {"scaleDownDelay": "30s"}},
+}
 FORWARD = {
     "Canary": ["Starting", "Judging", "Growing", "Promoting", "Draining", "Stable"],
     "BlueGreen": ["Starting", "Promoting", "Draining", "Stable"],
@@ -17,7 +26,7 @@ FORWARD = {
 
 def released(make_scenario, strategy, *, factor=1.0, **service):
     """Run a scaled service with a rollout; a canary needs more load than the others."""
-    rollout = {"strategy": strategy, "blueGreen": {"previousKept": "30s"}, **SOON}
+    rollout = {"strategy": strategy, **SETTINGS.get(strategy, {})}
     service = {"min_replicas": 2, "max_replicas": 6, **service}
     rps, duration_s = (8, 400.0) if strategy == "Canary" else (2, 150.0)
     small = make_scenario(rps=rps, duration_s=duration_s, **service)
@@ -55,8 +64,8 @@ def test_an_invalid_rollout_spec_is_refused(make_scenario):
 @pytest.mark.parametrize(
     "rollout",
     [
-        {"strategy": "Canary", "canary": {"shadow": {}}},
-        {"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}},
+        {"strategy": "Canary", "canary": {"mirror": {}}},
+        {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}},
     ],
 )
 def test_a_rollout_that_needs_a_person_is_refused(make_scenario, rollout):

@@ -1,6 +1,6 @@
 """Converts an InferenceService from the API server to the flat record of core."""
 
-import math
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from penstock.api.scaling import Targets
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, parse_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.objectives import Objectives
@@ -148,34 +148,53 @@ def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
 
 
 def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
-    canary = wanted.canary
+    canary = wanted.canary or rollout.Canary()
+    blue_green = wanted.blue_green or rollout.BlueGreen()
+    rolling = wanted.rolling or rollout.Rolling()
     return RolloutSpec(
         strategy=wanted.strategy,
-        canary=CanarySpec(
-            alpha=canary.alpha,
-            tolerance=canary.tolerance,
-            error_tolerance=canary.error_tolerance,
-            violation_tolerance=canary.violation_tolerance,
-            min_weight=canary.min_weight,
-            max_weight=canary.max_weight,
-            max_duration_s=parse_duration_s(canary.max_duration),
-            on_timeout=canary.on_timeout,
-            metrics=tuple(_metric(metric) for metric in canary.metrics),
-            shadow=_shadow(canary.shadow) if canary.shadow else None,
-        ),
-        with_control=canary.control,
-        is_switched_automatically=wanted.blue_green.auto_promote,
-        previous_kept_s=parse_duration_s(wanted.blue_green.previous_kept),
-        max_surge=wanted.rolling.max_surge,
-        max_unavailable=wanted.rolling.max_unavailable,
-        progress_deadline_s=parse_duration_s(wanted.progress_deadline),
-        history=wanted.revision_history_limit,
+        canary=_canary(canary),
         evaluation=_evaluation(canary.evaluation) if canary.evaluation else None,
+        **given(
+            comparison=canary.comparison,
+            promotion=blue_green.promotion,
+            scale_down_delay_s=_seconds(blue_green.scale_down_delay),
+            max_surge=rolling.max_surge,
+            max_unavailable=rolling.max_unavailable,
+            progress_deadline_s=_seconds(wanted.progress_deadline),
+            history=wanted.revision_history_limit,
+        ),
     )
 
 
-def _shadow(wanted: rollout.Shadow) -> ShadowSpec:
-    return ShadowSpec(share=wanted.share, duration_s=parse_duration_s(wanted.duration))
+def _canary(wanted: rollout.Canary) -> CanarySpec:
+    made = CanarySpec(
+        metrics=tuple(_metric(metric) for metric in wanted.metrics),
+        mirror=_mirror(wanted.mirror) if wanted.mirror else None,
+        **given(
+            alpha=None if wanted.alpha is None else float(wanted.alpha),
+            latency_tolerance=_fraction(wanted.latency_tolerance_percent),
+            error_tolerance=_fraction(wanted.error_tolerance_percent),
+            violation_tolerance=_fraction(wanted.violation_tolerance_percent),
+            min_weight=_fraction(wanted.min_weight_percent),
+            max_weight=_fraction(wanted.max_weight_percent),
+            max_duration_s=_seconds(wanted.max_duration),
+            on_timeout=wanted.on_timeout,
+        ),
+    )
+    return replace(made, min_weight=min(made.min_weight, made.max_weight))
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration_s(duration)
+
+
+def _fraction(percent: int | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _mirror(wanted: rollout.Mirror) -> MirrorSpec:
+    return MirrorSpec(**given(percent=wanted.percent, duration_s=_seconds(wanted.duration)))
 
 
 def _metric(wanted: gates.Metric) -> MetricGate:
@@ -183,12 +202,14 @@ def _metric(wanted: gates.Metric) -> MetricGate:
         name=wanted.name,
         server=wanted.server,
         query=wanted.query,
-        minimum=-math.inf if wanted.minimum is None else wanted.minimum,
-        maximum=math.inf if wanted.maximum is None else wanted.maximum,
-        interval_s=parse_duration_s(wanted.interval),
-        initial_delay_s=parse_duration_s(wanted.initial_delay),
-        failure_limit=wanted.failure_limit,
-        no_data=wanted.no_data,
+        **given(
+            minimum=None if wanted.minimum is None else float(wanted.minimum),
+            maximum=None if wanted.maximum is None else float(wanted.maximum),
+            interval_s=_seconds(wanted.interval),
+            initial_delay_s=_seconds(wanted.initial_delay),
+            failure_limit=wanted.failure_limit,
+            no_data=wanted.no_data,
+        ),
     )
 
 
@@ -197,15 +218,17 @@ def _evaluation(wanted: gates.Evaluation) -> EvaluationSpec:
         image=wanted.image,
         command=tuple(wanted.command),
         args=tuple(wanted.args),
-        env=tuple(
-            Variable(
-                name=each.name,
-                value=each.value or "",
-                secret=(each.secret.name, each.secret.key) if each.secret else None,
-            )
-            for each in wanted.env
-        ),
-        timeout_s=parse_duration_s(wanted.timeout),
+        env=tuple(map(_variable, wanted.env)),
         cpu=wanted.cpu,
         memory=wanted.memory,
+        **given(timeout_s=_seconds(wanted.timeout)),
+    )
+
+
+def _variable(wanted: gates.Variable) -> Variable:
+    source = wanted.value_from and wanted.value_from.secret_key_ref
+    return Variable(
+        name=wanted.name,
+        value=wanted.value or "",
+        secret=(source.name, source.key) if source else None,
     )

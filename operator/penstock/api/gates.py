@@ -4,21 +4,42 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.rules import Model, Obeys, Rule, matches, positive_duration
-from penstock.core.formats.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from penstock.api.defaults import default_of, operator_default
+from penstock.api.lists import ATOMIC, map_by, unique_by
+from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.scalars import (
+    MAX_DECIMAL_LENGTH,
+    SIGNED_DECIMAL_PATTERN,
+    Duration,
+    PositiveDuration,
+    decimal,
+)
+from penstock.core.formats.quantity import QUANTITY_PATTERN
+from penstock.core.spec.metric_gate import MetricGate
+from penstock.core.spec.rollout import EvaluationSpec
 
 _NAME = Obeys(
     matches(
         r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "the name must have lower-case letters, digits and '-', and begin and end with a letter or "
-        "digit",
+        "must have lower-case letters, digits and '-', and begin and end with a letter or digit",
     )
 )
 _VARIABLE = Obeys(
-    matches(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name must be one of an environment variable")
+    matches(r"^[A-Za-z_][A-Za-z0-9_]*$", "must be the name of an environment variable")
 )
-_DURATION = Obeys(matches(DURATION_PATTERN, "it must be a duration such as 30s or 5m"))
-_QUANTITY = Obeys(matches(QUANTITY_PATTERN, "it must be a quantity such as 256Mi"))
+_SECRET = Obeys(
+    matches(
+        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "must be the name of a Secret of the same namespace"
+    )
+)
+_SECRET_KEY = Obeys(matches(r"^[-._a-zA-Z0-9]+$", "must be a key of a Secret"))
+_QUANTITY = Obeys(matches(QUANTITY_PATTERN, "must be a quantity such as 256Mi"))
+# Far beyond any measurement; a double is exact to one up to there.
+_BOUND = decimal(-1e15, 1e15, SIGNED_DECIMAL_PATTERN)
+
+
+def _is_ordered(low: str | None, high: str | None) -> bool:
+    return low is None or high is None or float(low) <= float(high)
 
 
 class Metric(Model):
@@ -31,10 +52,8 @@ class Metric(Model):
             "a metric needs a minimum or a maximum",
         ),
         Rule(
-            "!has(self.minimum) || !has(self.maximum) || self.minimum <= self.maximum",
-            lambda metric: (
-                metric.minimum is None or metric.maximum is None or metric.minimum <= metric.maximum
-            ),
+            "!has(self.minimum) || !has(self.maximum) || double(self.minimum) <= double(self.maximum)",
+            lambda metric: _is_ordered(metric.minimum, metric.maximum),
             "minimum must not be greater than maximum",
         ),
     )
@@ -47,7 +66,7 @@ class Metric(Model):
         Obeys(
             matches(
                 r"^https?://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[-A-Za-z0-9._~/]*)?$",
-                "server must be http://HOST[:PORT][/PATH] or https://…, without a user or a query",
+                "must be http://HOST[:PORT][/PATH] or https://…, without a user or a query",
             )
         ),
     ] = Field(
@@ -65,56 +84,68 @@ class Metric(Model):
         min_length=1,
         max_length=2048,
     )
-    minimum: float | None = Field(
+    minimum: Annotated[str, _BOUND] | None = Field(
         default=None,
-        description="Smallest result that passes. Default: no lower bound.",
-        ge=-1e15,
-        le=1e15,
+        description=(
+            "Smallest result that passes, as a decimal number in quotes. Default: no lower bound."
+        ),
+        max_length=MAX_DECIMAL_LENGTH,
     )
-    maximum: float | None = Field(
+    maximum: Annotated[str, _BOUND] | None = Field(
         default=None,
-        description="Largest result that passes. Default: no upper bound.",
-        ge=-1e15,
-        le=1e15,
+        description=(
+            "Largest result that passes, as a decimal number in quotes. Default: no upper bound."
+        ),
+        max_length=MAX_DECIMAL_LENGTH,
     )
-    interval: Annotated[str, _DURATION] = Field(
-        default="1m",
+    interval: Duration | None = Field(
+        default=None,
         description="Time between measurements, such as 1m; at least 10s.",
-        max_length=20,
+        json_schema_extra=operator_default(f"{default_of(MetricGate, 'interval_s'):.0f}s"),
     )
-    initial_delay: Annotated[str, _DURATION] = Field(
-        default="0s",
+    initial_delay: Duration | None = Field(
+        default=None,
         description=(
             "Time between the start of the canary's judgement and the first measurement, "
             "such as 2m."
         ),
-        max_length=20,
+        json_schema_extra=operator_default(f"{default_of(MetricGate, 'initial_delay_s'):.0f}s"),
     )
-    failure_limit: int = Field(
-        default=0,
+    failure_limit: int | None = Field(
+        default=None,
         description=(
             "Number of measurements that may be out of bounds. One more rolls the canary back."
         ),
         ge=0,
         le=1000,
+        json_schema_extra=operator_default(default_of(MetricGate, "failure_limit")),
     )
-    no_data: Literal["Hold", "Pass", "Fail"] = Field(
-        default="Hold",
+    no_data: Literal["Hold", "Pass", "Fail"] | None = Field(
+        default=None,
         description=(
             "Handling of a query without a result. Hold: no measurement; the canary is not "
             "promoted meanwhile. Pass: a measurement within bounds. Fail: a measurement out "
             "of bounds."
         ),
+        json_schema_extra=operator_default(default_of(MetricGate, "no_data")),
     )
 
 
-class SecretKey(Model):
+class SecretKeyRef(Model):
     """Key of a Secret in the same namespace."""
 
-    name: Annotated[str, _NAME] = Field(
+    name: Annotated[str, _SECRET] = Field(
         description="Name of the Secret.", min_length=1, max_length=253
     )
-    key: str = Field(description="Key in the Secret.", min_length=1, max_length=253)
+    key: Annotated[str, _SECRET_KEY] = Field(
+        description="Key in the Secret.", min_length=1, max_length=253
+    )
+
+
+class ValueSource(Model):
+    """Where the value of an environment variable comes from."""
+
+    secret_key_ref: SecretKeyRef = Field(description="Key of a Secret that contains the value.")
 
 
 class Variable(Model):
@@ -122,9 +153,9 @@ class Variable(Model):
 
     RULES = (
         Rule(
-            "has(self.value) != has(self.secret)",
-            lambda variable: (variable.value is None) != (variable.secret is None),
-            "a variable has either a value or a secret",
+            "!has(self.valueFrom) || !has(self.value) || self.value == ''",
+            lambda variable: variable.value_from is None or not variable.value,
+            "value and valueFrom must not both be set",
         ),
     )
 
@@ -133,13 +164,11 @@ class Variable(Model):
     )
     value: str | None = Field(
         default=None,
-        description=(
-            "Value of the environment variable. Exactly one of value and secret must be set."
-        ),
+        description="Value of the environment variable. Default: the empty text.",
         max_length=4096,
     )
-    secret: SecretKey | None = Field(
-        default=None, description="Secret key that contains the value."
+    value_from: ValueSource | None = Field(
+        default=None, description="Source of the value. Refused with a value."
     )
 
 
@@ -148,9 +177,8 @@ def _words(description: str) -> list[str]:
         default=[],
         description=description,
         max_length=64,
-        json_schema_extra={
-            "items": {"type": "string", "description": "A word.", "maxLength": 4096}
-        },
+        json_schema_extra=ATOMIC
+        | {"items": {"type": "string", "description": "A word.", "maxLength": 4096}},
     )
     return made
 
@@ -164,7 +192,7 @@ class Evaluation(Model):
         "Command of the container. Default: the image's entry point."
     )
     args: list[Annotated[str, Field(max_length=4096)]] = _words("Arguments of the command.")
-    env: list[Variable] = Field(
+    env: Annotated[list[Variable], unique_by("name")] = Field(
         default=[],
         description=(
             "Environment variables in addition to PENSTOCK_CANARY_URL, PENSTOCK_MODEL, "
@@ -172,15 +200,14 @@ class Evaluation(Model):
             "PENSTOCK_STABLE_REVISION."
         ),
         max_length=32,
+        json_schema_extra=map_by("name"),
     )
-    timeout: Annotated[str, positive_duration("spec.rollout.canary.evaluation.timeout", "10m")] = (
-        Field(
-            default="10m",
-            description=(
-                "Maximum duration of the Job, such as 10m. A Job that takes longer has failed."
-            ),
-            max_length=20,
-        )
+    timeout: PositiveDuration | None = Field(
+        default=None,
+        description=(
+            "Maximum duration of the Job, such as 10m. A Job that takes longer has failed."
+        ),
+        json_schema_extra=operator_default(f"{default_of(EvaluationSpec, 'timeout_s'):.0f}s"),
     )
     cpu: Annotated[str, _QUANTITY] = Field(
         default="100m", description="CPU cores that the Job requests.", max_length=20

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from penstock.api.lists import map_by, unique_by
-from penstock.api.rules import Model, Obeys, Rule
+from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule
 from penstock.api.scalars import Quantity
 from penstock.core.formats.quantity import parse_quantity
 from penstock.core.spec.resources import (
@@ -166,24 +166,26 @@ class Resources(Model):
         ),
     )
 
-    requests: Annotated[dict[str, Quantity] | None, _QUANTITIES] = Field(
+    requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
         default=None,
         description=(
             "Resources that a node must have free for the engine. Default: the limits, by resource."
         ),
         max_length=16,
     )
-    limits: Annotated[dict[str, Quantity] | None, _QUANTITIES, _ACCELERATORS] = Field(
-        default=None,
-        description=(
-            "Maximum resources of the engine. It plans with the memory of the limits, or else of the "
-            f"requests, of which its program takes {MIN_MEMORY}, and computes with one thread per whole "
-            "CPU core. An extended resource such as nvidia.com/gpu is its accelerator; with several of "
-            "them the engine is tensor parallel. Without one it computes on the CPU. "
-            f"Without limit and request there are {DEFAULT_LIMITS['cpu']} CPU and "
-            f"{DEFAULT_LIMITS['memory']} of memory."
-        ),
-        max_length=16,
+    limits: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES, _ACCELERATORS] = (
+        Field(
+            default=None,
+            description=(
+                "Maximum resources of the engine. It plans with the memory of the limits, or else of the "
+                f"requests, of which its program takes {MIN_MEMORY}, and computes with one thread per whole "
+                "CPU core. An extended resource such as nvidia.com/gpu is its accelerator; with several of "
+                "them the engine is tensor parallel. Without one it computes on the CPU. "
+                f"Without limit and request there are {DEFAULT_LIMITS['cpu']} CPU and "
+                f"{DEFAULT_LIMITS['memory']} of memory."
+            ),
+            max_length=16,
+        )
     )
     claims: Annotated[list[ResourceClaim], unique_by("name")] = Field(
         default=[],

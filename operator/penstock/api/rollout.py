@@ -1,58 +1,67 @@
 """spec.rollout: how a new revision takes over, and what it has to show for that."""
 
 import json
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from penstock.api.defaults import default_of, operator_default
 from penstock.api.gates import Evaluation, Metric
-from penstock.api.rules import Model, Obeys, Rule, matches, positive_duration
-from penstock.core.formats.quantity import DURATION_PATTERN
-from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.api.lists import map_by, unique_by
+from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.scalars import (
+    MAX_DECIMAL_LENGTH,
+    Duration,
+    IntOrPercent,
+    Percent,
+    PositiveDuration,
+    decimal,
+)
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import RolloutSpec
 
 # Never told apart by: their values would be written down.
 SECRET_HEADERS = ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"]
-
-_CANARY, _SHADOW, _ROLLOUT = CanarySpec(), ShadowSpec(), RolloutSpec()
-
-
-def _duration(field: str, example: str) -> Obeys:
-    return Obeys(matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"))
+MAX_WEIGHT_PERCENT = 50
+_ZERO = "^0+%?$"
 
 
-def _seconds(duration_s: float) -> str:
-    return f"{duration_s:.0f}s"
+def _default(record: type, attribute: str) -> dict[str, Any]:
+    """The `json_schema_extra` of a field with a default in core. Times are shown in seconds."""
+    value = default_of(record, attribute)
+    return operator_default(f"{value:.0f}s" if attribute.endswith("_s") else value)
 
 
-def _at_least(field: str, least: float) -> Obeys:
-    """The API server compares a whole number with a fraction as whole numbers: 0 passes `ge`."""
-    return Obeys(
-        Rule(
-            f"self >= {least}",
-            lambda value: value >= least,
-            f"spec.rollout.canary.{field} must be at least {least}",
+def _percentage(attribute: str) -> dict[str, Any]:
+    return operator_default(round(100 * default_of(CanarySpec, attribute)))
+
+
+class SessionAffinity(Model):
+    """Which requests stay with the same revision while weights do not change."""
+
+    type: Literal["None", "Conversation", "User"] = Field(
+        description=(
+            "None: no requests. Conversation: requests of the same conversation. User: requests with the "
+            "same `user`."
         )
     )
 
 
-class Shadow(Model):
-    """Shadowing before the canary gets traffic: it gets copies of requests, whose answers are
-    dropped. It is rejected only for faults: crashes, outputs that are not numbers, and errors
-    or empty answers that its control does not have."""
+class Mirror(Model):
+    """Copies of requests for the canary before it gets traffic. Their answers are dropped. The
+    canary is rejected only for faults: crashes, outputs that are not numbers, and errors or empty
+    answers that its control does not have."""
 
-    share: Annotated[float, _at_least("shadow.share", 0.001)] = Field(
-        default=_SHADOW.share,
-        description="Fraction of requests that is copied to the canary and to its control.",
-        ge=0.001,
-        le=1.0,
+    percent: Percent | None = Field(
+        default=None,
+        description=("Percentage of the requests that is copied to the canary and to its control."),
+        json_schema_extra=_default(MirrorSpec, "percent"),
     )
-    duration: Annotated[str, positive_duration("spec.rollout.canary.shadow.duration", "5m")] = (
-        Field(
-            default=_seconds(_SHADOW.duration_s),
-            description="Duration of shadowing, such as 5m. Time without copies does not count.",
-            max_length=20,
-        )
+    duration: PositiveDuration | None = Field(
+        default=None,
+        description="Time for which requests are copied, such as 5m. Time without copies does not count.",
+        json_schema_extra=_default(MirrorSpec, "duration_s"),
     )
 
 
@@ -60,117 +69,131 @@ class Canary(Model):
     """Statistical comparison of the canary with its control. The tests are anytime-valid: a
     verdict may be reached at any time."""
 
-    alpha: Annotated[float, _at_least("alpha", 0.0001)] = Field(
-        default=_CANARY.alpha,
+    RULES = (
+        Rule(
+            "!has(self.minWeightPercent) || !has(self.maxWeightPercent) || "
+            "self.minWeightPercent <= self.maxWeightPercent",
+            lambda canary: (
+                canary.min_weight_percent is None
+                or canary.max_weight_percent is None
+                or canary.min_weight_percent <= canary.max_weight_percent
+            ),
+            "minWeightPercent must not be greater than maxWeightPercent",
+        ),
+    )
+
+    alpha: Annotated[str, decimal(0.0001, 0.2)] | None = Field(
+        default=None,
         description=(
             "Probability that a revision that is no worse is rolled back, over all tests "
-            "and the whole rollout."
+            "and the whole rollout, as a decimal number in quotes from '0.0001' to '0.2'."
         ),
-        ge=0.0001,
-        le=0.2,
+        max_length=MAX_DECIMAL_LENGTH,
+        json_schema_extra=operator_default(str(default_of(CanarySpec, "alpha"))),
     )
-    tolerance: Annotated[float, _at_least("tolerance", 0.01)] = Field(
-        default=_CANARY.tolerance,
+    latency_tolerance_percent: int | None = Field(
+        default=None,
         description=(
-            "Increase of TTFT and TPOT that is tolerated, as a fraction: 0.1 is 10 %. The "
-            "canary is promoted when the increases are shown to be smaller."
+            "Increase of TTFT and TPOT that is tolerated, in percent. The canary is promoted when the "
+            "increases are shown to be smaller."
         ),
-        ge=0.01,
-        le=1.0,
+        ge=1,
+        le=100,
+        json_schema_extra=_percentage("latency_tolerance"),
     )
-    error_tolerance: Annotated[float, _at_least("errorTolerance", 0.001)] = Field(
-        default=_CANARY.error_tolerance,
+    error_tolerance_percent: int | None = Field(
+        default=None,
         description=(
-            "Increase of the fraction of failed requests that is tolerated: 0.01 is one "
-            "percentage point."
+            "Increase of the percentage of failed requests that is tolerated, in percentage points."
         ),
-        ge=0.001,
-        le=0.5,
+        ge=1,
+        le=50,
+        json_schema_extra=_percentage("error_tolerance"),
     )
-    violation_tolerance: Annotated[float, _at_least("violationTolerance", 0.01)] = Field(
-        default=_CANARY.violation_tolerance,
+    violation_tolerance_percent: int | None = Field(
+        default=None,
         description=(
-            "Increase of the fraction of requests that miss spec.objectives that is "
-            "tolerated: 0.05 is five percentage points."
+            "Increase of the percentage of requests that miss spec.objectives that is tolerated, in "
+            "percentage points."
         ),
-        ge=0.01,
-        le=0.5,
+        ge=1,
+        le=50,
+        json_schema_extra=_percentage("violation_tolerance"),
     )
-    min_weight: Annotated[float, _at_least("minWeight", 0.01)] = Field(
-        default=_CANARY.min_weight,
+    min_weight_percent: int | None = Field(
+        default=None,
         description=(
-            "Fraction of requests that the canary gets at the start. Its control gets the same."
+            "Percentage of requests that the canary gets at the start. Its control gets the same. "
+            f"Default: {round(100 * default_of(CanarySpec, 'min_weight'))}, or maxWeightPercent if "
+            "that is smaller."
         ),
-        ge=0.01,
-        le=0.5,
+        ge=1,
+        le=MAX_WEIGHT_PERCENT,
     )
-    max_weight: Annotated[float, _at_least("maxWeight", 0.01)] = Field(
-        default=_CANARY.max_weight,
+    max_weight_percent: int | None = Field(
+        default=None,
         description=(
-            "Maximum fraction of requests that the canary gets before it is promoted. The "
-            "fraction grows with the evidence."
+            "Maximum percentage of requests that the canary gets before it is promoted. The "
+            "percentage grows with the evidence."
         ),
-        ge=0.01,
-        le=0.5,
+        ge=1,
+        le=MAX_WEIGHT_PERCENT,
+        json_schema_extra=_percentage("max_weight"),
     )
-    max_duration: Annotated[
-        str, positive_duration("spec.rollout.canary.maxDuration", "1h or 90m")
-    ] = Field(
-        default=_seconds(_CANARY.max_duration_s),
+    max_duration: PositiveDuration | None = Field(
+        default=None,
         description=(
             "Time after which a canary without a verdict is handled by onTimeout, such as "
             "1h or 90m. Time without requests on either side does not count."
         ),
-        max_length=20,
+        json_schema_extra=_default(CanarySpec, "max_duration_s"),
     )
-    on_timeout: Literal["Rollback", "Promote"] = Field(
-        default=_CANARY.on_timeout,
+    on_timeout: Literal["Rollback", "Promote"] | None = Field(
+        default=None,
         description="Action for a canary that has no verdict after maxDuration.",
+        json_schema_extra=_default(CanarySpec, "on_timeout"),
     )
-    control: bool = Field(
-        default=_ROLLOUT.with_control,
+    comparison: Literal["FreshControl", "Stable"] | None = Field(
+        default=None,
         description=(
-            "Whether to compare the canary with a control: new pods of the stable revision, "
-            "as many as the canary's and with as much traffic. Otherwise it is compared "
-            "with all pods of the stable revision."
+            "What the canary is compared with. FreshControl: new pods of the stable revision, "
+            "as many as the canary's and with as much traffic. Stable: all pods of the stable "
+            "revision."
         ),
+        json_schema_extra=_default(RolloutSpec, "comparison"),
     )
-    sticky_by: Literal["None", "Conversation", "User"] = Field(
-        default="None",
+    session_affinity: SessionAffinity | None = Field(
+        default=None,
         description=(
-            "Requests that stay on the same revision while weights do not change. None: no "
-            "requests. Conversation: requests of the same conversation. User: requests with "
-            "the same `user`."
+            "Requests that stay with the same revision while weights do not change. Default: none."
         ),
     )
-    metrics: Annotated[
-        list[Metric],
-        Obeys(
-            Rule(
-                "self.all(m, self.exists_one(n, n.name == m.name))",
-                lambda metrics: len({metric.name for metric in metrics}) == len(metrics),
-                "spec.rollout.canary.metrics must have names of their own",
-            )
-        ),
-    ] = Field(
+    metrics: Annotated[list[Metric], unique_by("name")] = Field(
         default=[],
         description=(
             "Prometheus queries whose results must stay within bounds while the canary is judged."
         ),
         max_length=10,
+        json_schema_extra=map_by("name"),
     )
-    tenant_header: Annotated[
-        str,
-        Obeys(matches(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "a header is named in lower case")),
-        Obeys(
-            Rule(
-                f"!(self in {json.dumps(SECRET_HEADERS)})",
-                lambda name: name not in SECRET_HEADERS,
-                "spec.rollout.canary.tenantHeader must not be a header that holds a secret",
-            )
-        ),
-    ] = Field(
-        default="",
+    tenant_header: (
+        Annotated[
+            str,
+            Obeys(
+                matches(
+                    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+                    "must be the name of a header in lower case, such as x-tenant",
+                ),
+                Rule(
+                    f"!(self in {json.dumps(SECRET_HEADERS)})",
+                    lambda name: name not in SECRET_HEADERS,
+                    "must not be a header that holds a secret",
+                ),
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
         description=(
             "Request header that names the tenant, such as x-tenant, for `penstock rollout "
             "status --by tenant`. Its values are stored with the evidence, so the header "
@@ -178,9 +201,9 @@ class Canary(Model):
         ),
         max_length=63,
     )
-    shadow: Shadow | None = Field(
+    mirror: Mirror | None = Field(
         default=None,
-        description="Shadowing before the canary gets traffic. Default: none.",
+        description="Copies of requests for the canary before it gets traffic. Default: none.",
     )
     evaluation: Evaluation | None = Field(
         default=None,
@@ -194,65 +217,98 @@ class Canary(Model):
 class BlueGreen(Model):
     """Settings of BlueGreen rollouts."""
 
-    auto_promote: bool = Field(
-        default=_ROLLOUT.is_switched_automatically,
+    promotion: Literal["Automatic", "Manual"] | None = Field(
+        default=None,
         description=(
-            "Whether to switch the traffic as soon as all pods are ready. Otherwise it is "
-            "switched by `penstock rollout promote`."
+            "When the traffic is switched. Automatic: as soon as all pods are ready. Manual: by "
+            "`penstock rollout promote`."
         ),
+        json_schema_extra=_default(RolloutSpec, "promotion"),
     )
-
-    previous_kept: Annotated[str, _duration("spec.rollout.blueGreen.previousKept", "5m")] = Field(
-        default=_seconds(_ROLLOUT.previous_kept_s),
+    scale_down_delay: Duration | None = Field(
+        default=None,
         description=(
             "Time for which the old pods are kept after the switch, such as 5m. A rollback "
             "within that time needs no new pods."
         ),
-        max_length=20,
+        json_schema_extra=_default(RolloutSpec, "scale_down_delay_s"),
     )
+
+
+def _is_zero(amount: int | str | None) -> bool:
+    return amount is not None and bool(re.fullmatch(_ZERO, str(amount), re.ASCII))
 
 
 class Rolling(Model):
     """Settings of Rolling rollouts."""
 
-    max_surge: int = Field(
-        default=_ROLLOUT.max_surge,
-        description="Maximum number of replicas above the desired number during the rollout.",
-        ge=0,
-        le=1000,
+    RULES = (
+        Rule(
+            f"!has(self.maxSurge) || !string(self.maxSurge).matches('{_ZERO}') || "
+            f"(has(self.maxUnavailable) && !string(self.maxUnavailable).matches('{_ZERO}'))",
+            lambda rolling: (
+                not _is_zero(rolling.max_surge)
+                or not (rolling.max_unavailable is None or _is_zero(rolling.max_unavailable))
+            ),
+            "maxSurge and maxUnavailable must not both be 0",
+        ),
     )
-    max_unavailable: int = Field(
-        default=_ROLLOUT.max_unavailable,
+
+    max_surge: IntOrPercent | None = Field(
+        default=None,
+        description=(
+            "Maximum number of replicas above the desired number during the rollout, or a percentage of "
+            "that number, rounded up."
+        ),
+        json_schema_extra=_default(RolloutSpec, "max_surge"),
+    )
+    max_unavailable: (
+        Annotated[
+            IntOrPercent,
+            Obeys(
+                Rule(
+                    "type(self) == int || self.matches('^0*([0-9]{1,2}|100)%$')",
+                    lambda value: isinstance(value, int) or int(value.rstrip("%")) <= 100,
+                    "must not be more than 100%",
+                )
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
         description=(
             "Number of replicas by which the ready ones may fall below the desired number during the "
-            "rollout. Used only if new pods cannot be scheduled otherwise."
+            "rollout, or a percentage of that number, rounded down. Used only if new pods cannot be "
+            "scheduled otherwise."
         ),
-        ge=0,
-        le=1000,
+        json_schema_extra=_default(RolloutSpec, "max_unavailable"),
     )
 
 
-# The API server checks the default of an object before it fills in the defaults of its fields, so
-# what holds between fields is a rule of the whole spec, which has no default.
-RULES = (
-    Rule(
-        "self.rollout.canary.minWeight <= self.rollout.canary.maxWeight",
-        lambda spec: spec.rollout.canary.min_weight <= spec.rollout.canary.max_weight,
-        "spec.rollout.canary.minWeight must not be greater than maxWeight",
-    ),
-    Rule(
-        "self.rollout.rolling.maxSurge > 0 || self.rollout.rolling.maxUnavailable > 0",
-        lambda spec: spec.rollout.rolling.max_surge > 0 or spec.rollout.rolling.max_unavailable > 0,
-        "spec.rollout.rolling.maxSurge and maxUnavailable must not both be 0",
-    ),
-)
+def _only_with(strategy: str, member: str, attribute: str) -> Rule:
+    """Rule that a member of the union is set only with its strategy.
+
+    The strategy comes second: the API server checks the default of an object before it fills in the
+    defaults of its fields.
+    """
+    return Rule(
+        f"!has(self.{member}) || self.strategy == '{strategy}'",
+        lambda rollout: getattr(rollout, attribute) is None or rollout.strategy == strategy,
+        f"spec.rollout.{member} counts only with strategy {strategy}; remove it, or set the strategy",
+    )
 
 
 class Rollout(Model):
     """How a new revision replaces the old one."""
 
+    RULES = (
+        _only_with("Canary", "canary", "canary"),
+        _only_with("BlueGreen", "blueGreen", "blue_green"),
+        _only_with("Rolling", "rolling", "rolling"),
+    )
+
     strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
-        default=_ROLLOUT.strategy,
+        default=default_of(RolloutSpec, "strategy"),
         description=(
             "Rolling replaces pods a few at a time. Canary compares the revisions on a part "
             "of the requests first. BlueGreen starts all new pods, then switches the "
@@ -260,24 +316,30 @@ class Rollout(Model):
             "revision of a service is started without a strategy."
         ),
     )
-    canary: Canary = Field(default=Canary(), description="Settings of Canary rollouts.")
-    blue_green: BlueGreen = Field(
-        default=BlueGreen(), description="Settings of BlueGreen rollouts."
+    canary: Canary | None = Field(
+        default=None,
+        description="Settings of Canary rollouts. Refused with another strategy.",
     )
-    rolling: Rolling = Field(default=Rolling(), description="Settings of Rolling rollouts.")
-    progress_deadline: Annotated[str, positive_duration("spec.rollout.progressDeadline", "10m")] = (
-        Field(
-            default=_seconds(_ROLLOUT.progress_deadline_s),
-            description=(
-                "Maximum time until the next pod of a new revision becomes ready, such as "
-                "10m. After that the revision is rejected."
-            ),
-            max_length=20,
-        )
+    blue_green: BlueGreen | None = Field(
+        default=None,
+        description="Settings of BlueGreen rollouts. Refused with another strategy.",
     )
-    revision_history_limit: int = Field(
-        default=_ROLLOUT.history,
+    rolling: Rolling | None = Field(
+        default=None,
+        description="Settings of Rolling rollouts. Refused with another strategy.",
+    )
+    progress_deadline: PositiveDuration | None = Field(
+        default=None,
+        description=(
+            "Maximum time until the next pod of a new revision becomes ready, such as "
+            "10m. After that the revision is rejected."
+        ),
+        json_schema_extra=_default(RolloutSpec, "progress_deadline_s"),
+    )
+    revision_history_limit: int | None = Field(
+        default=None,
         description="Number of earlier revisions that are kept for `penstock rollout undo`.",
         ge=0,
         le=100,
+        json_schema_extra=_default(RolloutSpec, "history"),
     )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -17,8 +18,6 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
-
-from penstock.core.formats.quantity import DURATION_PATTERN
 
 VALIDATIONS = "x-kubernetes-validations"
 
@@ -74,16 +73,14 @@ class Obeys:
         return value
 
 
-def positive_duration(field: str, example: str) -> Obeys:
-    """Return the validation of a duration above zero. field: for the message."""
-    return Obeys(
-        matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"),
-        Rule(
-            "self.matches('[1-9]')",
-            lambda text: bool(re.search("[1-9]", text)),
-            f"{field} must not be zero; such as {example}",
-        ),
-    )
+def _without_null_entries(entries: Any) -> Any:
+    if isinstance(entries, dict):
+        return {name: value for name, value in entries.items() if value is not None}
+    return entries
+
+
+# Annotates a map whose null entries are dropped, as the API server does.
+DROP_NULL_ENTRIES = BeforeValidator(_without_null_entries)
 
 
 class Model(BaseModel):

@@ -16,9 +16,8 @@ from penstock.api.engine import Engine
 from penstock.api.lists import map_by, unique_by
 from penstock.api.objectives import Objectives
 from penstock.api.resources import Resources
-from penstock.api.rollout import RULES as ROLLOUT_RULES
 from penstock.api.rollout import Rollout
-from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
 from penstock.api.scaling import RULES as SCALING_RULES
 from penstock.api.scaling import Scaling
 from penstock.api.status import InferenceServiceStatus
@@ -101,10 +100,10 @@ def _not_reserved(field: str) -> Obeys:
 class PodMetadata(Model):
     """Labels and annotations of engine pods, in addition to those that Penstock sets."""
 
-    labels: Annotated[dict[str, str], _not_reserved("labels")] = Field(
+    labels: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("labels")] = Field(
         default={}, description="Labels to add.", max_length=64
     )
-    annotations: Annotated[dict[str, str], _not_reserved("annotations")] = Field(
+    annotations: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("annotations")] = Field(
         default={}, description="Annotations to add.", max_length=64
     )
 
@@ -128,7 +127,6 @@ class InferenceServiceSpec(Model):
     RULES = (
         *ENGINE_RULES,
         *SCALING_RULES,
-        *ROLLOUT_RULES,
         *VARIANTS_RULES,
     )
 

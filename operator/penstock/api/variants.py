@@ -6,7 +6,7 @@ from pydantic import Field
 
 from penstock.api.lists import ATOMIC
 from penstock.api.resources import Resources
-from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
 from penstock.api.scalars import MAX_DECIMAL_LENGTH, decimal
 from penstock.core.spec.service import CONTROL
 
@@ -114,7 +114,7 @@ class Variant(Model):
         default=None,
         description="Resources of each engine pod of this variant. Default: spec.resources.",
     )
-    node_selector: dict[str, str] = Field(
+    node_selector: Annotated[dict[str, str], DROP_NULL_ENTRIES] = Field(
         default={},
         description=(
             "Labels of the nodes that the pods of this variant may run on, in addition to "

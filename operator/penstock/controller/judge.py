@@ -31,7 +31,7 @@ from penstock.core.observed.rollout_state import Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.blocks import ComparedPods, build_block
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
-from penstock.core.spec.canary import ShadowSpec
+from penstock.core.spec.canary import MirrorSpec
 from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
 from penstock.errors import KubeError, NotFound
 
@@ -259,8 +259,8 @@ def _fault(open_trial: _OpenTrial, block: Block) -> str | None:
 
 def _judge_copies(case: CanaryCase, before: Trial, block: Block) -> tuple[Trial, Judgement]:
     """Add a block of copied requests to the trial and derive the verdict."""
-    # If `shadow` was removed from the spec meanwhile, no more copies are needed.
-    spec = case.service.rollout.canary.shadow or ShadowSpec(duration_s=0.0)
+    # If `mirror` was removed from the spec meanwhile, no more copies are needed.
+    spec = case.service.rollout.canary.mirror or MirrorSpec(duration_s=0.0)
     verdict, shadow = judge_shadow(spec, before.shadow, block)
     return replace(before, shadow=shadow), Judgement(case.deployment, verdict, ())
 

@@ -157,6 +157,7 @@ def _service(body: Object) -> Service:
     """Read a service of the snapshot, without its engines."""
     metadata, spec, status = body["metadata"], body["spec"], stored_status(body)
     namespace, name = metadata["namespace"], metadata["name"]
+    canary = spec.get("rollout", {}).get("canary", {})
     return Service(
         namespace=namespace,
         name=name,
@@ -165,10 +166,10 @@ def _service(body: Object) -> Service:
         weights={side_of(target): target["percent"] for target in status.get("traffic", [])},
         endpoints=(),
         objectives=_objectives(spec.get("objectives")),
-        affinity=_affinity(spec.get("rollout", {}).get("canary", {}).get("stickyBy", "None")),
+        affinity=_affinity(canary.get("sessionAffinity", {}).get("type", "None")),
         generation=status.get("trafficGeneration", 0),
         copies=mirror_of(status),
-        tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
+        tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
     )
 

@@ -51,7 +51,7 @@ class Release(Record):
             rollout = self.service().rollout
         except InvalidService as error:
             raise ValueError(str(error)) from error
-        if rollout.canary.shadow is not None or not rollout.is_switched_automatically:
+        if rollout.canary.mirror is not None or rollout.promotion == "Manual":
             raise ValueError("the simulator copies no requests, and has nobody to say promote")
         return self
 

@@ -9,7 +9,7 @@ from penstock.core.canary import gates
 from penstock.core.canary.counts import NONE, Counts
 from penstock.core.canary.evidence import Block
 from penstock.core.canary.verdict import Abort, Continue, ShadowPassed, Verdict
-from penstock.core.spec.canary import ShadowSpec
+from penstock.core.spec.canary import MirrorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def fault(state: ShadowState, block: Block) -> str | None:
     return gates.fault(block, state.control_errors, state.canary_empty, state.control_empty)
 
 
-def judge_shadow(spec: ShadowSpec, state: ShadowState, block: Block) -> tuple[Verdict, ShadowState]:
+def judge_shadow(spec: MirrorSpec, state: ShadowState, block: Block) -> tuple[Verdict, ShadowState]:
     """The verdict after a block, and the next state. Blocks must be in order of time."""
     if reason := fault(state, block):
         return Abort(f"{reason} (shadow copies, which no client saw)", "Gate"), state

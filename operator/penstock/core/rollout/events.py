@@ -158,7 +158,7 @@ def _termination_message(pod: ObservedPod) -> str:
 def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
     """Yield the event that the current phase waits for, if it happened."""
     match state.phase:
-        case "Waiting" if not inputs.spec.is_switched_automatically:
+        case "Waiting" if inputs.spec.promotion == "Manual":
             pass
         case "Starting" | "Waiting" | "Growing" | "Replacing":
             if _are_ready(state, inputs):
@@ -180,9 +180,9 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
 def _readiness(state: RolloutState, inputs: RolloutInputs) -> Event:
     """The event for ready pods, by phase and strategy."""
     if state.phase == "Starting":
-        if state.strategy == "Canary" and inputs.spec.canary.shadow is not None:
+        if state.strategy == "Canary" and inputs.spec.canary.mirror is not None:
             return "ReadyForCopies"
-        if state.strategy == "BlueGreen" and not inputs.spec.is_switched_automatically:
+        if state.strategy == "BlueGreen" and inputs.spec.promotion == "Manual":
             return "ReadyToSwitch"
     return "PodsReady"
 
@@ -237,7 +237,7 @@ def rollback_until_s(state: RolloutState, inputs: RolloutInputs) -> float:
     """Unix time until which pods without traffic are kept for a rollback (BlueGreen)."""
     is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
     if is_kept and inputs.wanted == state.revision:
-        return state.since_s + inputs.spec.previous_kept_s
+        return state.since_s + inputs.spec.scale_down_delay_s
     return state.since_s
 
 

@@ -3,11 +3,30 @@
 import math
 from dataclasses import dataclass
 
+from penstock.core.spec.rollout import Amount
+
 
 def pods_for(weight: float, total: int) -> int:
     """Pods for a share of the traffic (0 to 1) when all of it needs `total` pods; at least one."""
     # 1e-9: rounding of products such as 0.05 * 20 must not add a pod.
     return max(1, math.ceil(weight * total - 1e-9))
+
+
+def resolve_limits(surge: Amount, unavailable: Amount, total: int) -> tuple[int, int]:
+    """maxSurge and maxUnavailable in replicas, of which a percentage is of `total`.
+
+    As of a Deployment: the surge is rounded up, unavailable down, and if both are 0, unavailable is 1.
+    """
+    surge_replicas = math.ceil(_hundredths(surge, total) / 100)
+    unavailable_replicas = _hundredths(unavailable, total) // 100
+    if surge_replicas == unavailable_replicas == 0:
+        unavailable_replicas = 1
+    return surge_replicas, unavailable_replicas
+
+
+def _hundredths(amount: Amount, total: int) -> int:
+    """Hundredths of a replica."""
+    return 100 * amount if isinstance(amount, int) else int(amount.removesuffix("%")) * total
 
 
 @dataclass(frozen=True, slots=True)

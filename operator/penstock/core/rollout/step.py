@@ -31,7 +31,7 @@ def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
             after, command=inputs.command.text
         )  # consumed, whether it had an effect or not
     if after.phase == "Judging" and isinstance(inputs.verdict, Continue):
-        weight = percent(inputs.verdict.weight, with_control=inputs.spec.with_control)
+        weight = percent(inputs.verdict.weight, with_control=inputs.spec.has_control)
         after = replace(after, weight=max(after.weight, weight))
     return after
 
@@ -74,7 +74,7 @@ def _entered(
     """The state on entry to a phase, with the fields that the phase sets."""
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Mirroring"):
-            weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.with_control)
+            weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.has_control)
             return replace(moved, weight=weight)
         case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
             assert moved.revision is not None

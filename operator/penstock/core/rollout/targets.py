@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from penstock.core.observed.children import Observed, preflight_result
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
+from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for, resolve_limits
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share, split
 from penstock.core.spec.rollout import RolloutSpec
@@ -94,11 +94,11 @@ class _View:
 
     def shadowing(self) -> Targets:
         """Shadow copies for the canary and its control, so that both start judging with warm caches."""
-        started, shadow = self.starting(), self.spec.canary.shadow
-        if shadow is None:  # removed from the spec during this phase
+        started, mirror = self.starting(), self.spec.canary.mirror
+        if mirror is None:  # removed from the spec during this phase
             return started
         sides = tuple(side for side in (self.new, self.control) if self._ready(side))
-        copies = Copies(sides, max(1, round(100 * shadow.share))) if sides else None
+        copies = Copies(sides, mirror.percent) if sides else None
         return Targets(started.pods, started.shares, copies)
 
     def judging(self) -> Targets:
@@ -167,12 +167,15 @@ class _View:
         sides = sorted(others, key=lambda side: (side == self.stable, others[side]), reverse=True)
         old = ReplicaCounts(sum(map(self._replicas, sides)), sum(map(self._ready, sides)))
         current = ReplicaCounts(self._replicas(new), self._ready(new))
+        surge, unavailable = resolve_limits(
+            self.spec.max_surge, self.spec.max_unavailable, self.total
+        )
         wanted, left = next_replicas(
             self.total,
             current,
             old,
-            surge=self.spec.max_surge,
-            unavailable=self.spec.max_unavailable,
+            surge=surge,
+            unavailable=unavailable,
             is_unschedulable=observed.is_unschedulable(new.revision),
         )
         if not self._is_admitted(new.revision):
@@ -190,7 +193,7 @@ class _View:
     def _has_control(self) -> bool:
         is_refused = self.state.stable in self.observed.refusals
         is_known = self.observed.stable_spec is not None
-        return self.spec.with_control and is_known and not is_refused
+        return self.spec.has_control and is_known and not is_refused
 
     def _is_admitted(self, revision: str) -> bool:
         """Whether the revision may have pods: its preflight passed, or it already has a Deployment."""

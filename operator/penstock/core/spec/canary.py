@@ -8,10 +8,10 @@ from penstock.core.spec.metric_gate import MetricGate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowSpec:
-    """Shadowing before the canary gets traffic. share: of requests, copied. duration_s: with copies."""
+class MirrorSpec:
+    """Copies of requests before the canary gets traffic. duration_s: with copies."""
 
-    share: float = 0.1
+    percent: int = 10
     duration_s: float = 300.0
 
 
@@ -19,14 +19,14 @@ class ShadowSpec:
 class CanarySpec:
     """Canary settings.
 
-    alpha: probability that a canary equal to stable is ever aborted, over all tests. tolerance: relative
-    regression of TTFT and TPOT that a promoted canary must stay below. error_tolerance,
+    alpha: probability that a canary equal to stable is ever aborted, over all tests. latency_tolerance:
+    relative regression of TTFT and TPOT that a promoted canary must stay below. error_tolerance,
     violation_tolerance: the same for shares of requests, absolute. min_weight, max_weight: share of the
-    traffic. metrics: the user's metric gates. shadow: None for no shadowing.
+    traffic. metrics: the user's metric gates. mirror: None for no copies.
     """
 
     alpha: float = 0.01
-    tolerance: float = 0.10
+    latency_tolerance: float = 0.10
     error_tolerance: float = 0.01
     violation_tolerance: float = 0.05
     min_weight: float = 0.05
@@ -34,8 +34,8 @@ class CanarySpec:
     max_duration_s: float = 3600.0
     on_timeout: Literal["Rollback", "Promote"] = "Rollback"
     metrics: tuple[MetricGate, ...] = ()
-    shadow: ShadowSpec | None = None
+    mirror: MirrorSpec | None = None
 
     @property
     def log_tolerance(self) -> float:
-        return math.log1p(self.tolerance)
+        return math.log1p(self.latency_tolerance)

@@ -6,6 +6,10 @@ from typing import Literal
 from penstock.core.spec.canary import CanarySpec
 
 Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
+Comparison = Literal["FreshControl", "Stable"]
+Promotion = Literal["Automatic", "Manual"]
+# A number of replicas, or a percentage of the desired number such as "25%".
+Amount = int | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,22 +36,27 @@ class EvaluationSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSpec:
-    """with_control: fresh pods of the stable revision are what the canary is compared with.
+    """Rollout settings.
 
-    is_switched_automatically: whether a BlueGreen rollout switches as soon as its pods are ready.
-    previous_kept_s: how long a BlueGreen rollout keeps the old pods for a rollback. max_surge,
-    max_unavailable: of a Rolling one, in replicas. progress_deadline_s: for pods that start. history:
-    revisions that are remembered besides those in use. evaluation: of a canary, where the user wants
-    one.
+    comparison: what a canary is compared with; FreshControl is a control of new pods of the stable
+    revision. promotion: of BlueGreen; Manual waits for a user. scale_down_delay_s: how long a BlueGreen
+    rollout keeps the old pods for a rollback. max_surge, max_unavailable: of Rolling. progress_deadline_s:
+    for pods that start. history: revisions that are remembered besides those in use. evaluation: of a
+    canary, where the user wants one.
     """
 
     strategy: Strategy = "Rolling"
     canary: CanarySpec = field(default_factory=CanarySpec)
-    with_control: bool = True
-    is_switched_automatically: bool = True
-    previous_kept_s: float = 300.0
-    max_surge: int = 1
-    max_unavailable: int = 0
+    comparison: Comparison = "FreshControl"
+    promotion: Promotion = "Automatic"
+    scale_down_delay_s: float = 300.0
+    max_surge: Amount = 1
+    max_unavailable: Amount = 0
     progress_deadline_s: float = 600.0
     history: int = 10
     evaluation: EvaluationSpec | None = None
+
+    @property
+    def has_control(self) -> bool:
+        """Whether a canary is compared with a control."""
+        return self.comparison == "FreshControl"
