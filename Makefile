@@ -1,4 +1,4 @@
-# Targets: demo, check, test, lint, generate, verify. Each works from a fresh clone with Python >= 3.11.
+# `make help` lists the targets. Targets: demo, check, test, lint, generate, verify. Each works from a fresh clone with Python >= 3.11.
 PYTHON ?= python3
 BIN := .venv/bin
 CACHE := $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)
@@ -20,8 +20,11 @@ NOT_CHECKED := cluster or slow
 # Of `make test` on two cores: a third worker computes while tests of the others wait.
 WORKERS := 3
 
-.PHONY: demo check quick test unit lint generate verify figures install requirements clean
+.PHONY: help demo check quick test unit lint generate verify figures install requirements clean
 .DEFAULT_GOAL := test
+
+help:                   ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
 	$(BIN)/penstock demo
