@@ -21,6 +21,7 @@ HINTS = {
     "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
     "QuantizedAlready": "leave --quantization out",
     "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
+    "CannotSplit": "tensor_parallel_size is the number of accelerators in spec.resources.limits",
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
 }

@@ -191,6 +191,7 @@ TOO_MUCH: list[tuple[dict[str, Any], int, str, str]] = [
     ({"kv_cache_memory_bytes": MIB}, 4 * GIB, "KVCacheTooSmall", "kvCache.memory to at least 16Mi"),
     ({"num_gpu_blocks_override": 10}, 4 * GIB, "KVCacheTooSmall", "maxModelLen to at most 160"),
     ({"max_model_len": 4097}, 4 * GIB, "ContextTooLong", "set it to at most 4096"),
+    ({"tensor_parallel_size": 3}, 4 * GIB, "CannotSplit", "accelerators in spec.resources.limits"),
 ]
 
 
