@@ -2,12 +2,13 @@
 
 import asyncio
 import copy
+import json
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from penstock.api.crdgen import Unsupported, inference_service_crd, schema_of
+from penstock.api.crdgen import Unsupported, crds, inference_service_crd, schema_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
@@ -379,6 +380,25 @@ def test_every_field_has_a_description() -> None:
 
     version = inference_service_crd()["spec"]["versions"][0]
     walk(version["schema"]["openAPIV3Schema"], "")
+
+
+def test_a_spec_has_neither_floats_nor_booleans() -> None:
+    """Both are advised against for APIs of Kubernetes: a boolean cannot grow a third value."""
+    for crd in crds():
+        schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        text = json.dumps(schema["properties"]["spec"])
+        assert '"type": "number"' not in text
+        assert '"type": "boolean"' not in text
+
+
+def test_a_list_without_a_list_type_raises() -> None:
+    class Words(BaseModel):
+        """A model."""
+
+        field: list[str] = Field(description="Words.")
+
+    with pytest.raises(Unsupported, match="no list type"):
+        schema_of(Words)
 
 
 def test_unsupported_schema_construct_raises() -> None:

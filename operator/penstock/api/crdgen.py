@@ -97,6 +97,8 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
         ):
             node["default"] = {}  # the API server fills in the defaults below
     if items is not None:
+        if "x-kubernetes-list-type" not in node:
+            raise Unsupported(f"{path}: no list type; see penstock.api.lists")
         node["items"] = structural(items, definitions, f"{path}[]")
     if node.get("type") == "integer":
         node["format"] = "int64" if path.endswith("eneration") else "int32"
