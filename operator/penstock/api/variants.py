@@ -47,6 +47,31 @@ RULES = (
 )
 
 
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_LABEL_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+KEY_PATTERN = rf"^({_DNS_LABEL}([.]{_DNS_LABEL})*/)?{_LABEL_NAME}$"
+VALUE_PATTERN = rf"^({_LABEL_NAME})?$"
+_KEY = matches(KEY_PATTERN, "must be the key of a label, such as cloud.example/zone")
+_KEYS = Obeys(
+    Rule(
+        f"self.all(key, key.matches('{KEY_PATTERN}'))",
+        lambda labels: all(_KEY.holds(key) for key in labels),
+        "must have keys of labels, such as cloud.example/zone",
+    )
+)
+LabelValue = Annotated[
+    str,
+    Field(max_length=63),
+    Obeys(
+        matches(
+            VALUE_PATTERN,
+            "must be the value of a label: letters, digits, '-', '_' and '.', with a letter or digit at "
+            "both ends",
+        )
+    ),
+]
+
+
 class Toleration(Model):
     """Taint that the pods of a variant tolerate."""
 
@@ -63,7 +88,7 @@ class Toleration(Model):
         ),
     )
 
-    key: str | None = Field(
+    key: Annotated[str, Obeys(_KEY)] | None = Field(
         default=None,
         description="Key of the taint. Default: all taints.",
         min_length=1,
@@ -73,9 +98,7 @@ class Toleration(Model):
         default="Equal",
         description="Equal: the taint must have this value. Exists: it may have any value.",
     )
-    value: str | None = Field(
-        default=None, description="Value of the taint.", min_length=1, max_length=63
-    )
+    value: LabelValue | None = Field(default=None, description="Value of the taint.", min_length=1)
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None, description="Effect of the taint. Default: all effects."
     )
@@ -114,7 +137,7 @@ class Variant(Model):
         default=None,
         description="Resources of each engine pod of this variant. Default: spec.resources.",
     )
-    node_selector: Annotated[dict[str, str], DROP_NULL_ENTRIES] = Field(
+    node_selector: Annotated[dict[str, LabelValue], DROP_NULL_ENTRIES, _KEYS] = Field(
         default={},
         description=(
             "Labels of the nodes that the pods of this variant may run on, in addition to "
