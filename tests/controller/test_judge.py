@@ -266,7 +266,7 @@ async def test_a_judgement_is_dropped_when_the_phase_ends(world):
 
 METRIC = {
     "name": "refusals", "server": "http://p:9090", "query": 'x{r="$revision",s="$stable"}',
-    "maximum": 0.1, "interval": "20s", "failureLimit": 1,
+    "maximum": "0.1", "interval": "20s", "failureLimit": 1,
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ async def own_crd(stand):
 @pytest.mark.parametrize("is_pruned", [False, True])
 async def test_no_traffic_moves(stand, phase, is_pruned):
     """is_pruned: the CRD was upgraded first, so that the old names are gone when the operator looks."""
-    strategies = {"Waiting": {"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}}}
+    strategies = {"Waiting": {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}}
     await stand.create(rollout=strategies.get(phase, {"strategy": "Canary"}))
     await stand.until_phase("Stable")
     if phase != "Stable":

@@ -19,7 +19,7 @@ from penstock.core.reconcile.plan import plan
 from penstock.core.spec.rollout import Strategy
 
 # Nobody has promoted the blue/green rollout yet.
-SPEC = replace(ONE, rollout=replace(ONE.rollout, is_switched_automatically=False))
+SPEC = replace(ONE, rollout=replace(ONE.rollout, promotion="Manual"))
 DEADLINE_S = SPEC.rollout.progress_deadline_s
 PULLING = replace(
     preflight("", "Pending"), name="chat-check", trouble=("ImagePullBackOff", "no such image")

@@ -30,7 +30,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("refused"), st.integers(0, 3)),
     st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
     st.tuples(st.just("shown"), st.sampled_from([None, ABORT, SHOWN])),
-    st.tuples(st.just("shadow"), st.sampled_from([None, MirrorSpec()])),
+    st.tuples(st.just("mirror"), st.sampled_from([None, MirrorSpec()])),
     st.tuples(st.just("switches"), st.booleans()),
     st.tuples(st.just("command"), st.sampled_from(["promote", "abort", "pause", "resume"])),
     st.tuples(st.just("strategy"), st.sampled_from(STRATEGIES)),
@@ -96,7 +96,7 @@ def act(world, what, value):
             getattr(world, what).add(revision_of(replace(world.spec, seed=value)))
         case "verdict" | "shown":
             setattr(world, what, value)
-        case "shadow":
+        case "mirror":
             canary = replace(world.spec.rollout.canary, mirror=value)
             world.spec = replace(world.spec, rollout=replace(world.spec.rollout, canary=canary))
         case "switches":
