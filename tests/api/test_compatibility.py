@@ -1,14 +1,17 @@
 """Which changes of the schema can break users: each kind of change, its verdict and its message."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from penstock.api import crdgen
 from penstock.api.compatibility import Exceptions, breaking_changes, refused_changes
 from penstock.api.golden import Unknown, fields_of, from_text, to_text
+from penstock.cli import crds
 
 OLD: dict[str, Any] = {
     "(names)": {"kind": "InferenceService", "plural": "inferenceservices", "shortNames": ["psvc"]},
@@ -245,3 +248,45 @@ def test_a_keyword_that_the_check_would_miss_is_refused() -> None:
     schema["properties"]["spec"]["nullable"] = True
     with pytest.raises(Unknown, match="spec: \\['nullable'\\]"):
         fields_of(crd)
+
+
+def run(folder: Path, *, check: bool = False) -> int:
+    """Run `penstock crds`. Returns its exit code."""
+    try:
+        crds.command(folder, check)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def test_the_command_writes_additions_and_refuses_breaking_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "golden" / "modelroutes.yaml"
+    assert run(tmp_path) == 0
+    current = path.read_text()
+    assert run(tmp_path, check=True) == 0
+
+    lines = current.splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if ".timeouts." not in line))
+    assert run(tmp_path, check=True) == 1
+    assert "Run `make generate`" in capsys.readouterr().err
+    assert run(tmp_path) == 0
+    assert path.read_text() == current
+
+    wider = current.replace("modelName: {type: string, minLength: 1", "modelName: {type: string")
+    path.write_text(wider)
+    for check in (False, True):
+        assert run(tmp_path, check=check) == 1
+        assert "ModelRoute spec.modelName: minLength none -> 1" in capsys.readouterr().err
+        assert path.read_text() == wider
+
+    entry = {
+        "kind": "ModelRoute",
+        "path": "spec.modelName",
+        "change": "minLength none -> 1",
+        "why": "No client can send an empty name.",
+    }
+    (path.parent / "compatibility.yaml").write_text(yaml.safe_dump([entry]))
+    assert run(tmp_path) == 0
+    assert path.read_text() == current

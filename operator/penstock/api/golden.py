@@ -48,7 +48,8 @@ def fields_of(crd: dict[str, Any]) -> Fields:
     }
     schema = version["schema"]["openAPIV3Schema"]
     _collect(schema, "", False, found)
-    return dict(sorted(found.items()))
+    # The items of a list come before fields whose names begin with the list's.
+    return dict(sorted(found.items(), key=lambda item: item[0].replace("[", ".[")))
 
 
 def to_text(crd: dict[str, Any]) -> str:
