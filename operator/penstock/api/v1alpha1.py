@@ -181,7 +181,7 @@ class InferenceServiceSpec(Model):
         default=PodTemplate(),
         description=(
             "Strategic-merge patch of the engine pods' template. The engine's container is "
-            "named `engine`."
+            "named `engine`. Its args, if given, replace all that Penstock sets, and begin with `serve`."
         ),
     )
 
