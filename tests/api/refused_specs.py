@@ -45,10 +45,10 @@ def rolling(surge: int | str, unavailable: int | str) -> dict[str, Any]:
 
 
 def evaluation(*env: dict[str, Any]) -> dict[str, Any]:
-    words = {"command": ["a"], "args": ["b"], "cpu": "1", "memory": "1Gi"}
-    return {"image": "x", "env": list(env), **words}
+    return {"image": "x", "env": list(env)}
 
 
+MORE_THAN_LIMIT = {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}
 METRIC = {"name": "m", "server": "http://p:9090", "query": "up"}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
@@ -219,6 +219,11 @@ BAD = [
         "a source of nothing",
         canary(evaluation=evaluation({"name": "A", "valueFrom": {}})),
         "secretKeyRef",
+    ),
+    (
+        "an evaluation that requests more than its limit",
+        canary(evaluation={"image": "x", "resources": MORE_THAN_LIMIT}),
+        "requests must not be greater than limits",
     ),
     ("a surge of 25", rolling("25", 1), "a percentage such as 25%"),
     ("a surge of 1001", rolling(1001, 1), "a number from 0 to 1000"),

@@ -221,6 +221,9 @@ def coherent_canary(canary: Json) -> Json:
             for i, each in enumerate(evaluation.get("env", []))
         ]
         made["evaluation"] = evaluation | {"env": env}
+        if "resources" in evaluation:
+            resources = coherent_resources(evaluation["resources"])
+            made["evaluation"]["resources"] = resources
     return made
 
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.api.convert import to_core
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.metric_gate import MetricGate
-from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.rollout import RolloutSpec, Variable
 
 METRIC = {"name": "m", "server": "http://p:9090", "query": "up"}
 
@@ -85,3 +85,36 @@ def test_the_first_weight_is_at_most_the_last(
 def test_limits_of_rolling_keep_their_percentages() -> None:
     made = converted({"rolling": {"maxSurge": "25%", "maxUnavailable": 2}})
     assert (made.max_surge, made.max_unavailable) == ("25%", 2)
+
+
+@pytest.mark.parametrize(
+    ("resources", "requests", "limits"),
+    [
+        ({}, {"cpu": "100m", "memory": "256Mi"}, {"memory": "256Mi"}),
+        ({"limits": {"cpu": 2}}, {"cpu": "2", "memory": "256Mi"}, {"cpu": "2", "memory": "256Mi"}),
+        ({"requests": {"memory": "1Gi"}}, {"cpu": "100m", "memory": "1Gi"}, {}),
+        (
+            {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
+            {"cpu": "1", "memory": "1Gi"},
+            {"memory": "1Gi"},
+        ),
+    ],
+)
+def test_resources_of_an_evaluation(
+    resources: dict[str, Any], requests: dict[str, str], limits: dict[str, str]
+) -> None:
+    evaluation = {"image": "x", "resources": resources}
+    made = converted({"strategy": "Canary", "canary": {"evaluation": evaluation}}).evaluation
+    assert made is not None
+    assert (made.resources.requests, made.resources.limits) == (requests, limits)
+
+
+def test_variables_of_an_evaluation() -> None:
+    source = {"secretKeyRef": {"name": "s", "key": "k"}}
+    env = [{"name": "A"}, {"name": "B", "value": "b"}, {"name": "C", "valueFrom": source}]
+    evaluation = {"image": "x", "env": env}
+    made = converted({"strategy": "Canary", "canary": {"evaluation": evaluation}}).evaluation
+    assert made is not None
+    assert made.env == (
+        Variable(name="A"), Variable(name="B", value="b"), Variable(name="C", secret=("s", "k")),
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.resources import ResourceSpec
-from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable
+from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable, evaluation_resources
 from penstock.core.spec.service import (
     ENGINE_CONTAINER,
     ScalingSpec,
@@ -219,8 +219,9 @@ def _evaluation(wanted: gates.Evaluation) -> EvaluationSpec:
         command=tuple(wanted.command),
         args=tuple(wanted.args),
         env=tuple(map(_variable, wanted.env)),
-        cpu=wanted.cpu,
-        memory=wanted.memory,
+        resources=evaluation_resources(
+            _quantities(wanted.resources.requests), _quantities(wanted.resources.limits)
+        ),
         **given(timeout_s=_seconds(wanted.timeout)),
     )
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from penstock.api.defaults import default_of, operator_default
 from penstock.api.lists import ATOMIC, map_by, unique_by
+from penstock.api.resources import ResourceRequirements
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import (
     MAX_DECIMAL_LENGTH,
@@ -14,9 +15,8 @@ from penstock.api.scalars import (
     PositiveDuration,
     decimal,
 )
-from penstock.core.formats.quantity import QUANTITY_PATTERN
 from penstock.core.spec.metric_gate import MetricGate
-from penstock.core.spec.rollout import EvaluationSpec
+from penstock.core.spec.rollout import EVALUATION_CPU, EVALUATION_MEMORY, EvaluationSpec
 
 _NAME = Obeys(
     matches(
@@ -33,7 +33,6 @@ _SECRET = Obeys(
     )
 )
 _SECRET_KEY = Obeys(matches(r"^[-._a-zA-Z0-9]+$", "must be a key of a Secret"))
-_QUANTITY = Obeys(matches(QUANTITY_PATTERN, "must be a quantity such as 256Mi"))
 # Far beyond any measurement; a double is exact to one up to there.
 _BOUND = decimal(-1e15, 1e15, SIGNED_DECIMAL_PATTERN)
 
@@ -209,9 +208,10 @@ class Evaluation(Model):
         ),
         json_schema_extra=operator_default(f"{default_of(EvaluationSpec, 'timeout_s'):.0f}s"),
     )
-    cpu: Annotated[str, _QUANTITY] = Field(
-        default="100m", description="CPU cores that the Job requests.", max_length=20
-    )
-    memory: Annotated[str, _QUANTITY] = Field(
-        default="256Mi", description="Memory of the Job, as request and limit.", max_length=20
+    resources: ResourceRequirements = Field(
+        default=ResourceRequirements(),
+        description=(
+            f"Resources of the Job's container. Without a limit and a request it requests "
+            f"{EVALUATION_CPU} of CPU, and {EVALUATION_MEMORY} of memory as request and limit."
+        ),
     )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -140,18 +140,10 @@ class ResourceClaim(Model):
     )
 
 
-class Resources(Model):
-    """Resources of each engine's container, as in Kubernetes."""
+class ResourceRequirements(Model):
+    """Resources of a container, as in Kubernetes."""
 
-    RULES = (
-        Rule(
-            "(has(self.limits) && 'memory' in self.limits) ? "
-            f"{_is_enough('limits')} : (!has(self.requests) || !('memory' in self.requests) || "
-            f"{_is_enough('requests')})",
-            _has_enough_memory,
-            f"the memory in limits, or without a limit in requests, must be at least {MIN_MEMORY}: an "
-            "engine needs that much besides weights and KV cache; such as 2Gi",
-        ),
+    RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.requests) || !has(self.limits) || self.requests.all(name, "
             f"!(name in self.limits) || {_compared('<=')})",
@@ -164,6 +156,31 @@ class Resources(Model):
             _are_fixed_ones_limited,
             "requests of extended resources and hugepages must equal their limits; set them in limits only",
         ),
+    )
+
+    requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
+        default=None,
+        description="Resources that a node must have free. Default: the limits, by resource.",
+        max_length=16,
+    )
+    limits: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
+        default=None, description="Maximum resources.", max_length=16
+    )
+
+
+class Resources(ResourceRequirements):
+    """Resources of each engine's container, as in Kubernetes."""
+
+    RULES = (
+        Rule(
+            "(has(self.limits) && 'memory' in self.limits) ? "
+            f"{_is_enough('limits')} : (!has(self.requests) || !('memory' in self.requests) || "
+            f"{_is_enough('requests')})",
+            _has_enough_memory,
+            f"the memory in limits, or without a limit in requests, must be at least {MIN_MEMORY}: an "
+            "engine needs that much besides weights and KV cache; such as 2Gi",
+        ),
+        *ResourceRequirements.RULES,
     )
 
     requests: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(

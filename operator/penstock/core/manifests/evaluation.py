@@ -74,10 +74,7 @@ def _pod(wanted: EvaluationSpec, environment: dict[str, str]) -> Object:
         "name": EVALUATION_CONTAINER,
         "image": wanted.image,
         "env": env,
-        "resources": {
-            "requests": {"cpu": wanted.cpu, "memory": wanted.memory},
-            "limits": {"memory": wanted.memory},
-        },
+        "resources": wanted.resources.manifest(),
         "securityContext": deepcopy(restricted.CONTAINER),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own

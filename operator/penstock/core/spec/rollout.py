@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.core.spec.canary import CanarySpec
+from penstock.core.spec.resources import Quantities, ResourceSpec
 
 Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
 Comparison = Literal["FreshControl", "Stable"]
 Promotion = Literal["Automatic", "Manual"]
 # A number of replicas, or a percentage of the desired number such as "25%".
 Amount = int | str
+
+EVALUATION_CPU, EVALUATION_MEMORY = "100m", "256Mi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,14 @@ class Variable:
     secret: tuple[str, str] | None = None
 
 
+def evaluation_resources(requests: Quantities, limits: Quantities) -> ResourceSpec:
+    """The resources of an evaluation with the defaults of CPU and memory."""
+    named = requests | limits
+    requests = requests if "cpu" in named else {"cpu": EVALUATION_CPU} | requests
+    limits = limits if "memory" in named else {"memory": EVALUATION_MEMORY} | limits
+    return ResourceSpec(limits | requests, limits)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
     """A Job that tries the canary, and whose exit decides."""
@@ -30,8 +41,7 @@ class EvaluationSpec:
     args: tuple[str, ...] = ()
     env: tuple[Variable, ...] = ()
     timeout_s: float = 600.0
-    cpu: str = "100m"
-    memory: str = "256Mi"
+    resources: ResourceSpec = field(default_factory=lambda: evaluation_resources({}, {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
