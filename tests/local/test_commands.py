@@ -375,3 +375,12 @@ def test_a_stalled_service_without_a_decision_is_not_waited_for(
     outcome = penstock(*words)
     assert outcome.exit_code == 1
     assert "no decision is made on chat: no model" in outcome.stderr
+
+
+def test_the_demo_outside_a_checkout_names_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = penstock("demo")
+    assert outcome.exit_code == 2
+    assert "--root" in outcome.stderr

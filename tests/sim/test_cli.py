@@ -83,3 +83,19 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(arguments: list[str], said:
     code, output = simulate(*arguments)
     assert code == 2
     assert said in output
+
+
+@pytest.mark.parametrize(("seeds", "has_interval"), [("1", False), ("2", True)])
+def test_an_interval_is_printed_only_of_several_seeds(
+    small: str, seeds: str, has_interval: bool
+) -> None:
+    code, output = simulate(small, "--policy", "hpa-queue", "--seeds", seeds)
+    assert code == 0, output
+    assert ("±" in output) == has_interval
+
+
+@pytest.mark.parametrize("arguments", [("nosuch",), ()])
+def test_without_a_known_scenario_those_there_are_are_listed(arguments: tuple[str, ...]) -> None:
+    code, output = simulate(*arguments)
+    assert code == 2
+    assert "scenarios: closed-loop, " in output
