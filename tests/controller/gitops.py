@@ -1,4 +1,4 @@
-"""What GitOps tools make of an object: a port of Flux's kstatus, and the health script for Argo CD."""
+"""Health of an object by GitOps tools: a port of Flux's kstatus, and the script for Argo CD."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import lupa
 import yaml
 
 ROOT = Path(__file__).parents[2]
-KEY = "resource.customizations.health.serving.penstock.dev_InferenceService"
+PREFIX = "resource.customizations.health.serving.penstock.dev_"
 
 
 def kstatus(body):
@@ -28,8 +28,8 @@ def kstatus(body):
 
 
 def argo_health(body):
-    """The health of a service by `examples/argo-cd-health.yaml`, run by a Lua interpreter."""
+    """The health of a service or a route by `examples/argo-cd-health.yaml`, run by a Lua interpreter."""
     config = yaml.safe_load((ROOT / "examples/argo-cd-health.yaml").read_text())
     lua = lupa.LuaRuntime()
-    check = lua.eval(f"function(obj) {config['data'][KEY]} end")
+    check = lua.eval(f"function(obj) {config['data'][PREFIX + body['kind']]} end")
     return check(lua.table_from(body, recursive=True))["status"]

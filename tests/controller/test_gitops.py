@@ -7,6 +7,7 @@ from controller.gitops import argo_health, kstatus
 
 from penstock.api.convert import InvalidService
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
+from penstock.core.reconcile.route_status import Surroundings, route_status
 
 pytestmark = pytest.mark.cluster
 
@@ -17,8 +18,8 @@ AWAITING = ("InProgress", "Suspended", "True")
 FAILED, REJECTED = ("Failed", "Degraded", "False"), ("Failed", "Degraded", "True")
 
 
-async def seen(stand):
-    """What kstatus and Argo CD say, and Ready. Asserts that no service is reconciled and stalled at once."""
+async def health(stand):
+    """Health by kstatus and by Argo CD, and Ready. No service may be reconciled and stalled at once."""
     body = await stand.body()
     conditions = {c["type"]: c["status"] for c in body["status"].get("conditions", [])}
     assert not conditions.get("Reconciling") == conditions.get("Stalled") == "True"
@@ -38,38 +39,38 @@ async def serve(stand, **spec):
 async def test_a_canary_from_its_first_sight_to_its_rejection(stand):
     await stand.create(rollout={"strategy": "Canary"})
     assert (await stand.status()) == {"observedGeneration": -1}
-    assert await seen(stand) == ("InProgress", "Progressing", None)
+    assert await health(stand) == ("InProgress", "Progressing", None)
 
     for _ in range(3):
         await stand.step()
-        assert await seen(stand) == COMING
+        assert await health(stand) == COMING
     assert await reason(stand, "Reconciling") == "Starting"
     await stand.until_phase("Stable")
     await stand.step()
-    assert await seen(stand) == ROLLED_OUT
+    assert await health(stand) == ROLLED_OUT
 
     await stand.change(engine={"seed": 1})
-    assert await seen(stand) == ROLLING  # not seen by the operator yet
+    assert await health(stand) == ROLLING  # not seen by the operator yet
     await stand.until_phase("Judging")
-    assert await seen(stand) == ROLLING
+    assert await health(stand) == ROLLING
     revision = (await stand.status())["candidateRevision"]
     await stand.order("pause", revision)
     await stand.until_phase("Paused")
-    assert await seen(stand) == AWAITING
+    assert await health(stand) == AWAITING
     assert await reason(stand, "Reconciling") == "AwaitingPromotion"
 
     await stand.order("abort", revision)
     await stand.until_phase("Discarding")
-    assert await seen(stand) == ROLLING
+    assert await health(stand) == ROLLING
     await stand.until_phase("Rejected")
     await stand.step()
-    assert await seen(stand) == REJECTED
+    assert await health(stand) == REJECTED
     assert await reason(stand, "Stalled") == "Rejected"
 
     await stand.change(engine={"seed": None})
     await stand.until_phase("Stable")
     await stand.step()
-    assert await seen(stand) == ROLLED_OUT
+    assert await health(stand) == ROLLED_OUT
     await stand.order("pause", revision)  # without effect
     going = await stand.body()
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -79,7 +80,7 @@ async def test_a_canary_from_its_first_sight_to_its_rejection(stand):
 @pytest.mark.parametrize(
     ("rollout", "phase", "expected"),
     [
-        ({"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}}, "Waiting", AWAITING),
+        ({"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}, "Waiting", AWAITING),
         ({"strategy": "Rolling"}, "Replacing", ROLLING),
         ({"strategy": "Recreate"}, "Stopping", ("InProgress", "Progressing", "False")),
     ],
@@ -89,28 +90,28 @@ async def test_a_rollout_of_another_strategy(stand, rollout, phase, expected):
     await stand.change(engine={"seed": 1})
     await stand.until_phase(phase)
     await stand.step()
-    assert await seen(stand) == expected
+    assert await health(stand) == expected
 
 
 async def test_a_first_revision_that_does_not_come_up_in_time(stand):
     """Its pods come up late: that takes the failure back."""
     await stand.create(rollout={"progressDeadline": "2s"})
     await stand.step()
-    assert await seen(stand) == COMING
+    assert await health(stand) == COMING
 
     async def is_late():
-        return (await seen(stand))[0] == "Failed"
+        return (await health(stand))[0] == "Failed"
 
     for _ in range(100):
         await stand.step()
         if await is_late():
             break
         await asyncio.sleep(0.1)
-    assert await seen(stand) == FAILED
+    assert await health(stand) == FAILED
     assert await reason(stand, "Stalled") == "ProgressDeadlineExceeded"
     await stand.until_phase("Stable")
     await stand.step()
-    assert await seen(stand) == ROLLED_OUT
+    assert await health(stand) == ROLLED_OUT
 
 
 async def test_a_refused_first_revision(stand, refuse):
@@ -122,7 +123,7 @@ async def test_a_refused_first_revision(stand, refuse):
     await stand.create()
     for _ in range(2):
         await stand.step()
-    assert await seen(stand) == FAILED
+    assert await health(stand) == FAILED
     assert await reason(stand, "Stalled") == "PodTemplateRejected"
 
 
@@ -136,12 +137,12 @@ async def test_a_model_name_that_is_in_use(stand):
     await stand.create()
     await stand.step()
     await stand.step()
-    assert await seen(stand) == FAILED
+    assert await health(stand) == FAILED
     assert await reason(stand, "Ready") == "ModelNameInUse"
 
 
 async def test_an_invalid_spec(stand, monkeypatch):
-    """Only a spec of another version of the CRD reaches the operator like this."""
+    """A spec of another version of the CRD may reach the operator like this."""
     await serve(stand)
 
     def refuse(body):
@@ -149,10 +150,10 @@ async def test_an_invalid_spec(stand, monkeypatch):
 
     monkeypatch.setattr("penstock.controller.reconciler.to_core", refuse)
     await stand.step()
-    assert await seen(stand) == ("Failed", "Degraded", "Unknown")
+    assert await health(stand) == ("Failed", "Degraded", "Unknown")
     monkeypatch.undo()
     await stand.step()
-    assert await seen(stand) == ROLLED_OUT
+    assert await health(stand) == ROLLED_OUT
 
 
 async def test_external_without_replicas(stand):
@@ -163,7 +164,7 @@ async def test_external_without_replicas(stand):
         return ready == ["ScaledToZero"]
 
     await stand.until(is_empty)
-    assert await seen(stand) == ROLLED_OUT
+    assert await health(stand) == ROLLED_OUT
     conditions = {c["type"] for c in (await stand.status())["conditions"]}
     assert "ScalingActive" not in conditions
 
@@ -182,6 +183,29 @@ async def test_an_engine_that_died_and_a_condition_of_another_writer(stand):
     for pod in await stand.pods():
         await stand.kube.delete(PODS, stand.namespace, pod["metadata"]["name"])
     await stand.step()
-    assert await seen(stand) == COMING
+    assert await health(stand) == COMING
     assert await reason(stand, "Reconciling") == "Settled"
     assert foreign in (await stand.status())["conditions"]
+
+
+SERVING = {"status": {"conditions": [{"type": "TrafficAvailable", "status": "True"}]}}
+
+
+@pytest.mark.parametrize(
+    ("services", "applied", "expected"),
+    [
+        ({"chat": SERVING}, {"gateway": 1}, ("Current", "Healthy")),
+        ({"chat": SERVING}, {"gateway": 0}, ("InProgress", "Progressing")),
+        ({}, {"gateway": 1}, ("InProgress", "Progressing")),  # the service may come
+    ],
+)
+def test_a_route(services, applied, expected):
+    metadata = {
+        "name": "front", "namespace": "a", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    spec = {"modelName": "front", "rules": [{"name": "all", "backendRefs": [{"name": "chat"}]}]}
+    route = {"kind": "ModelRoute", "metadata": metadata, "spec": spec}
+    around = Surroundings({"front": route}, services, {}, applied)
+    route["status"] = route_status(route, around, "2026-01-01T00:00:00Z")
+    assert (kstatus(route), argo_health(route)) == expected

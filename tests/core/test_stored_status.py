@@ -68,7 +68,7 @@ def test_the_status_of_the_schema_is_none(body: Object) -> None:
     assert stored_status(body) == {}
 
 
-# What an API server leaves of the old status that does not know the old names any more.
+# The old status after an API server with the new schema dropped the old names.
 PRUNED: Object = {
     "stableRevision": OLD,
     "traffic": [{"revision": OLD}, {"revision": NEW, "cohort": ""}],

@@ -100,7 +100,7 @@ REASONS: Mapping[str, str] = {
     "WeightsMismatch": "The weights do not belong to config.json.",
 }
 
-# What the API server accepts as a reason.
+# The API server accepts only such reasons.
 REASON_PATTERN = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 _MAX_REASON, _MAX_MESSAGE = 1024, 1000  # characters
 
