@@ -136,3 +136,26 @@ async def test_a_newer_operator_and_an_older_crd(stand, crd, newer_operator):
     await stand.change(engine=NEW)
     await stand.step()
     assert (await stand.status())["rollout"]["phase"] == "Replacing"
+
+
+async def test_an_operator_that_writes_status_fields_unknown_to_the_crd(stand, crd):
+    await stand.create()
+    await stand.until_phase("Stable")
+    await settle(stand)
+    before = await state(stand)
+
+    older = copy.deepcopy(inference_service_crd())
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["status"]["properties"]["url"]
+    await stand.kube.apply(older, manager="penstock")
+    for _ in range(600):
+        await stand.step()
+        if "url" not in await stand.status():
+            break
+        await asyncio.sleep(0.1)
+    await settle(stand)
+    version = (await stand.body())["metadata"]["resourceVersion"]
+    await settle(stand)
+    assert await state(stand) == before
+    assert "url" not in await stand.status()
+    assert (await stand.body())["metadata"]["resourceVersion"] == version

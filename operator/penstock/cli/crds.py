@@ -42,5 +42,5 @@ def _refuse_breaking_changes(folder: Path) -> None:
     for change in changes:
         typer.echo(change.message(), err=True)
     if changes:
-        typer.echo(f"{len(changes)} changes of the API can break users; see above.", err=True)
+        typer.echo(f"Changes of the API that can break users: {len(changes)}.", err=True)
         raise typer.Exit(1)
