@@ -77,7 +77,7 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
         print(ending)
         assert (ending.phase, ending.met) == ("Rejected", 0)
         assert "empty" in ending.reason
-        assert "shadow copies, which no client saw" in ending.reason
+        assert "copies of requests, whose answers no client saw" in ending.reason
         good = {"model": rollouts.service(NAME, shown)["spec"]["model"]} | rollouts.GOOD
         stage.kubectl("patch", "psvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
         await stage.wait_until(

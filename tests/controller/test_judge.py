@@ -16,7 +16,7 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
 from penstock.core.canary.metric_gate import QueryFailure
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.verdict import Abort, Continue, Extend, ShadowPassed
+from penstock.core.canary.verdict import Abort, Continue, Extend, MirrorPassed
 from penstock.core.spec.service import (
     COHORT_LABEL,
     MANAGED_LABEL,
@@ -305,7 +305,7 @@ async def test_copies_are_judged_for_faults_only(world):
         await world.block(new=2.0)
         assert isinstance(world.judgement().verdict, Continue)
     await world.block(new=2.0)
-    assert isinstance(world.judgement().verdict, ShadowPassed)
+    assert isinstance(world.judgement().verdict, MirrorPassed)
     assert world.judgement().evidence == ()
     world.phase = "Judging"
     await world.block()
@@ -313,14 +313,14 @@ async def test_copies_are_judged_for_faults_only(world):
     assert world.judge._trials[KEY].trial.canary.requests == 20
 
 
-async def test_a_restarted_operator_continues_the_shadow_phase(world):
+async def test_a_restarted_operator_continues_the_mirroring(world):
     world.phase = "Mirroring"
     for _ in range(3):
         await world.block(new=2.0)
     world.restart_operator()
     await world.block(new=2.0)
     await world.block(new=2.0)
-    assert isinstance(world.judgement().verdict, ShadowPassed)
+    assert isinstance(world.judgement().verdict, MirrorPassed)
 
 
 async def test_a_fault_of_a_copy_aborts_before_the_block_ends(world):

@@ -59,7 +59,7 @@ def child(name, revision, cohort=""):
     ("mode", "candidate", "pods", "fault_pods"),
     [
         ("Active", None, ["old"], []),
-        ("Active", NEW, ["old"], ["new", "control"]),  # shadowed: gets only copies of requests
+        ("Active", NEW, ["old"], ["new", "control"]),  # mirroring: gets only copies of requests
         ("DryRun", NEW, ["old"], ["new", "control"]),
         ("External", NEW, [], ["old", "new", "control"]),
     ],

@@ -24,7 +24,7 @@ from core_rollout.rollout_inputs import (
 )
 from preflight_messages import PASSED, REFUSED
 
-from penstock.core.canary.verdict import Abort, Accept, Continue, ShadowPassed
+from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.observed.children import ObservedJob
 from penstock.core.observed.rollout_state import Rejection
 from penstock.core.rollout import commands
@@ -181,7 +181,7 @@ EVALUATED = {"evaluation": EvaluationSpec(image="e")}
         ((), {}, Continue("on", 0.1), []),
         ((), {}, Accept("good"), [("Accepted", "good")]),
         ((), {}, Abort("slow"), [("Aborted", "slow")]),
-        ((), {}, ShadowPassed("no fault"), [("ShadowPassed", "no fault")]),
+        ((), {}, MirrorPassed("no fault"), [("MirrorPassed", "no fault")]),
         ((), EVALUATED, Accept("good"), []),
         ((job("Running"),), EVALUATED, Accept("good"), []),
         ((job("Passed"),), EVALUATED, Accept("good"), [("Accepted", "good")]),

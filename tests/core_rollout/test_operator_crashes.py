@@ -4,12 +4,12 @@ from typing import get_args
 
 import pytest
 
-from penstock.core.canary.verdict import Accept, ShadowPassed
+from penstock.core.canary.verdict import Accept, MirrorPassed
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import Strategy
 
 STRATEGIES = get_args(Strategy)
-ACCEPT, SHOWN = Accept("it is as good"), ShadowPassed("200 copies showed no fault")
+ACCEPT, SHOWN = Accept("it is as good"), MirrorPassed("200 copies showed no fault")
 WITH_COPIES = CanarySpec(mirror=MirrorSpec())
 
 

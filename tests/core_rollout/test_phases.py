@@ -40,7 +40,7 @@ def walk(strategy, *events):
         ("Canary", "RevisionChanged PodsReady Aborted RoutesMoved PodsGone", "Rejected"),
         ("Canary", "RevisionChanged PodsFailed PodsGone RevisionChanged", "Starting"),
         ("Canary", "RevisionChanged PodsReady PausedByHand PromotedByHand", "Growing"),
-        ("Canary", "RevisionChanged ReadyForCopies ShadowPassed Accepted", "Growing"),
+        ("Canary", "RevisionChanged ReadyForCopies MirrorPassed Accepted", "Growing"),
         ("Canary", "RevisionChanged ReadyForCopies Aborted PodsGone", "Rejected"),
         ("BlueGreen", "RevisionChanged PodsReady RoutesMoved PodsGone", "Stable"),
         ("BlueGreen", "RevisionChanged PodsReady AbortedByHand RoutesMoved PodsGone", "Rejected"),

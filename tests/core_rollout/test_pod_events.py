@@ -7,7 +7,7 @@ from penstock.core.rollout.events import detect_events
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.service import CONTROL
 
-SHADOWED = {"canary": CanarySpec(mirror=MirrorSpec())}
+MIRRORED = {"canary": CanarySpec(mirror=MirrorSpec())}
 BY_HAND = {"promotion": "Manual"}
 TWO = (deployment(), pod(name="p"), pod(name="q"))
 ONE = (deployment(), pod())
@@ -23,7 +23,7 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
         (state("Starting"), inputs(deployment(), pod(ready=False)), None),
         (state("Starting"), inputs(*ONE, total=21), None),
         (state("Starting"), inputs(*TWO, total=21), "PodsReady"),
-        (state("Starting"), inputs(*ONE, rollout=SHADOWED), "ReadyForCopies"),
+        (state("Starting"), inputs(*ONE, rollout=MIRRORED), "ReadyForCopies"),
         (state("Starting"), inputs(*ONE, rollout=BY_HAND), "PodsReady"),
         (state("Starting"), inputs(*CONTROLLED), None),
         (state("Starting"), inputs(*CONTROLLED, pod(OLD, "s")), None),
@@ -34,7 +34,7 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
         (state("Starting", "Recreate"), inputs(deployment(), total=0), "PodsReady"),
         (state("Starting", "BlueGreen"), inputs(*ONE), None),
         (state("Starting", "BlueGreen"), inputs(*TWO), "PodsReady"),
-        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=SHADOWED), "PodsReady"),
+        (state("Starting", "BlueGreen"), inputs(*TWO, rollout=MIRRORED), "PodsReady"),
         (state("Starting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), "ReadyToSwitch"),
         (state("Waiting", "BlueGreen"), inputs(*TWO, rollout=BY_HAND), None),
         (state("Waiting", "BlueGreen"), inputs(*TWO), "PodsReady"),
@@ -42,7 +42,7 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
         (state("Growing"), inputs(*ONE), None),
         (state("Growing"), inputs(*ONE, pod(name="q", cohort=CONTROL)), None),
         (state("Growing"), inputs(*TWO), "PodsReady"),
-        (state("Growing"), inputs(*TWO, rollout=SHADOWED), "PodsReady"),
+        (state("Growing"), inputs(*TWO, rollout=MIRRORED), "PodsReady"),
         (state("Growing"), inputs(total=0), None),
         (state("Replacing", "Rolling"), inputs(*TWO), "PodsReady"),
         (JUDGED, inputs(*TWO), None),

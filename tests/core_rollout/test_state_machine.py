@@ -7,14 +7,14 @@ from core_rollout.world import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.canary.verdict import Abort, Accept, Continue, ShadowPassed
+from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.spec.canary import MirrorSpec
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec, Strategy
 
 STRATEGIES = get_args(Strategy)
 ACCEPT = Accept("it is as good")
-SHOWN = ShadowPassed("200 copies showed no fault")
+SHOWN = MirrorPassed("200 copies showed no fault")
 ABORT = Abort("TTFT of the canary is +30 %")
 
 

@@ -26,7 +26,7 @@ class World(Cluster):
     dies_at: numbers of the writes before which the operator dies, counted from the start of the world.
     gateways: the traffic generation that each gateway applies. deaf: gateways that keep the one they have.
     silent: gateways that report none. told: shares by generation. verdict: the judge's. shown: the
-    judge's on shadow copies.
+    judge's on copies of requests.
     """
 
     spec: ServiceSpec = SPEC

@@ -74,7 +74,7 @@ def test_route_to_a_missing_service_is_a_503(make_service):
     )
 
 
-def test_shadows_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
+def test_mirrors_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
     copies = Copies((Side("r2"),), 100)
     service, mirror = replace(make_service(), copies=copies), Mirror("other", None, 100)
     rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))

@@ -21,8 +21,8 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block, Faults
 from penstock.core.canary.judge import fault, judge
 from penstock.core.canary.metric_verdict import apply_metric_gates
-from penstock.core.canary.shadow import fault as shadow_fault
-from penstock.core.canary.shadow import judge_shadow
+from penstock.core.canary.mirror import fault as mirror_fault
+from penstock.core.canary.mirror import judge_mirror
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests.stored_record import TRIAL, is_ours
 from penstock.core.observed.children import ObservedPod
@@ -44,7 +44,7 @@ BLOCK_S = 10.0
 TICK_S = 2.0
 MANAGER = "penstock-judge"
 JUDGED_PHASES: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-SHADOW_PHASE: Phase = "Mirroring"
+MIRROR_PHASE: Phase = "Mirroring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class CanaryCase:
 
     deployment: uid of the canary's Deployment. revision: the canary's. stable: the revision that it is
     compared with. sides: engines of the canary and of the control. faults: counted on the canary's
-    pods. is_shadowed: whether the canary gets only copies of requests.
+    pods. is_mirrored: whether the canary gets only copies of requests.
     """
 
     service: ServiceSpec
@@ -72,7 +72,7 @@ class CanaryCase:
     stable: str
     sides: ComparedPods
     faults: Faults
-    is_shadowed: bool = False
+    is_mirrored: bool = False
 
     @property
     def placeholders(self) -> dict[str, str]:
@@ -89,13 +89,13 @@ class CanaryCase:
 class _OpenTrial:
     """A canary trial in progress.
 
-    is_shadowed: whether the canary gets only copies of requests. last_arms: the gateways' counts at
+    is_mirrored: whether the canary gets only copies of requests. last_arms: the gateways' counts at
     the last evaluation, at last_s on the monotonic clock. is_stored: False if a ConfigMap of its name
     has another owner.
     """
 
     trial: Trial
-    is_shadowed: bool
+    is_mirrored: bool
     last_arms: Arms
     last_s: float
     is_stored: bool = True
@@ -179,7 +179,7 @@ class Judge:
         has_ended = block.length_s >= BLOCK_S - TICK_S / 2
         if not has_ended and _fault(open_trial, block) is None:
             return
-        if case.is_shadowed:
+        if case.is_mirrored:
             trial, judgement = _judge_copies(case, open_trial.trial, block)
         else:
             trial, judgement = await self._judge_requests(case, open_trial.trial, block)
@@ -232,28 +232,28 @@ class Judge:
         try:
             body = await self._kube.get(CONFIG_MAPS, service.namespace, TRIAL.name(service.name))
         except NotFound:
-            return _OpenTrial(fresh, case.is_shadowed, arms, now_s)
+            return _OpenTrial(fresh, case.is_mirrored, arms, now_s)
         if not is_ours(body):
             logger.warning(
                 "%s/%s: the ConfigMap of the trial has another owner: the trial is not stored",
                 *service.key,
             )
-            return _OpenTrial(fresh, case.is_shadowed, arms, now_s, is_stored=False)
+            return _OpenTrial(fresh, case.is_mirrored, arms, now_s, is_stored=False)
         stored = from_record(TRIAL.record_of(body, service.uid), case.deployment)
-        return _OpenTrial(stored or fresh, case.is_shadowed, arms, now_s)
+        return _OpenTrial(stored or fresh, case.is_mirrored, arms, now_s)
 
 
 def _matches(open_trial: _OpenTrial, case: CanaryCase) -> bool:
     """Whether the trial is this canary's, with the same kind of traffic: copies or requests."""
     is_same = open_trial.trial.deployment == case.deployment
-    return is_same and open_trial.is_shadowed == case.is_shadowed
+    return is_same and open_trial.is_mirrored == case.is_mirrored
 
 
 def _fault(open_trial: _OpenTrial, block: Block) -> str | None:
     """The reason to abort the canary at once, before the block ends; None without one."""
     trial = open_trial.trial
-    if open_trial.is_shadowed:
-        return shadow_fault(trial.shadow, block)
+    if open_trial.is_mirrored:
+        return mirror_fault(trial.mirror, block)
     return fault(trial.state, block)
 
 
@@ -261,8 +261,8 @@ def _judge_copies(case: CanaryCase, before: Trial, block: Block) -> tuple[Trial,
     """Add a block of copied requests to the trial and derive the verdict."""
     # If `mirror` was removed from the spec meanwhile, no more copies are needed.
     spec = case.service.rollout.canary.mirror or MirrorSpec(duration_s=0.0)
-    verdict, shadow = judge_shadow(spec, before.shadow, block)
-    return replace(before, shadow=shadow), Judgement(case.deployment, verdict, ())
+    verdict, mirror = judge_mirror(spec, before.mirror, block)
+    return replace(before, mirror=mirror), Judgement(case.deployment, verdict, ())
 
 
 def canary_cases(
@@ -276,7 +276,7 @@ def canary_cases(
     cases = []
     for key, body in services.items():
         with failures.isolate_errors("judge", "/".join(key)):
-            if _phase(body) in (*JUDGED_PHASES, SHADOW_PHASE):
+            if _phase(body) in (*JUDGED_PHASES, MIRROR_PHASE):
                 cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
     return cases
 
@@ -295,7 +295,7 @@ def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[
         return []
     first = min(canary, key=lambda each: each.name)  # of several variants
     case = _case(service, revision, stable, first.uid, engines)
-    return [replace(case, is_shadowed=_phase(body) == SHADOW_PHASE)]
+    return [replace(case, is_mirrored=_phase(body) == MIRROR_PHASE)]
 
 
 def _case(

@@ -40,10 +40,10 @@ class Extend:
 
 
 @dataclass(frozen=True, slots=True)
-class ShadowPassed:
-    """Shadow copies showed no fault for the configured duration: the canary may get traffic."""
+class MirrorPassed:
+    """Copies of requests showed no fault for the configured duration: the canary may get traffic."""
 
     reason: str
 
 
-Verdict = Accept | Abort | Continue | Extend | ShadowPassed
+Verdict = Accept | Abort | Continue | Extend | MirrorPassed

@@ -241,8 +241,8 @@ def own_pods(
 class Observed:
     """The children of a service and its stored status.
 
-    traffic, copies: traffic shares and shadow copies last published to gateways. traffic_generation: number
-    of their changes. stable_spec: spec of the stable revision; None if unknown.
+    traffic, copies: traffic shares and copies of requests that were last published to gateways.
+    traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()

@@ -8,7 +8,7 @@ An event that the phase table does not list for the current phase is ignored, an
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.canary.verdict import Abort, Accept, ShadowPassed, Verdict
+from penstock.core.canary.verdict import Abort, Accept, MirrorPassed, Verdict
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import Observed, ObservedPod, preflight_result
 from penstock.core.observed.rollout_state import Phase, RolloutState
@@ -60,8 +60,8 @@ def detect_events(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventW
         yield "Accepted", inputs.verdict.reason
     if isinstance(inputs.verdict, Abort):
         yield "Aborted", inputs.verdict.reason
-    if isinstance(inputs.verdict, ShadowPassed):
-        yield "ShadowPassed", inputs.verdict.reason
+    if isinstance(inputs.verdict, MirrorPassed):
+        yield "MirrorPassed", inputs.verdict.reason
     yield from _progress(state, inputs)
 
 

@@ -25,7 +25,7 @@ class Targets:
     """Target state of a phase.
 
     pods: replicas of each side that stays; None keeps the current number. shares, copies: traffic shares
-    and shadow copies for the gateways.
+    and copies of requests for the gateways.
     """
 
     pods: dict[Side, int | None]
@@ -44,7 +44,7 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: i
         case "Starting" | "Waiting":
             return view.starting()
         case "Mirroring":
-            return view.shadowing()
+            return view.mirroring()
         case "Judging" | "Paused":
             return view.judging()
         case "Growing":
@@ -92,8 +92,8 @@ class _View:
                 pods[self.control] = least
         return Targets(pods, self._stable_shares(100))
 
-    def shadowing(self) -> Targets:
-        """Shadow copies for the canary and its control, so that both start judging with warm caches."""
+    def mirroring(self) -> Targets:
+        """Copies of requests for the canary and its control, so that both start judging with warm caches."""
         started, mirror = self.starting(), self.spec.canary.mirror
         if mirror is None:  # removed from the spec during this phase
             return started

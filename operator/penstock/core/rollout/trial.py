@@ -10,13 +10,13 @@ from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
 from penstock.core.canary.judge import Finding, JudgeState
 from penstock.core.canary.metric_gate import MetricGateState
+from penstock.core.canary.mirror import NO_COPIES, MirrorState
 from penstock.core.canary.proportions import ProportionEstimate
-from penstock.core.canary.shadow import NO_COPIES, ShadowState
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
 
-VERSION: Literal[6] = 6
+VERSION: Literal[7] = 7
 # Upper bound of reported e-values: larger ones carry no information, and infinity is not valid JSON.
 MAX_E_VALUE = 1e12
 
@@ -25,15 +25,15 @@ MAX_E_VALUE = 1e12
 class Trial:
     """Trial of a canary. Field names are the stored format.
 
-    deployment: uid of the canary's Deployment, so that a retried revision is another trial. shadow:
-    evidence from shadow copies, before the canary had traffic. metrics: the user's metric gates, by name.
-    canary, control: all requests since the canary had traffic, warm-up included, for reports.
+    deployment: uid of the canary's Deployment, so that a retried revision is another trial. mirror:
+    evidence from copies of requests, before the canary had traffic. metrics: the user's metric gates, by
+    name. canary, control: all requests since the canary had traffic, warm-up included, for reports.
     """
 
-    version: Literal[6]
+    version: Literal[7]
     deployment: str
     state: JudgeState
-    shadow: ShadowState = NO_COPIES
+    mirror: MirrorState = NO_COPIES
     metrics: Mapping[str, MetricGateState] = field(default_factory=dict)
     canary: Arm = NO_REQUESTS
     control: Arm = NO_REQUESTS

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.canary.evidence import History
 from penstock.core.canary.judge import JudgeState, begin, judge
-from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, ShadowPassed
+from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, MirrorPassed
 from penstock.core.spec.canary import CanarySpec
 from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
 from penstock.sim.rollout.requests import Floats
@@ -65,7 +65,7 @@ class Penstock:
                     return Decided("promoted", at_s, verdict.reason)
                 case Abort():
                     return Decided("aborted", at_s, verdict.reason)
-                case Continue() | Extend() | ShadowPassed():
+                case Continue() | Extend() | MirrorPassed():
                     pass
         return None
 

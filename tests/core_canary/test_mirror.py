@@ -1,10 +1,10 @@
-"""Shadow traffic: faults reject the canary, and enough time with copies lets it go on."""
+"""Mirroring: faults reject the canary, and enough time with copies lets it go on."""
 
 import pytest
 
 from penstock.core.canary.evidence import Arm
-from penstock.core.canary.shadow import ShadowState, judge_shadow
-from penstock.core.canary.verdict import Abort, Continue, ShadowPassed
+from penstock.core.canary.mirror import MirrorState, judge_mirror
+from penstock.core.canary.verdict import Abort, Continue, MirrorPassed
 from penstock.core.spec.canary import MirrorSpec
 
 SPEC = MirrorSpec(percent=10, duration_s=60.0)
@@ -12,9 +12,9 @@ SPEC = MirrorSpec(percent=10, duration_s=60.0)
 
 def run(blocks):
     """The last verdict, and how many blocks it took."""
-    state, verdict, count = ShadowState(), None, 0
+    state, verdict, count = MirrorState(), None, 0
     for count, block in enumerate(blocks, start=1):  # noqa: B007 - the last one is returned
-        verdict, state = judge_shadow(SPEC, state, block)
+        verdict, state = judge_mirror(SPEC, state, block)
         if not isinstance(verdict, Continue):
             break
     return verdict, count
@@ -22,7 +22,7 @@ def run(blocks):
 
 def test_one_without_fault_is_shown_for_its_time(make):
     verdict, count = run([make.block(make.arm(5), make.arm(5))] * 20)
-    assert (type(verdict), count) == (ShadowPassed, 6)
+    assert (type(verdict), count) == (MirrorPassed, 6)
     assert verdict.reason == "30 copies in 60 s showed no fault"
 
 
@@ -56,4 +56,4 @@ def test_what_engines_tell_rejects_without_a_single_copy(make, fault):
 
 def test_slow_answers_are_not_judged(make):
     slow = make.block(make.arm(10, ttft=[9.0] * 10), make.arm(10, ttft=[0.1] * 10))
-    assert isinstance(run([slow] * 6)[0], ShadowPassed)
+    assert isinstance(run([slow] * 6)[0], MirrorPassed)

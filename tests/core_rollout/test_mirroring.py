@@ -1,17 +1,17 @@
-"""Shadow traffic: which pods receive copies, and what ends the phase."""
+"""Mirroring: which pods receive copies, and what ends the phase."""
 
 import pytest
 
-from penstock.core.canary.verdict import Abort, Accept, Continue, ShadowPassed
+from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 
-SHOWN = ShadowPassed("200 copies showed no fault")
+SHOWN = MirrorPassed("200 copies showed no fault")
 
 
 @pytest.fixture
-def shadowing(start_service):
+def mirroring(start_service):
     """A canary that is shown copies, with the names of its revision and of stable."""
     canary = CanarySpec(min_weight=0.2, mirror=MirrorSpec(percent=50, duration_s=60.0))
     world = start_service("Canary", canary=canary)
@@ -21,8 +21,8 @@ def shadowing(start_service):
     return world, new, old
 
 
-def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(shadowing):
-    world, new, old = shadowing
+def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(mirroring):
+    world, new, old = mirroring
     assert world.copies == Copies((Side(new), Side(old, "control")), 50)
     assert set(world.weights()) <= {(old, ""), (old, "control")}
     assert sum(world.weights().values()) == 100
@@ -30,8 +30,8 @@ def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(sha
 
 
 @pytest.mark.parametrize("verdict", [None, Continue("not yet", 0.0), Accept("an old word")])
-def test_nothing_but_the_end_of_the_showing_gives_it_traffic(shadowing, verdict):
-    world, new, _ = shadowing
+def test_nothing_but_the_end_of_the_showing_gives_it_traffic(mirroring, verdict):
+    world, new, _ = mirroring
     world.shown = verdict
     for _ in range(20):
         world.settle_pods()
@@ -41,8 +41,8 @@ def test_nothing_but_the_end_of_the_showing_gives_it_traffic(shadowing, verdict)
     assert (new, "") not in world.weights()
 
 
-def test_then_it_is_judged_as_any_canary_and_copied_no_more(shadowing):
-    world, new, old = shadowing
+def test_then_it_is_judged_as_any_canary_and_copied_no_more(mirroring):
+    world, new, old = mirroring
     world.shown = SHOWN
     world.reconcile()
     assert world.rollout.phase == "Judging"
@@ -54,8 +54,8 @@ def test_then_it_is_judged_as_any_canary_and_copied_no_more(shadowing):
     assert world.run() == ["Growing", "Promoting", "Draining", "Stable"]
 
 
-def test_a_fault_rejects_it_before_anybody_met_it(shadowing):
-    world, new, old = shadowing
+def test_a_fault_rejects_it_before_anybody_met_it(mirroring):
+    world, new, old = mirroring
     generation = world.generation
     world.shown = Abort("7 of 7 answers of the canary are empty", "Gate")
     assert world.run() == ["Discarding", "Rejected"]
@@ -74,7 +74,7 @@ def test_a_fault_rejects_it_before_anybody_met_it(shadowing):
         ("promote", ["Growing", "Promoting", "Draining", "Stable"]),
     ],
 )
-def test_a_person_may_end_it(shadowing, action, phases):
-    world, _, _ = shadowing
+def test_a_person_may_end_it(mirroring, action, phases):
+    world, _, _ = mirroring
     world.order(action)
     assert world.run() == phases
