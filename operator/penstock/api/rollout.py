@@ -332,7 +332,8 @@ class Rollout(Model):
         default=None,
         description=(
             "Maximum time until the next pod of a new revision becomes ready, such as "
-            "10m. After that the revision is rejected."
+            "10m. After that the revision is rejected; a first revision, and one of "
+            "Recreate, stalls the service until its pods come up."
         ),
         json_schema_extra=_default(RolloutSpec, "progress_deadline_s"),
     )
