@@ -36,7 +36,7 @@ class BreakingChange:
     reason: str
 
     def message(self) -> str:
-        """What is wrong, and what to do, with the exception to copy."""
+        """Error text for the developer, which ends with the exception to copy."""
         entry = {"kind": self.kind, "path": self.path, "change": self.change, "why": ""}
         text: str = yaml.safe_dump([entry], sort_keys=False, width=1000)
         return (
