@@ -45,10 +45,10 @@ class Release:
 
 
 RELEASES = (
-    Release({"strategy": "Rolling"}, None, "Stable"),
-    Release({"strategy": "BlueGreen"}, None, "Stable"),
-    Release({"strategy": "Canary"}, "promote", "Stable"),
-    Release({"strategy": "Canary"}, "abort", "Rejected"),
+    Release({"strategy": "Rolling", "blueGreen": None}, None, "Stable"),
+    Release({"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "2s"}}, None, "Stable"),
+    Release({"strategy": "Canary", "blueGreen": None}, "promote", "Stable"),
+    Release({"strategy": "Canary", "blueGreen": None}, "abort", "Rejected"),
 )
 
 
