@@ -7,7 +7,8 @@ from preflight_messages import PASSED
 from service_spec import SMALL, service_spec
 
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share

@@ -7,7 +7,8 @@ import pytest
 from preflight_messages import REFUSED
 from service_spec import SMALL, service_spec
 
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.reconcile.conditions import conditions, forbidden, rejected
 from penstock.core.reconcile.plan import Plan

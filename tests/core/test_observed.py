@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.children import (
-    Observed,
-    ObservedDeployment,
-    ObservedJob,
-    ObservedPod,
-    own_pods,
-    preflight_result,
-)
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, own_pods
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.preflight import preflight_result
 
 METADATA: dict[str, Any] = {
     "name": "x", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {},

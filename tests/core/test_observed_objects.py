@@ -5,15 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.children import (
-    Observed,
-    ObservedDeployment,
-    ObservedJob,
-    ObservedPod,
-    PreflightResult,
-    owner_uid,
-    preflight_result,
-)
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, owner_uid
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.preflight import PreflightResult, preflight_result
 from penstock.core.spec.service import (
     COHORT_LABEL,
     CONTROL,

@@ -21,7 +21,8 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import Observed
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.reconcile.conditions import conditions
-from penstock.core.reconcile.plan import PREFLIGHT_RETRY_S, plan
+from penstock.core.reconcile.plan import plan
+from penstock.core.reconcile.plan_steps import PREFLIGHT_RETRY_S
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import ServiceSpec

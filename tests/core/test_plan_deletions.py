@@ -24,7 +24,7 @@ from core.two_revisions import (
 
 from penstock.core.observed.children import ObservedJob
 from penstock.core.observed.rollout_state import Phase, RolloutState
-from penstock.core.reconcile.plan import Deletion
+from penstock.core.reconcile.plan_steps import Deletion
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.spec.rollout import RolloutSpec

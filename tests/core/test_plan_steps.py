@@ -26,9 +26,11 @@ from core.two_revisions import (
 from preflight_messages import PASSED
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedPod
+from penstock.core.observed.children import Observed
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.reconcile.plan import Deletion, Plan, Scale, replicas_for_all
+from penstock.core.reconcile.plan import Plan, replicas_for_all
+from penstock.core.reconcile.plan_steps import Deletion, Scale
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies
 from penstock.core.spec.service import ServiceSpec

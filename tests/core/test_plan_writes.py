@@ -24,7 +24,8 @@ from core.two_revisions import (
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.observed.children import ObservedBudget
 from penstock.core.observed.rollout_state import Phase
-from penstock.core.reconcile.plan import Deletion, Plan, Scale
+from penstock.core.reconcile.plan import Plan
+from penstock.core.reconcile.plan_steps import Deletion, Scale
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION, PinnedPods, Revision
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec
 from penstock.core.spec.service import ServiceSpec

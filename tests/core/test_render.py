@@ -8,7 +8,8 @@ from service_spec import pod_resources, service_spec
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.system import GATEWAY_URL
-from penstock.core.observed.children import Observed, ObservedJob, ObservedPod
+from penstock.core.observed.children import Observed, ObservedJob
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.status import as_traffic, mirror_of, render, traffic_of

@@ -8,7 +8,8 @@ from preflight_messages import PASSED
 from service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
 from penstock.core.routing.pick import Side

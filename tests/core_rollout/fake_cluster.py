@@ -7,12 +7,8 @@ from typing import NamedTuple
 from preflight_messages import PASSED, REFUSED
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import (
-    ObservedBudget,
-    ObservedDeployment,
-    ObservedJob,
-    ObservedPod,
-)
+from penstock.core.observed.children import ObservedBudget, ObservedDeployment, ObservedJob
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.routing.pick import Side
 from penstock.core.spec.history import Revision
 from penstock.core.spec.service import COHORT_LABEL, REVISION_LABEL, VARIANT_LABEL

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout import commands
 from penstock.core.rollout.events import RolloutInputs

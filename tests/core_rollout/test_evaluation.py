@@ -7,7 +7,7 @@ from core_rollout.world import World
 
 from penstock.core.canary.verdict import Accept, Continue
 from penstock.core.manifests.evaluation import evaluation_job
-from penstock.core.observed.children import ObservedPod
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.rollout import commands
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec

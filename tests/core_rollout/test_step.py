@@ -6,7 +6,8 @@ import pytest
 
 from penstock.core.canary.verdict import Abort, Accept, Continue
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import RolloutInputs

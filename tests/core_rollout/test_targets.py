@@ -3,7 +3,8 @@
 import pytest
 from preflight_messages import PASSED, REFUSED
 
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.rollout.targets import percent, targets

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from gateway.engine_answers import EVENT
+from gateway.recorded_requests import POD, USAGE, Clock, stream, whole
 
 from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
@@ -15,19 +16,6 @@ from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.service_stats import ServiceStats
-
-POD = "default/engine"
-USAGE = (
-    b'{"usage":{"prompt_tokens":300,"completion_tokens":%d,'
-    b'"prompt_tokens_details":{"cached_tokens":256}}}'
-)
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
 
 
 @pytest.fixture
@@ -48,26 +36,6 @@ def make(stats, clock):
         )
 
     return make
-
-
-def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reservation=None):
-    """Stream a response with one token more than `gaps_s` has items."""
-    clock.now_s += queued_s
-    with record.in_flight(POD, reservation):
-        clock.now_s += first_s
-        record.start_response(is_stream=True)
-        record.add_chunk(EVENT)
-        for gap_s in gaps_s:
-            clock.now_s += gap_s
-            record.add_chunk(EVENT)
-        record.add_chunk(b"data: " + USAGE % (len(gaps_s) + 1) + b"\n\ndata: [DONE]\n\n")
-
-
-def whole(record, clock, body, *, took_s=1.5):
-    with record.in_flight(POD, None):
-        clock.now_s += took_s
-        record.start_response(is_stream=False)
-        record.add_chunk(body)
 
 
 def log(seconds):

@@ -25,8 +25,8 @@ from penstock.core.canary.mirror import fault as mirror_fault
 from penstock.core.canary.mirror import judge_mirror
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests.stored_record import TRIAL, is_ours
-from penstock.core.observed.children import ObservedPod
 from penstock.core.observed.gateway_report import Arms
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.blocks import ComparedPods, build_block

@@ -28,10 +28,10 @@ from penstock.core.observed.children import (
     ObservedBudget,
     ObservedDeployment,
     ObservedJob,
-    ObservedPod,
     own_pods,
     owner_uid,
 )
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
 from penstock.core.observed.stored_status import stored_status

@@ -20,7 +20,7 @@ from penstock.clients.resources import (
 )
 from penstock.clients.scrape import Scraper
 from penstock.core.formats.addresses import host_port
-from penstock.core.observed.children import ObservedPod
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.scaling.signals import EngineReading
 from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.kubectl import Kubectl

@@ -14,7 +14,8 @@ from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.verdict import Verdict
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout.events import RolloutInputs
 from penstock.core.rollout.step import step

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Collection, Sequence
 
-from penstock.core.observed.children import Observed, ObservedPod, preflight_result
+from penstock.core.observed.children import Observed
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.preflight import preflight_result
 from penstock.core.reconcile.condition import (
     CONDITIONAL_TYPES,
     SCALED_TO_ZERO,

@@ -7,58 +7,25 @@ A new phase is stored in the status before anything is done for it, and traffic 
 before they are deleted. A plan for the result of a plan is empty.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.canary.verdict import Verdict
-from penstock.core.formats.strategic_merge import covers
-from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.manifests import engine as manifests
-from penstock.core.manifests.disruption import engines_budget
-from penstock.core.manifests.evaluation import evaluation_job
-from penstock.core.manifests.history import controller_revision
 from penstock.core.observed.children import (
     Observed,
-    ObservedDeployment,
-    ObservedPod,
-    preflight_result,
 )
-from penstock.core.observed.rollout_state import Phase, RolloutState
-from penstock.core.reconcile.variant_split import VariantSplit, choose_variant_split, split_replicas
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
+from penstock.core.reconcile.variant_split import choose_variant_split
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import RolloutInputs, lagging_gateway, overdue
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
 from penstock.core.rollout.wake import earlier_s, wake_s
-from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share
-from penstock.core.spec import history
-from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
-
-# Phases in which an evaluation's result may still be used; in others its Job is deleted.
-EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-# Least age of a lost preflight before it is replaced, s; equals the first back-off of a Job.
-PREFLIGHT_RETRY_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A change of a Deployment's replicas."""
-
-    deployment: str
-    replicas: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """An object to delete; its uid distinguishes it from a later object of the same name."""
-
-    kind: str  # ControllerRevision, Deployment, Job, Pod or PodDisruptionBudget
-    name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +104,7 @@ def plan(
     aims = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
     variant_split = choose_variant_split(spec, observed, inputs.by_variant, total)
-    steps = _Steps(spec, observed, image, wanted, variant_split, now_s)
+    steps = PlanSteps(spec, observed, image, wanted, variant_split, now_s)
     if not is_new:
         steps.bring_up(state, aims.pods)
         steps.evaluate(state)
@@ -184,218 +151,7 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
             return current
 
 
-class _Steps:
-    """Collects the writes of one plan."""
-
-    def __init__(
-        self,
-        spec: ServiceSpec,
-        observed: Observed,
-        image: str,
-        wanted: str,
-        variant_split: VariantSplit,
-        now_s: float,
-    ) -> None:
-        self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
-        self._variant_split, self._now_s = variant_split, now_s
-        self.create: list[Object] = []
-        self.apply: list[Object] = []
-        self.scale: list[Scale] = []
-        self.delete: list[Deletion] = []
-        self.details: list[str] = []
-
-    def bring_up(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
-        """Apply the Deployments of all revisions and cohorts, after recording the revisions."""
-        if self._observed.name_taken_by is not None:
-            return
-        made = self._record_revisions(state, pods)
-        for side, replicas in pods.items():
-            spec = self._spec_of(side.revision, state)
-            if spec is None or not self._is_admitted(spec, side, made[side.revision]):
-                continue
-            parts = split_replicas(replicas or 0, self._variant_split)
-            for variant, placed in spec.placed.items():
-                self._bring_up(placed, side, variant, made[side.revision], parts[variant])
-
-    def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
-        """The revision's spec; None if it was refused, or is neither the wanted nor the stable one."""
-        if revision in self._observed.refusals:
-            return None
-        if revision == self._wanted:
-            return self._spec
-        return self._observed.stable_spec if revision == state.stable else None
-
-    def _pods_of(self, spec: ServiceSpec, revision: str) -> PinnedPods:
-        """The revision's pod template: as recorded, else built from the spec.
-
-        A Deployment without a template hash was created by a version of Penstock that recorded no
-        templates; then its live template is adopted.
-        """
-        known = (entry for entry in self._observed.history if entry.revision == revision)
-        recorded = next((entry.pods for entry in known), None)
-        live = self._observed.deployment(revision)
-        if live is not None and (recorded is None or not live.template_hash):
-            return manifests.adopted_pods(spec, revision, live)
-        return recorded or manifests.own_pods(spec, revision, self._image)
-
-    def _record_revisions(
-        self, state: RolloutState, sides: Collection[Side]
-    ) -> dict[str, PinnedPods]:
-        """Record revisions that are missing or outdated in the history. Returns the pods of each."""
-        made = {}
-        # Includes a stable revision whose pods are removed: a rollback may need it.
-        revisions = dict.fromkeys([*(side.revision for side in sides), state.stable or ""])
-        for revision in revisions:
-            spec = self._spec_of(revision, state)
-            if spec is None:
-                continue
-            made[revision] = self._pods_of(spec, revision)
-            entry = history.updated_entry(
-                self._observed.history, revision, spec.shape, made[revision],
-                is_latest=revision == self._wanted, is_stable=revision == state.stable,
-            )  # fmt: skip
-            if entry is not None:
-                self.apply.append(controller_revision(self._spec, entry))
-                self.details.append(f"record revision {revision} as number {entry.number}")
-        return made
-
-    def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
-        """Whether the revision's preflight passed; creates one, on the first variant, if missing."""
-        if side.cohort or self._observed.deployments_of(side.revision):
-            return True
-        preflight = self._observed.preflight(side.revision)
-        if preflight is None:
-            variant, first = next(iter(spec.placed.items()))
-            self.create.append(manifests.preflight(first, side.revision, pods, variant))
-            self.details.append(f"check the model for revision {side.revision}")
-            return False
-        verdict = preflight_result(preflight)
-        return verdict is not None and verdict.ok
-
-    def _bring_up(
-        self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int
-    ) -> None:
-        """Apply the Deployment of one side on one variant. spec: as placed on the variant."""
-        deployment = self._observed.deployments_of(*side).get(variant)
-        wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
-        if deployment is None:
-            # A new Deployment starts with one pod, so it is created only if it needs one.
-            if replicas or self._is_empty:
-                self.apply.append(wanted)
-                self.details.append(f"create {wanted['metadata']['name']}")
-        elif not deployment.is_ending and not covers(deployment.body, wanted):
-            self.apply.append(wanted)
-            self.details.append(f"repair {deployment.name}")
-
-    def evaluate(self, state: RolloutState) -> None:
-        """Create the canary's evaluation Job, once, as soon as the canary is judged."""
-        revision, wanted = state.revision, self._spec.rollout.evaluation
-        if revision is None or wanted is None or state.phase != "Judging":
-            return
-        ready = sorted(
-            pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
-        )
-        # A terminating Job of an earlier attempt still occupies the name.
-        if ready and all(job.revision != revision for job in self._observed.jobs):
-            stable = state.stable or ""
-            self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
-            self.details.append(f"evaluate revision {revision}")
-
-    def protect(self, total: int) -> None:
-        """Apply or delete the PodDisruptionBudget, which keeps node drains from evicting all engines.
-
-        A single replica needs none, nor does a service that has a budget of the user's.
-        """
-        known, wanted = self._observed.budget, engines_budget(self._spec)
-        name = wanted["metadata"]["name"]
-        if total > 1 and self._observed.deployments and not known.foreign:
-            if known.ours is None or not covers(known.ours["spec"], wanted["spec"]):
-                self.apply.append(wanted)
-                self.details.append(f"allow one disruption at a time: {name}")
-        elif known.ours is not None and "deletionTimestamp" not in known.ours["metadata"]:
-            self.delete.append(Deletion("PodDisruptionBudget", name, known.ours["metadata"]["uid"]))
-            self.details.append(f"remove {name}")
-
-    @property
-    def _is_empty(self) -> bool:
-        """Whether the service is scaled to zero."""
-        return self._spec.scaling.mode == "External" and self._spec.external_replicas == 0
-
-    def set_replicas(self, pods: dict[Side, int | None]) -> None:
-        """Set the replicas of each side by variant.
-
-        A variant that was removed from the spec keeps its replicas until it is replaced.
-        """
-        for side, replicas in pods.items():
-            deployments = self._observed.deployments_of(*side)
-            for variant, part in split_replicas(replicas or 0, self._variant_split).items():
-                if replicas is not None and variant in deployments:
-                    self._scale(deployments[variant], part)
-
-    def _scale(self, deployment: ObservedDeployment, replicas: int) -> None:
-        if deployment.replicas != replicas and not deployment.is_ending:
-            self.scale.append(Scale(deployment.name, replicas))
-            self.details.append(f"set {deployment.name} to {replicas} replicas")
-
-    def remove(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
-        """Delete what is no longer needed.
-
-        Deployments go after the gateways' traffic has left them, and those of a variant that was removed
-        from the spec once the other variants serve.
-        """
-        kept = set(pods)
-        routed = {share.side for share in self._observed.traffic}
-        for deployment in self._observed.deployments:
-            is_over = deployment.side not in kept | routed or self._is_replaced(deployment, pods)
-            if is_over and not deployment.is_ending:
-                self.delete.append(Deletion("Deployment", deployment.name, deployment.uid))
-                self.details.append(f"remove {deployment.name}")
-        for job in self._observed.jobs:
-            is_needed = job.revision == state.revision and state.phase in EVALUATED
-            if not is_needed and not job.is_ending:
-                self.delete.append(Deletion("Job", job.name, job.uid))
-        revisions = {side.revision for side in kept} | {state.revision, state.stable}
-        for pod in self._observed.pods:
-            if _is_stale_preflight(pod, revisions) or self._is_lost_preflight(pod):
-                self.delete.append(Deletion("Pod", pod.name, pod.uid))
-        rejected = state.rejected.revision if state.rejected else ""
-        in_use = {name for name in (*revisions, self._wanted, rejected) if name}
-        limit = self._spec.rollout.history
-        for entry in history.beyond_limit(self._observed.history, in_use, limit):
-            self.delete.append(Deletion("ControllerRevision", entry.name, entry.uid))
-
-    def _is_lost_preflight(self, pod: ObservedPod) -> bool:
-        """Whether the pod is a lost preflight whose back-off is over, and has to be replaced."""
-        return (
-            pod.role == PREFLIGHT
-            and bool(pod.lost)
-            and not pod.is_ending
-            and preflight_result(pod) is None
-            and self._now_s >= preflight_retry_s(pod)
-        )
-
-    def _is_replaced(self, deployment: ObservedDeployment, pods: dict[Side, int | None]) -> bool:
-        """Whether the variant was removed from the spec and enough pods of the others are ready."""
-        wanted = pods.get(deployment.side)
-        if deployment.variant in self._variant_split or wanted is None:
-            return False
-        serving = self._observed.serving(*deployment.side)
-        return sum(pod.is_ready for pod in serving if pod.variant in self._variant_split) >= wanted
-
-
-def preflight_retry_s(preflight: ObservedPod) -> float:
-    """The time at which a lost preflight is replaced, in Unix seconds.
-
-    The back-off limits retries on a node that admits no pod.
-    """
-    return parse_timestamp(preflight.created_at) + PREFLIGHT_RETRY_S
-
-
 def _until_preflight_retry_s(observed: Observed, now_s: float) -> float | None:
     """Seconds until the next lost preflight is replaced; None if none is due later."""
     lost = (pod for pod in observed.pods if pod.role == PREFLIGHT and pod.lost)
     return min((s for pod in lost if (s := preflight_retry_s(pod) - now_s) > 0), default=None)
-
-
-def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:
-    return pod.role == "preflight" and pod.revision not in kept and not pod.is_ending

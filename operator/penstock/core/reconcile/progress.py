@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from penstock.core.observed.children import Observed, preflight_result
+from penstock.core.observed.children import Observed
+from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, Rejection
 from penstock.core.reconcile.condition import SCALED_TO_ZERO, Condition
 from penstock.core.reconcile.plan import Plan

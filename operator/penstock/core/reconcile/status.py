@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from penstock.core.manifests.system import GATEWAY_URL
-from penstock.core.observed.children import Observed, ObservedPod
+from penstock.core.observed.children import Observed
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import COHORT_NAMES, COHORTS
 from penstock.core.reconcile.condition import TYPES, Condition

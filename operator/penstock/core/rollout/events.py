@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from penstock.core.canary.verdict import Abort, Accept, MirrorPassed, Verdict
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.children import Observed, ObservedPod, preflight_result
+from penstock.core.observed.children import Observed
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command

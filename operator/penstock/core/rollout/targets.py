@@ -7,7 +7,8 @@ of four but 5 % of the traffic takes no load off it. A side loses no pod while i
 
 from dataclasses import dataclass
 
-from penstock.core.observed.children import Observed, preflight_result
+from penstock.core.observed.children import Observed
+from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for, resolve_limits
 from penstock.core.routing.pick import Side

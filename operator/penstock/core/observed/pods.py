@@ -1,0 +1,138 @@
+"""Pods of a service, reduced to the fields that decisions need."""
+
+from dataclasses import dataclass
+
+from penstock.core.routing.pick import Side
+from penstock.core.spec.service import (
+    COHORT_LABEL,
+    ENGINE_CONTAINER,
+    EVALUATION_CONTAINER,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    VARIANT_LABEL,
+    Object,
+)
+
+# Termination reasons of containers whose end was not observed: from the kubelet, and from containerd
+# after a restart of the node. Both come with an exit code, which means nothing.
+UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """A pod of an engine, a preflight or an evaluation.
+
+    trouble: (reason, message) if the pod cannot become ready without a change. created_at, ready_at: RFC
+    3339; ready_at is None while the pod is not ready. restarts: of its container. is_out_of_memory: whether
+    the container was last ended by an OOM kill. owner: uid of the pod's controller. lost: why the pod failed
+    for an external reason, such as an eviction; else empty.
+    """
+
+    name: str
+    uid: str
+    revision: str
+    role: str
+    address: str
+    is_ready: bool
+    is_ending: bool
+    phase: str
+    trouble: tuple[str, str] | None
+    termination_message: str
+    created_at: str = ""
+    ready_at: str | None = None
+    cohort: str = ""
+    restarts: int = 0
+    is_out_of_memory: bool = False
+    owner: str = ""
+    variant: str = ""
+    lost: str = ""
+
+    @property
+    def side(self) -> Side:
+        return Side(self.revision, self.cohort)
+
+    @property
+    def is_unschedulable(self) -> bool:
+        """Whether no node has room for the pod."""
+        return self.trouble is not None and self.trouble[0] == "Unschedulable"
+
+    @property
+    def is_crash_looping(self) -> bool:
+        return self.trouble is not None and self.trouble[0] == "CrashLoopBackOff"
+
+    @classmethod
+    def of(cls, pod: Object) -> "ObservedPod":
+        metadata, status = pod["metadata"], pod.get("status", {})
+        labels = metadata.get("labels", {})
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        containers = {c["name"]: c for c in status.get("containerStatuses", [])}
+        engine = containers.get(ENGINE_CONTAINER) or containers.get(EVALUATION_CONTAINER, {})
+        ready = conditions.get("Ready", {})
+        is_ready = ready.get("status") == "True"
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=labels.get(REVISION_LABEL, ""),
+            role=labels.get(ROLE_LABEL, ""),
+            address=status.get("podIP", ""),
+            is_ready=is_ready,
+            is_ending="deletionTimestamp" in metadata,
+            phase=status.get("phase", "Pending"),
+            trouble=_trouble(conditions, engine),
+            termination_message=_termination_message(engine),
+            created_at=metadata["creationTimestamp"],
+            ready_at=ready.get("lastTransitionTime") if is_ready else None,
+            cohort=labels.get(COHORT_LABEL, ""),
+            restarts=engine.get("restartCount", 0),
+            is_out_of_memory=_ended_by(engine) == "OOMKilled",
+            owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
+            variant=labels.get(VARIANT_LABEL, ""),
+            lost=_lost(status, conditions, engine),
+        )
+
+
+def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
+    waiting = engine.get("state", {}).get("waiting", {})
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        return None
+    if waiting["reason"] == "CrashLoopBackOff":
+        return "CrashLoopBackOff", _termination_message(engine) or waiting.get("message", "")
+    return waiting["reason"], waiting.get("message", "")
+
+
+def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
+    """Why a pod failed for an external reason: evicted, not admitted, or its node is gone. Else empty.
+
+    The kubelet puts the cause in the pod's status.reason. DeadlineExceeded comes from the pod's spec and
+    does not count.
+    """
+    if status.get("phase") != "Failed":
+        return ""
+    reason = status.get("reason", "")
+    if reason and reason != "DeadlineExceeded":
+        return f"{reason}: {status['message']}" if status.get("message") else str(reason)
+    disrupted = conditions.get("DisruptionTarget", {})
+    if disrupted.get("status") == "True":
+        return f"{disrupted.get('reason', '')}: {disrupted.get('message', '')}"
+    ended = engine.get("state", {}).get("terminated", {})
+    if ended.get("reason") in UNKNOWN_ENDS:
+        return f"{ended['reason']}: {ended.get('message') or 'the end of its container was not observed'}"
+    return "" if "exitCode" in ended or reason else "its container never ended"
+
+
+def _ended_by(engine: Object) -> str:
+    """Why the engine's container ended, now or last."""
+    for state in ("state", "lastState"):
+        if reason := engine.get(state, {}).get("terminated", {}).get("reason"):
+            return str(reason)
+    return ""
+
+
+def _termination_message(engine: Object) -> str:
+    for state in ("state", "lastState"):
+        if words := engine.get(state, {}).get("terminated", {}).get("message"):
+            return str(words)
+    return ""

@@ -1,0 +1,36 @@
+"""Requests of a manual clock, recorded as the gateway records them."""
+
+from gateway.engine_answers import EVENT
+
+POD = "default/engine"
+USAGE = (
+    b'{"usage":{"prompt_tokens":300,"completion_tokens":%d,'
+    b'"prompt_tokens_details":{"cached_tokens":256}}}'
+)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reservation=None):
+    """Stream a response with one token more than `gaps_s` has items."""
+    clock.now_s += queued_s
+    with record.in_flight(POD, reservation):
+        clock.now_s += first_s
+        record.start_response(is_stream=True)
+        record.add_chunk(EVENT)
+        for gap_s in gaps_s:
+            clock.now_s += gap_s
+            record.add_chunk(EVENT)
+        record.add_chunk(b"data: " + USAGE % (len(gaps_s) + 1) + b"\n\ndata: [DONE]\n\n")
+
+
+def whole(record, clock, body, *, took_s=1.5):
+    with record.in_flight(POD, None):
+        clock.now_s += took_s
+        record.start_response(is_stream=False)
+        record.add_chunk(body)
