@@ -73,6 +73,20 @@ def test_a_field_with_its_default_leaves_the_revision_as_it_is() -> None:
     assert revision_of(replace(plain, **defaults)) == revision_of(plain)
 
 
+def test_a_better_default_of_a_later_version_changes_no_revision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The operator takes another value for a field that the spec does not set."""
+    for case in RECORDED:
+        spec = service(case["spec"])
+        unset = {field.attribute for field in SHAPING if field.path not in hashed_document(spec)}
+        better = dict.fromkeys(unset & {"max_num_seqs", "max_num_batched_tokens"}, 4096)
+        assert revision_of(replace(spec, **better)) == case["revision"]
+        if better:
+            written = case["spec"] | {"engine": {"maxNumSeqs": 32, "maxNumBatchedTokens": 4096}}
+            assert revision_of(service(written)) != case["revision"]
+
+
 def test_a_new_field_that_nobody_sets_leaves_all_revisions_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -85,4 +99,6 @@ def test_a_new_field_that_nobody_sets_leaves_all_revisions_as_they_are(
         spec = service(case["spec"])
         unset = newer(**{field.name: getattr(spec, field.name) for field in fields(spec)})
         assert revision_of(unset) == case["revision"]
-        assert revision_of(replace(unset, quantization="fp8")) != case["revision"]
+        engine = case["spec"].get("engine", {}) | {"quantization": "fp8"}
+        written = replace(unset, quantization="fp8", shape=unset.shape | {"engine": engine})
+        assert revision_of(written) != case["revision"]

@@ -51,14 +51,15 @@ async def names(stand):
 @pytest.mark.cluster
 async def test_a_corrected_variant_is_sent_at_once(stand):
     """Variants do not change the revision: rejections are cached by body."""
-    variant = {"name": "spot", "pricePerHour": "1", "nodeSelector": {"pool": "no label value"}}
-    await stand.create(objectives={"ttft": "2s", "tpot": "100ms"}, variants=[variant])
+    variant = {"name": "spot", "pricePerHour": "1"}
+    absent = {"resources": {"claims": [{"name": "a-claim-that-the-pod-does-not-have"}]}}
+    await stand.create(objectives={"ttft": "2s", "tpot": "100ms"}, variants=[variant | absent])
     for _ in range(3):
         await stand.step()
     assert await stand.condition("ModelReady") == ("False", "PodTemplateRejected")
     assert await names(stand) == []
 
-    await stand.change(variants=[variant | {"nodeSelector": {"pool": "spot"}}])
+    await stand.change(variants=[variant])
     await stand.step()
     assert len(await names(stand)) == 1
 

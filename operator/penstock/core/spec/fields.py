@@ -67,10 +67,24 @@ RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in SHAPING
 
 
 def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
-    """The values of the shaping fields that differ from their defaults, by path."""
+    """The values that the user's spec sets and that differ from the frozen defaults, by path.
+
+    A field that is not set is left out whatever the operator takes for it, so a better default of a later
+    version changes no revision: running pods keep the template that was recorded with them.
+    """
     values = asdict(spec)
     return {
         field.path: values[field.attribute]
         for field in SHAPING
-        if values[field.attribute] != field.default
+        if values[field.attribute] != field.default and _is_set(field, spec)
     }
+
+
+def _is_set(field: ShapingField, spec: ServiceSpec) -> bool:
+    """Whether the user's spec has the field. Without the user's spec every field counts as set."""
+    if field.default is REQUIRED or not spec.shape:
+        return True
+    value: Any = spec.shape
+    for name in field.path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value is not None
