@@ -49,25 +49,28 @@ async def names(stand):
 
 
 @pytest.mark.cluster
-async def test_a_corrected_variant_is_sent_at_once(stand):
+async def test_a_corrected_variant_is_sent_at_once(stand, refuse):
     """Variants do not change the revision: rejections are cached by body."""
-    variant = {"name": "spot", "pricePerHour": "1"}
-    absent = {"resources": {"claims": [{"name": "a-claim-that-the-pod-does-not-have"}]}}
-    await stand.create(objectives={"ttft": "2s", "tpot": "100ms"}, variants=[variant | absent])
+    variant = {"name": "spot", "pricePerHour": "1", "nodeSelector": {"pool": "forbidden"}}
+    await refuse(
+        "pods", "object.spec.?nodeSelector.pool != optional.of('forbidden')", a_pod("forbidden")
+    )
+    await stand.create(objectives={"ttft": "2s", "tpot": "100ms"}, variants=[variant])
     for _ in range(3):
         await stand.step()
     assert await stand.condition("ModelReady") == ("False", "PodTemplateRejected")
     assert await names(stand) == []
 
-    await stand.change(variants=[variant])
+    await stand.change(variants=[variant | {"nodeSelector": {"pool": "spot"}}])
     await stand.step()
     assert len(await names(stand)) == 1
 
 
-def a_pod():
+def a_pod(pool=None):
+    selector = {"nodeSelector": {"pool": pool}} if pool else {}
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": {},
-        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]} | selector,
     }  # fmt: skip
 
 
