@@ -178,7 +178,7 @@ async def test_error_response(make_reply, logged, is_request_read, retry_after_s
     close = [] if is_request_read else [(b"connection", b"close")]
     kind = (b"content-type", b"application/json")
     assert head["headers"] == [kind, *after, (b"content-length", length), REQUEST_ID, *close]
-    error = {"message": "no", "type": "overloaded_error", "param": "p", "code": "c"}
+    error = {"message": "no", "type": "unavailable_error", "param": "p", "code": "c"}
     assert json.loads(body["body"]) == {"error": error}
 
 

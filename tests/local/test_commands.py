@@ -309,7 +309,8 @@ def test_status_names_the_revision_and_what_is_awaited(
     body["status"]["stableRevision"] = stable
     body["status"]["rollout"] |= changed
     api.answers = [(200, body)]
-    assert line in penstock("rollout", "status", "chat").stdout
+    # Where the environment has COLUMNS, the line is wrapped.
+    assert line in " ".join(penstock("rollout", "status", "chat").stdout.split())
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(403, 1), (404, 1), (503, 2)])

@@ -19,11 +19,12 @@ NO_NAMES = [
     ".hidden", ".lock", "x.y", "X", "Demo", "a b", "a\n", "demo\n", "\nx", "a\0b", "é", "\uff41", "٣",
     "naïve", "a_b", "a:b", "a" * 64, "a" * 300, "日本", "x\u202ey", "%2e%2e", "demo;ls",
 ]  # fmt: skip
+CHECKOUT = Path(__file__).parents[2]
 COMMANDS = {
     "up": ["local", "up", "--bare", "--name"],
     "down": ["local", "down", "--name"],
     "logs": ["local", "logs", "etcd", "--name"],
-    "demo": ["demo", "--name"],
+    "demo": ["demo", f"--root={CHECKOUT}", "--name"],
 }
 
 
@@ -109,7 +110,7 @@ def test_a_folder_that_up_did_not_create_is_left_alone(
 def test_the_demo_leaves_an_existing_cluster_alone(tmp_path: Path) -> None:
     record.create("mine", 99, {})
     before = tree(tmp_path)
-    outcome = CliRunner().invoke(build("demo"), ["demo", "--name=mine"])
+    outcome = CliRunner().invoke(build("demo"), ["demo", f"--root={CHECKOUT}", "--name=mine"])
     assert outcome.exit_code == 1
     assert "exists already" in outcome.output
     assert tree(tmp_path) == before
