@@ -25,7 +25,8 @@ class DraftModel:
     ) -> list[ScheduledSequence]:
         """Compute a step, and propose drafts greedily for sequences that may have some.
 
-        sequences: in row order. sampled: sampled tokens that replace placeholders among their tokens.
+        sequences: in row order. sampled: token ids on the device that replace the negative ids among their
+        tokens.
         Returns all sequences, with up to num_runner_drafts drafts added.
         """
         hidden = self.model.forward(sequences, sampled)

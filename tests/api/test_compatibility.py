@@ -45,7 +45,7 @@ def changed(path: str, **facts: Any) -> dict[str, Any]:
     return new
 
 
-def without(*prefixes: str) -> dict[str, Any]:
+def old_schema_without(*prefixes: str) -> dict[str, Any]:
     return {path: facts for path, facts in OLD.items() if not path.startswith(prefixes)}
 
 
@@ -75,10 +75,14 @@ SAFE = {
     "subresource": changed("(status subresource)"),
 }
 BREAKING = {
-    "removed": (without("spec.maxNumSeqs"), "spec.maxNumSeqs", "removed"),
-    "removed with its fields": (without("spec.variants"), "spec.variants", "removed"),
-    "renamed": (without("spec.seed") | {"spec.rng": {"type": "integer"}}, "spec.seed", "removed"),
-    "subresource removed": (without("(scale"), "(scale subresource)", "removed"),
+    "removed": (old_schema_without("spec.maxNumSeqs"), "spec.maxNumSeqs", "removed"),
+    "removed with its fields": (old_schema_without("spec.variants"), "spec.variants", "removed"),
+    "renamed": (
+        old_schema_without("spec.seed") | {"spec.rng": {"type": "integer"}},
+        "spec.seed",
+        "removed",
+    ),
+    "subresource removed": (old_schema_without("(scale"), "(scale subresource)", "removed"),
     "new and required": (
         changed("spec.name", type="string", required=True),
         "spec.name",

@@ -261,7 +261,7 @@ TWINS = {
     ),
 }
 
-# Where ours differs, and why it has to. The value says whether ours accepts it.
+# Values on which InferenceService and Deployment differ: whether InferenceService accepts it, and why.
 DIFFERENT = {
     "CPUs as a float": (False, "int-or-string of a CRD takes integers and texts only"),
     "CPUs with a space": (False, "only Kubernetes' own JSON reader trims quantities"),

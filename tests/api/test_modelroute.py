@@ -65,7 +65,7 @@ BAD = [
     (spec(RULE | {"timeouts": {"request": "0s"}}), "must not be zero"),
     (spec(RULE | {"timeouts": {"request": "1.5s"}}), "must be a duration"),
 ]
-# What only the API server sees: two entries of one key.
+# Lists with two entries of one key, which only the API server refuses.
 TWICE = [
     with_refs({"name": "old"}, {"name": "old"}),
     spec(rules=[RULE, RULE]),

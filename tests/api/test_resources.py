@@ -52,7 +52,7 @@ BAD: list[dict[str, Any]] = [
     {"claims": [{}]},
     {"claims": ["gpu"]},
 ]
-# What Penstock refuses and a pod may have.
+# Resources that a pod may have and Penstock refuses.
 NOT_FOR_ENGINES: list[dict[str, Any]] = [
     {"limits": {"memory": "512Mi"}},
     {"requests": {"memory": "512Mi"}},

@@ -1,4 +1,4 @@
-"""The revision of a service: which fields are in its hash, and hashes that must stay as they are."""
+"""Revision hashes of services: the fields that they cover, and recorded hashes that must not change."""
 
 from collections.abc import Iterator
 from dataclasses import fields, make_dataclass, replace

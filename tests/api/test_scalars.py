@@ -30,7 +30,7 @@ Bound = Annotated[
 
 
 class Sample(Model):
-    """One field of each type."""
+    """Model with a field of each scalar type."""
 
     duration: Duration | None = Field(default=None, description="A duration.")
     timeout: PositiveDuration | None = Field(default=None, description="A duration above zero.")
@@ -145,7 +145,7 @@ async def sample_says(kube: Kube, field: str, value: Any) -> str | None:
 
 
 async def pod_says(kube: Kube, quantity: Any) -> str | None:
-    """What the API server says of a pod with this limit."""
+    """The API server's refusal of a pod with this limit; None if it accepts the pod."""
     container = {
         "name": "x", "image": "x", "resources": {"limits": {"ephemeral-storage": quantity}}
     }  # fmt: skip
@@ -153,7 +153,7 @@ async def pod_says(kube: Kube, quantity: Any) -> str | None:
 
 
 async def deployment_says(kube: Kube, surge: Any) -> str | None:
-    """What the API server says of a Deployment with this maxSurge."""
+    """The API server's refusal of a Deployment with this maxSurge; None if it accepts it."""
     labels = {"app": "x"}
     spec = {
         "selector": {"matchLabels": labels},

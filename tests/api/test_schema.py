@@ -65,7 +65,7 @@ ROLLOUTS = [
 async def test_a_rollout_is_stored_as_it_was_written(
     kube: Kube, namespace: str, wanted: dict[str, Any]
 ) -> None:
-    """Only the strategy has a default in the schema: the operator applies the others."""
+    """The schema has a default for the strategy only; the operator applies the others."""
     spec = {**GOOD, "rollout": wanted}
     made = await kube.create(INFERENCE_SERVICES, namespace, manifest(spec, "r", namespace))
     given = {name: value for name, value in wanted.items() if value is not None}

@@ -22,7 +22,7 @@ MOMENTS = [
 
 
 def state_of(status):
-    """What the operator continues from."""
+    """The status fields that the operator continues from."""
     state = {name: status.get(name) for name in STATE_FIELDS}
     rollout = {n: value for n, value in state["rollout"].items() if n not in RESULTS}
     return state | {"rollout": rollout}

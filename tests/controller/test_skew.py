@@ -22,7 +22,7 @@ NEW = {"quantization": "fp8"}
 
 
 def newer_crd():
-    """This version's CRD with a further field."""
+    """Return the CRD of this version with one more field."""
     crd = copy.deepcopy(inference_service_crd())
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     added = {"type": "string", "description": "Number format of the weights."}

@@ -1,4 +1,4 @@
-"""What a plan deletes, and what it leaves."""
+"""Deletions of a plan, and the objects that it keeps."""
 
 from dataclasses import replace
 from typing import Any

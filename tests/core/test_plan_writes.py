@@ -1,4 +1,4 @@
-"""What a plan applies: revisions, Deployments, evaluations, disruption budgets and replicas."""
+"""Objects that a plan applies: revisions, Deployments, evaluations, disruption budgets and replicas."""
 
 import json
 from dataclasses import replace

@@ -18,7 +18,7 @@ from penstock.core.reconcile.conditions import Condition, conditions
 from penstock.core.reconcile.plan import plan
 from penstock.core.spec.rollout import Strategy
 
-# Nobody has promoted the blue/green rollout yet.
+# A blue/green rollout that waits for a manual promotion.
 SPEC = replace(ONE, rollout=replace(ONE.rollout, promotion="Manual"))
 DEADLINE_S = SPEC.rollout.progress_deadline_s
 PULLING = replace(

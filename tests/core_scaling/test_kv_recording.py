@@ -140,7 +140,7 @@ def test_a_number_that_falls_after_the_delay_is_the_first_change() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 1, 5, 12, 40, 200])
 def test_the_nearest_queues_are_found(waiting: int) -> None:
-    """One request fewer, or more, leaves the number as it is."""
+    """The nearest queue length: one request closer to the present queue, the number stays."""
     tick = tick_of(0.3, waiting, replicas=3)
     now = what_if_by_kv.decide_settled(tick).desired
     lengths = {c.what: c.decision for c in changes(tick) if "waiting" in c.what}

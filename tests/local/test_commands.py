@@ -309,7 +309,7 @@ def test_status_names_the_revision_and_what_is_awaited(
     body["status"]["stableRevision"] = stable
     body["status"]["rollout"] |= changed
     api.answers = [(200, body)]
-    # Where the environment has COLUMNS, the line is wrapped.
+    # The variable COLUMNS wraps the line.
     shown = penstock("rollout", "status", "chat").stdout.split()
     assert " ".join(line.split()) in " ".join(shown)
 

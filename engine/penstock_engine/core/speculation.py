@@ -19,7 +19,7 @@ Method = Literal["ngram", "suffix", "draft_model", "eagle"]
 # Methods whose drafts the runner proposes, with weights that it loads from a directory.
 METHODS_WITH_WEIGHTS = ("draft_model", "eagle")
 
-# One step in this many has drafts even if drafting seems slower, to update the estimates.
+# Interval, in steps, at which drafts are proposed even if they seem slower, to update the estimates.
 PROBE_STEPS = 50
 # Number of verified drafts below which the acceptance rate is too uncertain to use.
 MIN_DRAFTS = 16

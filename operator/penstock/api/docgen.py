@@ -82,7 +82,7 @@ def _meaning(path: str, message: str) -> str:
 
 
 def _messages(node: dict[str, Any], path: str = "") -> list[str]:
-    """What the rules of a field and of those below it say. The type column tells those of a type."""
+    """Messages of the rules of a field and of its fields, without those that its type implies."""
     found = [
         _meaning(path, rule["message"])
         for rule in node.get("x-kubernetes-validations", [])

@@ -1,4 +1,4 @@
-"""spec.engine: settings of each engine, with vLLM's names where vLLM has them.
+"""Schema of spec.engine, with the names of vLLM's arguments.
 
 Values that go to the engine as they are keep its spelling, such as `auto` and `bfloat16`. All settings are
 optional: the API server stores no defaults, so they can follow the model and the hardware.

@@ -142,7 +142,7 @@ class SecretKeyRef(Model):
 
 
 class ValueSource(Model):
-    """Where the value of an environment variable comes from."""
+    """Source of the value of an environment variable."""
 
     secret_key_ref: SecretKeyRef = Field(description="Key of a Secret that contains the value.")
 

@@ -7,12 +7,12 @@ from pydantic_core import PydanticCustomError
 
 # The whole list is replaced.
 ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
-# Each value is an entry of its own.
+# Each value is a separate entry.
 SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
 
 
 def map_by(*keys: str) -> dict[str, Any]:
-    """Objects that are told apart by these fields, all of which must be required or have a default."""
+    """List type of objects whose keys are these fields. Each must be required or have a default."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 

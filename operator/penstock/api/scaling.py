@@ -21,7 +21,7 @@ RULES = (
         lambda spec: spec.scaling.mode == "External" or spec.replicas is None,
         "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
     ),
-    # Without a number the scale subresource has none, and no HorizontalPodAutoscaler can start.
+    # GET on the scale subresource fails if spec.replicas is unset, so no HorizontalPodAutoscaler can start.
     Rule(
         "self.scaling.mode != 'External' || has(self.replicas)",
         lambda spec: spec.scaling.mode != "External" or spec.replicas is not None,

@@ -61,7 +61,8 @@ logger = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 
-# Not the operator's: its server-side apply of a ControllerRevision would remove the annotation.
+# Field manager of the state annotation. If OPERATOR_MANAGER owned the annotation, the next server-side
+# apply of the ControllerRevision would remove it.
 STATE_MANAGER = "penstock-state"
 
 
@@ -126,6 +127,7 @@ class Reconciler:
             is_written = await self._write_status(key, body, before, after, revision=None)
             return None if is_written else 0.0
         observed, record = await self._observe(body, spec, now_s)
+        last = record.restored(before)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(before)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
         judgement = self._judgement(key, canary.uid) if canary else None
@@ -139,13 +141,11 @@ class Reconciler:
         planned = plan(spec, observed, self._image, now_s, inputs)
         await self._writer.scale_and_delete(spec, planned, outcome)
         after = statuses.render(
-            spec, observed, planned, scaling, record.restored(before), now,
+            spec, observed, planned, scaling, last, now,
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
         )  # fmt: skip
         await self._write_record(spec, observed, record.updated(after))
-        is_written = await self._write_status(
-            key, body, record.restored(before), after, planned.revision
-        )
+        is_written = await self._write_status(key, body, last, after, planned.revision)
         if outcome.error is not None:
             raise outcome.error  # the work queue retries it: it may be allowed later
         if not is_written:

@@ -25,7 +25,7 @@ from penstock.core.reconcile.progress import (
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
 
-# What the scheduler says of a pod whose PersistentVolumeClaim does not exist.
+# The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
 

@@ -12,7 +12,7 @@ from penstock.core.spec.service import Object
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the status of a route depends on besides the route.
+    """Inputs of a route's status besides the route.
 
     routes, services: of its namespace, by name. revisions: those with pods, by service. applied: generation
     of the route that each gateway applies, None for a gateway that does not answer; None while the gateways

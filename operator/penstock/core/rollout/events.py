@@ -120,9 +120,9 @@ def deadline_s(state: RolloutState, inputs: RolloutInputs) -> float:
 
 
 def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
-    """A sentence on a phase that is past its deadline and has no rollback; empty for all others.
+    """Message about a phase that exceeded its deadline and has no rollback; empty for other phases.
 
-    A first revision and Recreate have nothing to return to, so they go on waiting.
+    A first revision and Recreate have no revision to roll back to, so the phase continues.
     """
     is_final = (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]
     is_late = state.phase in PHASES_WITH_DEADLINE and inputs.now_s >= deadline_s(state, inputs)

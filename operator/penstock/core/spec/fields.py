@@ -12,11 +12,11 @@ from penstock.core.spec.service import ServiceSpec
 
 @dataclass(frozen=True, slots=True)
 class ShapingField:
-    """A field that determines the pods of a revision.
+    """Field of the spec that changes pods, and so is part of the revision's hash.
 
-    path: in the spec. attribute: of ServiceSpec. default: of v1alpha1, frozen: a field with this value is
-    left out of the hash, so that a new field that nobody sets leaves all hashes as they are. REQUIRED for
-    a field that is always in the hash.
+    path: of the field in the spec. attribute: of ServiceSpec, which has its value. default: the value in
+    v1alpha1, which never changes; a field with this value is left out of the hash. REQUIRED: the field is
+    always in the hash.
     """
 
     path: str

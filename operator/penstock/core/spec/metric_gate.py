@@ -31,5 +31,8 @@ class MetricGate:
     no_data: NoData = "Hold"
 
     def query_for(self, names: Mapping[str, str]) -> str:
-        """The query with $-placeholders of NAMES replaced; other $ stay. names: values by placeholder."""
+        """The query with the variables of NAMES, such as $service, replaced.
+
+        names: value of each variable.
+        """
         return _NAME.sub(lambda match: names[match[1]], self.query)

@@ -7,7 +7,7 @@ from penstock.core.formats.quantity import parse_duration_s
 # Time of an objective that is not set, in seconds: more than any request takes. Finite, so that records of
 # it can be written as JSON.
 UNBOUNDED_S = 1e9
-# What requests may wait for without a TTFT objective, in seconds: queues must not grow without end.
+# Maximum planned waiting time without a TTFT objective, in seconds, because queues must be bounded.
 PATIENCE_S = 60.0
 
 

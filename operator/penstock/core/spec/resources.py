@@ -9,7 +9,7 @@ from penstock.core.formats.quantity import parse_quantity
 Quantities = dict[str, str]
 
 DEFAULT_LIMITS: Quantities = {"cpu": "1", "memory": "2Gi"}
-# Of several extended resources, the one of this domain is the accelerator: others may be network adapters.
+# Domain of the accelerator among several extended resources. Others may be network adapters.
 ACCELERATOR_DOMAIN = "nvidia.com/"
 
 
@@ -70,7 +70,7 @@ class ResourceSpec:
 
     @property
     def device(self) -> str:
-        """Where the engine computes: cpu or cuda. A resource claim is taken to be for a GPU."""
+        """Device that the engine computes on: cpu or cuda. A resource claim is assumed to be for a GPU."""
         return "cuda" if self.accelerator or self.claims else "cpu"
 
     def manifest(self) -> dict[str, Any]:

@@ -29,11 +29,10 @@ EVALUATION_CONTAINER = "evaluation"
 ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
 
-# Seconds of a pod's termination before the engine is told to end: gateways stop routing to a deleted pod
-# within 1 s.
+# Length of the preStop sleep in seconds. Gateways stop routing to a deleted pod within 1 s.
 PRE_STOP_S = 3
-# Of a pod's termination, what is not for running requests: the preStop sleep, and 10 s so that the engine
-# ends before Kubernetes kills it.
+# Part of the termination grace period in which no request runs, in seconds: the preStop sleep, and 10 s
+# for the engine to exit before Kubernetes kills it.
 TERMINATION_OVERHEAD_S = PRE_STOP_S + 10
 
 ScalingMode = Literal["Active", "DryRun", "External"]

@@ -164,7 +164,7 @@ class Demand:
         return seen.after(now.at_s, since_s, then.level, came)
 
     def _noise(self, history: tuple[Moment, ...], request_s: float, elapsed_s: float) -> float:
-        """From the difference of two neighboring blocks: a step of the level shows only once."""
+        """Noise of the demand, from the difference of two neighboring blocks: a step counts only once."""
         now = history[-1]
         middle = _at(history, now.at_s - NOISE_BLOCK_S)
         first = _at(history, middle.at_s - NOISE_BLOCK_S)
