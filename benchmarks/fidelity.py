@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import httpx
 
-from penstock.api.v1alpha1 import Engine
+from penstock.api.engine import Engine
 from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober

@@ -70,7 +70,7 @@ BAD = [
     (
         "budget below sequences",
         {**GOOD, "engine": {"maxNumSeqs": 100, "maxNumBatchedTokens": 64}},
-        "must not be smaller than spec.engine.maxNumSeqs",
+        "must not be smaller than engine.maxNumSeqs",
     ),
     ("unknown dtype", changed("engine.dtype", "int8"), "float32"),
     ("negative seed", changed("engine.seed", -1), "spec.engine.seed"),
@@ -124,7 +124,7 @@ BAD = [
     (
         "min above max",
         {**GOOD, "scaling": {"minReplicas": 3, "maxReplicas": 2}},
-        "must not be greater than spec.scaling.maxReplicas",
+        "must not be greater than scaling.maxReplicas",
     ),
     (
         "target of 99%",
@@ -135,8 +135,8 @@ BAD = [
     ("target with a fraction", changed("scaling.targets.kvUtilizationPercent", 75.5), "integer"),
     ("queue target 0", changed("scaling.targets.queueLength", 0), "spec.scaling.targets"),
     ("delay without unit", changed("scaling.scaleDownDelay", "60"), "must be a duration such as"),
-    ("External without a number", changed("scaling.mode", "External"), "needs spec.replicas"),
-    ("replicas in Active", {**GOOD, "replicas": 2}, "counts only with spec.scaling.mode External"),
+    ("External without a number", changed("scaling.mode", "External"), "needs replicas"),
+    ("replicas in Active", {**GOOD, "replicas": 2}, "counts only with scaling.mode External"),
     (
         "negative replicas",
         {**GOOD, "replicas": -1, "scaling": {"mode": "External"}},
@@ -249,7 +249,7 @@ BAD = [
     (
         "more of them than replicas",
         variants({"name": "a", "minReplicas": 2}),
-        "must not be greater than spec.scaling.maxReplicas",
+        "must not be greater than scaling.maxReplicas",
     ),
     (
         "a variant's min above its max",

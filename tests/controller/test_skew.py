@@ -9,7 +9,8 @@ from pydantic import Field, create_model
 
 from penstock.api import convert
 from penstock.api.crdgen import inference_service_crd
-from penstock.api.v1alpha1 import Engine, InferenceServiceSpec
+from penstock.api.engine import Engine
+from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import SHAPING, ShapingField

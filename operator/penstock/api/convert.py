@@ -40,8 +40,8 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         spec = InferenceServiceSpec.model_validate(body["spec"])
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidService(f"spec.{where}: {first['msg']}") from error
+        where = ".".join(str(part) for part in ("spec", *first["loc"]))
+        raise InvalidService(f"{where}: {first['msg']}") from error
     _require_engine(spec.template.spec)
     return ServiceSpec(
         namespace=metadata["namespace"],

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from penstock.api import modelroute
 from penstock.api.defaults import OPERATOR_DEFAULT
 from penstock.api.modelroute import ModelRoute
-from penstock.api.v1alpha1 import GROUP, KIND, PLURAL, VERSION, InferenceService
+from penstock.api.v1alpha1 import KIND, PLURAL, VERSION, InferenceService
+from penstock.core.spec.service import GROUP
 
 Schema = dict[str, Any]
 

@@ -45,7 +45,8 @@ def _page(crd: dict[str, Any], source: str) -> str:
 def _rows(node: dict[str, Any], path: str) -> list[str]:
     rows = []
     required = set(node.get("required", []))
-    for name, child in node.get("properties", {}).items():
+    fields = node.get("properties", {}).items()
+    for name, child in sorted(fields, key=lambda each: each[0] not in required):
         field = f"{path}.{name}"
         meaning, default = _meaning_and_default(child["description"])
         shown = "required" if name in required else default

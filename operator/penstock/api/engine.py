@@ -21,8 +21,8 @@ RULES = (
             None in (spec.engine.max_num_batched_tokens, spec.engine.max_num_seqs)
             or spec.engine.max_num_batched_tokens >= spec.engine.max_num_seqs
         ),
-        "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
-        "running request needs a token of each step",
+        "engine.maxNumBatchedTokens must not be smaller than engine.maxNumSeqs: every running "
+        "request needs a token of each step",
     ),
 )
 

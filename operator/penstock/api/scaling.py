@@ -12,32 +12,20 @@ from penstock.core.spec.service import ScalingSpec
 RULES = (
     Rule(
         "self.scaling.minReplicas <= self.scaling.maxReplicas",
-        lambda spec: spec.scaling.min_replicas <= spec.scaling.max_replicas,
-        "spec.scaling.minReplicas must not be greater than spec.scaling.maxReplicas; raise "
-        "maxReplicas",
+        lambda load: load.scaling.min_replicas <= load.scaling.max_replicas,
+        "scaling.minReplicas must not be greater than scaling.maxReplicas; raise maxReplicas",
     ),
     Rule(
         "self.scaling.mode == 'External' || !has(self.replicas)",
-        lambda spec: spec.scaling.mode == "External" or spec.replicas is None,
-        "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
+        lambda load: load.scaling.mode == "External" or load.replicas is None,
+        "replicas counts only with scaling.mode External; remove it, or set the mode",
     ),
     # GET on the scale subresource fails if spec.replicas is unset, so no HorizontalPodAutoscaler can start.
     Rule(
         "self.scaling.mode != 'External' || has(self.replicas)",
-        lambda spec: spec.scaling.mode != "External" or spec.replicas is not None,
-        "spec.scaling.mode External needs spec.replicas, the number that kubectl scale, an HPA or KEDA "
+        lambda load: load.scaling.mode != "External" or load.replicas is not None,
+        "scaling.mode External needs replicas, the number that kubectl scale, an HPA or KEDA "
         "changes; set it, such as 1",
-    ),
-    Rule(
-        "!has(self.objectives) || self.scaling.mode != 'External'",
-        lambda spec: spec.objectives is None or spec.scaling.mode != "External",
-        "spec.objectives counts only with spec.scaling.mode Active or DryRun; remove it, or set the "
-        "mode",
-    ),
-    Rule(
-        "!has(self.objectives) || !has(self.scaling.targets)",
-        lambda spec: spec.objectives is None or spec.scaling.targets is None,
-        "spec.scaling.targets counts only without spec.objectives; remove one of them",
     ),
 )
 

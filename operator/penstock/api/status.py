@@ -69,11 +69,11 @@ class VariantReplicas(Model):
 
 
 class VariantStatus(Model):
-    """Engine pods of a variant."""
+    """Engines of a variant."""
 
     name: str = Field(description="Name of the variant.")
-    replicas: int = Field(description="Number of engine pods.")
-    ready_replicas: int = Field(description="Number of ready engine pods.")
+    replicas: int = Field(description="Number of engines.")
+    ready_replicas: int = Field(description="Number of ready engines.")
 
 
 class ScalingStatus(Model):
@@ -293,19 +293,18 @@ class InferenceServiceStatus(Model):
     desired_replicas: int | None = Field(
         default=None, description="Number of replicas that all of the traffic needs."
     )
-    replicas: int | None = Field(
-        default=None, description="Number of engine pods, of all revisions."
-    )
+    replicas: int | None = Field(default=None, description="Number of engines, of all revisions.")
     ready_replicas: int | None = Field(
-        default=None, description="Number of ready engine pods, of all revisions."
+        default=None, description="Number of ready engines, of all revisions."
     )
     variants: list[VariantStatus] = Field(
         default=[],
-        description="Engine pods of each variant, if there are variants.",
+        description="Engines of each variant, if there are variants.",
         json_schema_extra=map_by("name"),
     )
     selector: str | None = Field(
-        default=None, description="Label selector of the pods that `replicas` counts."
+        default=None,
+        description="Label selector of the pods of the engines that `replicas` counts.",
     )
     scaling: ScalingStatus | None = Field(
         default=None,

@@ -6,26 +6,17 @@ formats.
 """
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.defaults import default_of, operator_default
-from penstock.api.engine import RULES as ENGINE_RULES
-from penstock.api.engine import Engine
-from penstock.api.lists import map_by, unique_by
 from penstock.api.objectives import Objectives
-from penstock.api.resources import Resources
 from penstock.api.rollout import Rollout
-from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
-from penstock.api.scaling import RULES as SCALING_RULES
-from penstock.api.scaling import Scaling
+from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.status import InferenceServiceStatus
-from penstock.api.variants import RULES as VARIANTS_RULES
-from penstock.api.variants import Variant
-from penstock.core.spec.service import MANAGED_LABEL, TERMINATION_OVERHEAD_S, ServiceSpec
+from penstock.api.workload import Workload
+from penstock.core.spec.service import GROUP
 
-GROUP = "serving.penstock.dev"
 VERSION = "v1alpha1"
 KIND = "InferenceService"
 PLURAL = "inferenceservices"
@@ -86,66 +77,30 @@ class ModelSource(Model):
     )
 
 
-def _not_reserved(field: str) -> Obeys:
-    return Obeys(
-        Rule(
-            f"self.all(key, !key.startsWith('{GROUP}/') && key != '{MANAGED_LABEL}')",
-            lambda keys: not any(k.startswith(f"{GROUP}/") or k == MANAGED_LABEL for k in keys),
-            f"spec.template.metadata.{field} must not have {MANAGED_LABEL} or keys that begin with "
-            f"{GROUP}/: Penstock knows its pods by them; remove those",
-        )
-    )
-
-
-class PodMetadata(Model):
-    """Labels and annotations of engine pods, in addition to those that Penstock sets."""
-
-    labels: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("labels")] = Field(
-        default={}, description="Labels to add.", max_length=64
-    )
-    annotations: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("annotations")] = Field(
-        default={}, description="Annotations to add.", max_length=64
-    )
-
-
-class PodTemplate(Model):
-    """Strategic-merge patch of the engine pods' template."""
-
-    metadata: PodMetadata = Field(
-        default=PodMetadata(), description="Labels and annotations to add."
-    )
-    spec: dict[str, Any] = Field(
-        default={},
-        description="Fields of the pod's spec to set or merge.",
-        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
-    )
-
-
-class InferenceServiceSpec(Model):
+class InferenceServiceSpec(Workload):
     """Desired state of the service."""
 
     RULES = (
-        *ENGINE_RULES,
-        *SCALING_RULES,
-        *VARIANTS_RULES,
+        *Workload.RULES,
+        Rule(
+            "!has(self.objectives) || self.scaling.mode != 'External'",
+            lambda spec: spec.objectives is None or spec.scaling.mode != "External",
+            "spec.objectives counts only with spec.scaling.mode Active or DryRun; remove it, or set the "
+            "mode",
+        ),
+        Rule(
+            "!has(self.objectives) || !has(self.scaling.targets)",
+            lambda spec: spec.objectives is None or spec.scaling.targets is None,
+            "spec.scaling.targets counts only without spec.objectives; remove one of them",
+        ),
+        Rule(
+            "!has(self.variants) || size(self.variants) == 0 || has(self.objectives)",
+            lambda spec: not spec.variants or spec.objectives is not None,
+            "spec.variants are chosen by what holds spec.objectives; set those, or remove the variants",
+        ),
     )
 
     model: ModelSource = Field(description="The model to serve.")
-    engine: Engine = Field(default=Engine(), description="Settings of each engine.")
-    resources: Resources = Field(
-        default=Resources(), description="Resources of each engine's container, as in Kubernetes."
-    )
-    variants: Annotated[list[Variant], unique_by("name")] = Field(
-        default=[],
-        description=(
-            "Kinds of nodes that engines may run on, each with its price. Penstock chooses "
-            "the cheapest combination that meets the objectives as the load changes; the "
-            "first variant is used until the load is known. Adding or removing a variant "
-            "creates no new revision. Requires spec.objectives."
-        ),
-        max_length=6,
-        json_schema_extra=map_by("name"),
-    )
     objectives: Objectives | None = Field(
         default=None,
         description=(
@@ -153,36 +108,8 @@ class InferenceServiceSpec(Model):
             "without them, by KV-cache use and queue length."
         ),
     )
-    scaling: Scaling = Field(default=Scaling(), description="Number of replicas and its bounds.")
-    replicas: int | None = Field(
-        default=None,
-        description=(
-            "Number of replicas in scaling mode External, which requires it, and target of the "
-            "scale subresource. Refused in other modes."
-        ),
-        ge=0,
-        le=1000,
-    )
     rollout: Rollout = Field(
         default=Rollout(), description="How a new revision replaces the old one."
-    )
-    termination_grace_period_seconds: int | None = Field(
-        default=None,
-        description=(
-            "Time in seconds that an engine pod has to terminate. Of these, "
-            f"{TERMINATION_OVERHEAD_S} are for gateways to stop sending requests and for the program "
-            "to end; running requests have the others to finish."
-        ),
-        ge=TERMINATION_OVERHEAD_S + 1,
-        le=7200,
-        json_schema_extra=operator_default(default_of(ServiceSpec, "termination_grace_s")),
-    )
-    template: PodTemplate = Field(
-        default=PodTemplate(),
-        description=(
-            "Strategic-merge patch of the engine pods' template. The engine's container is "
-            "named `engine`. Its args, if given, replace all that Penstock sets, and begin with `serve`."
-        ),
     )
 
 

@@ -26,23 +26,18 @@ def _have_unambiguous_names(spec: Any) -> bool:
 
 RULES = (
     Rule(
-        "!has(self.variants) || size(self.variants) == 0 || has(self.objectives)",
-        lambda spec: not spec.variants or spec.objectives is not None,
-        "spec.variants are chosen by what holds spec.objectives; set those, or remove the variants",
-    ),
-    Rule(
         "!has(self.variants) || self.variants.all(each, "
         "self.variants.all(other, other.name != 'control-' + each.name))",
         _have_unambiguous_names,
-        "of two spec.variants, one must not be called control- and the name of the other: the control "
+        "of two variants, one must not be called control- and the name of the other: the control "
         "of a canary is; give it another name",
     ),
     Rule(
         "!has(self.variants) || "
         "self.variants.map(each, each.minReplicas).sum() <= self.scaling.maxReplicas",
         _least_together,
-        "minReplicas of all spec.variants together must not be greater than "
-        "spec.scaling.maxReplicas; raise maxReplicas",
+        "minReplicas of all variants together must not be greater than scaling.maxReplicas; "
+        "raise maxReplicas",
     ),
 )
 

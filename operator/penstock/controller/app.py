@@ -11,7 +11,7 @@ from kubernetes.aio import client
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
-from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
+from penstock.api.v1alpha1 import PLURAL, VERSION
 from penstock.clients.clock import steady
 from penstock.clients.informer import Informer
 from penstock.clients.kube import Kube, Object, load_configuration
@@ -36,6 +36,7 @@ from penstock.controller.route_statuses import RouteStatuses
 from penstock.controller.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaler import Scaler
 from penstock.core.manifests.system import GATEWAY
+from penstock.core.spec.service import GROUP
 
 logger = logging.getLogger(__name__)
 
