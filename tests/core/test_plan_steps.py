@@ -32,7 +32,7 @@ from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan import Plan, replicas_for_all
 from penstock.core.reconcile.plan_steps import Deletion, Scale
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.service import ServiceSpec
 
 
@@ -51,7 +51,7 @@ def test_a_plan_is_empty_when_it_writes_nothing_of_any_kind() -> None:
         ({}, 5),
         ({"traffic": TO_OLD}, 6),
         ({"traffic": ()}, 6),
-        ({"copies": Copies((Side(NEW),), 50)}, 6),
+        ({"mirror": RolloutMirror((Side(NEW),), 50)}, 6),
     ],
 )
 def test_the_generation_counts_changes_of_the_traffic(rest: Any, generation: int) -> None:

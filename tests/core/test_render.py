@@ -14,7 +14,7 @@ from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.status import as_traffic, mirror_of, render, traffic_of
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
@@ -27,7 +27,7 @@ CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2
 JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)
 SHARES = (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5))
 EMPTY = Observed()
-COPIES = Copies((Side(NEW), Side(OLD, CONTROL)), 50)
+MIRROR = RolloutMirror((Side(NEW), Side(OLD, CONTROL)), 50)
 REPORT = ScalingReport(
     3, "load", "Active", True, NOW, (("want", 4, "n"), ("bound", 3, "m")), {"spot": 2, "plain": 1}
 )
@@ -44,17 +44,17 @@ def status(
     shares: tuple[Share, ...] = SHARES[:1],
     *,
     spec: ServiceSpec = SPEC,
-    copies: Copies | None = None,
+    mirror: RolloutMirror | None = None,
     scaling: ScalingReport | None = None,
     previous: Object | None = None,
     **said: Any,
 ) -> Object:
-    planned = Plan(OLD, state, shares, copies, generation=4, total=3)
+    planned = Plan(OLD, state, shares, mirror, generation=4, total=3)
     return render(spec, observed, planned, scaling, previous or {}, NOW, **said)
 
 
 def test_every_field_of_a_rollout_under_way() -> None:
-    made = status(state=JUDGED, shares=SHARES, copies=COPIES)
+    made = status(state=JUDGED, shares=SHARES, mirror=MIRROR)
     assert [each["type"] for each in made.pop("conditions")][-1] == "Ready"
     assert made == {
         "observedGeneration": 7,
@@ -147,9 +147,9 @@ def test_traffic_comes_back_from_a_status_without_those_that_have_none() -> None
     assert traffic_of({}) == ()
 
 
-@pytest.mark.parametrize("copies", [COPIES, Copies((Side(NEW),), 100), None])
-def test_copies_come_back_from_a_status(copies: Copies | None) -> None:
-    assert mirror_of(status(state=JUDGED, copies=copies)) == copies
+@pytest.mark.parametrize("mirror", [MIRROR, RolloutMirror((Side(NEW),), 100), None])
+def test_mirroring_comes_back_from_a_status(mirror: RolloutMirror | None) -> None:
+    assert mirror_of(status(state=JUDGED, mirror=mirror)) == mirror
     assert mirror_of({}) is None
     assert mirror_of({"mirror": {}}) is None
 

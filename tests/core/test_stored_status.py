@@ -9,7 +9,7 @@ from penstock.core.observed.state_record import ANNOTATION, StateRecord
 from penstock.core.observed.stored_status import current_names, stored_status
 from penstock.core.reconcile.status import mirror_of, traffic_of
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import CONTROL, Object
 
@@ -41,7 +41,7 @@ def test_every_renamed_field_is_read() -> None:
     assert traffic_of(status) == (
         Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5),
     )  # fmt: skip
-    assert mirror_of(status) == Copies((Side(NEW), Side(OLD, CONTROL)), 25)
+    assert mirror_of(status) == RolloutMirror((Side(NEW), Side(OLD, CONTROL)), 25)
     state = RolloutState.of(status, 0.0)
     assert state is not None
     assert (state.phase, state.reason, state.weight) == ("Mirroring", "because", 5)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.canary.verdict import Abort, Accept, Continue, MirrorPassed
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 
 SHOWN = MirrorPassed("200 copies showed no fault")
@@ -23,7 +23,7 @@ def mirroring(start_service):
 
 def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(mirroring):
     world, new, old = mirroring
-    assert world.copies == Copies((Side(new), Side(old, "control")), 50)
+    assert world.mirror == RolloutMirror((Side(new), Side(old, "control")), 50)
     assert set(world.weights()) <= {(old, ""), (old, "control")}
     assert sum(world.weights().values()) == 100
     assert world.generation == max(world.told)
@@ -48,7 +48,7 @@ def test_then_it_is_judged_as_any_canary_and_copied_no_more(mirroring):
     assert world.rollout.phase == "Judging"
     world.settle_pods()
     world.reconcile()
-    assert world.copies is None
+    assert world.mirror is None
     assert world.weights() == {(old, ""): 60, (old, "control"): 20, (new, ""): 20}
     world.verdict = Accept("it is as good")
     assert world.run() == ["Growing", "Promoting", "Draining", "Stable"]
@@ -60,7 +60,7 @@ def test_a_fault_rejects_it_before_anybody_met_it(mirroring):
     world.shown = Abort("7 of 7 answers of the canary are empty", "Gate")
     assert world.run() == ["Discarding", "Rejected"]
     assert world.rollout.rejected.reason == "7 of 7 answers of the canary are empty"
-    assert world.copies is None
+    assert world.mirror is None
     assert world.generation > generation
     met = {share.side for shares in world.told.values() for share in shares}
     assert Side(new) not in met

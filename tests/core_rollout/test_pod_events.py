@@ -23,7 +23,7 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
         (state("Starting"), inputs(deployment(), pod(ready=False)), None),
         (state("Starting"), inputs(*ONE, total=21), None),
         (state("Starting"), inputs(*TWO, total=21), "PodsReady"),
-        (state("Starting"), inputs(*ONE, rollout=MIRRORED), "ReadyForCopies"),
+        (state("Starting"), inputs(*ONE, rollout=MIRRORED), "ReadyToMirror"),
         (state("Starting"), inputs(*ONE, rollout=BY_HAND), "PodsReady"),
         (state("Starting"), inputs(*CONTROLLED), None),
         (state("Starting"), inputs(*CONTROLLED, pod(OLD, "s")), None),

@@ -9,7 +9,7 @@ from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.rollout.targets import percent, targets
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies, Share, split
+from penstock.core.routing.traffic_split import RolloutMirror, Share, split
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL
@@ -146,10 +146,10 @@ def test_a_canary_without_control_starts_alone():
 def test_copies_go_to_whoever_is_ready(observed, sides):
     spec = RolloutSpec(canary=CanarySpec(mirror=MirrorSpec(percent=50)))
     made = targets(spec, state("Mirroring"), observed, 4)
-    assert made.copies == (sides and Copies(tuple(NAMES[name] for name in sides), 50))
+    assert made.mirror == (sides and RolloutMirror(tuple(NAMES[name] for name in sides), 50))
     assert made.pods == {NAMES["old"]: 4, NAMES["new"]: 1, NAMES["control"]: 1}
     assert made.shares == (Share(NAMES["old"], 100),)
-    assert targets(RolloutSpec(), state("Mirroring"), observed, 4).copies is None
+    assert targets(RolloutSpec(), state("Mirroring"), observed, 4).mirror is None
 
 
 @pytest.mark.parametrize("phase", ["Judging", "Paused"])

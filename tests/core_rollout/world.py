@@ -36,7 +36,7 @@ class World(Cluster):
     specs: dict[str, ServiceSpec] = field(default_factory=dict)
     rollout: object = None
     traffic: tuple = ()
-    copies: object = None
+    mirror: object = None
     generation: int = 0
     told: dict[int, tuple] = field(default_factory=lambda: {0: ()})
     gateways: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
@@ -57,7 +57,7 @@ class World(Cluster):
             history=tuple(self.history.values()),
             rollout=self.rollout,
             traffic=self.traffic,
-            copies=self.copies,
+            mirror=self.mirror,
             traffic_generation=self.generation,
             stable_spec=self._spec_of(stable) if stable in self.specs else None,
             jobs=tuple(self.jobs.values()),
@@ -100,13 +100,13 @@ class World(Cluster):
         for deletion in made.delete:
             write()
             self.delete(deletion)
-        if (made.rollout, made.shares, made.copies) != (self.rollout, self.traffic, self.copies):
+        if (made.rollout, made.shares, made.mirror) != (self.rollout, self.traffic, self.mirror):
             write()
             if self.rollout is None or made.rollout.phase != self.rollout.phase:
                 self.phases.append(made.rollout.phase)
             # The status keeps times to the second.
             self.rollout = replace(made.rollout, since_s=float(int(made.rollout.since_s)))
-            self.traffic, self.copies = made.shares, made.copies
+            self.traffic, self.mirror = made.shares, made.mirror
             self.generation = made.generation
             self.told[made.generation] = made.shares
         return made

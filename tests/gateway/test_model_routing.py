@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.routing.pick import Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.model_routing import RoutingTarget, resolve
 from penstock.gateway.openai import RequestError, parse
 from penstock.gateway.snapshot import Route, Snapshot
@@ -74,22 +74,22 @@ def test_route_to_a_missing_service_is_a_503(make_service):
     )
 
 
-def test_mirrors_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
-    copies = Copies((Side("r2"),), 100)
-    service, mirror = replace(make_service(), copies=copies), Mirror("other", None, 100)
+def test_mirrors_of_a_route_and_of_a_rollout_are_sampled(make_service):
+    own = RolloutMirror((Side("r2"),), 100)
+    service, mirror = replace(make_service(), mirror=own), Mirror("other", None, 100)
     rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
     snapshot = snapshot_with_route(rule, services=(service,))
-    assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (mirror,), copies)
-    assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), copies)
-    none = replace(service, copies=replace(copies, percent=0))
+    assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (mirror,), own)
+    assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), own)
+    none = replace(service, mirror=replace(own, percent=0))
     assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)
-    shares = [replace(service, copies=replace(copies, percent=50))] * 100
-    copied = [resolve(Snapshot((each,)), request_for(), {}).copies is not None for each in shares]
-    assert set(copied) == {False, True}
+    shares = [replace(service, mirror=replace(own, percent=50))] * 100
+    targets = [resolve(Snapshot((each,)), request_for(), {}) for each in shares]
+    assert {target.rollout_mirror is not None for target in targets} == {False, True}
 
 
-def test_sticky_header_keeps_requests_on_one_backend(make_service):
-    """The header takes precedence over `affinity`. A request without it is not sticky."""
+def test_requests_with_the_same_header_stay_on_one_backend(make_service):
+    """The header takes precedence over `affinity`. A request without it may go to any."""
     backends = tuple((f"s{number}", 1) for number in range(8))
     services = tuple(make_service(name=name) for name, _ in backends)
     rule = RouteRule((), backends, affinity="User", affinity_header="x-tenant")

@@ -10,7 +10,7 @@ from gateway.engine_answers import DONE, EVENT, breaks, cuts, resets, stream, wh
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def mirrored(start_engine, start_gateway, make_service):
         new = await (start_engine(behavior, "r2") if behavior else start_engine(revision="r2"))
         front = await start_gateway()
         service = make_service(stable, new, weights={"r1": 100})
-        front.publish(replace(service, copies=Copies((Side("r2"),), percent)))
+        front.publish(replace(service, mirror=RolloutMirror((Side("r2"),), percent)))
         return front, stable, new
 
     return make
@@ -137,7 +137,7 @@ async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, mak
     stable, new = await start_engine(), await start_engine(slow, "r2")
     front = await start_gateway(now=lambda: now_s)
     service = make_service(stable, new, weights={"r1": 100})
-    front.publish(replace(service, copies=Copies((Side("r2"),), 100)))
+    front.publish(replace(service, mirror=RolloutMirror((Side("r2"),), 100)))
     assert (await front.ask())[0] == 200
     await until(lambda: new.requests)
     await front.idle_with_copies()

@@ -4,7 +4,7 @@ import json
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.snapshot import Route, Service
 from penstock.gateway.snapshot_builder import build
@@ -109,7 +109,7 @@ def test_fields_of_a_service_and_its_pods():
             sides={"n/chat-0": Side("r1"), "n/chat-1": Side("")},
             affinity="User",
             generation=7,
-            copies=Copies((Side("r2", "control"),), 25),
+            mirror=RolloutMirror((Side("r2", "control"),), 25),
             tenant_header="x-tenant",
         ),
     )
@@ -146,7 +146,7 @@ def test_defaults_of_absent_fields():
     service["spec"] = {"model": {}}
     (found,) = build([service], []).services
     assert found == Service("n", "chat", "chat", CREATED_S, {}, ())
-    assert (found.tenant_header, found.copies, found.objectives) == ("", None, None)
+    assert (found.tenant_header, found.mirror, found.objectives) == ("", None, None)
     pod["spec"]["containers"] = [{"name": "engine"}]
     assert build([service], [pod]).services[0].endpoints == ()
     del pod["status"]

@@ -187,7 +187,7 @@ class Reconciler:
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),
-            copies=statuses.mirror_of(status),
+            mirror=statuses.mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(body, spec),

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openai import CHAT_PATH, InferenceRequest
@@ -91,13 +91,13 @@ class RequestMirror:
         self._start(copy, service, weights, mirror.revision or "")
 
     def send_for_rollout(
-        self, copy: MirroredRequest, copies: Copies, service: Service, stats: ServiceStats
+        self, copy: MirroredRequest, mirror: RolloutMirror, service: Service, stats: ServiceStats
     ) -> None:
         """Start one copy for each side that the service's rollout mirrors to.
 
         stats: count the outcomes, for the canary's judge.
         """
-        for side in copies.sides:
+        for side in mirror.targets:
             self._start(copy, service, {side: 1}, side.revision, stats)
 
     def _start(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.routing.route import Mirror, RouteRule, first_match
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unknown
 
@@ -14,13 +14,13 @@ from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unkno
 class RoutingTarget:
     """The service that answers a request, and where copies of the request go.
 
-    mirrors: those of the ModelRoute that apply to this request. copies: those of the service's rollout;
-    None: this request is not copied. timeout_s: of the whole request; None: the gateway's.
+    mirrors: those of the ModelRoute that apply to this request. rollout_mirror: that of the service's
+    rollout; None: it does not copy this request. timeout_s: of the whole request; None: the gateway's.
     """
 
     service: Service
     mirrors: tuple[Mirror, ...] = ()
-    copies: Copies | None = None
+    rollout_mirror: RolloutMirror | None = None
     timeout_s: float | None = None
 
 
@@ -30,7 +30,7 @@ def resolve(
     """Find the service for a request. headers: by name in lower case. Raises RequestError."""
     match snapshot.resolve(request.model):
         case Service() as service:
-            return RoutingTarget(service, copies=_sample_copies(service))
+            return RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
         case Route() as route:
             return _apply_route(snapshot, route, request, headers)
         case Ambiguous(choices):
@@ -67,14 +67,14 @@ def _apply_route(
         )
         raise RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
     mirrors = rule.sampled_mirrors(random.random())  # noqa: S311 - samples
-    return RoutingTarget(service, mirrors, _sample_copies(service), rule.timeout_s)
+    return RoutingTarget(service, mirrors, _sample_rollout_mirror(service), rule.timeout_s)
 
 
-def _sample_copies(service: Service) -> Copies | None:
-    """Draw whether the service's rollout copies one request. Returns the copies to send, or None."""
-    copies = service.copies
-    is_copied = copies is not None and 100 * random.random() < copies.percent  # noqa: S311 - samples
-    return copies if is_copied else None
+def _sample_rollout_mirror(service: Service) -> RolloutMirror | None:
+    """Draw whether the service's rollout copies one request. Returns its mirror, or None."""
+    mirror = service.mirror
+    is_copied = mirror is not None and 100 * random.random() < mirror.percent  # noqa: S311 - samples
+    return mirror if is_copied else None
 
 
 def _affinity_key(

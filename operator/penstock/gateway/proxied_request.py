@@ -176,7 +176,7 @@ class ProxiedRequest:
                 )
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
-                    if target.mirrors or target.copies:
+                    if target.mirrors or target.rollout_mirror:
                         self._mirror(request, target, headers)
                     del request, outgoing
                     self._memory.release()
@@ -258,9 +258,11 @@ class ProxiedRequest:
         sender, snapshot = self._state.mirror, self._state.snapshots.current
         for mirror in target.mirrors:
             loop.call_soon(sender.send_for_route, copy, mirror, snapshot, target.service.namespace)
-        if target.copies is not None:
+        if target.rollout_mirror is not None:
             stats = self._state.stats.get(target.service.key)
-            loop.call_soon(sender.send_for_rollout, copy, target.copies, target.service, stats)
+            loop.call_soon(
+                sender.send_for_rollout, copy, target.rollout_mirror, target.service, stats
+            )
 
     @contextlib.contextmanager
     def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:

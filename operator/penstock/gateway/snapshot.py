@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
-from penstock.core.routing.traffic_split import Copies
+from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.core.spec.objectives import Objectives
 
 
@@ -16,7 +16,7 @@ class Service:
 
     created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
     status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
-    not. copies: requests that its rollout mirrors. tenant_header: the header that names the tenant, in
+    not. mirror: of its rollout. tenant_header: the header that names the tenant, in
     lower case; empty if tenants are not told apart. stalled: why no revision can serve before the spec
     is changed; empty if one may.
     """
@@ -31,7 +31,7 @@ class Service:
     sides: Mapping[str, Side] = field(default_factory=dict)
     affinity: Affinity = "None"
     generation: int = 0
-    copies: Copies | None = None
+    mirror: RolloutMirror | None = None
     tenant_header: str = ""
     stalled: str = ""
 

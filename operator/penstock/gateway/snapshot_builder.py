@@ -83,7 +83,7 @@ class SnapshotBuilder:
         if last is None or last.created_s != service.created_s:
             return service
         return replace(
-            service, weights=last.weights, generation=last.generation, copies=last.copies
+            service, weights=last.weights, generation=last.generation, mirror=last.mirror
         )
 
     def _read(
@@ -168,7 +168,7 @@ def _service(body: Object) -> Service:
         objectives=_objectives(spec.get("objectives")),
         affinity=_affinity(canary.get("sessionAffinity", {}).get("type", "None")),
         generation=status.get("trafficGeneration", 0),
-        copies=mirror_of(status),
+        mirror=mirror_of(status),
         tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
     )

@@ -8,7 +8,7 @@ from penstock.core.observed.label_selector import selects
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.spec.history import Revision
 from penstock.core.spec.service import (
     COHORT_LABEL,
@@ -161,7 +161,7 @@ def own_pods(
 class Observed:
     """The children of a service and its stored status.
 
-    traffic, copies: traffic shares and copies of requests that were last published to gateways.
+    traffic, mirror: traffic shares and mirroring that were last published to gateways.
     traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
     """
 
@@ -170,7 +170,7 @@ class Observed:
     history: tuple[Revision, ...] = ()
     rollout: RolloutState | None = None
     traffic: tuple[Share, ...] = ()
-    copies: Copies | None = None
+    mirror: RolloutMirror | None = None
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     # Name of an older service of the namespace that serves the same model name.

@@ -23,7 +23,7 @@ from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
 from penstock.core.rollout.wake import earlier_s, wake_s
-from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
 
@@ -48,7 +48,7 @@ class PlanInputs:
 class Plan:
     """The next rollout state and the writes to make, in the order of the fields.
 
-    revision: the spec's. generation: of shares and copies, incremented with each change of them.
+    revision: the spec's. generation: of shares and mirror, incremented with each change of them.
     total: replicas that all of the traffic needs.
     wake_s: seconds until the next plan if nothing changes. lagging_gateway: a sentence on the gateway
     that the rollout waits for, overdue: one on a phase that is past its deadline and goes on waiting;
@@ -58,7 +58,7 @@ class Plan:
     revision: str
     rollout: RolloutState
     shares: tuple[Share, ...]
-    copies: Copies | None = None
+    mirror: RolloutMirror | None = None
     generation: int = 0
     total: int = 0
     wake_s: float | None = None
@@ -117,9 +117,9 @@ def plan(
         total=total,
         rollout=state,
         shares=aims.shares,
-        copies=aims.copies,
+        mirror=aims.mirror,
         generation=observed.traffic_generation
-        + ((aims.shares, aims.copies) != (observed.traffic, observed.copies)),
+        + ((aims.shares, aims.mirror) != (observed.traffic, observed.mirror)),
         wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
         lagging_gateway="" if is_new else lagging_gateway(state, rollout_inputs),
         overdue="" if is_new else overdue(state, rollout_inputs),

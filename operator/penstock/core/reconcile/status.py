@@ -11,7 +11,7 @@ from penstock.core.reconcile.condition import TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
 
@@ -51,7 +51,7 @@ def render(
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),
-        "mirror": plan.copies and _as_mirror(plan.copies),
+        "mirror": plan.mirror and _as_mirror(plan.mirror),
         "trafficGeneration": plan.generation,
         "rollout": state.as_object()
         | {
@@ -135,16 +135,16 @@ def traffic_of(status: Object) -> tuple[Share, ...]:
     )
 
 
-def _as_mirror(copies: Copies) -> Object:
-    return {"percent": copies.percent, "targets": [_as_target(side) for side in copies.sides]}
+def _as_mirror(mirror: RolloutMirror) -> Object:
+    return {"percent": mirror.percent, "targets": [_as_target(side) for side in mirror.targets]}
 
 
-def mirror_of(status: Object) -> Copies | None:
+def mirror_of(status: Object) -> RolloutMirror | None:
     """The mirroring in a status; None if it has none."""
     mirror = status.get("mirror")
     if not mirror or "percent" not in mirror:
         return None
-    return Copies(tuple(map(side_of, mirror["targets"])), mirror["percent"])
+    return RolloutMirror(tuple(map(side_of, mirror["targets"])), mirror["percent"])
 
 
 def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:

@@ -26,7 +26,7 @@ EventWithReason = tuple[Event, str]
 
 # Container restarts of a new pod that are tolerated: a single crash may have a cause outside the revision.
 MAX_RESTARTS = 1
-# Phases whose new pods must become ready within progressDeadlineSeconds.
+# Phases whose new pods must become ready within progressDeadline.
 PHASES_WITH_DEADLINE: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 
 
@@ -183,7 +183,7 @@ def _readiness(state: RolloutState, inputs: RolloutInputs) -> Event:
     """The event for ready pods, by phase and strategy."""
     if state.phase == "Starting":
         if state.strategy == "Canary" and inputs.spec.canary.mirror is not None:
-            return "ReadyForCopies"
+            return "ReadyToMirror"
         if state.strategy == "BlueGreen" and inputs.spec.promotion == "Manual":
             return "ReadyToSwitch"
     return "PodsReady"

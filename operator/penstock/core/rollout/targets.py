@@ -12,7 +12,7 @@ from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for, resolve_limits
 from penstock.core.routing.pick import Side
-from penstock.core.routing.traffic_split import Copies, Share, split
+from penstock.core.routing.traffic_split import RolloutMirror, Share, split
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL
 
@@ -25,13 +25,13 @@ MAX_WEIGHT, MAX_WEIGHT_WITH_CONTROL = 50, 49
 class Targets:
     """Target state of a phase.
 
-    pods: replicas of each side that stays; None keeps the current number. shares, copies: traffic shares
-    and copies of requests for the gateways.
+    pods: replicas of each side that stays; None keeps the current number. shares, mirror: traffic shares
+    and mirroring for the gateways.
     """
 
     pods: dict[Side, int | None]
     shares: tuple[Share, ...]
-    copies: Copies | None = None
+    mirror: RolloutMirror | None = None
 
 
 def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: int) -> Targets:
@@ -94,13 +94,13 @@ class _View:
         return Targets(pods, self._stable_shares(100))
 
     def mirroring(self) -> Targets:
-        """Copies of requests for the canary and its control, so that both start judging with warm caches."""
-        started, mirror = self.starting(), self.spec.canary.mirror
-        if mirror is None:  # removed from the spec during this phase
+        """Mirror requests to the canary and its control, so that both start judging with warm caches."""
+        started, wanted = self.starting(), self.spec.canary.mirror
+        if wanted is None:  # removed from the spec during this phase
             return started
         sides = tuple(side for side in (self.new, self.control) if self._ready(side))
-        copies = Copies(sides, mirror.percent) if sides else None
-        return Targets(started.pods, started.shares, copies)
+        mirror = RolloutMirror(sides, wanted.percent) if sides else None
+        return Targets(started.pods, started.shares, mirror)
 
     def judging(self) -> Targets:
         """Traffic split between stable, canary and control.

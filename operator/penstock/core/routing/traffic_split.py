@@ -1,4 +1,4 @@
-"""Shares of the traffic by side, and mirrored copies."""
+"""Shares of the traffic by side, and the mirroring of a rollout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """Mirroring: each side gets a copy of this percentage of the requests; its response is dropped."""
+class RolloutMirror:
+    """Mirroring of a rollout: each target gets a copy of `percent` of the requests; responses are dropped."""
 
-    sides: tuple[Side, ...]
+    targets: tuple[Side, ...]
     percent: int
 
 

@@ -9,7 +9,7 @@ from penstock.core.spec.metric_gate import MetricGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSpec:
-    """Copies of requests before the canary gets traffic. duration_s: with copies."""
+    """Mirroring to the canary before it gets traffic. duration_s: counts only time with copies."""
 
     percent: int = 10
     duration_s: float = 300.0
@@ -22,7 +22,7 @@ class CanarySpec:
     alpha: probability that a canary equal to stable is ever aborted, over all tests. latency_tolerance:
     relative regression of TTFT and TPOT that a promoted canary must stay below. error_tolerance,
     violation_tolerance: the same for shares of requests, absolute. min_weight, max_weight: share of the
-    traffic. metrics: the user's metric gates. mirror: None for no copies.
+    traffic. metrics: the user's metric gates. mirror: None for no mirroring.
     """
 
     alpha: float = 0.01
