@@ -19,6 +19,7 @@ from typing import get_args
 
 from campaigns.service_manifest import service_manifest
 
+from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Object, connect
 from penstock.clients.resources import (
@@ -28,7 +29,6 @@ from penstock.clients.resources import (
     LEASES,
     PODS,
 )
-from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION
 from penstock.core.spec.rollout import Strategy
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH

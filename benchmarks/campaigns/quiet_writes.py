@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
+from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.stage import Stage
 from penstock.local.audit import AuditEntry, AuditLog, service_account_user, writes_by
 

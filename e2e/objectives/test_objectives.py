@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from campaigns.quiet_writes import writes_while_quiet
 
+from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.manifests.stored_record import SIZING
-from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.scaling.recording import Recording
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, poll_until

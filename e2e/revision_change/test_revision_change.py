@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from penstock.chart.names import GATEWAY, OPERATOR
+from penstock.chart.system import GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.resources import DEPLOYMENTS
-from penstock.core.manifests import system
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
@@ -263,8 +264,8 @@ ADMISSION_RIGHTS = {("serving.penstock.dev", "inferenceservices/finalizers", "up
 @pytest.mark.parametrize(
     ("name", "rules"),
     [
-        (system.OPERATOR, system.OPERATOR_RULES + system.LEASE_RULES),
-        (system.GATEWAY, system.GATEWAY_RULES),
+        (OPERATOR, OPERATOR_RULES + LEASE_RULES),
+        (GATEWAY, GATEWAY_RULES),
     ],
 )
 def test_rights_granted_are_rights_used(history: History, name: str, rules: list[Object]) -> None:

@@ -34,7 +34,8 @@ class Stand:
     def make_reconciler(self, kube, image="penstock"):
         return Reconciler(
             kube, image, services=lambda: self.services, scaling=lambda *_: None,
-            judgement=lambda *_: None, applied_generations=lambda _: {}, gone=self.gone.append,
+            judgement=lambda *_: None, applied_generations=lambda _: {},
+            gateway_url="", gone=self.gone.append,
         )  # fmt: skip
 
     async def create(self, **spec):

@@ -36,7 +36,8 @@ def test_operator_and_gateway_agree(uids, times):
     services = {("n", body["metadata"]["name"]): body for body in bodies}
     reconciler = Reconciler(
         None, "penstock", services=lambda: services, scaling=lambda *_: None,
-        judgement=lambda *_: None, applied_generations=lambda _: None, gone=lambda _: None,
+        judgement=lambda *_: None, applied_generations=lambda _: None,
+        gateway_url="", gone=lambda _: None,
     )  # fmt: skip
     free = [
         body["metadata"]["name"]

@@ -49,7 +49,8 @@ async def test_a_recreated_service_waits_for_leftovers_of_the_first(
     await kube.create(CONTROLLER_REVISIONS, namespace, leftover)
     reconciler = Reconciler(
         kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
-        applied_generations=lambda _: None, gone=lambda _: None,
+        applied_generations=lambda _: None,
+        gateway_url="", gone=lambda _: None,
     )  # fmt: skip
     await reconciler.reconcile((namespace, NAME))  # writes the first phase to the status
     with pytest.raises(Transient, match="of a deleted service"):

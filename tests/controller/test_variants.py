@@ -39,7 +39,8 @@ class Stage:
         self.report: ScalingReport | None = None
         self.reconciler = Reconciler(
             kube, "penstock", services=dict, scaling=lambda *_: self.report,
-            judgement=lambda *_: None, applied_generations=lambda _: {}, gone=lambda _: None,
+            judgement=lambda *_: None, applied_generations=lambda _: {},
+            gateway_url="", gone=lambda _: None,
         )  # fmt: skip
 
     def decide(self, **by_variant: int) -> None:

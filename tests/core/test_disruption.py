@@ -1,11 +1,10 @@
-"""PodDisruptionBudgets: who gets one, who has one already, and what runs Penstock itself."""
+"""PodDisruptionBudgets: who gets one, who has one already."""
 
 from typing import Any
 
 import pytest
 
 from penstock.core.manifests.disruption import budget
-from penstock.core.manifests.system import GATEWAY, OPERATOR, system_manifests
 from penstock.core.observed.children import ObservedBudget
 from penstock.core.observed.label_selector import selects
 
@@ -60,21 +59,3 @@ def body(name: str, match_labels: Any, uid: str = "") -> Any:
 def test_whose_they_are(budgets: Any, has_ours: bool, foreign: str) -> None:
     found = ObservedBudget.of(budgets, "chat-engines", "u", [{"metadata": {"labels": LABELS}}])
     assert (found.ours is not None, found.foreign) == (has_ours, foreign)
-
-
-def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
-    made = system_manifests("image", gateway_port=80, host_network=False, replicas=2)
-    by_kind = {(each["kind"], each["metadata"]["name"]): each for each in made}
-    for name in (OPERATOR, GATEWAY):
-        template = by_kind["Deployment", name]["spec"]["template"]
-        guarded = by_kind["PodDisruptionBudget", name]["spec"]
-        assert guarded["maxUnavailable"] == 1
-        assert selects(guarded["selector"], template["metadata"]["labels"])
-        (term,) = template["spec"]["affinity"]["podAntiAffinity"][
-            "preferredDuringSchedulingIgnoredDuringExecution"
-        ]
-        assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
-        other = next(each for each in (OPERATOR, GATEWAY) if each != name)
-        others = by_kind["Deployment", other]["spec"]["template"]["metadata"]["labels"]
-        assert not selects(guarded["selector"], others)
-        assert not selects(term["podAffinityTerm"]["labelSelector"], others)

@@ -1,6 +1,7 @@
 """Conditions and status of a plan."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from core.one_revision import (
@@ -19,12 +20,15 @@ from core.one_revision import (
 from penstock.api.status import RolloutStatus
 from penstock.core.observed.children import Observed, ObservedJob
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.conditions import conditions, forbidden, invalid
 from penstock.core.reconcile.plan import plan
-from penstock.core.reconcile.status import render, traffic_of
+from penstock.core.reconcile.status import traffic_of
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.revision import revision_of
+
+render = partial(statuses.render, gateway_url="http://gateway.example/v1")
 
 REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
 

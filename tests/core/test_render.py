@@ -7,7 +7,6 @@ import pytest
 from service_spec import pod_resources, service_spec
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.manifests.system import GATEWAY_URL
 from penstock.core.observed.children import Observed, ObservedJob
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
@@ -18,6 +17,7 @@ from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
+GATEWAY_URL = "http://gateway.example/v1"
 OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
 SPEC = service_spec(generation=7, model_name="mine")
 VARIANTS = tuple(
@@ -50,7 +50,9 @@ def status(
     **said: Any,
 ) -> Object:
     planned = Plan(OLD, state, shares, mirror, generation=4, total=3)
-    return render(spec, observed, planned, scaling, previous or {}, NOW, **said)
+    return render(
+        spec, observed, planned, scaling, previous or {}, NOW, **said, gateway_url=GATEWAY_URL
+    )
 
 
 def test_every_field_of_a_rollout_under_way() -> None:

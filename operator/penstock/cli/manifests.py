@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from penstock.api.install import install_manifests
+from penstock.chart.install import install_manifests
 from penstock.cli.prometheus_options import (
     MetricsHosts,
     PrometheusCaFile,

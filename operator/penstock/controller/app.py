@@ -12,6 +12,7 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.api.v1alpha1 import PLURAL, VERSION
+from penstock.chart.names import GATEWAY, gateway_url
 from penstock.clients.clock import steady
 from penstock.clients.informer import Informer
 from penstock.clients.kube import Kube, Object, load_configuration
@@ -35,7 +36,6 @@ from penstock.controller.recorder import Recorder
 from penstock.controller.route_statuses import RouteStatuses
 from penstock.controller.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaler import Scaler
-from penstock.core.manifests.system import GATEWAY
 from penstock.core.spec.service import GROUP
 
 logger = logging.getLogger(__name__)
@@ -181,6 +181,7 @@ class Leader:
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
             applied_generations=observer.applied_generations,
+            gateway_url=gateway_url(settings.namespace),
             gone=lambda key: self._service_changed(key, {}, is_gone=True),
         )
         self._route_statuses = RouteStatuses(

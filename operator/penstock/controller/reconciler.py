@@ -72,6 +72,7 @@ class Reconciler:
     Holds no state that it cannot read again. services: all services, as the watch last reported them.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
+    gateway_url: for the status of services.
     gone: called with the key of a service that no longer exists, in case no watch reported it.
     """
 
@@ -84,6 +85,7 @@ class Reconciler:
         scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
         applied_generations: Callable[[Key], AppliedGenerations | None],
+        gateway_url: str,
         gone: Callable[[Key], None],
     ) -> None:
         self._kube = kube
@@ -92,6 +94,7 @@ class Reconciler:
         self._scaling = scaling
         self._judgement = judgement
         self._applied_generations = applied_generations
+        self._gateway_url = gateway_url
         self._gone = gone
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._writer = PlanWriter(kube)
@@ -143,6 +146,7 @@ class Reconciler:
         after = statuses.render(
             spec, observed, planned, scaling, last, now,
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
+            gateway_url=self._gateway_url,
         )  # fmt: skip
         await self._write_record(spec, observed, record.updated(after))
         is_written = await self._write_status(key, body, last, after, planned.revision)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.api.crdgen import crds
-from penstock.api.install import install_manifests
+from penstock.chart.install import install_manifests
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from penstock.core.manifests.system import GATEWAY_URL
 from penstock.core.observed.children import Observed
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
@@ -33,20 +32,22 @@ def render(
     now: str,
     evidence: Sequence[Object] | None = None,
     metrics: Sequence[Object] | None = None,
+    *,
+    gateway_url: str,
 ) -> Object:
     """The whole status.
 
     previous: the status so far, which gives the transition times of unchanged conditions. now: RFC 3339.
     evidence: the judge's statistics by test; metrics: states of the user's metric gates. None: the
-    previous ones stay.
+    previous ones stay. gateway_url: the base URL of the OpenAI API, within the cluster.
     """
     state = plan.rollout
     gates = _gates(observed, state, previous, metrics)
     pods = [pod for pod in observed.pods if pod.role == SERVE and not pod.is_ending]
     status: Object = {
         "observedGeneration": spec.generation,
-        "url": GATEWAY_URL,
-        "addresses": [{"url": GATEWAY_URL}],
+        "url": gateway_url,
+        "addresses": [{"url": gateway_url}],
         "modelName": spec.model_name,
         "stableRevision": state.stable,
         "candidateRevision": state.revision,

@@ -3,15 +3,11 @@
 from collections.abc import Sequence
 from copy import deepcopy
 
+from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR, OPERATOR_PORT
 from penstock.core.manifests import restricted
 from penstock.core.manifests.disruption import budget
 from penstock.core.spec.service import GROUP, MANAGED_BY, Object
 
-NAMESPACE = "penstock-system"
-OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
-# Base URL for clients of the OpenAI API, within the cluster.
-GATEWAY_URL = f"http://{GATEWAY}.{NAMESPACE}.svc/v1"
-OPERATOR_PORT = 8081
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 # The verbs in use and no others: e2e/revision_change compares these rules with the audit log.

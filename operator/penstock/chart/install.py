@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.api.crdgen import crds
-from penstock.core.manifests.system import system_manifests
+from penstock.chart.system import system_manifests
 
 
 def install_manifests(

@@ -1,0 +1,1 @@
+"""The objects that install Penstock: CRDs, operator, gateway and their access rights."""
