@@ -71,7 +71,7 @@ class Campaign:
                 if code:
                     raise RuntimeError(output)
             await losing
-            await self._until(lambda view: _phase(view) in rollouts.CALM and _is_current(view))
+            await self._until(lambda view: _phase(view) in rollouts.SETTLED and _is_current(view))
         finally:
             losing.cancel()
             await asyncio.gather(losing, return_exceptions=True)

@@ -16,7 +16,7 @@ from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
 
-CALM = ("Stable", "Rejected")
+SETTLED = ("Stable", "Rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ async def release(
     def has_ended(view: View) -> bool:
         status = view.status
         is_new = status["observedGeneration"] > generation
-        return is_new and status["rollout"]["phase"] in CALM and _is_due(status)
+        return is_new and status["rollout"]["phase"] in SETTLED and _is_due(status)
 
     await stage.wait_until(has_ended, name, within_s=within_s, what=f"the end of {title}")
     status = (await stage.view(name)).status

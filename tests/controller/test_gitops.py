@@ -7,7 +7,7 @@ from controller.gitops import argo_health, kstatus
 
 from penstock.api.convert import InvalidService
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
-from penstock.core.reconcile.route_status import Surroundings, route_status
+from penstock.core.reconcile.route_status import RouteInputs, route_status
 
 pytestmark = pytest.mark.cluster
 
@@ -206,6 +206,6 @@ def test_a_route(services, applied, expected):
     }  # fmt: skip
     spec = {"modelName": "front", "rules": [{"name": "all", "backendRefs": [{"name": "chat"}]}]}
     route = {"kind": "ModelRoute", "metadata": metadata, "spec": spec}
-    around = Surroundings({"front": route}, services, {}, applied)
-    route["status"] = route_status(route, around, "2026-01-01T00:00:00Z")
+    inputs = RouteInputs({"front": route}, services, {}, applied)
+    route["status"] = route_status(route, inputs, "2026-01-01T00:00:00Z")
     assert (kstatus(route), argo_health(route)) == expected

@@ -66,7 +66,7 @@ async def test_a_new_route_is_not_taken_for_ready(stand):
     assert created["status"] == {"observedGeneration": -1}
 
 
-async def test_a_route_becomes_ready_and_follows_its_surroundings(stand):
+async def test_a_route_becomes_ready_and_follows_services_and_gateways(stand):
     await stand.create("front")
     await stand.until("front", ResolvedRefs="BackendNotFound", Reconciling="BackendNotFound")
     stand.services[stand.namespace, "chat"] = SERVICE

@@ -7,7 +7,7 @@ from preflight_messages import PASSED
 from service_spec import SMALL, service_spec
 
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.routing.pick import Side
@@ -68,14 +68,14 @@ def observed_in(
     stable: str | None = None,
     told: str | None = None,
     **rest: Any,
-) -> Observed:
+) -> ObservedState:
     """Observed state in a phase. told: the revision that gateways route to; the stable one if absent."""
     calm = phase in ("Stable", "Rejected", "Draining")
     revision = None if calm else REVISION
     replicas = max((c.replicas for c in children if isinstance(c, ObservedDeployment)), default=1)
     state = RolloutState(strategy, phase, NOW_S, "because", stable, revision, replicas)
     told = told or stable
-    return Observed(
+    return ObservedState(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
         history=KNOWN,

@@ -7,7 +7,7 @@ import pytest
 from preflight_messages import REFUSED
 from service_spec import SMALL, service_spec
 
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.reconcile.conditions import conditions, forbidden, rejected
@@ -22,9 +22,9 @@ OLD, NEW = "a" * 8, "b" * 8
 SPEC = service_spec(scaling=replace(SMALL.scaling, min_replicas=2))
 EXTERNAL = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"))
 NO_REPLICAS = replace(EXTERNAL, external_replicas=0)
-CALM = RolloutState("Canary", "Stable", 0.0, "because", OLD, None, 1)
-JUDGED = replace(CALM, phase="Judging", revision=NEW)
-EMPTY = Observed()
+SETTLED = RolloutState("Canary", "Stable", 0.0, "because", OLD, None, 1)
+JUDGED = replace(SETTLED, phase="Judging", revision=NEW)
+EMPTY = ObservedState()
 STABLE_SHARE = Share(Side(OLD), 100)
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 3145727, "kv_capacity_tokens": 9}'
 REPORT = ScalingReport(2, "because", "Active", True, "2026-01-01T00:00:00Z", ())
@@ -48,8 +48,8 @@ def deployment(replicas: int = 1, trouble: Any = None, variant: str = "") -> Obs
     )
 
 
-def observed_with(*children: ObservedDeployment | ObservedPod, **rest: Any) -> Observed:
-    return Observed(
+def observed_with(*children: ObservedDeployment | ObservedPod, **rest: Any) -> ObservedState:
+    return ObservedState(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
         **rest,
@@ -58,10 +58,10 @@ def observed_with(*children: ObservedDeployment | ObservedPod, **rest: Any) -> O
 
 def condition_of(
     kind: str,
-    observed: Observed = EMPTY,
+    observed: ObservedState = EMPTY,
     *,
     spec: ServiceSpec = SPEC,
-    rollout: RolloutState = CALM,
+    rollout: RolloutState = SETTLED,
     shares: tuple[Share, ...] = (STABLE_SHARE,),
     wanted: str = OLD,
     lagging_gateway: str = "",
@@ -74,7 +74,7 @@ def condition_of(
 
 
 def test_every_condition_is_told_once_in_the_order_of_cause_and_effect() -> None:
-    tree = conditions(SPEC, observed_with(), Plan(OLD, CALM, ()), None)
+    tree = conditions(SPEC, observed_with(), Plan(OLD, SETTLED, ()), None)
     assert [c.type for c in tree] == [
         "SpecValid", "ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut",
         "ScalingActive", "Reconciling", "Stalled", "Ready",
@@ -136,7 +136,7 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
         ),
     ],
 )  # fmt: skip
-def test_model_ready(observed: Observed, expected: tuple[str, str, str]) -> None:
+def test_model_ready(observed: ObservedState, expected: tuple[str, str, str]) -> None:
     assert condition_of("ModelReady", observed) == expected
 
 
@@ -178,7 +178,7 @@ TROUBLED = {name: pod(name, ready=False, trouble=(name, f"of {name}")) for name 
         ),
     ],
 )
-def test_workload_ready(observed: Observed, expected: tuple[str, str, str]) -> None:
+def test_workload_ready(observed: ObservedState, expected: tuple[str, str, str]) -> None:
     assert condition_of("WorkloadReady", observed) == expected
 
 
@@ -198,7 +198,7 @@ def test_only_an_external_scale_of_nothing_wants_no_engines(spec: ServiceSpec) -
 def test_conditions_are_of_the_revision_that_comes_or_serves_or_is_wanted() -> None:
     words = [
         condition_of("WorkloadReady", rollout=rollout, wanted="c" * 8)[2]
-        for rollout in (JUDGED, CALM, replace(CALM, stable=None))
+        for rollout in (JUDGED, SETTLED, replace(SETTLED, stable=None))
     ]
     assert words == [f"revision {name} has no engines yet" for name in (NEW, OLD, "c" * 8)]
 
@@ -233,7 +233,7 @@ BOTH = (Share(Side(NEW), 10), Share(Side(OLD), 90))
     ],
 )
 def test_traffic_available(
-    shares: tuple[Share, ...], observed: Observed, expected: tuple[str, str, str]
+    shares: tuple[Share, ...], observed: ObservedState, expected: tuple[str, str, str]
 ) -> None:
     assert condition_of("TrafficAvailable", observed, shares=shares) == expected
 
@@ -243,18 +243,18 @@ def test_no_replicas_by_the_spec_answer_nobody() -> None:
     assert condition_of("TrafficAvailable", spec=NO_REPLICAS) == said
 
 
-WRONG = replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
+WRONG = replace(SETTLED, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
 STABLE = ("True", "Stable", f"revision {OLD} receives all traffic")
 
 
 @pytest.mark.parametrize(
     ("rollout", "wanted", "lagging_gateway", "expected"),
     [
-        (CALM, OLD, "", STABLE),
+        (SETTLED, OLD, "", STABLE),
         (WRONG, OLD, "", STABLE),
         (WRONG, NEW, "", ("False", "Rejected", f"revision {NEW} was rejected: too slow")),
         (
-            CALM, NEW, "",
+            SETTLED, NEW, "",
             ("False", "RevisionPending",
              f"the spec asks for revision {NEW}; revision {OLD} serves"),
         ),
@@ -278,14 +278,14 @@ def test_rolled_out(
 @pytest.mark.parametrize(
     ("observed", "rollout", "wanted", "expected"),
     [
-        (observed_with(), CALM, OLD, None),
-        (observed_with(preflight("Succeeded", PASSED)), CALM, OLD, None),
-        (observed_with(preflight()), CALM, OLD, None),
-        (observed_with(preflight("Failed", REFUSED)), CALM, OLD, ("ModelNotFound", "no model")),
-        (observed_with(preflight("Failed", REFUSED)), CALM, NEW, None),
-        (observed_with(refusals={OLD: ("PodForbidden", "no")}), CALM, OLD, ("PodForbidden", "no")),
-        (observed_with(refusals={OLD: ("PodForbidden", "no")}), CALM, NEW, None),
-        (observed_with(refusals={NEW: ("PodForbidden", "no")}), CALM, OLD, None),
+        (observed_with(), SETTLED, OLD, None),
+        (observed_with(preflight("Succeeded", PASSED)), SETTLED, OLD, None),
+        (observed_with(preflight()), SETTLED, OLD, None),
+        (observed_with(preflight("Failed", REFUSED)), SETTLED, OLD, ("ModelNotFound", "no model")),
+        (observed_with(preflight("Failed", REFUSED)), SETTLED, NEW, None),
+        (observed_with(refusals={OLD: ("PodForbidden", "no")}), SETTLED, OLD, ("PodForbidden", "no")),
+        (observed_with(refusals={OLD: ("PodForbidden", "no")}), SETTLED, NEW, None),
+        (observed_with(refusals={NEW: ("PodForbidden", "no")}), SETTLED, OLD, None),
         (
             observed_with(deployment(1), pod()), WRONG, NEW,
             ("Rejected", f"revision {NEW} was rejected: too slow"),
@@ -294,7 +294,7 @@ def test_rolled_out(
     ],
 )  # fmt: skip
 def test_stalled(
-    observed: Observed, rollout: RolloutState, wanted: str, expected: tuple[str, str] | None
+    observed: ObservedState, rollout: RolloutState, wanted: str, expected: tuple[str, str] | None
 ) -> None:
     said = condition_of("Stalled", observed, rollout=rollout, wanted=wanted)
     well = ("False", "NotStalled", "no change of the spec is required")
@@ -322,7 +322,7 @@ def test_scaling_active(
 
 
 def test_nothing_is_said_on_scaling_from_outside() -> None:
-    tree = conditions(EXTERNAL, observed_with(), Plan(OLD, CALM, ()), REPORT)
+    tree = conditions(EXTERNAL, observed_with(), Plan(OLD, SETTLED, ()), REPORT)
     assert "ScalingActive" not in {c.type for c in tree}
 
 
@@ -355,7 +355,7 @@ def test_every_metric_that_cannot_be_read_is_named() -> None:
         "NoCanary",
         "metrics are read while a canary is judged",
     )
-    tree = conditions(SPEC, observed_with(), Plan(OLD, CALM, ()), None, gates)
+    tree = conditions(SPEC, observed_with(), Plan(OLD, SETTLED, ()), None, gates)
     assert "MetricsReadable" not in {c.type for c in tree}
 
 
@@ -378,7 +378,7 @@ def test_every_metric_that_cannot_be_read_is_named() -> None:
     ],
 )  # fmt: skip
 def test_ready(
-    observed: Observed,
+    observed: ObservedState,
     spec: ServiceSpec,
     shares: tuple[Share, ...],
     expected: tuple[str, str, str],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, own_pods
+from penstock.core.observed.children import ObservedDeployment, ObservedJob, ObservedState, own_pods
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 
@@ -163,7 +163,7 @@ def test_pods_that_end_or_have_another_role_do_not_serve() -> None:
             ("a", {}), ("b", ending), ("c", other), ("d", canary), ("e", control),
         ]
     )  # fmt: skip
-    observed = Observed(pods=pods, deployments=())
+    observed = ObservedState(pods=pods, deployments=())
     assert [pod.name for pod in observed.serving("r1")] == ["a", "e"]
     assert [pod.name for pod in observed.serving("r1", "")] == ["a"]
     assert [pod.name for pod in observed.serving("r1", "control")] == ["e"]

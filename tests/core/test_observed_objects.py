@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, owner_uid
+from penstock.core.observed.children import (
+    ObservedDeployment,
+    ObservedJob,
+    ObservedState,
+    owner_uid,
+)
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import PreflightResult, preflight_result
 from penstock.core.spec.service import (
@@ -191,7 +196,7 @@ FIRST = ObservedJob("j", "u1", "r1", "Failed")
     ],
 )
 def test_the_evaluation_of_a_revision(jobs: tuple[ObservedJob, ...], uid: str | None) -> None:
-    found = Observed(jobs=jobs).evaluation("r2")
+    found = ObservedState(jobs=jobs).evaluation("r2")
     assert (found and found.uid) == uid
 
 
@@ -212,7 +217,7 @@ def test_the_report_of_an_evaluation(
     pods: tuple[tuple[str, str], ...], reason: str, report: str
 ) -> None:
     made = tuple(replace(POD, owner=owner, termination_message=said) for owner, said in pods)
-    assert Observed(pods=made).report(replace(FIRST, reason=reason)) == report
+    assert ObservedState(pods=made).report(replace(FIRST, reason=reason)) == report
 
 
 def test_the_preflight_of_a_revision_is_one_that_does_not_go() -> None:
@@ -222,15 +227,15 @@ def test_the_preflight_of_a_revision_is_one_that_does_not_go() -> None:
         replace(one, revision="r2"),
         replace(one, is_ending=True),
     )
-    assert Observed(pods=(*others, one)).preflight("r1") is one
-    assert Observed(pods=others).preflight("r1") is None
+    assert ObservedState(pods=(*others, one)).preflight("r1") is one
+    assert ObservedState(pods=others).preflight("r1") is None
 
 
 def test_the_deployments_of_a_side_are_found_by_variant() -> None:
     one = ObservedDeployment("b", "b", "r1", 2, 0, False, {}, variant="spot")
     two = replace(one, name="a", replicas=3, variant="plain")
     control = replace(one, name="c", cohort=CONTROL, replicas=5)
-    observed = Observed((one, two, control, replace(one, revision="r2")))
+    observed = ObservedState((one, two, control, replace(one, revision="r2")))
     assert observed.deployments_of("r1") == {"spot": one, "plain": two}
     assert observed.deployments_of("r1", CONTROL) == {"spot": control}
     assert (observed.replicas("r1"), observed.replicas("r1", CONTROL)) == (5, 5)

@@ -18,7 +18,7 @@ from service_spec import pod_resources
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import plan
@@ -28,7 +28,7 @@ from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import ServiceSpec
 
 
-def actions(spec: ServiceSpec, observed: Observed) -> dict[str, Any]:
+def actions(spec: ServiceSpec, observed: ObservedState) -> dict[str, Any]:
     made = plan(spec, observed, "image", NOW_S + 1)
     return {
         "create": [b["metadata"]["name"] for b in made.create],
@@ -49,7 +49,7 @@ NAME = f"chat-{REVISION}"
     ("observed", "expected"),
     [
         pytest.param(
-            Observed(),
+            ObservedState(),
             {"phase": "Starting", "shares": []},
             id="a-phase-is-written-down-before-anything-is-done",
         ),
@@ -123,7 +123,7 @@ NAME = f"chat-{REVISION}"
         ),
     ],
 )  # fmt: skip
-def test_the_next_writes(observed: Observed, expected: dict[str, Any]) -> None:
+def test_the_next_writes(observed: ObservedState, expected: dict[str, Any]) -> None:
     made = actions(SPEC, observed)
     assert {key: made[key] for key in {**NOTHING, **expected}} == {**NOTHING, **expected}
 

@@ -26,7 +26,7 @@ from core.two_revisions import (
 from preflight_messages import PASSED
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan import Plan, replicas_for_all
@@ -110,31 +110,31 @@ SHADOW, EXTERNAL = (
     for mode in ("DryRun", "External")
 )
 ACTIVE = replace(SHADOW, scaling=replace(SHADOW.scaling, mode="Active"))
-CALM = observed_in(deployment(OLD, 4), phase="Stable", revision=None)
+SETTLED = observed_in(deployment(OLD, 4), phase="Stable", revision=None)
 
 
 @pytest.mark.parametrize(
     ("spec", "observed", "desired", "total"),
     [
-        (SHADOW, Observed(), None, 1),
-        (ACTIVE, Observed(), None, 2),
-        (SHADOW, CALM, None, 4),
-        (SHADOW, CALM, 3, 4),
+        (SHADOW, ObservedState(), None, 1),
+        (ACTIVE, ObservedState(), None, 2),
+        (SHADOW, SETTLED, None, 4),
+        (SHADOW, SETTLED, 3, 4),
         (SHADOW, observed_in(deployment(OLD, 7), phase="Stable", revision=None), None, 7),
         (SHADOW, observed_in(deployment(NEW, 7), phase="Stable", revision=None), None, 1),
         (SHADOW, observed_in(deployment(OLD, 0), phase="Stable", revision=None), None, 0),
         # the number when the rollout started
         (SHADOW, observed_in(deployment(OLD, 7)), None, 4),
         (ACTIVE, observed_in(deployment(OLD, 7)), None, 4),
-        (ACTIVE, CALM, None, 4),
-        (ACTIVE, CALM, 3, 3),
-        (ACTIVE, CALM, 0, 2),
-        (ACTIVE, CALM, 6, 5),
-        (EXTERNAL, CALM, 1, 3),
+        (ACTIVE, SETTLED, None, 4),
+        (ACTIVE, SETTLED, 3, 3),
+        (ACTIVE, SETTLED, 0, 2),
+        (ACTIVE, SETTLED, 6, 5),
+        (EXTERNAL, SETTLED, 1, 3),
     ],
 )
 def test_how_many_pods_all_of_the_traffic_needs(
-    spec: ServiceSpec, observed: Observed, desired: int | None, total: int
+    spec: ServiceSpec, observed: ObservedState, desired: int | None, total: int
 ) -> None:
     assert replicas_for_all(spec, observed, desired) == total
 

@@ -18,7 +18,7 @@ from core.one_revision import (
 )
 
 from penstock.api.status import RolloutStatus
-from penstock.core.observed.children import Observed, ObservedJob
+from penstock.core.observed.children import ObservedJob, ObservedState
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.conditions import conditions, forbidden, invalid
@@ -63,7 +63,7 @@ REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
     ],
 )
 def test_ready_says_the_first_cause(
-    observed: Observed, ready: tuple[str, str], stalled: bool
+    observed: ObservedState, ready: tuple[str, str], stalled: bool
 ) -> None:
     planned = plan(SPEC, observed, "image", NOW_S + 1)
     tree = {c.type: c for c in conditions(SPEC, observed, planned, None)}
@@ -101,7 +101,7 @@ def test_an_edit_at_the_end_of_a_rollout_is_reconciled(phase: Phase) -> None:
         "Canary", phase, NOW_S, "over", REVISION, rejected and "b" * 8, 1, rejected=rejected
     )
     planned = plan(spec, replace(observed, rollout=state), "image", NOW_S + 1)
-    assert planned.rollout.is_calm
+    assert planned.rollout.is_settled
     tree = {c.type: c for c in conditions(spec, observed, planned, None)}
     types = ("RolledOut", "Reconciling", "Stalled", "Ready")
     assert {t: (tree[t].status, tree[t].reason) for t in types} == {

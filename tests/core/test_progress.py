@@ -11,7 +11,7 @@ from core.one_revision import SPEC as ONE
 
 import penstock.core.reconcile
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.reconcile.condition import MEANINGS, REASON_PATTERN, REASONS, page
 from penstock.core.reconcile.conditions import Condition, conditions
@@ -26,7 +26,7 @@ PULLING = replace(
 )
 
 
-def tree(observed: Observed, after_s: float = 1.0) -> dict[str, Condition]:
+def tree(observed: ObservedState, after_s: float = 1.0) -> dict[str, Condition]:
     planned = plan(SPEC, observed, "image", NOW_S + after_s)
     found = {c.type: c for c in conditions(SPEC, observed, planned, None)}
     assert not found["Reconciling"].status == found["Stalled"].status == "True"
@@ -43,7 +43,7 @@ UNDER_WAY = ("False", "NotStalled")
 
 
 def test_a_service_that_no_operator_has_seen_yet_is_reconciled_at_once() -> None:
-    assert said(tree(Observed())) == [
+    assert said(tree(ObservedState())) == [
         ("False", "PreflightPending"),
         ("True", "Starting"),
         UNDER_WAY,

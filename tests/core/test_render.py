@@ -7,7 +7,7 @@ import pytest
 from service_spec import pod_resources, service_spec
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedJob
+from penstock.core.observed.children import ObservedJob, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan
@@ -23,10 +23,10 @@ SPEC = service_spec(generation=7, model_name="mine")
 VARIANTS = tuple(
     VariantSpec(name, pod_resources("1", "1Gi"), 1.0, 0, 9) for name in ("spot", "plain")
 )
-CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
-JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)
+SETTLED = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
+JUDGED = replace(SETTLED, phase="Judging", revision=NEW, weight=5)
 SHARES = (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5))
-EMPTY = Observed()
+EMPTY = ObservedState()
 MIRROR = RolloutMirror((Side(NEW), Side(OLD, CONTROL)), 50)
 REPORT = ScalingReport(
     3, "load", "Active", True, NOW, (("want", 4, "n"), ("bound", 3, "m")), {"spot": 2, "plain": 1}
@@ -39,8 +39,8 @@ def pod(revision: str, variant: str = "", cohort: str = "", *, ready: bool = Tru
 
 
 def status(
-    observed: Observed = EMPTY,
-    state: RolloutState = CALM,
+    observed: ObservedState = EMPTY,
+    state: RolloutState = SETTLED,
     shares: tuple[Share, ...] = SHARES[:1],
     *,
     spec: ServiceSpec = SPEC,
@@ -78,7 +78,7 @@ def test_every_field_of_a_rollout_under_way() -> None:
         },
         "trafficGeneration": 4,
         "rollout": {
-            "strategy": "Canary", "phase": "Judging", "phaseTransitionTime": timestamp(CALM.since_s),
+            "strategy": "Canary", "phase": "Judging", "phaseTransitionTime": timestamp(SETTLED.since_s),
             "message": "because", "revision": NEW, "replicas": 2, "weightPercent": 5, "command": "",
             "rejected": None, "evidence": [], "gates": [],
         },
@@ -106,7 +106,7 @@ def test_replicas_are_those_that_the_selector_of_the_scale_subresource_matches()
     counts = [
         (made["replicas"], made["readyReplicas"])
         for shares in (SHARES, SHARES[:1], SHARES[2:], ())
-        for made in [status(Observed(pods=pods), JUDGED, shares)]
+        for made in [status(ObservedState(pods=pods), JUDGED, shares)]
     ]
     assert counts == [(4, 3)] * 4
 
@@ -116,7 +116,7 @@ def test_replicas_are_told_for_each_variant_and_for_those_that_go() -> None:
         pod(OLD, "gone"), pod(OLD, "early", ready=False), pod(OLD, "spot"), pod(OLD, "spot"),
         pod(OLD, "spot", ready=False), pod(OLD),
     )  # fmt: skip
-    made = status(Observed(pods=pods), spec=replace(SPEC, variants=VARIANTS))
+    made = status(ObservedState(pods=pods), spec=replace(SPEC, variants=VARIANTS))
     assert made["variants"] == [
         {"name": "spot", "replicas": 3, "readyReplicas": 2},
         {"name": "plain", "replicas": 0, "readyReplicas": 0},
@@ -216,7 +216,7 @@ def test_an_evaluation_takes_the_place_of_the_one_before(
         if state == "Failed"
         else ()
     )
-    observed = Observed(pods=said, jobs=(ObservedJob("j", "ju", NEW, state),))
+    observed = ObservedState(pods=said, jobs=(ObservedJob("j", "ju", NEW, state),))
     made = status(observed, JUDGED, previous=HELD)["rollout"]
     evaluation = {"name": "j", "kind": "Evaluation", "state": gate_state, "message": message}
     assert made["gates"] == [gate("m", "Metric"), evaluation]
@@ -226,8 +226,8 @@ def test_an_evaluation_takes_the_place_of_the_one_before(
     "state",
     [
         JUDGED,
-        replace(CALM, command="abort@0 1"),
-        replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", NOW)),
+        replace(SETTLED, command="abort@0 1"),
+        replace(SETTLED, phase="Rejected", rejected=Rejection(NEW, "too slow", NOW)),
     ],
 )
 def test_where_a_rollout_stands_comes_back_from_a_status(state: RolloutState) -> None:

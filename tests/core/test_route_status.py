@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.reconcile.route_status import Surroundings, route_status
+from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.spec.service import Object
 
 NOW = "2026-01-01T01:00:00Z"
@@ -28,10 +28,10 @@ APPLIED = {"gateway-1": 3, "gateway-2": 3}
 
 
 def status_of(mine: Object, **changes: Any) -> Object:
-    around: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "routes": {"front": mine}, "services": SERVICES, "revisions": {}, "applied": APPLIED,
     }  # fmt: skip
-    return route_status(mine, Surroundings(**(around | changes)), NOW)
+    return route_status(mine, RouteInputs(**(inputs | changes)), NOW)
 
 
 def conditions(status: Object) -> dict[str, tuple[str, str]]:
@@ -60,7 +60,7 @@ def test_a_route_that_answers() -> None:
 MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
 MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
 UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "weight": 0}]}
-# The route, what is around it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
+# The route, what is inputs it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
 FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
     (
         route(created=5), {"routes": {"other": route("other")}},
@@ -99,11 +99,11 @@ FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("mine", "around", "kind", "reason", "progress", "stalled"), FAILURES)
+@pytest.mark.parametrize(("mine", "inputs", "kind", "reason", "progress", "stalled"), FAILURES)
 def test_a_route_that_does_not_answer(
-    mine: Object, around: dict[str, Any], kind: str, reason: str, progress: str, stalled: str
+    mine: Object, inputs: dict[str, Any], kind: str, reason: str, progress: str, stalled: str
 ) -> None:
-    found = conditions(status_of(mine, **around))
+    found = conditions(status_of(mine, **inputs))
     assert found[kind][1] == reason
     assert found[kind][0] != "True"
     assert found["Ready"] == ("False", reason)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service_spec import pod_resources, service_spec
 
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.variant_split import choose_variant_split, split_replicas
 from penstock.core.spec.service import VariantSpec
@@ -33,12 +33,14 @@ def test_all_of_them_are_divided_and_a_whole_mix_stays(replicas, mix) -> None:
         assert abs(parts[name] - exact) < 1 or not any(mix.values())
 
 
-def observed_with(**replicas: int) -> Observed:
+def observed_with(**replicas: int) -> ObservedState:
     deployments = tuple(
         ObservedDeployment(f"d-{name}", name, "r1", n, 0, False, {}, variant=name)
         for name, n in replicas.items()
     )
-    return Observed(deployments, rollout=RolloutState("Rolling", "Stable", 0, "", "r1", None, 1))
+    return ObservedState(
+        deployments, rollout=RolloutState("Rolling", "Stable", 0, "", "r1", None, 1)
+    )
 
 
 def test_what_was_said_is_before_what_is_there_and_that_before_the_first() -> None:
@@ -54,7 +56,7 @@ def test_what_was_said_is_before_what_is_there_and_that_before_the_first() -> No
         "cheap": 3,
         "strong": 1,
     }
-    assert choose_variant_split(SPEC, Observed(), {}, 2) == {"": 2}
+    assert choose_variant_split(SPEC, ObservedState(), {}, 2) == {"": 2}
 
 
 def test_a_service_is_placed_on_each_of_its_variants() -> None:

@@ -8,7 +8,7 @@ from preflight_messages import PASSED
 from service_spec import pod_resources, service_spec
 
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob
+from penstock.core.observed.children import ObservedDeployment, ObservedJob, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
@@ -79,10 +79,10 @@ def observed_in(
     revision: str | None = NEW,
     rejected: str = "",
     **rest: Any,
-) -> Observed:
+) -> ObservedState:
     why = Rejection(rejected, "too slow", "") if rejected else None
     state = RolloutState(strategy, phase, NOW_S, "because", stable, revision, 4, 5, rejected=why)
-    return Observed(
+    return ObservedState(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
         jobs=tuple(c for c in children if isinstance(c, ObservedJob)),
@@ -92,7 +92,7 @@ def observed_in(
 
 
 def planned(
-    observed: Observed, spec: ServiceSpec = SPEC, after_s: float = 1.0, **said: Any
+    observed: ObservedState, spec: ServiceSpec = SPEC, after_s: float = 1.0, **said: Any
 ) -> Plan:
     return plan(spec, observed, "image", NOW_S + after_s, PlanInputs(**said))
 

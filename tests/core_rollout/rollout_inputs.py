@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob
+from penstock.core.observed.children import ObservedDeployment, ObservedJob, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout import commands
@@ -14,8 +14,8 @@ from penstock.core.spec.rollout import RolloutSpec
 OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
 SINCE_S = 1_800_000_000.0
 JUDGED = RolloutState("Canary", "Judging", SINCE_S, "because", OLD, NEW, 2, command="read")
-CALM = replace(JUDGED, phase="Stable", revision=None)
-REJECTED = replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
+SETTLED = replace(JUDGED, phase="Stable", revision=None)
+REJECTED = replace(SETTLED, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
 UNNAMED = replace(REJECTED, rejected=None)
 NO_GPU = ("Unschedulable", "no GPU")
 OBEYED = {"g": 3, "h": 4}
@@ -54,7 +54,7 @@ TO_NEW, TO_OLD = shares(Side(NEW)), shares(Side(OLD))
 
 def inputs(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, **rest):
     """Inputs `after_s` seconds after the phase began; `said`: verdict, command, applied_generations."""
-    observed = Observed(
+    observed = ObservedState(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
         jobs=tuple(c for c in children if isinstance(c, ObservedJob)),

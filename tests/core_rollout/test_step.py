@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.canary.verdict import Abort, Accept, Continue
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.commands import Command
@@ -18,8 +18,8 @@ from penstock.core.spec.rollout import RolloutSpec
 OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
 SINCE_S, NOW_S = 1_800_000_000.0, 1_800_000_100.0
 REJECTION = Rejection(NEW, "too slow", "then")
-CALM = RolloutState("Rolling", "Stable", SINCE_S, "because", OLD, None, 4)
-REJECTED = replace(CALM, phase="Rejected", rejected=REJECTION)
+SETTLED = RolloutState("Rolling", "Stable", SINCE_S, "because", OLD, None, 4)
+REJECTED = replace(SETTLED, phase="Rejected", rejected=REJECTION)
 JUDGED = RolloutState("Canary", "Judging", SINCE_S, "because", OLD, NEW, 4, weight=20)
 OBEYED = {"g": 0}
 
@@ -36,7 +36,7 @@ def inputs(wanted=NEW, *, there=((OLD, 2),), strategy="Canary", rollout=None, **
     ready = tuple(pod for name, count in there for pod in pods(name, count))
     spec = RolloutSpec(strategy=strategy, **(rollout or {}))
     return RolloutInputs(
-        spec, Observed(made, ready), wanted, 6, NOW_S, applied_generations=OBEYED, **said
+        spec, ObservedState(made, ready), wanted, 6, NOW_S, applied_generations=OBEYED, **said
     )
 
 
@@ -57,14 +57,14 @@ RESUME = Command("resume", NEW, "resume it")
 @pytest.mark.parametrize(
     ("state", "rollout_inputs", "expected"),
     [
-        (CALM, inputs(OLD), CALM),
-        (CALM, inputs(), moved(CALM, "Starting", ASKED, strategy="Canary", revision=NEW, replicas=6)),
-        (CALM, inputs(there=()),
-         moved(CALM, "Starting", ASKED, strategy="BlueGreen", revision=NEW, replicas=6)),
-        (CALM, inputs(strategy="Recreate"),
-         moved(CALM, "Stopping", ASKED, strategy="Recreate", revision=NEW, replicas=6)),
-        (CALM, inputs(strategy="Rolling", there=()),
-         moved(CALM, "Replacing", ASKED, strategy="Rolling", revision=NEW, replicas=6)),
+        (SETTLED, inputs(OLD), SETTLED),
+        (SETTLED, inputs(), moved(SETTLED, "Starting", ASKED, strategy="Canary", revision=NEW, replicas=6)),
+        (SETTLED, inputs(there=()),
+         moved(SETTLED, "Starting", ASKED, strategy="BlueGreen", revision=NEW, replicas=6)),
+        (SETTLED, inputs(strategy="Recreate"),
+         moved(SETTLED, "Stopping", ASKED, strategy="Recreate", revision=NEW, replicas=6)),
+        (SETTLED, inputs(strategy="Rolling", there=()),
+         moved(SETTLED, "Replacing", ASKED, strategy="Rolling", revision=NEW, replicas=6)),
         # A rejection is cleared when another revision is rolled out, or the same is tried again.
         (REJECTED, inputs(), REJECTED),
         (REJECTED, inputs(OTHER),
@@ -75,8 +75,8 @@ RESUME = Command("resume", NEW, "resume it")
                rejected=None, command="resume it")),
         (REJECTED, inputs(OLD), moved(REJECTED, "Stable", AGAIN, rejected=None)),
         # Under way it keeps its own strategy and number.
-        (replace(CALM, phase="Replacing", revision=NEW, weight=3), inputs(OTHER, strategy="Canary"),
-         moved(CALM, "Replacing", f"the spec asks for revision {OTHER}", revision=OTHER)),
+        (replace(SETTLED, phase="Replacing", revision=NEW, weight=3), inputs(OTHER, strategy="Canary"),
+         moved(SETTLED, "Replacing", f"the spec asks for revision {OTHER}", revision=OTHER)),
     ],
 )  # fmt: skip
 def test_beginnings(state, rollout_inputs, expected):
@@ -109,11 +109,11 @@ GONE = "the pods without traffic are gone"
          moved(JUDGED, "Discarding", MOVED, rejected=REJECTION)),
         (replace(JUDGED, phase="Discarding", rejected=REJECTION), inputs(),
          moved(JUDGED, "Rejected", GONE, revision=None, weight=0, rejected=REJECTION)),
-        (replace(CALM, phase="Replacing", revision=NEW, rejected=REJECTION), inputs(there=BOTH),
-         moved(CALM, "Stable", READY, stable=NEW)),
+        (replace(SETTLED, phase="Replacing", revision=NEW, rejected=REJECTION), inputs(there=BOTH),
+         moved(SETTLED, "Stable", READY, stable=NEW)),
         # Recreate: the old pods are gone, and nothing is stable until the new ones are.
-        (replace(CALM, strategy="Recreate", phase="Stopping", revision=NEW), inputs(there=()),
-         moved(CALM, "Starting", GONE, strategy="Recreate", stable=None, revision=NEW)),
+        (replace(SETTLED, strategy="Recreate", phase="Stopping", revision=NEW), inputs(there=()),
+         moved(SETTLED, "Starting", GONE, strategy="Recreate", stable=None, revision=NEW)),
     ],
 )  # fmt: skip
 def test_what_comes_with_a_phase(state, rollout_inputs, expected):

@@ -3,7 +3,7 @@
 import pytest
 from preflight_messages import PASSED, REFUSED
 
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
@@ -55,7 +55,7 @@ def observed_pods(starved=(), admitted=True, known=True, refused=(), ending=(), 
     if admitted:
         said, phase = (REFUSED, "Failed") if admitted == "refused" else (PASSED, "Succeeded")
         pods.append(ObservedPod("p", "", NEW, "preflight", "", False, False, phase, None, said))
-    return Observed(
+    return ObservedState(
         tuple(deployments),
         tuple(pods),
         stable_spec=object() if known else None,

@@ -3,11 +3,11 @@
 import pytest
 from core_rollout.rollout_inputs import (
     BACK,
-    CALM,
     JUDGED,
     KEPT,
     OLD,
     PROMOTING,
+    SETTLED,
     SINCE_S,
     inputs,
     pod,
@@ -44,7 +44,7 @@ def test_each_pod_that_becomes_ready_moves_the_deadline():
         (state("Growing"), 0, 600),
         (state("Replacing"), 0, 600),
         (JUDGED, 0, None),
-        (CALM, 0, None),
+        (SETTLED, 0, None),
         (state("Waiting"), 0, None),
     ],
 )

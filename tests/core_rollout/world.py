@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from core_rollout.fake_cluster import Cluster
 from service_spec import SMALL, service_spec
 
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
@@ -51,7 +51,7 @@ class World(Cluster):
 
     def observe(self):
         stable = self.rollout.stable if self.rollout else None
-        return Observed(
+        return ObservedState(
             deployments=self.observed_deployments(),
             pods=tuple(self.pods.values()),
             history=tuple(self.history.values()),
@@ -153,7 +153,7 @@ class World(Cluster):
             assert all(ready.values()), f"traffic for a revision without ready pods: {made.shares}"
 
     def run(self, rounds=200, *, each_s=2.0):
-        """Undisturbed, until the rollout is calm and the plan empty; the phases on the way."""
+        """Undisturbed, until the rollout has settled and the plan empty; the phases on the way."""
         since = len(self.phases)
         for _ in range(rounds):
             self.settle_pods()
@@ -164,9 +164,9 @@ class World(Cluster):
             if made is None:
                 continue
             is_done = made.is_empty and (made.rollout, made.shares) == before
-            if is_done and made.rollout.is_calm and not self.waits():
+            if is_done and made.rollout.is_settled and not self.waits():
                 return self.phases[since:]
-        raise AssertionError(f"not calm: {self.phases[since:]}, {self.rollout}")
+        raise AssertionError(f"not settled: {self.phases[since:]}, {self.rollout}")
 
     def weights(self):
         return {(s.side.revision, s.side.cohort): s.weight for s in self.traffic}

@@ -19,7 +19,7 @@ console = make_console()
 
 POLL_S = 1.0
 RETRY_FOR_S = 60.0  # a restart of the API server takes less
-CALM = ("Stable", "Rejected")
+SETTLED_PHASES = ("Stable", "Rejected")
 
 
 async def follow(
@@ -82,7 +82,7 @@ def _has_ended(body: Object) -> bool:
     command = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
     is_read = commands.parse_command(command) is None or rollout.get("command") == command
     is_observed = status.get("observedGeneration") == body["metadata"]["generation"]
-    return is_observed and is_read and rollout.get("phase") in CALM
+    return is_observed and is_read and rollout.get("phase") in SETTLED_PHASES
 
 
 def _waiting_for(status: Object) -> str:
@@ -154,7 +154,7 @@ def _print_phase(service: str, body: Object) -> None:
 def _strategy(body: Object) -> str:
     """How the revision is rolled out; the first one of a service is started without a strategy."""
     rollout = body["status"]["rollout"]
-    if rollout["phase"] in CALM:
+    if rollout["phase"] in SETTLED_PHASES:
         return ""
     wanted = body["spec"].get("rollout", {}).get("strategy", "Rolling")
     is_first = not body["status"].get("stableRevision") and rollout["strategy"] != wanted

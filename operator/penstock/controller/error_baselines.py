@@ -6,7 +6,7 @@ from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History
-from penstock.core.observed.rollout_state import CALM
+from penstock.core.observed.rollout_state import SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.baseline_errors import BaselineErrors
 
@@ -46,7 +46,7 @@ class ErrorBaselines:
 
     def _observe_service(self, key: Key, status: Object, now_s: float) -> None:
         total = self._counts(key)
-        if (status.get("rollout") or {}).get("phase") not in CALM:
+        if (status.get("rollout") or {}).get("phase") not in SETTLED_PHASES:
             self._paused.add(key)
         elif total is not None:
             self._baselines[key] = self._baseline(key, status, total).with_counts(now_s, total)

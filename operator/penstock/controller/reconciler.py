@@ -24,10 +24,10 @@ from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.children import (
-    Observed,
     ObservedBudget,
     ObservedDeployment,
     ObservedJob,
+    ObservedState,
     own_pods,
     owner_uid,
 )
@@ -170,7 +170,7 @@ class Reconciler:
 
     async def _observe(
         self, body: Object, spec: ServiceSpec, now_s: float
-    ) -> tuple[Observed, StateRecord]:
+    ) -> tuple[ObservedState, StateRecord]:
         """Read the service's objects from the API server: a stale cache could delete or scale wrongly."""
         leftovers: set[tuple[str, str]] = set()
         records = await self._owned(CONTROLLER_REVISIONS, spec, leftovers)
@@ -183,9 +183,9 @@ class Reconciler:
         )
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
         budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
-        is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_calm
+        is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_settled
         jobs = await self._owned(JOBS, spec, leftovers) if is_tried else []
-        observed = Observed(
+        observed = ObservedState(
             deployments=deployments,
             pods=own_pods(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
             history=history,
@@ -207,7 +207,7 @@ class Reconciler:
         return observed, record
 
     async def _write_record(
-        self, spec: ServiceSpec, observed: Observed, record: StateRecord | None
+        self, spec: ServiceSpec, observed: ObservedState, record: StateRecord | None
     ) -> None:
         """Write the record to the ControllerRevision of the stable revision, else to the latest one.
 
@@ -278,7 +278,7 @@ class Reconciler:
         return True
 
 
-def _is_resumed(inputs: PlanInputs, observed: Observed) -> bool:
+def _is_resumed(inputs: PlanInputs, observed: ObservedState) -> bool:
     """Whether the user gave a `resume` command that was not handled yet."""
     handled = observed.rollout.command if observed.rollout else ""
     command = inputs.command

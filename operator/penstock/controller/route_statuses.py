@@ -10,7 +10,7 @@ from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
 from penstock.controller.plan_writer import OPERATOR_MANAGER
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.reconcile.route_status import Surroundings, route_status
+from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.errors import Conflict, NotFound
@@ -64,7 +64,7 @@ class RouteStatuses:
 
     async def _write(self, route: Object) -> None:
         before, metadata = route.get("status", {}), route["metadata"]
-        after = route_status(route, self._surroundings(key_of(route)), timestamp(unix_time()))
+        after = route_status(route, self._inputs(key_of(route)), timestamp(unix_time()))
         if {name: before.get(name) for name in after} == after:
             return
         # The patch fails if the route was replaced or changed meanwhile.
@@ -77,7 +77,7 @@ class RouteStatuses:
         except (NotFound, Conflict):
             return  # its watch event starts another try
 
-    def _surroundings(self, key: Key) -> Surroundings:
+    def _inputs(self, key: Key) -> RouteInputs:
         namespace = key[0]
         revisions: dict[str, frozenset[str]] = {}
         for each in self._deployments():
@@ -85,7 +85,7 @@ class RouteStatuses:
             if each["metadata"]["namespace"] == namespace and SERVICE_LABEL in labels:
                 found = revisions.get(labels[SERVICE_LABEL], frozenset())
                 revisions[labels[SERVICE_LABEL]] = found | {labels.get(REVISION_LABEL, "")}
-        return Surroundings(
+        return RouteInputs(
             routes={name: each for (where, name), each in self._by_key() if where == namespace},
             services={
                 name: each for (where, name), each in self._services().items() if where == namespace

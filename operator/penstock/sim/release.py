@@ -14,7 +14,7 @@ from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.verdict import Verdict
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout.events import RolloutInputs
@@ -150,18 +150,18 @@ class Rollout:
             applied_generations={},
         )
         self.state = step(before, inputs)
-        aims = targets(inputs.spec, self.state, observed, inputs.total)
-        previous, self._shares = {share.side for share in self._shares}, aims.shares
-        if aims.shares:
-            self._gateway.split({share.side: share.weight for share in aims.shares})
+        target = targets(inputs.spec, self.state, observed, inputs.total)
+        previous, self._shares = {share.side for share in self._shares}, target.shares
+        if target.shares:
+            self._gateway.split({share.side: share.weight for share in target.shares})
         if self.state.phase != before.phase:
             self.phases.append((self._clock.now, self.state.phase, self.state.reason))
             self._reconcile()
             return
-        for side, replicas in aims.pods.items():
+        for side, replicas in target.pods.items():
             if side in self._deployed or replicas:
                 self._scale(side, self._deployed[side] if replicas is None else replicas)
-        for side in self._deployed.keys() - aims.pods.keys() - previous:
+        for side in self._deployed.keys() - target.pods.keys() - previous:
             self._scale(side, 0)
             del self._deployed[side]
 
@@ -170,8 +170,8 @@ class Rollout:
             self._deployed[side] = replicas
             self._fleet.scale_side(side, replicas)
 
-    def _observed(self) -> Observed:
-        return Observed(
+    def _observed(self) -> ObservedState:
+        return ObservedState(
             deployments=tuple(_deployment(side, n) for side, n in self._deployed.items()),
             pods=(_PREFLIGHT, *map(_pod, self._fleet.pods.values())),
             rollout=self.state,

@@ -158,7 +158,7 @@ def own_pods(
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedState:
     """The children of a service and its stored status.
 
     traffic, mirror: traffic shares and mirroring that were last published to gateways.

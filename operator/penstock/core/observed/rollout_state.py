@@ -30,7 +30,7 @@ PHASES: Mapping[Phase, str] = {
     "Stopping": "Recreate: the old pods drain before new ones start",
     "Starting": "pods of the new revision start; no traffic",
     "Mirroring": "Canary: the new revision gets copies of requests; no traffic",
-    "Waiting": "BlueGreen: all pods are ready; a person says when to switch",
+    "Waiting": "BlueGreen: all pods are ready; a user decides when to switch",
     "Judging": "Canary: traffic is split, evidence comes in",
     "Paused": "Canary: a user holds the traffic split",
     "Growing": "Canary: the new revision gets the pods that all of the traffic needs",
@@ -43,7 +43,7 @@ PHASES: Mapping[Phase, str] = {
 }
 """Meaning of each phase, for the reference page."""
 
-CALM: tuple[Phase, ...] = ("Stable", "Rejected")
+SETTLED_PHASES: tuple[Phase, ...] = ("Stable", "Rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class RolloutState:
     """State of a rollout.
 
     strategy: of the current or the last rollout. since_s: Unix time of the phase's start. reason: why it
-    started. stable: the revision that serves, or served until now. revision: the one being rolled out; None
-    while calm. replicas: of the service when the rollout started. weight: the canary's earned share in
-    percent. command: the last user command read. rejected: not retried until the spec asks for another.
+    started. stable: the revision that serves, or served until now. revision: the one being rolled out;
+    None if there is none. replicas: of the service when the rollout started. weight: the canary's earned
+    share in percent. command: the last user command read. rejected: not retried until the spec asks for
+    another.
     """
 
     strategy: Strategy
@@ -77,9 +78,9 @@ class RolloutState:
     rejected: Rejection | None = None
 
     @property
-    def is_calm(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether no rollout is in progress."""
-        return self.phase in CALM
+        return self.phase in SETTLED_PHASES
 
     @classmethod
     def of(cls, status: Object, now_s: float) -> "RolloutState | None":

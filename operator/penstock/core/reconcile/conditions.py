@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.reconcile.condition import (
@@ -69,7 +69,7 @@ def invalid(message: str, known: Collection[str] = ()) -> tuple[Condition, ...]:
 
 def conditions(
     spec: ServiceSpec,
-    observed: Observed,
+    observed: ObservedState,
     plan: Plan,
     scaling: ScalingReport | None,
     gates: Sequence[Object] = (),
@@ -100,7 +100,7 @@ def conditions(
     )
 
 
-def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
+def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
     if observed.name_taken_by is not None:
         message = (
             f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "
@@ -110,7 +110,7 @@ def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
     return Condition("SpecValid", "True", "Valid", "the spec can be served")
 
 
-def _model_ready(observed: Observed, revision: str) -> Condition:
+def _model_ready(observed: ObservedState, revision: str) -> Condition:
     preflight = observed.preflight(revision)
     if preflight is None:
         if observed.deployment(revision) is not None:
@@ -143,7 +143,7 @@ def _model_ready(observed: Observed, revision: str) -> Condition:
     return Condition("ModelReady", "Unknown", "PreflightRunning", message)
 
 
-def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Condition:
+def _workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -> Condition:
     def condition(status: Truth, reason: str, message: str) -> Condition:
         return Condition("WorkloadReady", status, reason, message)
 
@@ -182,7 +182,7 @@ def _is_scaled_to_zero(spec: ServiceSpec) -> bool:
     return spec.scaling.mode == "External" and spec.external_replicas == 0
 
 
-def _traffic_available(spec: ServiceSpec, observed: Observed, plan: Plan) -> Condition:
+def _traffic_available(spec: ServiceSpec, observed: ObservedState, plan: Plan) -> Condition:
     revisions = sorted({share.side.revision for share in plan.shares})
     if not revisions:
         return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.canary.verdict import Verdict
-from penstock.core.observed.children import (
-    Observed,
-)
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
 from penstock.core.reconcile.variant_split import choose_variant_split
@@ -77,7 +75,7 @@ class Plan:
 
 def plan(
     spec: ServiceSpec,
-    observed: Observed,
+    observed: ObservedState,
     image: str,
     now_s: float,
     inputs: PlanInputs = PlanInputs(),
@@ -101,25 +99,25 @@ def plan(
     )
     before = observed.rollout
     state = begin(rollout_inputs) if before is None else step(before, rollout_inputs)
-    aims = targets(spec.rollout, state, observed, total)
+    target = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
     variant_split = choose_variant_split(spec, observed, inputs.by_variant, total)
     steps = PlanSteps(spec, observed, image, wanted, variant_split, now_s)
     if not is_new:
-        steps.bring_up(state, aims.pods)
+        steps.bring_up(state, target.pods)
         steps.evaluate(state)
         steps.protect(total)
-        steps.set_replicas(aims.pods)
-        steps.remove(state, aims.pods)
+        steps.set_replicas(target.pods)
+        steps.remove(state, target.pods)
     retry_s = _until_preflight_retry_s(observed, now_s)
     return Plan(
         revision=wanted,
         total=total,
         rollout=state,
-        shares=aims.shares,
-        mirror=aims.mirror,
+        shares=target.shares,
+        mirror=target.mirror,
         generation=observed.traffic_generation
-        + ((aims.shares, aims.mirror) != (observed.traffic, observed.mirror)),
+        + ((target.shares, target.mirror) != (observed.traffic, observed.mirror)),
         wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
         lagging_gateway="" if is_new else lagging_gateway(state, rollout_inputs),
         overdue="" if is_new else overdue(state, rollout_inputs),
@@ -131,7 +129,7 @@ def plan(
     )
 
 
-def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None) -> int:
+def replicas_for_all(spec: ServiceSpec, observed: ObservedState, desired: int | None) -> int:
     """The number of pods that all of the traffic needs; a rollout adds its own.
 
     desired: the scaler's last decision. None: the number stays what it was when the rollout started.
@@ -139,7 +137,7 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
     state = observed.rollout
     serving = observed.deployment(observed.stable)
     current = observed.replicas(observed.stable) if serving else 1
-    if state is not None and not state.is_calm:
+    if state is not None and not state.is_settled:
         current = state.replicas
     match spec.scaling.mode:
         case "External":
@@ -151,7 +149,7 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
             return current
 
 
-def _until_preflight_retry_s(observed: Observed, now_s: float) -> float | None:
+def _until_preflight_retry_s(observed: ObservedState, now_s: float) -> float | None:
     """Seconds until the next lost preflight is replaced; None if none is due later."""
     lost = (pod for pod in observed.pods if pod.role == PREFLIGHT and pod.lost)
     return min((s for pod in lost if (s := preflight_retry_s(pod) - now_s) > 0), default=None)

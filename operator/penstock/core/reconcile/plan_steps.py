@@ -9,7 +9,7 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
-from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, RolloutState
@@ -48,7 +48,7 @@ class PlanSteps:
     def __init__(
         self,
         spec: ServiceSpec,
-        observed: Observed,
+        observed: ObservedState,
         image: str,
         wanted: str,
         variant_split: VariantSplit,

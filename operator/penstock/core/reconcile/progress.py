@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, Rejection
 from penstock.core.reconcile.condition import SCALED_TO_ZERO, Condition
@@ -24,10 +24,10 @@ def rolled_out(plan: Plan) -> Condition:
     if rejection is not None:
         message = f"revision {rejection.revision} was rejected: {rejection.reason}"
         return Condition("RolledOut", "False", "Rejected", message)
-    if state.is_calm and state.stable == plan.revision:
+    if state.is_settled and state.stable == plan.revision:
         message = f"revision {state.stable} receives all traffic"
         return Condition("RolledOut", "True", "Stable", message)
-    if state.is_calm:  # the spec changed at the end of a rollout; the next rollout starts
+    if state.is_settled:  # the spec changed at the end of a rollout; the next rollout starts
         message = f"the spec asks for revision {plan.revision}; revision {state.stable} serves"
         return Condition("RolledOut", "False", "RevisionPending", message)
     message = f"{state.reason}; {plan.lagging_gateway}" if plan.lagging_gateway else state.reason
@@ -43,7 +43,7 @@ def _rejection(plan: Plan) -> Rejection | None:
 
 def stalled(
     tree: tuple[Condition, Condition, Condition, Condition],
-    observed: Observed,
+    observed: ObservedState,
     plan: Plan,
     revision: str,
 ) -> Condition:

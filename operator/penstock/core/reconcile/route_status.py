@@ -11,7 +11,7 @@ from penstock.core.spec.service import Object
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RouteInputs:
     """Inputs of a route's status besides the route.
 
     routes, services: of its namespace, by name. revisions: those with pods, by service. applied: generation
@@ -25,17 +25,17 @@ class Surroundings:
     applied: AppliedGenerations | None
 
 
-def route_status(route: Object, around: Surroundings, now: str) -> Object:
+def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     """The whole status of a route. now: RFC 3339, for changed conditions."""
     generation = route["metadata"]["generation"]
-    backends = _backends(route, around.services)
-    accepted = _accepted(route, around.routes.values())
-    resolved = _resolved(route, around)
-    programmed = _programmed(generation, around.applied)
+    backends = _backends(route, inputs.services)
+    accepted = _accepted(route, inputs.routes.values())
+    resolved = _resolved(route, inputs)
+    programmed = _programmed(generation, inputs.applied)
     tree = (accepted, resolved, programmed, _backends_ready(route, backends))
     ready = _ready(tree)
     progress = _progress(tree)
-    applied = around.applied or {}
+    applied = inputs.applied or {}
     status: Object = {
         "observedGeneration": generation,
         "gateways": {
@@ -65,14 +65,14 @@ def _accepted(route: Object, routes: Iterable[Object]) -> Condition:
     return Condition("Accepted", "True", "Accepted", f"requests for {name!r} follow this route")
 
 
-def _resolved(route: Object, around: Surroundings) -> Condition:
+def _resolved(route: Object, inputs: RouteInputs) -> Condition:
     def condition(status: Truth, reason: str, message: str) -> Condition:
         return Condition("ResolvedRefs", status, reason, message)
 
     for rule in route["spec"]["rules"]:
         mirrors = rule.get("mirrors", [])
         for ref in (*rule["backendRefs"], *(mirror["backendRef"] for mirror in mirrors)):
-            if ref["name"] not in around.services:
+            if ref["name"] not in inputs.services:
                 message = (
                     f"rule {rule['name']}: the namespace has no InferenceService {ref['name']}; create it, "
                     "or change the rule"
@@ -80,7 +80,7 @@ def _resolved(route: Object, around: Surroundings) -> Condition:
                 return condition("False", "BackendNotFound", message)
         for mirror in mirrors:
             name, revision = mirror["backendRef"]["name"], mirror.get("revision")
-            if revision is not None and revision not in around.revisions.get(name, ()):
+            if revision is not None and revision not in inputs.revisions.get(name, ()):
                 message = f"rule {rule['name']}: no pods of {name} have the revision {revision}"
                 return condition("False", "RevisionNotFound", message)
     return condition("True", "ResolvedRefs", "all services of the rules exist")

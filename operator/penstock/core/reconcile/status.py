@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import COHORT_NAMES, COHORTS
@@ -25,7 +25,7 @@ STARTING_UP = (
 
 def render(
     spec: ServiceSpec,
-    observed: Observed,
+    observed: ObservedState,
     plan: Plan,
     scaling: ScalingReport | None,
     previous: Object,
@@ -157,7 +157,7 @@ def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
 
 
 def _gates(
-    observed: Observed, state: RolloutState, previous: Object, metrics: Sequence[Object] | None
+    observed: ObservedState, state: RolloutState, previous: Object, metrics: Sequence[Object] | None
 ) -> list[Object]:
     """States of the user's metric gates and of the evaluation."""
     kept = _kept("gates", state, previous)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.spec.service import ServiceSpec
 
 VariantSplit = Mapping[str, int]
@@ -10,7 +10,7 @@ VariantSplit = Mapping[str, int]
 
 
 def choose_variant_split(
-    spec: ServiceSpec, observed: Observed, desired: VariantSplit, total: int
+    spec: ServiceSpec, observed: ObservedState, desired: VariantSplit, total: int
 ) -> VariantSplit:
     """Choose the variants that all of the traffic runs on.
 

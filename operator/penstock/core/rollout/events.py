@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.core.canary.verdict import Abort, Accept, MirrorPassed, Verdict
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, RolloutState
@@ -40,7 +40,7 @@ class RolloutInputs:
     """
 
     spec: RolloutSpec
-    observed: Observed
+    observed: ObservedState
     wanted: str
     total: int
     now_s: float
@@ -260,7 +260,7 @@ def _has(inputs: RolloutInputs, revision: str | None, pods: int) -> bool:
     return is_there and observed.ready(revision, "") >= pods
 
 
-def _has_others(observed: Observed, kept: str | None) -> bool:
+def _has_others(observed: ObservedState, kept: str | None) -> bool:
     """Whether Deployments or engine pods other than the kept revision's exist."""
     sides = {deployment.side for deployment in observed.deployments}
     sides |= {pod.side for pod in observed.pods if pod.role == SERVE}

@@ -39,13 +39,13 @@ def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
 def _moved(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
     for event, reason in detect_events(state, inputs):
         strategy = state.strategy
-        if state.is_calm and event in _BEGINNINGS:
+        if state.is_settled and event in _BEGINNINGS:
             strategy = _strategy(state, inputs)
         if (state.phase, event) in TRANSITIONS[strategy]:
             phase = next_phase(strategy, state.phase, event)
             moved = replace(state, phase=phase, since_s=inputs.now_s, reason=reason)
             if event in _BEGINNINGS and phase in _FORWARD:
-                replicas = inputs.total if state.is_calm else state.replicas
+                replicas = inputs.total if state.is_settled else state.replicas
                 return replace(
                     moved, strategy=strategy, revision=inputs.wanted, replicas=replicas, weight=0,
                     rejected=None,

@@ -7,7 +7,7 @@ of four but 5 % of the traffic takes no load off it. A side loses no pod while i
 
 from dataclasses import dataclass
 
-from penstock.core.observed.children import Observed
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for, resolve_limits
@@ -34,7 +34,7 @@ class Targets:
     mirror: RolloutMirror | None = None
 
 
-def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: int) -> Targets:
+def targets(spec: RolloutSpec, state: RolloutState, observed: ObservedState, total: int) -> Targets:
     """Target pods and traffic of the current phase. total: pods that all of the traffic needs."""
     view = _View(spec, state, observed, total)
     match state.phase:
@@ -70,7 +70,7 @@ class _View:
     """Target computation for one service: its spec, state and observed pods."""
 
     def __init__(
-        self, spec: RolloutSpec, state: RolloutState, observed: Observed, total: int
+        self, spec: RolloutSpec, state: RolloutState, observed: ObservedState, total: int
     ) -> None:
         self.spec, self.state, self.observed, self.total = spec, state, observed, total
         # No object has an empty revision, so a missing side has no pods and no share.
