@@ -263,6 +263,19 @@ KV_COPY_CHOICES = counter(
     ),
 )
 DRAINING = gauge("penstock:draining", "1 while the engine finishes its requests and takes no more.")
+RESIDENT_MEMORY = gauge(
+    "penstock:resident_memory_bytes", "Resident memory of the engine's main process."
+)
+STRUCTURED_ANSWERS = counter(
+    "penstock:structured_answers_total",
+    "Answers that a grammar constrains: complete (valid), incomplete (cut off by the length, a stop "
+    "string or the client) or failed (a limit of the grammar was reached).",
+    extra_labels=("outcome",),
+)
+TOOL_PARSE_FAILURES = counter(
+    "penstock:tool_parse_failures_total",
+    "Answers with text that begins like a tool call and is none that the request allows.",
+)
 
 CPU_THREADS = gauge(
     "penstock:cpu_threads",
@@ -280,6 +293,7 @@ METRICS: tuple[MetricSpec, ...] = (
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
     FLOPS, READ_BYTES, WRITTEN_BYTES,
     KV_EXHAUSTED, PREFILL_TOKENS_PENDING, BUSY_SECONDS, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
+    RESIDENT_MEMORY, STRUCTURED_ANSWERS, TOOL_PARSE_FAILURES,
 )  # fmt: skip
 
 LORA_INFO = gauge(
@@ -318,6 +332,23 @@ OFFLOADING_METRICS: tuple[MetricSpec, ...] = (KV_COPY_CHOICES,)
 # Exposed only by an engine that computes on the CPU.
 CPU_METRICS: tuple[MetricSpec, ...] = (CPU_THREADS,)
 
+GPU_MEMORY_USED = gauge(
+    "penstock:gpu_memory_used_bytes",
+    "Memory of the GPU that is in use, by any process.",
+    extra_labels=("gpu",),
+)
+GPU_MEMORY_TOTAL = gauge(
+    "penstock:gpu_memory_total_bytes", "Memory of the GPU.", extra_labels=("gpu",)
+)
+GPU_UTILIZATION = gauge(
+    "penstock:gpu_utilization_ratio",
+    "Fraction of the last second or less in which a kernel ran on the GPU. Only with NVML.",
+    extra_labels=("gpu",),
+)
+
+# Exposed only by an engine that computes on GPUs. A series exists for each GPU that it sees.
+GPU_METRICS: tuple[MetricSpec, ...] = (GPU_MEMORY_USED, GPU_MEMORY_TOTAL, GPU_UTILIZATION)
+
 # Exposed only by an engine that speculates, as vLLM does.
 SPECULATION_METRICS: tuple[MetricSpec, ...] = (
     SPEC_DRAFTS, SPEC_DRAFT_TOKENS, SPEC_ACCEPTED_TOKENS, SPEC_ACCEPTED_BY_POSITION,
@@ -333,5 +364,6 @@ LABEL_VALUES: dict[str, tuple[str, ...]] = {
     REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
     REQUEST_TIMEOUTS.name: ("decode", "prefill", "queued"),
     STARTUP_SECONDS.name: ("config", "import", "listen", "warm_up", "weights"),
+    STRUCTURED_ANSWERS.name: ("complete", "failed", "incomplete"),
     ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),
 }

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller import judge as judges
@@ -12,6 +11,7 @@ from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
 from penstock.controller.judge import Judge, canary_cases
 from penstock.controller.metric_queries import MetricQueries
+from penstock.controller.metrics import OperatorMetrics
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
 from penstock.core.canary.metric_gate import QueryFailure
@@ -74,8 +74,8 @@ class World:
         self.arms_of = {f"default/{name}": Arm() for name in ("new", "old", "control")}
         self.counted, self.corrupted_of = Counts(), {}
         self.metrics, self.answer, self.queries = [], 1.0, []
-        self.registry = CollectorRegistry()
-        self.failures = Failures(self.registry)
+        self.metrics_of_process = OperatorMetrics()
+        self.failures = Failures(self.metrics_of_process)
         self.restart_operator()
 
     def restart_operator(self):
@@ -136,7 +136,7 @@ class World:
 
     def errors(self):
         name = "penstock_operator_unexpected_errors_total"
-        return self.registry.get_sample_value(name, {"loop": "judge"})
+        return self.metrics_of_process.registry.get_sample_value(name, {"loop": "judge"})
 
     def judgement(self):
         return self.judge.judgement(KEY, "uid-chat-b")

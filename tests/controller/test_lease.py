@@ -6,13 +6,13 @@ import json
 import pytest
 from kubernetes.aio import client
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
-from prometheus_client import CollectorRegistry
 
 from penstock.clients.kube import MIN_WRITE_S, Kube
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.controller import lease as leases
 from penstock.controller.failures import Failures
 from penstock.controller.lease import LEASE_S, SAFETY_S, Lease
+from penstock.controller.metrics import OperatorMetrics
 from penstock.errors import Transient
 
 AT = "2026-01-01 00:00:00.000001"
@@ -56,8 +56,8 @@ def now(monkeypatch):
     return at
 
 
-def a_lease(server, registry=None):
-    return Lease("l", "n", "me", server.api, Failures(registry or CollectorRegistry()))
+def a_lease(server, metrics=None):
+    return Lease("l", "n", "me", server.api, Failures(metrics or OperatorMetrics()))
 
 
 RECORD = LeaderElectionRecord("me", str(LEASE_S), AT, AT)
@@ -101,8 +101,8 @@ async def test_an_unanswered_write_ends_at_its_time_out(server):
 )
 async def test_an_invalid_lease_does_not_end_the_process(server, answer):
     """An invalid answer is retried; a leader that cannot renew the Lease stops leading."""
-    registry = CollectorRegistry()
-    lease = a_lease(server, registry)
+    metrics = OperatorMetrics()
+    lease = a_lease(server, metrics)
     server.answer = answer
     has_read, error = await lease.get("l", "n")
     if not has_read:
@@ -112,10 +112,10 @@ async def test_an_invalid_lease_does_not_end_the_process(server, answer):
 
 
 async def test_an_unexpected_error_is_counted_and_does_not_renew_the_lease(server, now):
-    registry = CollectorRegistry()
-    lease = a_lease(server, registry)
+    metrics = OperatorMetrics()
+    lease = a_lease(server, metrics)
     lease.lease_reference = None  # the client library asserts that it is there
     assert not await lease.update("l", "n", RECORD)
     name = "penstock_operator_unexpected_errors_total"
-    assert registry.get_sample_value(name, {"loop": "lease"}) == 1
+    assert metrics.registry.get_sample_value(name, {"loop": "lease"}) == 1
     assert lease.remaining_s() < 0

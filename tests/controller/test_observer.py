@@ -3,12 +3,11 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from prometheus_client import CollectorRegistry
-
 from penstock.clients import stats_report
 from penstock.clients.clock import steady
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.observer import Observer
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
 
@@ -56,7 +55,7 @@ async def test_traffic_generations_by_gateway():
     ):
         pods = None
         scraper = Scraper(steady)
-        observer = Observer(scraper, lambda: pods, Failures(CollectorRegistry()))
+        observer = Observer(scraper, lambda: pods, Failures(OperatorMetrics()))
         await observer.scrape([])
         assert observer.applied_generations(KEY) is None
         pods = [ahead, ending, elsewhere, silent, dead]

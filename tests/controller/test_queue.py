@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from penstock.controller import queue as queues
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.queue import Key, WorkQueue
 from penstock.errors import Forbidden, Transient
 
@@ -27,7 +27,7 @@ async def test_a_key_runs_once_at_a_time_and_once_more_if_it_changed() -> None:
         if runs == 2:
             again.set()
 
-    queue = WorkQueue(handle, Failures(CollectorRegistry()))
+    queue = WorkQueue(handle, Failures(OperatorMetrics()))
     queue.add(KEY)
     await asyncio.sleep(0)
     for _ in range(5):
@@ -47,7 +47,7 @@ async def test_a_change_ends_the_back_off() -> None:
             raise Transient("not now", delay_s=3600)
         done.set()
 
-    queue = WorkQueue(handle, Failures(CollectorRegistry()))
+    queue = WorkQueue(handle, Failures(OperatorMetrics()))
     queue.add(KEY)
     await failed.wait()
     while not done.is_set():
@@ -65,13 +65,13 @@ async def test_an_error_is_retried_without_a_change() -> None:
             raise Transient("not now", delay_s=0.01)
         done.set()
 
-    WorkQueue(handle, Failures(CollectorRegistry())).add(KEY)
+    WorkQueue(handle, Failures(OperatorMetrics())).add(KEY)
     await done.wait()
     assert tries == 3
 
 
 async def test_an_unexpected_error_is_retried_and_counted() -> None:
-    registry, done, tries = CollectorRegistry(), asyncio.Event(), 0
+    metrics, done, tries = OperatorMetrics(), asyncio.Event(), 0
 
     async def handle(_: Key) -> None:
         nonlocal tries
@@ -80,10 +80,10 @@ async def test_an_unexpected_error_is_retried_and_counted() -> None:
             raise KeyError("reason")
         done.set()
 
-    WorkQueue(handle, Failures(registry)).add(KEY)
+    WorkQueue(handle, Failures(metrics)).add(KEY)
     await done.wait()
     name = "penstock_operator_unexpected_errors_total"
-    assert registry.get_sample_value(name, {"loop": "reconcile"}) == 1
+    assert metrics.registry.get_sample_value(name, {"loop": "reconcile"}) == 1
 
 
 async def test_errors_that_change_the_key_still_back_off(
@@ -106,7 +106,7 @@ async def test_errors_that_change_the_key_still_back_off(
             enough.set()
         raise Forbidden("request 123")
 
-    queue = WorkQueue(handle, Failures(CollectorRegistry()))
+    queue = WorkQueue(handle, Failures(OperatorMetrics()))
     queue.add(KEY)
     await enough.wait()
     assert slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
@@ -121,7 +121,7 @@ async def test_a_key_is_requeued_after_the_returned_delay_and_only_the_last_one_
         calls += 1
         return next(waits)
 
-    queue = WorkQueue(handle, Failures(CollectorRegistry()))
+    queue = WorkQueue(handle, Failures(OperatorMetrics()))
     queue.add(KEY)
     await asyncio.sleep(0.05)
     assert calls == 1

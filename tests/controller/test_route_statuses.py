@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.route_statuses import RouteStatuses
 
 pytestmark = pytest.mark.cluster
@@ -26,7 +26,7 @@ async def stand(kube, namespace):
                 services=lambda: self.services,
                 deployments=list,
                 applied=lambda _: self.generations,
-                failures=Failures(CollectorRegistry()),
+                failures=Failures(OperatorMetrics()),
             )
 
         async def create(self, name, **spec):

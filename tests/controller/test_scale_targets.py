@@ -1,10 +1,10 @@
 """Scale targets: which engines are scraped for scaling, and which only for a rollout's faults."""
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.scale_targets import gateway_pods, scale_targets
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.scaling.shortage import UnscheduledPods
@@ -17,7 +17,7 @@ from penstock.core.spec.service import (
 )
 
 KEY = ("default", "chat")
-FAILURES = Failures(CollectorRegistry())
+FAILURES = Failures(OperatorMetrics())
 OLD, NEW = "a" * 8, "b" * 8
 
 

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 from service_spec import pod_resources, service_spec
 
 from penstock.clients import stats_report
@@ -12,6 +11,7 @@ from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.learned_state import LearnedStateStore
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
@@ -159,13 +159,13 @@ class World:
 
     def errors(self, loop):
         name = "penstock_operator_unexpected_errors_total"
-        return self.registry.get_sample_value(name, {"loop": loop})
+        return self.metrics_of_process.registry.get_sample_value(name, {"loop": loop})
 
     def begin_anew(self):
         """Replace the scaler by that of a new leader."""
         self.recorder = Recorder()
-        self.registry = CollectorRegistry()
-        failures = Failures(self.registry)
+        self.metrics_of_process = OperatorMetrics()
+        failures = Failures(self.metrics_of_process)
         self.scaler = Scaler(
             Observer(self.scraper, lambda: self.gateways, failures),
             ObjectiveScaler(LearnedStateStore(self.kube), self.recorder, failures),

@@ -75,7 +75,8 @@ def test_other_metrics_are_penstocks_own(client: httpx.Client) -> None:
     assert own == {
         "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
         "penstock:kv_exhausted", "penstock:draining", "penstock:busy_seconds",
-        "penstock:cpu_threads",
+        "penstock:cpu_threads", "penstock:resident_memory_bytes", "penstock:structured_answers",
+        "penstock:tool_parse_failures",
     }  # fmt: skip
 
 

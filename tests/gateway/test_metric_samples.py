@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.routing.pick import Side
 from penstock.gateway.metrics import Metrics
+from penstock.gateway.openai import CHAT_PATH
 
 CHAT = "service=default/chat"
 R1 = f"revision=r1,{CHAT}"
@@ -21,7 +22,9 @@ def samples_of(text):
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.value and not sample.name.endswith(("_bucket", "_sum", "_created")):
-                labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
+                labels = ",".join(
+                    f"{k}={v}" for k, v in sorted(sample.labels.items()) if k != "route"
+                )
                 name = sample.name.removeprefix("penstock_gateway_")
                 values[f"{name} {labels}".strip()] = sample.value
     values.pop("loop_lag_seconds", None)
@@ -231,7 +234,7 @@ def filled():
         metrics.retries.labels(service, "reset").inc()
         metrics.disconnects.labels(service, "waiting").inc()
         for revision in ("r1", "r2", ""):
-            metrics.responses.labels(service, revision, "200").inc()
+            metrics.responses.labels(service, revision, CHAT_PATH, "200").inc()
             metrics.in_flight.labels(service, revision).inc()
             metrics.first_byte_s.labels(service, revision).observe(1)
             metrics.cut.labels(service, revision, "timeout").inc()
@@ -273,7 +276,9 @@ def test_series_of_deleted_services_and_revisions_are_removed():
 def test_each_metric_alone_is_removed_with_its_service(name):
     metrics = Metrics()
     metric = getattr(metrics, name)
-    labels = {"service": "n/a", "revision": "r1", "code": "200", "outcome": "ok"}
+    labels = {
+        "service": "n/a", "revision": "r1", "route": CHAT_PATH, "code": "200", "outcome": "ok",
+    }  # fmt: skip
     metric.labels(*(labels[label] for label in metric._labelnames)).inc()
     assert label_sets(metrics)
     metrics.remove_stale_series({"n/a": {"r1"}})

@@ -4,7 +4,6 @@ import signal
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from penstock.api.convert import to_core
 from penstock.api.v1alpha1 import API_VERSION, KIND
@@ -13,6 +12,7 @@ from penstock.clients.prometheus_scraper import PODS_PER_QUERY, PrometheusScrape
 from penstock.clients.promql import Server
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.observer import Observer
 from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, PodView
@@ -164,7 +164,7 @@ def target(address):
 
 async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper):
     """Prometheus is used only while the engine is unreachable, and never for older readings."""
-    observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
+    observer = Observer(scraper, list, Failures(OperatorMetrics()), scraped(prometheus))
 
     async def read_through_prometheus(address):
         seen = (await observer.scrape([target(address)]))["default", "chat"]
@@ -190,7 +190,7 @@ async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper)
 
 
 async def test_engine_and_prometheus_are_unreachable(prometheus, scraper):
-    observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
+    observer = Observer(scraper, list, Failures(OperatorMetrics()), scraped(prometheus))
     prometheus.process.send_signal(signal.SIGSTOP)
     try:
         (seen,) = (await observer.scrape([target(NOBODY)])).values()

@@ -201,7 +201,7 @@ class Leader:
         """Run the watches, the scaler, the judge and the resync until one of them ends."""
         logger.info("leading")
         self._leading = asyncio.current_task()
-        self._health.leading.set(1)
+        self._health.metrics.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
@@ -234,7 +234,6 @@ class Leader:
             await asyncio.wait({self._leading})
 
     async def _reconcile(self, key: Key) -> float | None:
-        self._health.reconciles.inc()
         return await self._reconciler.reconcile(key)
 
     async def _resync(self) -> None:
@@ -250,7 +249,7 @@ class Leader:
         return canary_cases(self._services, *self._children.snapshot(), self._health.failures)
 
     def _child_changed(self, service: Key) -> None:
-        self._health.events.inc()
+        self._health.metrics.watch_events.inc()
         self._queue.add(service)
 
     def _registry(self) -> kopf.OperatorRegistry:
@@ -270,7 +269,7 @@ class Leader:
         return registry
 
     def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
-        self._health.events.inc()
+        self._health.metrics.watch_events.inc()
         known = self._services.pop(key, None)
         if not is_gone:
             self._services[key] = body

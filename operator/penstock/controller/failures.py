@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter
+from penstock.controller.metrics import OperatorMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -12,13 +12,8 @@ logger = logging.getLogger(__name__)
 class Failures:
     """Contains errors in the work on one service: the process and the other services go on."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._count = Counter(
-            "penstock_operator_unexpected_errors",
-            "Errors that a loop of the operator did not expect; it went on with the next service.",
-            ["loop"],
-            registry=registry,
-        )
+    def __init__(self, metrics: OperatorMetrics) -> None:
+        self._count = metrics.unexpected_errors
 
     @contextmanager
     def isolate_errors(self, loop: str, subject: str = "") -> Iterator[None]:

@@ -3,12 +3,12 @@
 import asyncio
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from penstock.clients.clock import monotonic
+from penstock.clients.metric_set import CONTENT_TYPE
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 
 MAX_LAG_S = 20.0  # an event loop that has not run for this long is reported as stuck
 
@@ -17,17 +17,8 @@ class Health:
     """Serves health, readiness and metrics. Standbys are ready too, as they can take over."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.leading = Gauge(
-            "penstock_operator_leading", "1 while this replica leads.", registry=self.registry
-        )
-        self.reconciles = Counter(
-            "penstock_operator_reconciles", "Reconciles of services.", registry=self.registry
-        )
-        self.events = Counter(
-            "penstock_operator_watch_events", "Events from watches.", registry=self.registry
-        )
-        self.failures = Failures(self.registry)
+        self.metrics = OperatorMetrics()
+        self.failures = Failures(self.metrics)
         self._beat_s = monotonic()
 
     async def beat(self) -> None:
@@ -53,5 +44,4 @@ class Health:
         return web.Response(text="ok" if is_well else "stuck", status=200 if is_well else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        body = generate_latest(self.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

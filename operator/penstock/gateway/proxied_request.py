@@ -314,7 +314,8 @@ class ProxiedRequest:
         if self._record is not None and not self._is_disconnected:
             self._record.close(self._client.status)
         code = str(self._client.status)
-        self._metrics.responses.labels(self._service, self._revision, code).inc()
+        route = self._scope["path"]
+        self._metrics.responses.labels(self._service, self._revision, route, code).inc()
 
     def _path(self) -> str:
         path, query = self._scope["path"], self._scope.get("query_string", b"")

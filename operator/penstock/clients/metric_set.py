@@ -1,0 +1,83 @@
+"""prometheus_client objects of a list of metric specifications, and their exposition."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from penstock.observability.metrics.specs import REVISION, SERVICE, MetricSpec
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+# They would double the number of series, and nothing reads them.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_CLASSES: dict[str, Any] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+
+
+class MetricSet:
+    """The metrics of one process, in a registry of their own. specs: each name once."""
+
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
+        self.registry = CollectorRegistry()
+        self._specs = tuple(specs)
+        self._metrics = {spec.name: _make(spec, self.registry) for spec in self._specs}
+
+    def counter(self, spec: MetricSpec) -> Counter:
+        assert spec.kind == "counter"
+        return cast(Counter, self._metrics[spec.name])
+
+    def gauge(self, spec: MetricSpec) -> Gauge:
+        assert spec.kind == "gauge"
+        return cast(Gauge, self._metrics[spec.name])
+
+    def histogram(self, spec: MetricSpec) -> Histogram:
+        assert spec.kind == "histogram"
+        return cast(Histogram, self._metrics[spec.name])
+
+    def remove_stale(self, is_stale: Callable[[str, str], bool]) -> None:
+        """Remove the series of services and revisions that are gone; prometheus_client never does.
+
+        is_stale: called with the labels service and revision of each series that has them; an absent
+        revision is empty. A histogram has no other labels, and each of its series shares service and
+        revision with a counter's.
+        """
+        stale: set[tuple[str, str]] = set()
+        for spec, metric in self._of_services("counter", "gauge"):
+            label_sets = [sample.labels for family in metric.collect() for sample in family.samples]
+            for labels in label_sets:
+                pair = labels["service"], labels.get("revision", "")
+                if is_stale(*pair):
+                    stale.add(pair)
+                    metric.remove(*(labels[name] for name in spec.label_names))
+        for spec, metric in self._of_services("histogram"):
+            for service, revision in stale:
+                if REVISION in spec.labels:
+                    metric.remove(service, revision)
+                elif is_stale(service, ""):
+                    metric.remove(service)
+
+    def _of_services(self, *kinds: str) -> Iterator[tuple[MetricSpec, Any]]:
+        """Metrics of these kinds that have the label service."""
+        for spec in self._specs:
+            if spec.kind in kinds and SERVICE in spec.labels:
+                yield spec, self._metrics[spec.name]
+
+    def render(self) -> bytes:
+        """Return all series in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+def _make(spec: MetricSpec, registry: CollectorRegistry) -> Any:
+    # prometheus_client puts `_total` back.
+    name = spec.name.removesuffix("_total") if spec.kind == "counter" else spec.name
+    options = {"buckets": spec.buckets} if spec.kind == "histogram" else {}
+    return _CLASSES[spec.kind](name, spec.help, spec.label_names, registry=registry, **options)

@@ -1,0 +1,1 @@
+"""The metrics of operator and gateway: name, type, labels and meaning, each defined only here."""

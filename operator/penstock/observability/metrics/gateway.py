@@ -1,0 +1,208 @@
+"""The metrics of the gateway. The label `service` is empty while the service is not known."""
+
+from penstock.core.routing.retry import Failure
+from penstock.observability.metrics.specs import (
+    CREDENTIAL,
+    OBJECTIVE,
+    REVISION,
+    SERVICE,
+    VERSION,
+    WATCHED,
+    Label,
+    MetricSpec,
+    counter,
+    gauge,
+    histogram,
+)
+
+ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
+CODE = Label("code", "HTTP statuses that the gateway sends or passes on; 499 of a client that left")
+CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))
+REJECTION = Label(
+    "reason",
+    (
+        "draining", "engines_failed", "internal", "invalid_request", "memory", "model_ambiguous",
+        "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
+        "shutdown", "stalled", "timeout", "too_large",
+    ),
+)  # fmt: skip
+RETRY_REASON = Label("reason", tuple(each.value for each in Failure))
+WAIT_PHASE = Label("phase", ("receiving", "waiting", "first_byte", "streaming"))
+MIRRORED = Label("outcome", ("ok", "error", "dropped"))
+ENDPOINT_STATE = Label("state", ("available", "ejected", "unready"))
+TOKENS = Label("kind", ("prompt", "output"))
+MODEL_ROUTE = Label("model_route", "`namespace/name` of the ModelRoutes that exist")
+
+BUILD_INFO = gauge("penstock_gateway_build_info", "1, with the version of Penstock.", VERSION)
+REQUESTS = counter(
+    "penstock_gateway_requests_total", "Requests that arrived for a service.", SERVICE
+)
+RESPONSES = counter(
+    "penstock_gateway_responses_total",
+    "Responses, by API route and HTTP status; 499: the client disconnected before there was one.",
+    SERVICE,
+    REVISION,
+    ROUTE,
+    CODE,
+)
+MODEL_ROUTE_REQUESTS = counter(
+    "penstock_gateway_model_route_requests_total",
+    "Requests that a ModelRoute sent to a service.",
+    MODEL_ROUTE,
+    SERVICE,
+)
+REJECTIONS = counter(
+    "penstock_gateway_rejections_total",
+    "Requests that the gateway answered with an error of its own.",
+    SERVICE,
+    REJECTION,
+)
+RETRIES = counter(
+    "penstock_gateway_retries_total",
+    "Retries, by the failure of the attempt before.",
+    SERVICE,
+    RETRY_REASON,
+)
+STREAMS_CUT = counter(
+    "penstock_gateway_streams_cut_total",
+    "Responses cut off after their first byte.",
+    SERVICE,
+    REVISION,
+    CAUSE,
+)
+DISCONNECTS = counter(
+    "penstock_gateway_disconnects_total",
+    "Requests whose client disconnected, by the phase that they were in.",
+    SERVICE,
+    WAIT_PHASE,
+)
+TOKENS_TOTAL = counter(
+    "penstock_gateway_tokens_total",
+    "Tokens of finished requests. Prompt tokens are estimated where the response has no usage.",
+    SERVICE,
+    REVISION,
+    TOKENS,
+)
+
+OBJECTIVE_REQUESTS = counter(
+    "penstock_gateway_objective_requests_total",
+    "Requests that an objective applies to: those that finished, were shed or failed; for tpot those "
+    "that streamed more than one token. The revision is empty if no engine was reached.",
+    SERVICE,
+    REVISION,
+    OBJECTIVE,
+)
+OBJECTIVE_MISSES = counter(
+    "penstock_gateway_objective_misses_total",
+    "Those of them that missed it: late, shed or failed. A response that is no stream misses ttft if "
+    "it takes longer than both objectives allow.",
+    SERVICE,
+    REVISION,
+    OBJECTIVE,
+)
+
+IN_FLIGHT = gauge(
+    "penstock_gateway_requests_in_flight", "Requests that are at an engine.", SERVICE, REVISION
+)
+WAITING = gauge("penstock_gateway_requests_waiting", "Requests that wait for an engine.", SERVICE)
+WAIT_S = histogram(
+    "penstock_gateway_wait_seconds",
+    "Time that a request waited for an engine, for requests that had to wait.",
+    SERVICE,
+)
+CONNECT_S = histogram("penstock_gateway_connect_seconds", "Time to open a connection to an engine.")
+FIRST_BYTE_S = histogram(
+    "penstock_gateway_time_to_first_byte_seconds",
+    "Time from a request's arrival to the first byte of its response.",
+    SERVICE,
+    REVISION,
+)
+ENGINE_FIRST_BYTE_S = histogram(
+    "penstock_gateway_engine_time_to_first_byte_seconds",
+    "Time from sending a request to the engine that answers it to the first byte of the response.",
+    SERVICE,
+    REVISION,
+)
+RELAY_S = histogram(
+    "penstock_gateway_relay_seconds",
+    "Time from the first byte of a response to its end.",
+    SERVICE,
+    REVISION,
+)
+REQUEST_S = histogram(
+    "penstock_gateway_request_seconds",
+    "Time from a request's arrival to the end of its response.",
+    SERVICE,
+    REVISION,
+)
+TPOT_S = histogram(
+    "penstock_gateway_time_per_output_token_seconds",
+    "Mean time between the tokens of a stream.",
+    SERVICE,
+    REVISION,
+)
+
+MIRRORED_REQUESTS = counter(
+    "penstock_gateway_mirrored_requests_total",
+    "Copies of mirrored requests. dropped: a limit was reached, or there was no engine.",
+    SERVICE,
+    REVISION,
+    MIRRORED,
+)
+MIRRORED_FIRST_BYTE_S = histogram(
+    "penstock_gateway_mirrored_time_to_first_byte_seconds",
+    "Time from sending a copy of a mirrored request to the first byte of its response.",
+    SERVICE,
+    REVISION,
+)
+
+ENDPOINTS = gauge(
+    "penstock_gateway_endpoints",
+    "Engine pods. ejected: after consecutive failures. unready: they take no new requests.",
+    SERVICE,
+    ENDPOINT_STATE,
+)
+EJECTIONS = counter(
+    "penstock_gateway_ejections_total",
+    "Ejections of endpoints after consecutive failures.",
+    SERVICE,
+)
+
+SNAPSHOTS = counter("penstock_gateway_snapshots_total", "Changes of what requests are routed by.")
+SNAPSHOT_AGE_S = gauge(
+    "penstock_gateway_snapshot_age_seconds",
+    "Time since the API server last confirmed what requests are routed by.",
+)
+WATCH_RESTARTS = counter(
+    "penstock_gateway_watch_restarts_total",
+    "Watches that failed, or whose version was too old, so that all objects were listed again.",
+    WATCHED,
+)
+CREDENTIAL_EXPIRY = gauge(
+    "penstock_gateway_credential_expiry_timestamp_seconds",
+    "Time at which a credential for the API server expires, in seconds since the epoch.",
+    CREDENTIAL,
+)
+CONNECTIONS = gauge("penstock_gateway_connections", "Open connections of clients.")
+HELD_BODY_BYTES = gauge(
+    "penstock_gateway_held_body_bytes",
+    "Bytes of the bodies of requests that have no response yet.",
+)
+HELD_ANSWER_BYTES = gauge(
+    "penstock_gateway_held_answer_bytes",
+    "Bytes of responses (not streams) that are held until they are complete and sent.",
+)
+LOOP_LAG_S = gauge(
+    "penstock_gateway_loop_lag_seconds", "Delay of the event loop: how late its last timer ran."
+)
+DRAINING = gauge(
+    "penstock_gateway_draining", "1 while the gateway finishes its requests before it ends."
+)
+
+METRICS: tuple[MetricSpec, ...] = (
+    BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, RETRIES, STREAMS_CUT,
+    DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
+    CONNECT_S, FIRST_BYTE_S, ENGINE_FIRST_BYTE_S, RELAY_S, REQUEST_S, TPOT_S, MIRRORED_REQUESTS,
+    MIRRORED_FIRST_BYTE_S, ENDPOINTS, EJECTIONS, SNAPSHOTS, SNAPSHOT_AGE_S, WATCH_RESTARTS,
+    CREDENTIAL_EXPIRY, CONNECTIONS, HELD_BODY_BYTES, HELD_ANSWER_BYTES, LOOP_LAG_S, DRAINING,
+)  # fmt: skip

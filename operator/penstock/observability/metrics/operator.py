@@ -1,0 +1,295 @@
+"""The metrics of the operator. Only the leading replica has series with the label `service`."""
+
+from penstock.core.observed.rollout_state import PHASES
+from penstock.core.reconcile.condition import TYPES
+from penstock.observability.metrics.specs import (
+    CALL_S,
+    CREDENTIAL,
+    OBJECTIVE,
+    REVISION,
+    SERVICE,
+    VERSION,
+    WATCHED,
+    Label,
+    MetricSpec,
+    counter,
+    gauge,
+    histogram,
+)
+
+LOOP = Label("loop", "loops of the operator's code")
+OUTCOME = Label("outcome", ("ok", "retry", "error"))
+VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "apply", "delete"))
+CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
+VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
+DECISION_REASON = Label("reason", "reason codes of the scaling rules")
+DIRECTION = Label("direction", ("up", "down"))
+PHASE = Label("phase", tuple(PHASES))
+COHORT = Label("cohort", ("Primary", "Control"))
+TEST = Label("metric", "tests of the canary's judge")
+BOUND = Label("bound", ("low", "high"))
+ARM = Label("arm", ("canary", "control"))
+GATE = Label("gate", "metric gates of the spec, and the evaluation Job")
+GATE_STATE = Label("state", ("Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"))
+CONDITION = Label("type", TYPES)
+TRUTH = Label("status", ("True", "False", "Unknown"))
+ACCELERATOR = Label("accelerator", "resource names of accelerators in the spec")
+MODEL = Label("model_name", "one for each service")
+MODE = Label("mode", ("Active", "DryRun", "External"))
+STRATEGY = Label("strategy", ("Canary", "BlueGreen", "Rolling", "Recreate"))
+
+BUILD_INFO = gauge("penstock_operator_build_info", "1, with the version of Penstock.", VERSION)
+LEADING = gauge("penstock_operator_leading", "1 while this replica leads.")
+RECONCILES = counter(
+    "penstock_operator_reconciles_total",
+    "Reconciles of services. retry: the service changed meanwhile. error: repeated after a pause.",
+    OUTCOME,
+)
+RECONCILE_S = histogram(
+    "penstock_operator_reconcile_seconds", "Duration of a reconcile.", buckets=CALL_S
+)
+QUEUE_DEPTH = gauge("penstock_operator_queue_depth", "Services that wait to be reconciled.")
+QUEUE_BACKOFFS = gauge(
+    "penstock_operator_queue_backoffs", "Services that wait for a retry after an error."
+)
+QUEUE_WAIT_S = histogram(
+    "penstock_operator_queue_wait_seconds",
+    "Time from a change of a service to the start of its reconcile.",
+    buckets=CALL_S,
+)
+WATCH_EVENTS = counter("penstock_operator_watch_events_total", "Events from watches.")
+WATCH_RESTARTS = counter(
+    "penstock_operator_watch_restarts_total",
+    "Watches that failed, or whose version was too old, so that all objects were listed again.",
+    WATCHED,
+)
+API_REQUESTS = counter(
+    "penstock_operator_api_requests_total", "Requests to the API server.", VERB, CODE
+)
+API_REQUEST_S = histogram(
+    "penstock_operator_api_request_seconds",
+    "Time until the API server's response began.",
+    VERB,
+    buckets=CALL_S,
+)
+UNEXPECTED_ERRORS = counter(
+    "penstock_operator_unexpected_errors_total",
+    "Errors that a loop of the operator did not expect; it went on with the next service.",
+    LOOP,
+)
+LOOP_S = histogram(
+    "penstock_operator_loop_seconds",
+    "Duration of a pass of the scaler or the judge over all services.",
+    Label("loop", ("scaler", "judge")),
+    buckets=CALL_S,
+)
+CREDENTIAL_EXPIRY = gauge(
+    "penstock_operator_credential_expiry_timestamp_seconds",
+    "Time at which a credential for the API server expires, in seconds since the epoch.",
+    CREDENTIAL,
+)
+
+PROCESS: tuple[MetricSpec, ...] = (
+    BUILD_INFO, LEADING, RECONCILES, RECONCILE_S, QUEUE_DEPTH, QUEUE_BACKOFFS, QUEUE_WAIT_S,
+    WATCH_EVENTS, WATCH_RESTARTS, API_REQUESTS, API_REQUEST_S, UNEXPECTED_ERRORS, LOOP_S,
+    CREDENTIAL_EXPIRY,
+)  # fmt: skip
+
+SERVICE_INFO = gauge(
+    "penstock_operator_service_info",
+    "1, with the model name that clients send, the scaling mode and the strategy of the last rollout.",
+    SERVICE,
+    MODEL,
+    MODE,
+    STRATEGY,
+)
+SPEC_GENERATION = gauge(
+    "penstock_operator_spec_generation",
+    "Generation of the spec. It grows with each change of the spec.",
+    SERVICE,
+)
+CONDITION_STATUS = gauge(
+    "penstock_operator_condition",
+    "1, with the status of each condition of the service.",
+    SERVICE,
+    CONDITION,
+    TRUTH,
+)
+
+DESIRED_REPLICAS = gauge(
+    "penstock_operator_desired_replicas",
+    "Replicas by the last scaling decision; in mode External those of the spec.",
+    SERVICE,
+    VARIANT,
+)
+PROVISIONED_REPLICAS = gauge(
+    "penstock_operator_provisioned_replicas",
+    "Replicas that the Deployments request.",
+    SERVICE,
+    REVISION,
+    VARIANT,
+)
+REPLICAS = gauge(
+    "penstock_operator_replicas",
+    "Engine pods, ready or not, without those that terminate.",
+    SERVICE,
+    REVISION,
+    VARIANT,
+)
+READY_REPLICAS = gauge(
+    "penstock_operator_ready_replicas",
+    "Engine pods that are ready, without those that terminate.",
+    SERVICE,
+    REVISION,
+    VARIANT,
+)
+MIN_REPLICAS = gauge("penstock_operator_min_replicas", "spec.scaling.minReplicas.", SERVICE)
+MAX_REPLICAS = gauge("penstock_operator_max_replicas", "spec.scaling.maxReplicas.", SERVICE)
+STARTING_AGE_S = gauge(
+    "penstock_operator_oldest_starting_replica_seconds",
+    "Age of the oldest engine pod that has never been ready; 0 without one.",
+    SERVICE,
+)
+ACCELERATORS = gauge(
+    "penstock_operator_accelerators",
+    "Accelerators that the engine pods hold.",
+    SERVICE,
+    VARIANT,
+    ACCELERATOR,
+)
+PRICE_PER_HOUR = gauge(
+    "penstock_operator_price_per_hour",
+    "Price of the engine pods per hour: their number times spec.variants[].pricePerHour. Only of "
+    "services with variants.",
+    SERVICE,
+    VARIANT,
+)
+
+DECISIONS = counter(
+    "penstock_operator_scaling_decisions_total",
+    "Scaling decisions, one for each pass of the scaler over the service.",
+    SERVICE,
+    DECISION_REASON,
+)
+DECISION_REASON_NOW = gauge(
+    "penstock_operator_scaling_reason", "1, with the reason of the last decision.", SERVICE,
+    DECISION_REASON,
+)  # fmt: skip
+SCALE_STEPS = counter(
+    "penstock_operator_scale_steps_total",
+    "Decisions that changed the number of replicas.",
+    SERVICE,
+    DIRECTION,
+)
+BLIND = gauge(
+    "penstock_operator_scaling_blind",
+    "1 while the replicas are held because metrics of engines or gateways are missing.",
+    SERVICE,
+)
+AT_MAXIMUM = gauge(
+    "penstock_operator_scaling_at_maximum",
+    "1 while more replicas are needed than spec.scaling.maxReplicas or a quota allows.",
+    SERVICE,
+)
+UNREADABLE_ENGINES = gauge(
+    "penstock_operator_unreadable_engines",
+    "Ready engines whose metrics could not be read at the last pass.",
+    SERVICE,
+)
+
+OBJECTIVE_S = gauge(
+    "penstock_operator_objective_seconds",
+    "The time that the spec allows. Only of objectives that are set.",
+    SERVICE,
+    OBJECTIVE,
+)
+OBJECTIVE_TARGET = gauge(
+    "penstock_operator_objective_target_ratio",
+    "Fraction of requests that must meet the objectives: spec.objectives.attainment.",
+    SERVICE,
+)
+ATTAINMENT = gauge(
+    "penstock_operator_attainment_ratio",
+    "Fraction of the requests of the last hour that met the objective, as gateways counted them. "
+    "Requests that were shed or failed did not.",
+    SERVICE,
+    OBJECTIVE,
+)
+ERROR_BUDGET_LEFT = gauge(
+    "penstock_operator_error_budget_left_ratio",
+    "Fraction of the error budget of the last hour that is left: 1 without a miss, 0 at the target, "
+    "below 0 when the objective is missed.",
+    SERVICE,
+    OBJECTIVE,
+)
+
+ROLLOUT_PHASE = gauge(
+    "penstock_operator_rollout_phase", "1, with the phase of the rollout.", SERVICE, PHASE
+)
+ROLLOUT_PHASE_START = gauge(
+    "penstock_operator_rollout_phase_start_timestamp_seconds",
+    "Time at which the phase began, in seconds since the epoch.",
+    SERVICE,
+)
+ROLLOUT_TRANSITIONS = counter(
+    "penstock_operator_rollout_transitions_total",
+    "Changes of the phase, by the phase that began.",
+    SERVICE,
+    PHASE,
+)
+TRAFFIC_WEIGHT = gauge(
+    "penstock_operator_traffic_weight_ratio",
+    "Fraction of the traffic that the revision receives.",
+    SERVICE,
+    REVISION,
+    COHORT,
+)
+CANARY_E_VALUE = gauge(
+    "penstock_operator_canary_e_value",
+    "e-value of a test: the evidence that the canary is worse. At 1 it is none.",
+    SERVICE,
+    REVISION,
+    TEST,
+)
+CANARY_EFFECT = gauge(
+    "penstock_operator_canary_effect_ratio",
+    "Estimated increase on the canary: relative for times and lengths, absolute for fractions of "
+    "requests.",
+    SERVICE,
+    REVISION,
+    TEST,
+)
+CANARY_EFFECT_BOUND = gauge(
+    "penstock_operator_canary_effect_bound_ratio",
+    "Confidence bounds of the effect, as far as they are known.",
+    SERVICE,
+    REVISION,
+    TEST,
+    BOUND,
+)
+CANARY_SAMPLES = gauge(
+    "penstock_operator_canary_samples",
+    "Requests that a test has counted.",
+    SERVICE,
+    REVISION,
+    TEST,
+    ARM,
+)
+CANARY_GATE = gauge(
+    "penstock_operator_canary_gate",
+    "1, with the state of a metric gate or of the evaluation.",
+    SERVICE,
+    GATE,
+    GATE_STATE,
+)
+
+SERVICES: tuple[MetricSpec, ...] = (
+    SERVICE_INFO, SPEC_GENERATION, CONDITION_STATUS, DESIRED_REPLICAS, PROVISIONED_REPLICAS,
+    REPLICAS, READY_REPLICAS, MIN_REPLICAS, MAX_REPLICAS, STARTING_AGE_S, ACCELERATORS,
+    PRICE_PER_HOUR, DECISIONS, DECISION_REASON_NOW, SCALE_STEPS, BLIND, AT_MAXIMUM,
+    UNREADABLE_ENGINES, OBJECTIVE_S, OBJECTIVE_TARGET, ATTAINMENT, ERROR_BUDGET_LEFT,
+    ROLLOUT_PHASE, ROLLOUT_PHASE_START, ROLLOUT_TRANSITIONS, TRAFFIC_WEIGHT, CANARY_E_VALUE,
+    CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
+)  # fmt: skip
+
+METRICS: tuple[MetricSpec, ...] = PROCESS + SERVICES

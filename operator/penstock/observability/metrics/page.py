@@ -1,0 +1,101 @@
+"""The reference page of all metrics: of operator, gateway and engine."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics.specs import MetricSpec
+from penstock_engine import metric_specs as engine
+from penstock_engine.metric_types import MetricSpec as EngineMetricSpec
+
+# What bounds the labels of the engine's metrics whose values are not listed in LABEL_VALUES, by metric
+# and label; without a metric, of all metrics.
+ENGINE_BOUNDS: Mapping[tuple[str, str], str] = {
+    ("", "engine"): "0",
+    ("", "model_name"): "one for each engine",
+    ("", "position"): "draft tokens of a step",
+    ("", "adapter"): "adapters that the engine has loaded",
+    ("", "kind"): "prompt, generation",
+    ("", "max_lora"): "one for each engine",
+    ("", "running_lora_adapters"): "one at a time",
+    ("", "waiting_lora_adapters"): "one at a time",
+    ("", "choice"): "save, drop, restore, compute",
+    ("", "gpu"): "GPUs that the engine sees, by number",
+    (engine.KV_COPY_CHOICES.name, "reason"): "cheaper, unmeasured, probe",
+    (engine.ADAPTER_REQUESTS.name, "finished_reason"): ", ".join(
+        engine.LABEL_VALUES[engine.REQUEST_SUCCESS.name]
+    ),
+}
+ENGINE_GROUPS: tuple[tuple[str, tuple[EngineMetricSpec, ...]], ...] = (
+    ("", engine.METRICS),
+    ("Only of an engine that serves adapters:", engine.ADAPTER_METRICS),
+    ("Only of an engine with host memory for KV blocks:", engine.OFFLOADING_METRICS),
+    ("Only of an engine that computes on the CPU:", engine.CPU_METRICS),
+    ("Only of an engine that computes on GPUs:", engine.GPU_METRICS),
+    ("Only of an engine that speculates:", engine.SPECULATION_METRICS),
+)
+INTRODUCTION = """# Metrics
+
+Generated from `operator/penstock/observability/metrics/` and
+`engine/penstock_engine/metric_specs.py` by `penstock docs`; do not edit.
+
+All processes expose them at `/metrics`: operators at port 8081, gateways and engines at the port that
+answers requests. Each label has a bounded number of values, and the series of a deleted service or
+revision are dropped. Histograms have the samples `_bucket`, `_sum` and `_count`. Names and meanings
+stay: see [API stability](api-stability.md#metrics-commands-and-http)."""
+
+# Labels that at least so many metrics of a process have are explained once.
+MIN_SHARED = 3
+
+# Name, type, labels with their bounds, and help of a metric.
+Row = tuple[str, str, Mapping[str, str], str]
+
+
+def page() -> str:
+    """The Markdown page."""
+    parts = [INTRODUCTION, "## Operator", "Only the leading replica has series with `service`."]
+    parts += _section([("", map(_row, operator.METRICS))])
+    parts += ["## Gateway", *_section([("", map(_row, gateway.METRICS))])]
+    groups = [(introduction, map(_engine_row, specs)) for introduction, specs in ENGINE_GROUPS]
+    parts += ["## Engine", *_section(groups)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(spec: MetricSpec) -> Row:
+    return spec.name, spec.kind, {each.name: each.bound for each in spec.labels}, spec.help
+
+
+def _engine_row(spec: EngineMetricSpec) -> Row:
+    if spec is engine.CACHE_CONFIG:
+        return spec.name, spec.kind, {"names of settings": "one for each engine"}, spec.help
+    listed = ", ".join(engine.LABEL_VALUES.get(spec.name, ()))
+    bounds = {
+        name: ENGINE_BOUNDS.get((spec.name, name)) or ENGINE_BOUNDS.get(("", name)) or listed
+        for name in spec.labels
+    }
+    return spec.name, spec.kind, bounds, spec.help
+
+
+def _section(groups: Iterable[tuple[str, Iterable[Row]]]) -> list[str]:
+    """A table of the shared labels, and one table for each group of metrics with its introduction."""
+    read = [(introduction, list(rows)) for introduction, rows in groups]
+    used = Counter(
+        label for _, rows in read for _, _, labels, _ in rows for label in labels.items()
+    )
+    shared = {label: bound for (label, bound), count in used.items() if count >= MIN_SHARED}
+    lines = [f"| `{label}` | {bound} |" for label, bound in shared.items()]
+    parts = ["\n".join(["| label | values |", "| --- | --- |", *lines])]
+    for introduction, rows in read:
+        parts += [*([introduction] if introduction else []), _table(rows, shared)]
+    return parts
+
+
+def _table(rows: Iterable[Row], shared: Mapping[str, str]) -> str:
+    lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    for name, kind, labels, meaning in rows:
+        texts = (
+            f"`{label}`" if shared.get(label) == bound else f"`{label}`: {bound}"
+            for label, bound in labels.items()
+        )
+        lines.append(f"| `{name}` | {kind} | {'; '.join(texts)} | {meaning} |")
+    return "\n".join(lines)
