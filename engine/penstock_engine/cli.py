@@ -7,7 +7,6 @@ import asyncio
 import gc
 import inspect
 import json
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from penstock_engine import logs
 from penstock_engine.checkpoint import check_model
 from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.config import EngineConfig
@@ -96,7 +96,7 @@ def serve(model: ModelDir, **flags: Any) -> None:
         raise typer.BadParameter("--lora-modules needs --enable-lora")
     if not options.served_model_names:
         options = replace(options, served_model_names=[_name(model)])
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.configure(options.log_format, options.log_level)
     try:
         # Before the seconds that the next import takes.
         check_model(model, tokenizer_dir=config.tokenizer_dir)

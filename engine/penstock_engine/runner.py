@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from penstock_engine import logs
 from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import (
@@ -91,7 +92,11 @@ class Runner:
                 threads = CpuThreads(num_threads_each, on_count=on_threads)
             model: PagedModel | ParallelModel
             if num_ranks > 1:
-                part = RankConfig(rank=0, config=config, num_threads=num_threads_each)
+                log_format, log_level = logs.current()
+                part = RankConfig(
+                    rank=0, config=config, num_threads=num_threads_each,
+                    log_format=log_format, log_level=log_level,
+                )  # fmt: skip
                 model = ParallelModel.load(part, on_rank_exit)
             else:
                 model = PagedModel.load(config)

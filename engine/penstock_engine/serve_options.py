@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from typer import BadParameter, Option
 
 from penstock_engine.flag_values import json_object, json_texts
+from penstock_engine.logs import LogFormat, LogLevel
 from penstock_engine.lora_modules import LoraModule, read_lora_modules
 
 ContentFormat = Literal["auto", "string", "openai"]
@@ -161,11 +162,14 @@ class ServeOptions:
     enable_request_id_headers: Annotated[
         bool, Option(help="Return the request's id in the header X-Request-Id.")
     ] = True
+    log_format: Annotated[
+        LogFormat | None,
+        Option(help="Format of log lines. Default: text on a terminal, else json."),
+    ] = None
+    log_level: Annotated[LogLevel, Option(help="Least severe level that is logged.")] = "info"
     enable_log_requests: Annotated[
         bool,
-        Option(
-            help=("Log one line of JSON to standard output for each request, without its texts.")
-        ),
+        Option(help="Log a line for each choice of each request, without its texts."),
     ] = True
     enable_prompt_tokens_details: Annotated[
         bool,

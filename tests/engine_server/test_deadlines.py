@@ -86,13 +86,14 @@ def timeouts(text: str) -> dict[str, float]:
 )
 async def test_error_log_and_metric_name_the_phase(
     serve_runner: Any,
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     prompt: int,
     step_s: float,
     phase: str,
     words: str,
 ) -> None:
     """The prefill of 50 tokens in chunks of 4 takes 13 steps."""
+    caplog.set_level("INFO", "penstock_engine.server.request_log")
     async with serve_runner(lambda: SlowRunner(step_s), max_num_batched_tokens=4) as client:
         answer = await client.post(
             "/v1/completions",
@@ -102,10 +103,11 @@ async def test_error_log_and_metric_name_the_phase(
         )
         metrics = timeouts((await client.get("/metrics")).text)
     error = answer.json()["error"]
-    line = json.loads(capsys.readouterr().out)
+    line, failure = (r.fields for r in caplog.records if r.name.endswith("request_log"))
     assert (answer.status_code, error["type"]) == (504, "DeadlineExceededError")
     assert words in error["message"]
     assert (line["finish_reason"], line["phase"]) == ("timeout", phase)
+    assert (failure["status"], failure["reason"]) == (504, error["message"])
     assert metrics == {"queued": 0, "prefill": 0, "decode": 0} | {phase: 1}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock_engine import log_fields
 from penstock_engine.core.step import SequenceOutput, Step
 
 LONG = {"prompt": "The engine", "max_tokens": 1500, "ignore_eos": True, "stream": True}
@@ -147,8 +148,9 @@ class BrokenRunner:
 
 
 async def test_a_failed_request_does_not_affect_others(
-    serve_runner: Any, capsys: pytest.CaptureFixture[str]
+    serve_runner: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "penstock_engine.server.request_log")
     async with serve_runner(lambda: BrokenRunner(fails_for=66)) as client:
         bad = await client.post("/v1/completions", json={"prompt": [66], "max_tokens": 3})
         good = await client.post("/v1/completions", json={"prompt": [67], "max_tokens": 3})
@@ -156,13 +158,22 @@ async def test_a_failed_request_does_not_affect_others(
     assert bad.status_code == 500
     assert bad.json()["error"]["message"] == "the engine could not compute this request"
     assert (good.status_code, health.status_code) == (200, 200)
-    logged = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["finish_reason"] for line in logged] == ["error", "length"]
-    assert logged[1].keys() == {
-        "request_id", "model", "prompt_tokens", "completion_tokens", "ttft_ms", "tpot_ms",
-        "cache_hit", "finish_reason",
+    records = [each for each in caplog.records if each.name.endswith("request_log")]
+    failed, why, ended = (record.fields for record in records)
+    assert (failed["finish_reason"], ended["finish_reason"]) == ("error", "length")
+    assert why == {
+        "request_id": failed["request_id"],
+        "status": 500,
+        "reason": "the engine could not compute this request",
+    }
+    assert ended.keys() == {
+        "request_id", "model", "prompt_tokens", "completion_tokens", "cached_tokens", "queue_ms",
+        "ttft_ms", "tpot_ms", "preemptions", "finish_reason",
     }  # fmt: skip
-    assert (logged[1]["prompt_tokens"], logged[1]["completion_tokens"]) == (1, 3)
+    assert (ended["prompt_tokens"], ended["completion_tokens"]) == (1, 3)
+    assert ended.keys() <= log_fields.REQUEST.keys()
+    assert why.keys() <= log_fields.FAILURE.keys()
+    assert ended["request_id"] == good.headers["x-request-id"]
 
 
 async def test_an_engine_whose_thread_ends_is_unhealthy(serve_runner: Any) -> None:

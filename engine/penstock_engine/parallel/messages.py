@@ -25,6 +25,7 @@ from safetensors.torch import load, save
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import BlockCopies, ScheduledSequence
+from penstock_engine.logs import LogFormat, LogLevel
 from penstock_engine.lora.checkpoint import Factors
 from penstock_engine.models.shard import Layout
 from penstock_engine.runner_config import RunnerConfig
@@ -43,13 +44,15 @@ class RankConfig:
     """Configuration of one rank.
 
     num_threads: for computation on the CPU. store_port: port of the rendezvous store on the loopback
-    address; 0: not known yet.
+    address; 0: not known yet. log_format, log_level: as of rank 0.
     """
 
     rank: int
     config: RunnerConfig
     num_threads: int
     store_port: int = 0
+    log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from contextlib import nullcontext
 
 import torch
 
+from penstock_engine import logs
 from penstock_engine.core.errors import ModelError
 from penstock_engine.cpu_threads import CpuThreads
 from penstock_engine.lora.checkpoint import Adapter, Factors
@@ -46,9 +47,7 @@ def main(fd: int) -> None:
     threading.Thread(target=exit_after_disconnect, args=(channel,), daemon=True).start()
     part = channel.receive()
     assert isinstance(part, RankConfig)
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s %(levelname)s rank {part.rank}: %(message)s"
-    )
+    logs.configure(part.log_format, part.log_level, rank=part.rank)
     try:
         work(channel, part)
     except EOFError:

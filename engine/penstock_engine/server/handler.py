@@ -18,7 +18,7 @@ from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.server.json_text import encode
 from penstock_engine.server.preprocessing import preprocess, read_body
 from penstock_engine.server.reasoning_budget import apply_thinking_budget
-from penstock_engine.server.request_log import log_line, write_line
+from penstock_engine.server.request_log import log_choice, log_failure
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.state import ServerState
 from penstock_engine.server.streaming import EventStream, cancel_on_disconnect
@@ -65,6 +65,8 @@ async def handle_request(
 
         return await cancel_on_disconnect(http.receive, work())
     except RequestError as error:
+        if state.options.enable_log_requests:
+            log_failure(http.scope["request_id"], error)
         return dialect.error_response(error)
 
 
@@ -114,7 +116,11 @@ def _end_callbacks(
     """Yields the functions that are called at the end of each choice: request log and tracing."""
     model = state.model_name
     if state.options.enable_log_requests:
-        yield lambda choice, reason: write_line(log_line(model, request_id, choice, reason))
+        # A gateway logs the id of the header, not the one that a client may put into the body.
+        in_header = http.scope["request_id"]
+        yield lambda choice, reason: log_choice(
+            model, in_header, choice, reason, client_request_id=request.request_id
+        )
     if state.tracer is not None:
         tracer, context = state.tracer, state.tracer.context(http.headers)
         yield lambda choice, reason: tracer.record_span(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.request_log import log_failure
 from penstock_engine.server.state import ServerState
 from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
@@ -59,8 +60,10 @@ class RequestMiddleware:
             scope["path"] = scope["path"].removeprefix(self._root)
         path = scope["path"]  # without the root path
         if path not in OPEN_PATHS and not self._has_key(headers):
-            refusal = RequestError(401, "the API key is missing or wrong").response()
-            await refusal(scope, receive, send_with_id)
+            refusal = RequestError(401, "the API key is missing or wrong")
+            if self._state.options.enable_log_requests:
+                log_failure(scope["request_id"], refusal)
+            await refusal.response()(scope, receive, send_with_id)
             return
         is_generation = path in GENERATION_PATHS
         self._state.in_flight += is_generation

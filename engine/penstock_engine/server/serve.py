@@ -256,6 +256,7 @@ async def _listen(state: ServerState, startup_timer: StartupTimer) -> None:
             ssl_certfile=options.ssl_certfile,
             ssl_ca_certs=options.ssl_ca_certs,
             ssl_cert_reqs=options.ssl_cert_reqs,
+            log_config=None,  # its records go to the root logger
             log_level=options.uvicorn_log_level,
             access_log=False,
             http="h11",  # httptools does not limit the size of headers

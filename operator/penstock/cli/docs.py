@@ -9,6 +9,7 @@ from penstock.api import docgen
 from penstock.cli.generated import write_or_check
 from penstock.core.reconcile import condition
 from penstock.core.rollout import phases
+from penstock.observability import logs
 from penstock.observability.metrics import page as metrics
 
 
@@ -22,5 +23,6 @@ def command(
         "rollout-phases.md": phases.page(),
         "conditions.md": condition.page(),
         "metrics.md": metrics.page(),
+        "logs.md": logs.page(),
     }
     write_or_check(output, pages, check=check)

@@ -1,12 +1,13 @@
 """`penstock gateway`: runs the OpenAI-compatible gateway."""
 
 import asyncio
-import logging
 from typing import Annotated
 
 import typer
 import uvicorn
 
+from penstock.cli.log_options import LogFormatOption, LogLevelOption
+from penstock.clients.logs import configure as configure_logs
 from penstock.errors import KubeError
 from penstock.gateway.server import serve
 from penstock.gateway.settings import GatewaySettings
@@ -117,13 +118,16 @@ def run(
             min=0, help="Time for running requests to finish after --drain-delay-s, in seconds."
         ),
     ] = DEFAULT.drain_timeout_s,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = "info",
 ) -> None:
     """Relay OpenAI requests to the engines of InferenceServices, until SIGTERM.
 
     Each option can also be set by its environment variable.
     """
-    settings = GatewaySettings(**locals())
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    options = dict(locals())
+    configure_logs(options.pop("log_format"), options.pop("log_level"))
+    settings = GatewaySettings(**options)
     try:
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
             runner.run(serve(settings))

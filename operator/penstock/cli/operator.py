@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.log_options import LogFormatOption, LogLevelOption
 from penstock.cli.prometheus_options import (
     MetricsHosts,
     PrometheusCaFile,
@@ -15,6 +16,7 @@ from penstock.cli.prometheus_options import (
     PrometheusUrl,
     prometheus,
 )
+from penstock.clients.logs import configure as configure_logs
 from penstock.controller.app import Settings
 from penstock.controller.app import run as run_operator
 
@@ -40,9 +42,11 @@ def run(
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
     prometheus_ca_file: PrometheusCaFile = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = "info",
 ) -> None:
     """Reconcile InferenceServices until SIGTERM; one replica leads, the others stand by."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logs(log_format, log_level)
     for chatty in ("kopf", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     identity = f"{os.environ.get('POD_NAME', socket.gethostname())}-{os.getpid()}"

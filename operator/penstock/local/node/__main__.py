@@ -1,10 +1,10 @@
 """`python -m penstock.local.node CLUSTER`: run the node agent of a local cluster."""
 
 import asyncio
-import logging
 import sys
 
 from penstock.clients.kube import connect
+from penstock.clients.logs import configure as configure_logs
 from penstock.local.node.agent import NodeAgent
 from penstock.local.record import get
 
@@ -16,5 +16,5 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    configure_logs("text")  # for a file that people read
     asyncio.run(main(sys.argv[1]))
