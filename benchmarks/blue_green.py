@@ -29,7 +29,7 @@ from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object, connect
 from penstock.clients.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.reconcile.status import traffic_of
+from penstock.core.observed.stored_status import traffic_of
 from penstock.core.rollout import commands
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage

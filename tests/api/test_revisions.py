@@ -14,21 +14,21 @@ from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import (
     NOT_HASHED,
-    OPERATING,
+    OTHER_FIELDS,
     REQUIRED,
-    SHAPING,
-    ShapingField,
+    REVISION_FIELDS,
+    RevisionField,
     hashed_document,
 )
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
 
 RECORDED = yaml.safe_load((Path(__file__).parent / "recorded_revisions.yaml").read_text())
-KNOWN = [*(field.path for field in SHAPING), *OPERATING]
+KNOWN = [*(field.path for field in REVISION_FIELDS), *OTHER_FIELDS]
 
 
 def paths(node: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Paths of a schema's fields, down to those of SHAPING and OPERATING or that have no fields."""
+    """Paths of a schema's fields, down to those that core lists or that have no fields."""
     for name, child in node["properties"].items():
         at = f"{path}.{name}" if path else name
         if "properties" in child and at not in KNOWN:
@@ -42,7 +42,7 @@ def test_every_field_shapes_pods_or_does_not() -> None:
 
 
 def test_every_attribute_is_hashed_or_is_not() -> None:
-    hashed = [field.attribute for field in SHAPING]
+    hashed = [field.attribute for field in REVISION_FIELDS]
     assert sorted([*hashed, *NOT_HASHED]) == sorted(field.name for field in fields(ServiceSpec))
 
 
@@ -62,14 +62,18 @@ def test_a_recorded_revision_is_still_the_same(case: dict[str, Any]) -> None:
 def test_the_recorded_revisions_differ_and_one_sets_every_field() -> None:
     assert len({case["revision"] for case in RECORDED}) == len(RECORDED)
     everything = next(case for case in RECORDED if case["name"] == "every field")
-    assert set(hashed_document(service(everything["spec"]))) == {field.path for field in SHAPING}
+    assert set(hashed_document(service(everything["spec"]))) == {
+        field.path for field in REVISION_FIELDS
+    }
 
 
 def test_a_field_with_its_default_leaves_the_revision_as_it_is() -> None:
     """A user who writes down a default starts no rollout."""
     plain = service({"model": {"uri": "pvc://models"}})
-    defaults = {f.attribute: f.default for f in SHAPING if f.default is not REQUIRED}
-    assert hashed_document(plain).keys() == {f.path for f in SHAPING if f.default is REQUIRED}
+    defaults = {f.attribute: f.default for f in REVISION_FIELDS if f.default is not REQUIRED}
+    assert hashed_document(plain).keys() == {
+        f.path for f in REVISION_FIELDS if f.default is REQUIRED
+    }
     assert revision_of(replace(plain, **defaults)) == revision_of(plain)
 
 
@@ -79,7 +83,9 @@ def test_a_better_default_of_a_later_version_changes_no_revision(
     """The operator takes another value for a field that the spec does not set."""
     for case in RECORDED:
         spec = service(case["spec"])
-        unset = {field.attribute for field in SHAPING if field.path not in hashed_document(spec)}
+        unset = {
+            field.attribute for field in REVISION_FIELDS if field.path not in hashed_document(spec)
+        }
         better = dict.fromkeys(unset & {"max_num_seqs", "max_num_batched_tokens"}, 4096)
         assert revision_of(replace(spec, **better)) == case["revision"]
         if better:
@@ -93,8 +99,8 @@ def test_a_new_field_that_nobody_sets_leaves_all_revisions_as_they_are(
     newer = make_dataclass(
         "Newer", [("quantization", Any, None)], bases=(ServiceSpec,), frozen=True
     )
-    added = ShapingField("engine.quantization", "quantization", None)
-    monkeypatch.setattr(spec_fields, "SHAPING", (*SHAPING, added))
+    added = RevisionField("engine.quantization", "quantization", None)
+    monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, added))
     for case in RECORDED:
         spec = service(case["spec"])
         unset = newer(**{field.name: getattr(spec, field.name) for field in fields(spec)})

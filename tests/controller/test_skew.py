@@ -13,7 +13,7 @@ from penstock.api.engine import Engine
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.spec import fields as spec_fields
-from penstock.core.spec.fields import SHAPING, ShapingField
+from penstock.core.spec.fields import REVISION_FIELDS, RevisionField
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import Rejected
 
@@ -83,8 +83,8 @@ def newer_operator(monkeypatch):
             return service(**values, quantization=said)
 
         monkeypatch.setattr("penstock.controller.reconciler.to_core", newer_to_core)
-        added = ShapingField("engine.quantization", "quantization", None)
-        monkeypatch.setattr(spec_fields, "SHAPING", (*SHAPING, added))
+        added = RevisionField("engine.quantization", "quantization", None)
+        monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, added))
 
     return upgrade
 

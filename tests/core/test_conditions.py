@@ -10,7 +10,7 @@ from service_spec import SMALL, service_spec
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
-from penstock.core.reconcile.conditions import conditions, forbidden, rejected
+from penstock.core.reconcile.conditions import conditions, explain_forbidden, explain_rejection
 from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
@@ -388,12 +388,12 @@ def test_ready(
 
 def test_a_refusal_names_the_field_to_change() -> None:
     text = "the API server refused the pod template: bad; see "
-    assert rejected("Job", "bad") == (
+    assert explain_rejection("Job", "bad") == (
         "PodTemplateRejected",
         f"{text}spec.rollout.canary.evaluation",
     )
-    assert rejected("Deployment", "bad") == ("PodTemplateRejected", f"{text}spec.template")
-    assert forbidden(SPEC, "no") == (
+    assert explain_rejection("Deployment", "bad") == ("PodTemplateRejected", f"{text}spec.template")
+    assert explain_forbidden(SPEC, "no") == (
         "PodForbidden",
         "the API server does not allow the pod: no",
     )

@@ -14,11 +14,11 @@ from penstock.core.spec.history import (
     STABLE_ANNOTATION,
     PinnedPods,
     Revision,
-    beyond_limit,
-    changes,
-    previous,
+    changed_paths,
+    excess_revisions,
     restart_patch,
     rollback_patch,
+    undo_target,
     updated_entry,
 )
 from penstock.core.spec.service import REVISION_LABEL
@@ -145,10 +145,10 @@ KEPT = (
 def test_undo_goes_back_to_what_serves_or_the_latest_that_was_stable(
     current: str | None, serving: str | None, name: str
 ) -> None:
-    found = previous(KEPT, current, serving)
+    found = undo_target(KEPT, current, serving)
     assert found is not None
     assert found.revision == name
-    assert previous(KEPT[2:3], None) is None
+    assert undo_target(KEPT[2:3], None) is None
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,9 @@ def test_undo_goes_back_to_what_serves_or_the_latest_that_was_stable(
 )
 def test_the_oldest_that_nobody_uses_are_stale(in_use: str, limit: int, names: str) -> None:
     shuffled = (KEPT[3], KEPT[0], KEPT[4], KEPT[2], KEPT[1])
-    assert "".join(each.revision for each in beyond_limit(shuffled, set(in_use), limit)) == names
+    assert (
+        "".join(each.revision for each in excess_revisions(shuffled, set(in_use), limit)) == names
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_the_oldest_that_nobody_uses_are_stale(in_use: str, limit: int, names: s
     ],
 )
 def test_changes_are_told_by_their_paths(before: Any, after: Any, paths: tuple[str, ...]) -> None:
-    assert changes(before, after) == paths
+    assert changed_paths(before, after) == paths
 
 
 def test_the_way_back_gives_the_shape_and_leaves_the_rest() -> None:
@@ -213,7 +215,7 @@ def test_after_the_way_back_nothing_differs_from_the_shape(
         else:
             del now[name]
     assert now == shape
-    assert changes(now, shape) == ()
+    assert changed_paths(now, shape) == ()
 
 
 @pytest.mark.parametrize(

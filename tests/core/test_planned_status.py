@@ -20,10 +20,14 @@ from core.one_revision import (
 from penstock.api.status import RolloutStatus
 from penstock.core.observed.children import ObservedJob, ObservedState
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.observed.stored_status import traffic_of
 from penstock.core.reconcile import status as statuses
-from penstock.core.reconcile.conditions import conditions, forbidden, invalid
+from penstock.core.reconcile.conditions import (
+    conditions,
+    explain_forbidden,
+    invalid_spec_conditions,
+)
 from penstock.core.reconcile.plan import plan
-from penstock.core.reconcile.status import traffic_of
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.revision import revision_of
@@ -143,13 +147,15 @@ def test_no_replicas_by_the_spec_are_ready_and_answer_nobody() -> None:
 
 
 def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
-    told = [forbidden(replace(SPEC, model_uri=uri), "no")[1] for uri in ("pvc://m", "file:///m")]
+    told = [
+        explain_forbidden(replace(SPEC, model_uri=uri), "no")[1] for uri in ("pvc://m", "file:///m")
+    ]
     assert ["hostPath" in text for text in told] == [False, True]
-    assert forbidden(SPEC, "no")[0] == "PodForbidden"
+    assert explain_forbidden(SPEC, "no")[0] == "PodForbidden"
 
 
 def test_a_spec_that_cannot_be_read_waits_for_another() -> None:
-    said = {c.type: (c.status, c.reason) for c in invalid("spec.x: no")}
+    said = {c.type: (c.status, c.reason) for c in invalid_spec_conditions("spec.x: no")}
     unknown = ("ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut", "Ready")
     assert said == {
         "SpecValid": ("False", "InvalidSpec"),
@@ -157,11 +163,15 @@ def test_a_spec_that_cannot_be_read_waits_for_another() -> None:
         "Reconciling": ("False", "Stalled"),
         **dict.fromkeys(unknown, ("Unknown", "InvalidSpec")),
     }
-    assert {c.type: c.message for c in invalid("spec.x: no")}["Stalled"] == "spec.x: no"
+    assert {c.type: c.message for c in invalid_spec_conditions("spec.x: no")}[
+        "Stalled"
+    ] == "spec.x: no"
 
 
 def test_no_condition_vanishes_while_the_spec_cannot_be_read() -> None:
-    said = {c.type: c.status for c in invalid("no", ["ScalingActive", "other.io/Seen"])}
+    said = {
+        c.type: c.status for c in invalid_spec_conditions("no", ["ScalingActive", "other.io/Seen"])
+    }
     assert said["ScalingActive"] == "Unknown"
     assert said.keys().isdisjoint({"MetricsReadable", "other.io/Seen"})
 

@@ -10,8 +10,9 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedJob, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.observed.stored_status import mirror_of, traffic_of
 from penstock.core.reconcile.plan import Plan
-from penstock.core.reconcile.status import as_traffic, mirror_of, render, traffic_of
+from penstock.core.reconcile.status import as_traffic, render
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport

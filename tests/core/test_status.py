@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.reconcile.condition import Condition
-from penstock.core.reconcile.status import as_objects, new_events
+from penstock.core.reconcile.condition_types import Condition
+from penstock.core.reconcile.status import as_objects
+from penstock.core.reconcile.status_events import new_events
 
 OLD, NEW = "a" * 8, "b" * 8
 

@@ -6,8 +6,7 @@ import pytest
 
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
-from penstock.core.observed.stored_status import current_names, stored_status
-from penstock.core.reconcile.status import mirror_of, traffic_of
+from penstock.core.observed.stored_status import current_names, mirror_of, stored_status, traffic_of
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport

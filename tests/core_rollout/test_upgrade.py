@@ -140,7 +140,7 @@ def test_a_restart_takes_the_new_image_by_the_services_own_strategy(
     assert (phases[0], phases[-1]) == (first, "Stable")
     assert (world.counts(), world.repairs) == ({new: 4}, [])
     assert image_of(world, new) == "image-2"
-    assert history.previous(world.history.values(), new).revision == old
+    assert history.undo_target(world.history.values(), new).revision == old
 
     # Undone: with the image that the revision was made with.
     world.spec = replace(world.spec, template={})
@@ -155,17 +155,17 @@ def test_only_a_revision_that_was_stable_is_gone_back_to(start_service):
     rejected, _ = world.change(seed=1)
     world.bad.add(rejected)
     assert world.run()[-1] == "Rejected"
-    assert history.previous(world.history.values(), rejected).revision == first
+    assert history.undo_target(world.history.values(), rejected).revision == first
     latest, _ = world.change(seed=2)
     assert world.run()[-1] == "Stable"
     assert world.history[rejected].number > world.history[first].number
-    assert history.previous(world.history.values(), latest).revision == first
+    assert history.undo_target(world.history.values(), latest).revision == first
 
 
 def test_a_revision_whose_pods_are_unknown_has_none_to_go_back_to(start_service):
     world = start_service("Rolling")
     current = revision_of(world.spec)
-    assert history.previous(world.history.values(), current) is None
+    assert history.undo_target(world.history.values(), current) is None
 
 
 def test_a_revision_is_gone_back_to_though_the_spec_changed_at_once(start_service):
@@ -175,7 +175,7 @@ def test_a_revision_is_gone_back_to_though_the_spec_changed_at_once(start_servic
     world.history[first] = replace(world.history[first], was_stable=False)
     latest, _ = world.change()
     assert world.run()[-1] == "Stable"
-    assert history.previous(world.history.values(), latest).revision == first
+    assert history.undo_target(world.history.values(), latest).revision == first
 
 
 def test_rejected_revisions_do_not_push_out_the_one_to_go_back_to(start_service):
@@ -187,7 +187,7 @@ def test_rejected_revisions_do_not_push_out_the_one_to_go_back_to(start_service)
         rejected, _ = world.change(seed=seed)
         world.bad.add(rejected)
         assert world.run()[-1] == "Rejected"
-    assert history.previous(world.history.values(), second).revision == first
+    assert history.undo_target(world.history.values(), second).revision == first
     assert len(world.history) == 4  # the current, the rejected, and two more
 
 
@@ -268,5 +268,5 @@ def test_undo_goes_back_to_what_serves_and_not_to_what_was_rejected_since(start_
         world.bad.add(bad)
         assert world.run()[-1] == "Rejected"
     entries = world.history.values()
-    assert history.previous(entries, bad, serving).revision == serving
-    assert history.previous(entries, serving, serving).revision == first
+    assert history.undo_target(entries, bad, serving).revision == serving
+    assert history.undo_target(entries, serving, serving).revision == first

@@ -7,7 +7,7 @@ from pydantic import Field
 from penstock.api.lists import ATOMIC, map_by
 from penstock.api.rules import Model
 from penstock.core.observed.rollout_state import Phase
-from penstock.core.reconcile.condition import REASON_PATTERN
+from penstock.core.reconcile.condition_types import REASON_PATTERN
 
 # Pattern of a condition type in metav1.Condition: a name, with the domain of its owner or without.
 TYPE_PATTERN = (

@@ -7,7 +7,7 @@ import typer
 
 from penstock.api import docgen
 from penstock.cli.generated import write_or_check
-from penstock.core.reconcile import condition
+from penstock.core.reconcile import condition_types
 from penstock.core.rollout import phases
 from penstock.observability import logs
 from penstock.observability.metrics import page as metrics
@@ -21,7 +21,7 @@ def command(
     pages = {
         **docgen.files(),
         "rollout-phases.md": phases.page(),
-        "conditions.md": condition.page(),
+        "conditions.md": condition_types.page(),
         "metrics.md": metrics.page(),
         "logs.md": logs.page(),
     }

@@ -39,7 +39,7 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
     table = Table("number", "revision", "state", "engine image", "changes since the one before")
     entries = await _revisions(kube, namespace, body)
     for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
-        changed = history.changes(earlier.shape, entry.shape) if earlier else ()
+        changed = history.changed_paths(earlier.shape, entry.shape) if earlier else ()
         state = states.get(entry.revision, "was stable" if entry.was_stable else "never stable")
         image = entry.pods.image if entry.pods else ""
         table.add_row(str(entry.number), entry.revision, state, image, ", ".join(changed))
@@ -140,7 +140,7 @@ def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision
     rejected = (rollout.get("rejected") or {}).get("revision")
     stable = status.get("stableRevision")
     current = rollout.get("revision") or rejected or stable
-    wanted = history.previous(entries, current, serving=stable)
+    wanted = history.undo_target(entries, current, serving=stable)
     if wanted is None:
         others = [entry.revision for entry in entries if entry.revision != current]
         hint = f"use --to with one of {', '.join(others)}" if others else "there is no other"

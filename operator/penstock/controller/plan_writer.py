@@ -66,7 +66,7 @@ class PlanWriter:
                 _require_new(body, leftovers)
                 refusal = await self._write(spec, body)
             except Forbidden as error:
-                refusal = conditions.forbidden(spec, str(error))
+                refusal = conditions.explain_forbidden(spec, str(error))
                 outcome.error = outcome.error or error
                 if body["kind"] == "ControllerRevision":
                     blocked.add(revision)
@@ -94,7 +94,7 @@ class PlanWriter:
             # a deleted service of the same name, until the garbage collector deletes it.
             if body["kind"] == "ControllerRevision":
                 raise _NotYet(f"the revision is not stored yet: {error}") from error
-            rejection = conditions.rejected(body["kind"], str(error))
+            rejection = conditions.explain_rejection(body["kind"], str(error))
             self.rejections.add(spec.uid, body, rejection, monotonic())
             logger.warning("%s/%s: %s", *spec.key, rejection[1])
             return rejection

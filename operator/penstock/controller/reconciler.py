@@ -9,6 +9,7 @@ from typing import Any
 from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.events import EventRecorder
+from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
@@ -34,10 +35,11 @@ from penstock.core.observed.children import (
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.state_record import ANNOTATION, StateRecord
-from penstock.core.observed.stored_status import stored_status
+from penstock.core.observed.stored_status import mirror_of, stored_status, traffic_of
 from penstock.core.reconcile import conditions
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import PlanInputs, plan
+from penstock.core.reconcile.status_events import new_events
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
@@ -59,7 +61,6 @@ from penstock.errors import (
 
 logger = logging.getLogger(__name__)
 
-Key = tuple[str, str]
 
 # Field manager of the state annotation. If OPERATOR_MANAGER owned the annotation, the next server-side
 # apply of the ControllerRevision would remove it.
@@ -69,11 +70,11 @@ STATE_MANAGER = "penstock-state"
 class Reconciler:
     """Brings the objects of one service in line with its spec.
 
-    Holds no state that it cannot read again. services: all services, as the watch last reported them.
+    All of its state can be read again. services: all services, as the watch last reported them.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
     gateway_url: for the status of services.
-    gone: called with the key of a service that no longer exists, in case no watch reported it.
+    gone: called with the key of a service whose deletion no watch reported.
     """
 
     def __init__(
@@ -114,24 +115,33 @@ class Reconciler:
             return None
         if "deletionTimestamp" in body["metadata"]:
             return None  # the garbage collector deletes owned objects
-        before = stored_status(body)
         now_s = unix_time()
-        now = timestamp(now_s)
         try:
             spec = to_core(body)
         except InvalidService as error:
-            had = {condition["type"] for condition in before.get("conditions", [])}
-            tree = conditions.invalid(str(error), had)
-            generation = body["metadata"]["generation"]
-            after: Object = {
-                "observedGeneration": generation,
-                "conditions": statuses.as_objects(tree, before, generation, now),
-            }
-            is_written = await self._write_status(key, body, before, after, revision=None)
-            return None if is_written else 0.0
+            return await self._report_invalid(key, body, str(error), timestamp(now_s))
+        return await self._reconcile(key, body, spec, now_s)
+
+    async def _report_invalid(self, key: Key, body: Object, error: str, now: str) -> float | None:
+        """Write the conditions of a service whose spec cannot be read. Returns the delay, as `reconcile`."""
+        before, generation = stored_status(body), body["metadata"]["generation"]
+        known = {condition["type"] for condition in before.get("conditions", [])}
+        current = conditions.invalid_spec_conditions(error, known)
+        after: Object = {
+            "observedGeneration": generation,
+            "conditions": statuses.as_objects(current, before, generation, now),
+        }
+        is_written = await self._write_status(key, body, before, after, revision=None)
+        return None if is_written else 0.0
+
+    async def _reconcile(
+        self, key: Key, body: Object, spec: ServiceSpec, now_s: float
+    ) -> float | None:
+        """Read, plan and write once for a service with a valid spec. Returns the delay, as `reconcile`."""
         observed, record = await self._observe(body, spec, now_s)
-        last = record.restored(before)
-        scaling = self._scaling(key, spec.uid) or ScalingReport.of(before)
+        stored = stored_status(body)
+        last = record.restored(stored)
+        scaling = self._scaling(key, spec.uid) or ScalingReport.of(stored)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
         judgement = self._judgement(key, canary.uid) if canary else None
         inputs = self._plan_inputs(key, body, scaling, judgement)
@@ -144,7 +154,7 @@ class Reconciler:
         planned = plan(spec, observed, self._image, now_s, inputs)
         await self._writer.scale_and_delete(spec, planned, outcome)
         after = statuses.render(
-            spec, observed, planned, scaling, last, now,
+            spec, observed, planned, scaling, last, timestamp(now_s),
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
             gateway_url=self._gateway_url,
         )  # fmt: skip
@@ -183,15 +193,15 @@ class Reconciler:
         )
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
         budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
-        is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_settled
-        jobs = await self._owned(JOBS, spec, leftovers) if is_tried else []
+        is_canary = rollout is not None and rollout.strategy == "Canary" and not rollout.is_settled
+        jobs = await self._owned(JOBS, spec, leftovers) if is_canary else []
         observed = ObservedState(
             deployments=deployments,
             pods=own_pods(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
             history=history,
             rollout=rollout,
-            traffic=statuses.traffic_of(status),
-            mirror=statuses.mirror_of(status),
+            traffic=traffic_of(status),
+            mirror=mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(body, spec),
@@ -237,13 +247,13 @@ class Reconciler:
         return [child for child in found if owner_uid(child) == spec.uid]
 
     def _name_taken_by(self, own: Object, spec: ServiceSpec) -> str | None:
-        """Return the name of the service in the namespace that claimed the same served name earlier."""
+        """Return the name of an older service in the namespace with the same model name, if there is one."""
         for (namespace, name), body in self._services().items():
             if namespace != spec.namespace or name == spec.name:
                 continue
-            served = body["spec"]["model"].get("name", name)
+            model_name = body["spec"]["model"].get("name", name)
             is_first = claim_order(body["metadata"]) < claim_order(own["metadata"])
-            if served == spec.model_name and is_first:
+            if model_name == spec.model_name and is_first:
                 return name
         return None
 
@@ -255,11 +265,11 @@ class Reconciler:
         Returns False if the service changed meanwhile. before: the last known status, for the Events.
         revision: the spec's; None if the spec is invalid.
         """
-        there = body.get("status", {})
+        stored = body.get("status", {})
         changed = {
             name: value
             for name, value in after.items()
-            if _without_nulls(there.get(name)) != _without_nulls(value)
+            if _without_nulls(stored.get(name)) != _without_nulls(value)
         }
         if not changed:
             return True
@@ -273,7 +283,7 @@ class Reconciler:
             )
         except (NotFound, Conflict):
             return False
-        for kind, reason, message in statuses.new_events(before, after, revision):
+        for kind, reason, message in new_events(before, after, revision):
             await self._events.post(body, kind, reason, message)
         return True
 

@@ -11,8 +11,7 @@ from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedDeployment, own_pods, owner_uid
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.stored_status import stored_status
-from penstock.core.reconcile.status import traffic_of
+from penstock.core.observed.stored_status import stored_status, traffic_of
 from penstock.core.scaling.quotas import Pool, pools_of
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.shortage import UnscheduledPods

@@ -10,8 +10,7 @@ from penstock.clients.kube import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.stored_status import stored_status
-from penstock.core.reconcile.status import mirror_of, side_of
+from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Match, Mirror, RouteRule

@@ -1,11 +1,13 @@
 """Reads the stored status of a service, also one that an earlier version of Penstock wrote.
 
-Renamed fields are read under both names for one release. In the release after it, the tables go.
+Renamed fields are read under both names for one release. In the release after it, the tables are deleted.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.spec.service import CONTROL, Object
 
 # Name of a cohort in the status -> label of its pods.
@@ -84,3 +86,25 @@ def _renamed(kind: str, stored: Object) -> Object:
 
 def _unchanged(value: Any) -> Any:
     return value
+
+
+def side_of(target: Object) -> Side:
+    """The revision and the cohort of a target of traffic or of mirroring in a status."""
+    return Side(target["revision"], COHORTS[target["cohort"]])
+
+
+def traffic_of(status: Object) -> tuple[Share, ...]:
+    """The traffic shares in a status, without those of 0 % and those that have lost their share."""
+    return tuple(
+        Share(side_of(target), target["percent"])
+        for target in status.get("traffic", [])
+        if target.get("percent", 0) > 0
+    )
+
+
+def mirror_of(status: Object) -> RolloutMirror | None:
+    """The mirroring in a status; None if it has none."""
+    mirror = status.get("mirror")
+    if not mirror or "percent" not in mirror:
+        return None
+    return RolloutMirror(tuple(map(side_of, mirror["targets"])), mirror["percent"])

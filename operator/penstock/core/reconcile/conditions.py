@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
-from penstock.core.reconcile.condition import (
+from penstock.core.reconcile.condition_types import (
     CONDITIONAL_TYPES,
     SCALED_TO_ZERO,
     TYPES,
@@ -14,7 +14,7 @@ from penstock.core.reconcile.condition import (
     Truth,
 )
 from penstock.core.reconcile.plan import Plan
-from penstock.core.reconcile.progress import (
+from penstock.core.reconcile.summary_conditions import (
     SEE_STALLED,
     STALLED,
     ready,
@@ -29,14 +29,14 @@ from penstock.core.spec.service import Object, ServiceSpec
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
 
-def rejected(kind: str, message: str) -> tuple[str, str]:
+def explain_rejection(kind: str, message: str) -> tuple[str, str]:
     """(reason, message) for an object that the API server refused as invalid (HTTP 422)."""
     field = "spec.rollout.canary.evaluation" if kind == "Job" else "spec.template"
     text = f"the API server refused the pod template: {message}; see {field}"
     return "PodTemplateRejected", text
 
 
-def forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
+def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     """(reason, message) for a pod that RBAC, a quota or pod security forbids (HTTP 403)."""
     text = f"the API server does not allow the pod: {message}"
     if spec.model_uri.startswith("file://"):
@@ -47,23 +47,23 @@ def forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     return "PodForbidden", text
 
 
-def invalid(message: str, known: Collection[str] = ()) -> tuple[Condition, ...]:
-    """The conditions of a service whose spec cannot be read: the operator does not look at its objects.
+def invalid_spec_conditions(message: str, known: Collection[str] = ()) -> tuple[Condition, ...]:
+    """The conditions of a service whose spec cannot be read, so its objects are not reconciled.
 
-    known: types of the conditions that the service has, as none of them vanishes.
+    known: types of the conditions that the service has; none of them is removed.
     """
-    text = "the spec is invalid, so the operator does not look at the service"
-    unread = {name for name in TYPES if name not in CONDITIONAL_TYPES or name in known}
-    told = {
+    text = "the spec is invalid, so the operator does not reconcile the service"
+    types = {name for name in TYPES if name not in CONDITIONAL_TYPES or name in known}
+    found = {
         "SpecValid": Condition("SpecValid", "False", "InvalidSpec", message),
         "Reconciling": Condition("Reconciling", "False", STALLED, SEE_STALLED),
         "Stalled": Condition("Stalled", "True", "InvalidSpec", message),
         "Ready": Condition("Ready", "Unknown", "InvalidSpec", message),
     }
     return tuple(
-        told.get(name) or Condition(name, "Unknown", "InvalidSpec", text)
+        found.get(name) or Condition(name, "Unknown", "InvalidSpec", text)
         for name in TYPES
-        if name in unread
+        if name in types
     )
 
 
@@ -157,14 +157,14 @@ def _workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -
     pods = observed.serving(revision)
     if trouble := _worst_trouble(pods):
         return condition("False", *trouble)
-    ready = sum(pod.is_ready for pod in pods)
+    num_ready = sum(pod.is_ready for pod in pods)
     wanted = observed.replicas(revision)
-    if ready >= min(wanted, spec.scaling.min_replicas) and ready > 0:
+    if num_ready >= min(wanted, spec.scaling.min_replicas) and num_ready > 0:
         return condition("True", "EnginesReady", f"revision {revision} has the engines it needs")
     for each in observed.deployments_of(revision).values():
         if each.trouble is not None:
             return condition("False", *each.trouble)
-    return condition("False", "Progressing", f"{ready} of {wanted} engines are ready")
+    return condition("False", "Progressing", f"{num_ready} of {wanted} engines are ready")
 
 
 def _worst_trouble(pods: tuple[ObservedPod, ...]) -> tuple[str, str] | None:

@@ -44,7 +44,7 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next rollout state and the writes to make, in the order of the fields.
+    """The next rollout state and the writes to make. Fields that hold writes stand in their order.
 
     revision: the spec's. generation: of shares and mirror, incremented with each change of them.
     total: replicas that all of the traffic needs.
@@ -88,15 +88,9 @@ def plan(
     wanted = revision_of(spec)
     total = replicas_for_all(spec, observed, inputs.desired)
     rollout_inputs = RolloutInputs(
-        spec.rollout,
-        observed,
-        wanted,
-        total,
-        now_s,
-        inputs.verdict,
-        inputs.command,
-        inputs.applied_generations,
-    )
+        spec.rollout, observed, wanted, total, now_s,
+        inputs.verdict, inputs.command, inputs.applied_generations,
+    )  # fmt: skip
     before = observed.rollout
     state = begin(rollout_inputs) if before is None else step(before, rollout_inputs)
     target = targets(spec.rollout, state, observed, total)
@@ -104,11 +98,8 @@ def plan(
     variant_split = choose_variant_split(spec, observed, inputs.by_variant, total)
     steps = PlanSteps(spec, observed, image, wanted, variant_split, now_s)
     if not is_new:
-        steps.bring_up(state, target.pods)
-        steps.evaluate(state)
-        steps.protect(total)
-        steps.set_replicas(target.pods)
-        steps.remove(state, target.pods)
+        steps.collect(state, target.pods, total)
+    is_rerouted = (target.shares, target.mirror) != (observed.traffic, observed.mirror)
     retry_s = _until_preflight_retry_s(observed, now_s)
     return Plan(
         revision=wanted,
@@ -116,8 +107,7 @@ def plan(
         rollout=state,
         shares=target.shares,
         mirror=target.mirror,
-        generation=observed.traffic_generation
-        + ((target.shares, target.mirror) != (observed.traffic, observed.mirror)),
+        generation=observed.traffic_generation + is_rerouted,
         wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
         lagging_gateway="" if is_new else lagging_gateway(state, rollout_inputs),
         overdue="" if is_new else overdue(state, rollout_inputs),

@@ -62,6 +62,14 @@ class PlanSteps:
         self.delete: list[Deletion] = []
         self.details: list[str] = []
 
+    def collect(self, state: RolloutState, pods: dict[Side, int | None], total: int) -> None:
+        """Collect all writes. pods: target replicas by side; total: replicas for all of the traffic."""
+        self.bring_up(state, pods)
+        self.evaluate(state)
+        self.protect(total)
+        self.set_replicas(pods)
+        self.remove(state, pods)
+
     def bring_up(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
         """Apply the Deployments of all revisions and cohorts, after recording the revisions."""
         if self._observed.name_taken_by is not None:
@@ -138,7 +146,7 @@ class PlanSteps:
         wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
             # A new Deployment starts with one pod, so it is created only if it needs one.
-            if replicas or self._is_empty:
+            if replicas or self._is_scaled_to_zero:
                 self.apply.append(wanted)
                 self.details.append(f"create {wanted['metadata']['name']}")
         elif not deployment.is_ending and not covers(deployment.body, wanted):
@@ -175,7 +183,7 @@ class PlanSteps:
             self.details.append(f"remove {name}")
 
     @property
-    def _is_empty(self) -> bool:
+    def _is_scaled_to_zero(self) -> bool:
         """Whether the service is scaled to zero."""
         return self._spec.scaling.mode == "External" and self._spec.external_replicas == 0
 
@@ -219,7 +227,7 @@ class PlanSteps:
         rejected = state.rejected.revision if state.rejected else ""
         in_use = {name for name in (*revisions, self._wanted, rejected) if name}
         limit = self._spec.rollout.history
-        for entry in history.beyond_limit(self._observed.history, in_use, limit):
+        for entry in history.excess_revisions(self._observed.history, in_use, limit):
             self.delete.append(Deletion("ControllerRevision", entry.name, entry.uid))
 
     def _is_lost_preflight(self, pod: ObservedPod) -> bool:
@@ -250,4 +258,4 @@ def preflight_retry_s(preflight: ObservedPod) -> float:
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:
-    return pod.role == "preflight" and pod.revision not in kept and not pod.is_ending
+    return pod.role == PREFLIGHT and pod.revision not in kept and not pod.is_ending

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.core.reconcile.condition import Condition, Truth
+from penstock.core.reconcile.condition_types import Condition, Truth
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.claim_order import claim_order
@@ -32,9 +32,9 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     accepted = _accepted(route, inputs.routes.values())
     resolved = _resolved(route, inputs)
     programmed = _programmed(generation, inputs.applied)
-    tree = (accepted, resolved, programmed, _backends_ready(route, backends))
-    ready = _ready(tree)
-    progress = _progress(tree)
+    causes = (accepted, resolved, programmed, _backends_ready(route, backends))
+    ready = _ready(causes)
+    progress = _progress(causes)
     applied = inputs.applied or {}
     status: Object = {
         "observedGeneration": generation,
@@ -140,16 +140,16 @@ def _backends_ready(route: Object, backends: list[Object]) -> Condition:
     return Condition("BackendsReady", "True", "BackendsReady", "each rule has a ready engine")
 
 
-def _ready(tree: tuple[Condition, ...]) -> Condition:
-    failing = next((each for each in tree if each.status != "True"), None)
+def _ready(causes: tuple[Condition, ...]) -> Condition:
+    failing = next((each for each in causes if each.status != "True"), None)
     if failing is None:
         return Condition("Ready", "True", "Ready", "the route answers requests")
     return Condition("Ready", "False", failing.reason, failing.message)
 
 
-def _progress(tree: tuple[Condition, ...]) -> tuple[Condition, Condition]:
+def _progress(causes: tuple[Condition, ...]) -> tuple[Condition, Condition]:
     """Reconciling and Stalled: only a name that is taken needs a change of this route."""
-    accepted, *rest = tree
+    accepted, *rest = causes
     if accepted.status == "False":
         return (
             Condition("Reconciling", "False", accepted.reason, accepted.message),

@@ -1,4 +1,4 @@
-"""Which fields of an InferenceService's spec make a revision.
+"""The fields of an InferenceService's spec that make a revision, and the others.
 
 The one list of them: the revision's hash, the fields that `rollout undo` restores, and the record of a
 revision in its ControllerRevision follow from it.
@@ -11,7 +11,7 @@ from penstock.core.spec.service import ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
-class ShapingField:
+class RevisionField:
     """Field of the spec that changes pods, and so is part of the revision's hash.
 
     path: of the field in the spec. attribute: of ServiceSpec, which has its value. default: the value in
@@ -28,19 +28,19 @@ REQUIRED = object()
 
 # Paths and defaults must never change: revisions of running services are hashed with them. A new field's
 # default is the behavior of the engines before it existed.
-SHAPING = (
-    ShapingField("model.uri", "model_uri", REQUIRED),
-    ShapingField("model.name", "model_name", REQUIRED),
-    ShapingField("engine.maxModelLen", "max_model_len", None),
-    ShapingField("engine.maxNumSeqs", "max_num_seqs", 64),
-    ShapingField("engine.maxNumBatchedTokens", "max_num_batched_tokens", 512),
-    ShapingField("engine.dtype", "dtype", "auto"),
-    ShapingField("engine.seed", "seed", None),
-    ShapingField("engine.memoryUtilizationPercent", "memory_utilization_percent", 90),
-    ShapingField("engine.kvCache.memory", "kv_memory_bytes", None),
-    ShapingField("engine.kvCache.blockSize", "block_size", 16),
-    ShapingField("engine.kvCache.prefixCaching.mode", "prefix_caching", True),
-    ShapingField(
+REVISION_FIELDS = (
+    RevisionField("model.uri", "model_uri", REQUIRED),
+    RevisionField("model.name", "model_name", REQUIRED),
+    RevisionField("engine.maxModelLen", "max_model_len", None),
+    RevisionField("engine.maxNumSeqs", "max_num_seqs", 64),
+    RevisionField("engine.maxNumBatchedTokens", "max_num_batched_tokens", 512),
+    RevisionField("engine.dtype", "dtype", "auto"),
+    RevisionField("engine.seed", "seed", None),
+    RevisionField("engine.memoryUtilizationPercent", "memory_utilization_percent", 90),
+    RevisionField("engine.kvCache.memory", "kv_memory_bytes", None),
+    RevisionField("engine.kvCache.blockSize", "block_size", 16),
+    RevisionField("engine.kvCache.prefixCaching.mode", "prefix_caching", True),
+    RevisionField(
         "resources",
         "resources",
         {
@@ -49,21 +49,21 @@ SHAPING = (
             "claims": (),
         },
     ),
-    ShapingField("terminationGracePeriodSeconds", "termination_grace_s", 45),
-    ShapingField("template", "template", {}),
+    RevisionField("terminationGracePeriodSeconds", "termination_grace_s", 45),
+    RevisionField("template", "template", {}),
 )
 
-# Fields whose change needs no new pods. Variants: the kind of node changes no answers.
-OPERATING = ("variants", "objectives", "scaling", "replicas", "rollout")
+# Fields whose change makes no new revision. Variants: the kind of node changes no answers.
+OTHER_FIELDS = ("variants", "objectives", "scaling", "replicas", "rollout")
 
-# Attributes of ServiceSpec that are made of OPERATING fields, of the metadata, or for the record.
+# Attributes of ServiceSpec that are made of OTHER_FIELDS fields, of the metadata, or for the record.
 NOT_HASHED = (
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
     "variants", "shape",
 )  # fmt: skip
 
 # Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.
-RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in SHAPING))
+RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in REVISION_FIELDS))
 
 
 def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
@@ -75,12 +75,12 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     values = asdict(spec)
     return {
         field.path: values[field.attribute]
-        for field in SHAPING
+        for field in REVISION_FIELDS
         if values[field.attribute] != field.default and _is_set(field, spec)
     }
 
 
-def _is_set(field: ShapingField, spec: ServiceSpec) -> bool:
+def _is_set(field: RevisionField, spec: ServiceSpec) -> bool:
     """Whether the user's spec has the field. Without the user's spec every field counts as set."""
     if field.default is REQUIRED or not spec.shape:
         return True

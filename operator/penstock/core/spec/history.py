@@ -29,8 +29,8 @@ class PinnedPods:
     def of(cls, text: str | None) -> "PinnedPods | None":
         """Parse the recorded pods; None if there are none or they are invalid."""
         try:
-            said = json.loads(text or "")
-            pods = cls(said["serve"], said["preflight"])
+            recorded = json.loads(text or "")
+            pods = cls(recorded["serve"], recorded["preflight"])
             return pods if pods.image and pods.preflight["containers"] else None
         except (ValueError, KeyError, TypeError, StopIteration):
             return None
@@ -97,7 +97,7 @@ def updated_entry(
     return None if entry == mine else entry
 
 
-def previous(
+def undo_target(
     known: Iterable[Revision], current: str | None, serving: str | None = None
 ) -> Revision | None:
     """The revision that `undo` rolls back to: the serving one, else the latest that was stable.
@@ -109,7 +109,7 @@ def previous(
     return max(candidates, key=lambda each: (each.revision == serving, each.number), default=None)
 
 
-def beyond_limit(
+def excess_revisions(
     known: Iterable[Revision], in_use: Collection[str], limit: int
 ) -> tuple[Revision, ...]:
     """Revisions to delete so that `limit` unused ones stay: the oldest first.
@@ -117,18 +117,18 @@ def beyond_limit(
     The one that `undo` rolls back to is deleted last, as any number of rejected ones may be newer.
     """
     unused = [each for each in known if each.revision not in in_use]
-    undo_target = previous(unused, None)
-    unused.sort(key=lambda each: (each == undo_target, each.number))
+    target = undo_target(unused, None)
+    unused.sort(key=lambda each: (each == target, each.number))
     return tuple(unused[: max(0, len(unused) - limit)])
 
 
-def changes(before: Object, after: Object) -> tuple[str, ...]:
+def changed_paths(before: Object, after: Object) -> tuple[str, ...]:
     """Paths of the fields that differ, such as engine.maxModelLen."""
     found: list[str] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            found += (f"{name}.{path}" for path in changes(old, new))
+            found += (f"{name}.{path}" for path in changed_paths(old, new))
         elif old != new:
             found.append(name)
     return tuple(found)

@@ -1,7 +1,7 @@
 """The metrics of the operator. Only the leading replica has series with the label `service`."""
 
 from penstock.core.observed.rollout_state import PHASES
-from penstock.core.reconcile.condition import TYPES
+from penstock.core.reconcile.condition_types import TYPES
 from penstock.observability.metrics.specs import (
     CALL_S,
     CREDENTIAL,

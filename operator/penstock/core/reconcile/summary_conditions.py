@@ -1,17 +1,17 @@
-"""Computes the conditions on the rollout as a whole: RolledOut, Reconciling, Stalled and Ready."""
+"""Computes the conditions that sum up the others: RolledOut, Reconciling, Stalled and Ready."""
 
 from collections.abc import Mapping
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, Rejection
-from penstock.core.reconcile.condition import SCALED_TO_ZERO, Condition
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition
 from penstock.core.reconcile.plan import Plan
 
 # Reconciling and Stalled are never both True.
 STALLED, SEE_STALLED = "Stalled", "the condition Stalled says why"
-# Phases that a person ends, with the commands for it.
-AWAITING_A_PERSON: Mapping[Phase, str] = {
+# Phases that only a user ends, with the commands for it.
+PHASES_THAT_USERS_END: Mapping[Phase, str] = {
     "Waiting": "`kubectl penstock rollout` promotes or aborts it",
     "Paused": "`kubectl penstock rollout` resumes, promotes or aborts it",
 }
@@ -19,6 +19,7 @@ PHASES_THAT_START_PODS: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 
 
 def rolled_out(plan: Plan) -> Condition:
+    """The condition RolledOut: whether the spec's revision receives all traffic."""
     state = plan.rollout
     rejection = _rejection(plan)
     if rejection is not None:
@@ -42,17 +43,17 @@ def _rejection(plan: Plan) -> Rejection | None:
 
 
 def stalled(
-    tree: tuple[Condition, Condition, Condition, Condition],
+    conditions: tuple[Condition, Condition, Condition, Condition],
     observed: ObservedState,
     plan: Plan,
     revision: str,
 ) -> Condition:
     """The condition Stalled: no progress without a change (kstatus, Flux, Argo CD: a failure).
 
-    tree: SpecValid, ModelReady, WorkloadReady and RolledOut. A deadline that was exceeded is no longer
-    once pods come up.
+    conditions: SpecValid, ModelReady, WorkloadReady and RolledOut. Exceeding a deadline
+    no longer counts once pods come up.
     """
-    valid, model, workload, progress = tree
+    valid, model, workload, progress = conditions
     preflight = observed.preflight(revision)
     verdict = preflight_result(preflight) if preflight else None
     is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
@@ -83,8 +84,8 @@ def reconciling(
     phase = plan.rollout.phase
     if progress.reason != phase:  # the next rollout starts in a moment
         return Condition("Reconciling", "True", progress.reason, progress.message)
-    if phase in AWAITING_A_PERSON:
-        message = f"{progress.message}; {AWAITING_A_PERSON[phase]}"
+    if phase in PHASES_THAT_USERS_END:
+        message = f"{progress.message}; {PHASES_THAT_USERS_END[phase]}"
         return Condition("Reconciling", "True", "AwaitingPromotion", message)
     waiting = [each.message for each in causes if each.status != "True"]
     if phase in PHASES_THAT_START_PODS and waiting:
@@ -95,8 +96,8 @@ def reconciling(
 def ready(valid: Condition, causes: tuple[Condition, ...], traffic: Condition) -> Condition:
     """The condition Ready: whether requests are answered, also during a rollout.
 
-    causes: conditions that explain why nothing answers. A model name that another service has leads no
-    request here, whatever the engines do.
+    causes: conditions that explain why nothing answers. If another service has the model name, no request
+    is routed here, whatever the engines do.
     """
     if valid.status == "False":
         return Condition("Ready", "False", valid.reason, valid.message)

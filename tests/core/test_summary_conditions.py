@@ -13,7 +13,7 @@ import penstock.core.reconcile
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Phase
-from penstock.core.reconcile.condition import MEANINGS, REASON_PATTERN, REASONS, page
+from penstock.core.reconcile.condition_types import MEANINGS, REASON_PATTERN, REASONS, page
 from penstock.core.reconcile.conditions import Condition, conditions
 from penstock.core.reconcile.plan import plan
 from penstock.core.spec.rollout import Strategy
@@ -130,7 +130,9 @@ def test_a_refusal_stalls_a_service_that_answers() -> None:
 def literals() -> set[str]:
     """CamelCase words in the modules that make conditions."""
     folder = Path(penstock.core.reconcile.__file__).parent
-    text = "".join((folder / f"{name}.py").read_text() for name in ("conditions", "progress"))
+    text = "".join(
+        (folder / f"{name}.py").read_text() for name in ("conditions", "summary_conditions")
+    )
     return set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', text))
 
 

@@ -1,0 +1,70 @@
+"""Events for changes of a service's status."""
+
+from collections.abc import Iterator
+
+from penstock.core.spec.service import Object
+
+# Reasons for which a service does not answer requests while it starts; nobody has to act.
+STARTING_UP = (
+    "PreflightPending", "PreflightRunning", "PreflightLost", "NoEngines", "Progressing", "NoRevision",
+)  # fmt: skip
+
+
+def new_events(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+    """Events for a change of the status, each as (Normal or Warning, reason, message).
+
+    A Warning asks a person to act. revision: the spec's; None if the spec is invalid.
+    """
+    old = {c["type"]: c for c in before.get("conditions", [])}
+    new = {c["type"]: c for c in after.get("conditions", [])}
+    found = [*_of_stalling(old, new), *_of_readiness(old, new)]
+    found += _of_rollout(before.get("rollout") or {}, after.get("rollout") or {}, revision)
+    found += _of_scaling(before.get("scaling") or {}, after.get("scaling") or {})
+    return found
+
+
+def _is_changed(kind: str, old: Object, new: Object) -> bool:
+    """Whether the status or the reason of this condition changed."""
+    now, was = new.get(kind, {}), old.get(kind, {})
+    return (now.get("status"), now.get("reason")) != (was.get("status"), was.get("reason"))
+
+
+def _of_stalling(old: Object, new: Object) -> Iterator[tuple[str, str, str]]:
+    stalled = new.get("Stalled", {})
+    # A rejection has an Event of the rollout.
+    is_reported = stalled.get("reason") == "Rejected"
+    if stalled.get("status") == "True" and not is_reported and _is_changed("Stalled", old, new):
+        yield "Warning", stalled["reason"], stalled["message"]
+
+
+def _of_readiness(old: Object, new: Object) -> Iterator[tuple[str, str, str]]:
+    ready, stalled = new.get("Ready"), new.get("Stalled", {})
+    if ready is None or not _is_changed("Ready", old, new):
+        return
+    if stalled.get("status") == "True" and stalled["reason"] == ready["reason"]:
+        return
+    is_rolling = new.get("Reconciling", {}).get("status") == "True"
+    is_well = ready["status"] == "True" or (is_rolling and ready["reason"] in STARTING_UP)
+    yield "Normal" if is_well else "Warning", ready["reason"], ready["message"]
+
+
+def _of_scaling(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+    number = after.get("desiredReplicas")
+    previous = before.get("desiredReplicas", number)
+    if number != previous and number is not None:
+        reason = "ScaledUp" if number > previous else "ScaledDown"
+        yield "Normal", reason, f"{previous} -> {number} replicas: {after['message']}"
+
+
+def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+    phase = after.get("phase")
+    if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
+        return []
+    rejected = after.get("rejected") or {}
+    # Discarding a revision that the spec no longer has is normal.
+    is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
+    kind = "Warning" if is_wrong else "Normal"
+    text = (
+        f"revision {rejected['revision']}: {rejected['message']}" if rejected else after["message"]
+    )
+    return [(kind, f"Rollout{phase}", text)]
