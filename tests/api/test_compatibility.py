@@ -10,7 +10,7 @@ import yaml
 
 from penstock.api import crdgen
 from penstock.api.compatibility import Exceptions, breaking_changes, refused_changes
-from penstock.api.golden import Unknown, fields_of, from_text, to_text
+from penstock.api.golden import UnknownKeyword, fields_of, from_text, to_text
 from penstock.cli import crds
 
 OLD: dict[str, Any] = {
@@ -250,7 +250,7 @@ def test_a_keyword_that_the_check_would_miss_is_refused() -> None:
     crd = crdgen.model_route_crd()
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["nullable"] = True
-    with pytest.raises(Unknown, match="spec: \\['nullable'\\]"):
+    with pytest.raises(UnknownKeyword, match="spec: \\['nullable'\\]"):
         fields_of(crd)
 
 

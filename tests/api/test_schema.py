@@ -8,7 +8,7 @@ import pytest
 from api.refused_specs import BAD, GOOD, METRIC, SECRET, evaluation
 from pydantic import BaseModel, Field, ValidationError
 
-from penstock.api.crdgen import Unsupported, crds, inference_service_crd, schema_of
+from penstock.api.crdgen import UnsupportedSchema, crds, inference_service_crd, schema_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
@@ -140,7 +140,7 @@ def test_a_list_without_a_list_type_raises() -> None:
 
         field: list[str] = Field(description="Words.")
 
-    with pytest.raises(Unsupported, match="no list type"):
+    with pytest.raises(UnsupportedSchema, match="no list type"):
         schema_of(Words)
 
 
@@ -150,5 +150,5 @@ def test_unsupported_schema_construct_raises() -> None:
 
         field: int | str = Field(description="Either.")
 
-    with pytest.raises(Unsupported, match="a union of 2 types"):
+    with pytest.raises(UnsupportedSchema, match="a union of 2 types"):
         schema_of(Union)

@@ -4,8 +4,9 @@ import pytest
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.failures import Failures
+from penstock.controller.gateway_pods import gateway_pods
 from penstock.controller.metrics import OperatorMetrics
-from penstock.controller.scale_targets import gateway_pods, scale_targets
+from penstock.controller.scale_targets import scale_targets
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.scaling.shortage import UnscheduledPods
 from penstock.core.spec.service import (

@@ -46,15 +46,15 @@ ROUTE_COLUMNS: Columns = (
 )
 
 
-class Unsupported(Exception):
+class UnsupportedSchema(Exception):
     """A construct that a structural schema cannot carry."""
 
 
 def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
-    """Convert a field's JSON schema to a structural schema. Raises Unsupported."""
+    """Convert a field's JSON schema to a structural schema. Raises UnsupportedSchema."""
     node = _value(schema, definitions, path)
     if "description" not in node:
-        raise Unsupported(f"{path}: no description")
+        raise UnsupportedSchema(f"{path}: no description")
     node["description"] += _default_note(node.pop(OPERATOR_DEFAULT, node.get("default")))
     return node
 
@@ -71,7 +71,7 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
     elif "anyOf" in node:  # `T | None`: absent is how Kubernetes says none
         options = [option for option in node.pop("anyOf") if option != {"type": "null"}]
         if len(options) != 1:
-            raise Unsupported(f"{path}: a union of {len(options)} types")
+            raise UnsupportedSchema(f"{path}: a union of {len(options)} types")
         if node.get("default", ...) is None:
             del node["default"]
         return _value({**options[0], **node}, definitions, path)
@@ -85,25 +85,28 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
         node["additionalProperties"] = _value(extra, definitions, f"{path}.*")
     unknown = node.keys() - _KEPT - {"additionalProperties"}
     if unknown:
-        raise Unsupported(f"{path}: {sorted(unknown)}")
+        raise UnsupportedSchema(f"{path}: {sorted(unknown)}")
     if properties is None and node.get("default") in ([], {}):
         del node["default"]  # unset stays absent
     if properties is not None:
-        node["properties"] = {
-            name: structural(child, definitions, f"{path}.{name}")
-            for name, child in properties.items()
-        }
-        if node.pop("default", None) is not None and any(
-            "default" in child for child in node["properties"].values()
-        ):
-            node["default"] = {}  # the API server fills in the defaults below
+        _add_properties(node, properties, definitions, path)
     if items is not None:
         if "x-kubernetes-list-type" not in node:
-            raise Unsupported(f"{path}: no list type; see penstock.api.lists")
+            raise UnsupportedSchema(f"{path}: no list type; see penstock.api.lists")
         node["items"] = structural(items, definitions, f"{path}[]")
     if node.get("type") == "integer":
         node["format"] = "int64" if path.endswith("eneration") else "int32"
     return dict(sorted((node | alternatives).items()))
+
+
+def _add_properties(node: Schema, properties: Schema, definitions: Schema, path: str) -> None:
+    """Add an object's fields. The default {} lets the API server fill in the defaults of the fields."""
+    node["properties"] = {
+        name: structural(child, definitions, f"{path}.{name}") for name, child in properties.items()
+    }
+    has_default = node.pop("default", None) is not None
+    if has_default and any("default" in child for child in node["properties"].values()):
+        node["default"] = {}
 
 
 def _default_note(default: Any) -> str:
@@ -128,7 +131,7 @@ def inference_service_crd() -> Schema:
     # A Deployment's name is NAME-REVISION and a pod's label value holds NAME: both have limits.
     schema["properties"]["metadata"] = {"type": "object"}
     status = _without_defaults(schema["properties"]["status"])
-    # Clients that wait for the operator see at once that it has not looked at the service yet.
+    # Clients that wait for the operator see at once that it has not reconciled the service yet.
     schema["properties"]["status"] = status | {"default": {"observedGeneration": -1}}
     schema["x-kubernetes-validations"] = [
         {

@@ -34,7 +34,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-class Unknown(Exception):
+class UnknownKeyword(Exception):
     """A keyword that the golden schema does not hold yet, and the check would miss."""
 
 
@@ -87,7 +87,7 @@ def _collect(node: dict[str, Any], path: str, is_required: bool, found: Fields) 
 def _facts(node: dict[str, Any], path: str, is_required: bool) -> Facts:
     unknown = node.keys() - _KEYWORDS.keys() - _ELSEWHERE
     if unknown:
-        raise Unknown(f"{path}: {sorted(unknown)}")
+        raise UnknownKeyword(f"{path}: {sorted(unknown)}")
     facts = {name: node[keyword] for keyword, name in _KEYWORDS.items() if keyword in node}
     if node.get("x-kubernetes-int-or-string"):
         facts = {"type": "int-or-string"} | facts

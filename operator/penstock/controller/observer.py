@@ -9,7 +9,8 @@ from penstock.clients.kube import Object
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
-from penstock.controller.scale_targets import GatewayPod, ScaleTarget, gateway_pods
+from penstock.controller.gateway_pods import GatewayPod, gateway_pods
+from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.canary.counts import Counts
 from penstock.core.observed.gateway_report import Arms, GatewayReport, GatewayTotals
 from penstock.core.rollout.routes import AppliedGenerations

@@ -1,10 +1,11 @@
-"""Builds scale targets and gateway pods from mirrored Kubernetes objects."""
+"""Builds scale targets from cached Kubernetes objects."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.api.convert import InvalidService, to_core
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.formats.addresses import host_port
@@ -17,8 +18,6 @@ from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.shortage import UnscheduledPods
 from penstock.core.scaling.signals import PodPhase, PodView
 from penstock.core.spec.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +42,6 @@ class ScaleTarget:
     def is_scaled(self) -> bool:
         """Whether Penstock decides the replicas, and there are any."""
         return self.provisioned > 0 and self.service.scaling.mode != "External"
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayPod:
-    """A gateway to scrape. address: host:port. is_ready: ready and not terminating; it must answer."""
-
-    name: str
-    address: str
-    is_ready: bool
 
 
 def scale_targets(
@@ -118,9 +108,9 @@ def _target(
     return ScaleTarget(
         service=spec,
         provisioned=requested.total(),
-        pods=tuple(map(_addressed, scaled)),
+        pods=tuple(map(_view_and_address, scaled)),
         reported=ScalingReport.of(status),
-        fault_pods=tuple(map(_addressed, fault_pods)),
+        fault_pods=tuple(map(_view_and_address, fault_pods)),
         by_variant=requested if spec.variants else {},
         unschedulable=_unschedulable(scaled) if spec.variants else {},
     )
@@ -149,27 +139,7 @@ def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
     return held
 
 
-def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
-    """Return the gateways among these pods that run and have an address."""
-    found = []
-    for body in bodies:
-        pod = ObservedPod.of(body)
-        port = next(
-            (
-                port["containerPort"]
-                for container in body["spec"]["containers"]
-                for port in container.get("ports", [])
-                if port.get("name") == "http"
-            ),
-            None,
-        )
-        if pod.address and port is not None and pod.phase == "Running":
-            is_ready = pod.is_ready and not pod.is_ending
-            found.append(GatewayPod(pod.name, host_port(pod.address, port), is_ready))
-    return found
-
-
-def _addressed(pod: ObservedPod) -> tuple[PodView, str]:
+def _view_and_address(pod: ObservedPod) -> tuple[PodView, str]:
     return _view(pod), host_port(pod.address, ENGINE_PORT)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.clients.clock import monotonic, unix_time
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
-from penstock.controller.scale_targets import Key, ScaleTarget, accelerators_held
+from penstock.controller.scale_targets import ScaleTarget, accelerators_held
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.scaling import quotas
 from penstock.core.scaling.quotas import Pool

@@ -10,6 +10,7 @@ from penstock.clients.kube import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
@@ -207,7 +208,7 @@ def _endpoint(pod: Object) -> Endpoint | None:
     """Read the address of an engine pod; None while the pod takes no new requests."""
     metadata, status = pod["metadata"], pod.get("status", {})
     conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}
-    ip, port = status.get("podIP"), _http_port(pod)
+    ip, port = status.get("podIP"), container_port(pod, ENGINE_PORT_NAME)
     if conditions.get("Ready") != "True" or "deletionTimestamp" in metadata:
         return None
     if not ip or port is None:
@@ -219,11 +220,3 @@ def _endpoint(pod: Object) -> Endpoint | None:
         revision=side.revision,
         cohort=side.cohort,
     )
-
-
-def _http_port(pod: Object) -> int | None:
-    for container in pod["spec"]["containers"]:
-        for port in container.get("ports", []):
-            if port.get("name") == ENGINE_PORT_NAME:
-                return int(port["containerPort"])
-    return None

@@ -91,6 +91,15 @@ class ObservedPod:
         )
 
 
+def container_port(pod: Object, name: str) -> int | None:
+    """The number of a pod's container port by its name; None if there is none."""
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports", []):
+            if port.get("name") == name:
+                return int(port["containerPort"])
+    return None
+
+
 def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
