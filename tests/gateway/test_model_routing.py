@@ -58,7 +58,7 @@ def test_request_that_no_rule_matches_is_a_404(make_service):
         None,
     )
     assert resolve(snapshot, request_for("any", user="ada"), {}) == RoutingTarget(
-        snapshot.services[0]
+        snapshot.services[0], model_route="default/route"
     )
 
 
@@ -79,7 +79,8 @@ def test_mirrors_of_a_route_and_of_a_rollout_are_sampled(make_service):
     service, mirror = replace(make_service(), mirror=own), Mirror("other", None, 100)
     rule = RouteRule((), (("chat", 1),), mirrors=(mirror, Mirror("third", None, 0)))
     snapshot = snapshot_with_route(rule, services=(service,))
-    assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (mirror,), own)
+    target = RoutingTarget(service, (mirror,), own, model_route="default/route")
+    assert resolve(snapshot, request_for("any"), {}) == target
     assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), own)
     none = replace(service, mirror=replace(own, percent=0))
     assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)

@@ -118,6 +118,9 @@ def run(
             min=0, help="Time for running requests to finish after --drain-delay-s, in seconds."
         ),
     ] = DEFAULT.drain_timeout_s,
+    access_log: Annotated[
+        bool, typer.Option(help="Log a line for each request, without its texts.")
+    ] = DEFAULT.access_log,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = "info",
 ) -> None:

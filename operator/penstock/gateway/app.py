@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.clients import stats_report
 from penstock.clients.clock import monotonic
+from penstock.clients.logs import fields
 from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
 from penstock.gateway.gateway_state import GatewayState
@@ -120,13 +121,13 @@ class EngineRoute:
         except ClientDisconnected:
             proxied.note_disconnect(Phase.RECEIVING)
         except RequestError as error:
-            await response.send_error(error)
+            await proxied.reject(error)
         except RequestCancelled as cancelled:
             await proxied.respond_to_cancellation(cancelled)
         except Exception:
-            logger.exception("request %s failed", request_id)
+            logger.exception("the gateway failed", extra=fields(request_id=request_id))
             if not response.has_begun:
-                await response.send_error(RequestError(500, "the gateway failed"))
+                await proxied.reject(RequestError(500, "the gateway failed"))
         finally:
             proxied.close()
 

@@ -85,8 +85,9 @@ class ClientResponse:
     """Writes the response to one request.
 
     send: of ASGI. closing: whether the connection is closed after the response. status: the status
-    that was sent; 499 before that, which stays if the client disconnects. is_request_read: whether the
-    whole request was read; without that, an error closes the connection.
+    that was sent; 499 before that, which stays if the client disconnects. num_bytes: of the body so
+    far. is_request_read: whether the whole request was read; without that, an error closes the
+    connection.
     """
 
     def __init__(self, send: Send, request_id: str, *, closing: bool) -> None:
@@ -94,6 +95,7 @@ class ClientResponse:
         self._request_id = (REQUEST_ID_HEADER.encode(), request_id.encode())
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
+        self.num_bytes = 0
         self.has_begun = self.is_request_read = False
 
     async def start(self, status: int, headers: RawHeaders) -> None:
@@ -106,10 +108,12 @@ class ClientResponse:
 
     async def send_chunk(self, chunk: bytes) -> None:
         """Send a part of the body. Waits while the client has too much left to read."""
+        self.num_bytes += len(chunk)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def finish(self, chunk: bytes = b"") -> None:
         """Send the last part of the body."""
+        self.num_bytes += len(chunk)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
     async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:

@@ -6,6 +6,7 @@ trailers out of the headers, and bounds the size of both.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,8 +17,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from penstock.clients.logs import fields
 from penstock.gateway.openai import error_body
 from penstock.gateway.settings import GatewaySettings
+
+logger = logging.getLogger(__name__)
 
 # Size of the pieces in which one read is parsed: h11 checks its limit only between two calls.
 PIECE_BYTES = 16 << 10
@@ -247,6 +251,7 @@ class GatewayProtocol(H11Protocol):
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Send an error, unless a response has begun, and close the connection."""
         self._is_refused = True
+        logger.warning("connection refused", extra=fields(status=int(status), reason=message))
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = error_body(status, message)
             sent = body if self.conn.may_have_body else b""

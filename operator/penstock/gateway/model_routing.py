@@ -16,12 +16,14 @@ class RoutingTarget:
 
     mirrors: those of the ModelRoute that apply to this request. rollout_mirror: that of the service's
     rollout; None: it does not copy this request. timeout_s: of the whole request; None: the gateway's.
+    model_route: "namespace/name" of the ModelRoute that led here; empty without one.
     """
 
     service: Service
     mirrors: tuple[Mirror, ...] = ()
     rollout_mirror: RolloutMirror | None = None
     timeout_s: float | None = None
+    model_route: str = ""
 
 
 def resolve(
@@ -67,7 +69,9 @@ def _apply_route(
         )
         raise RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
     mirrors = rule.sampled_mirrors(random.random())  # noqa: S311 - samples
-    return RoutingTarget(service, mirrors, _sample_rollout_mirror(service), rule.timeout_s)
+    return RoutingTarget(
+        service, mirrors, _sample_rollout_mirror(service), rule.timeout_s, route.key
+    )
 
 
 def _sample_rollout_mirror(service: Service) -> RolloutMirror | None:

@@ -11,14 +11,12 @@ endpoint that is tried fails too.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
-
-from multidict import CIMultiDict
+from collections.abc import Iterator, Mapping
 
 from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import Failure, may_retry
+from penstock.gateway.access_log import AccessLine
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import (
     CancelCause,
@@ -42,17 +40,9 @@ from penstock.gateway.openai import (
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.snapshot import Service
-from penstock.gateway.upstream import (
-    NOT_FOR_ENGINES,
-    AttemptFailed,
-    UpstreamRequest,
-    UpstreamResponse,
-    filter_headers,
-    header_text,
-)
-from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
-
-Scope = MutableMapping[str, Any]
+from penstock.gateway.timeline import RequestPhase, Timeline
+from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
+from penstock.gateway.upstream_headers import Scope, headers_for_engine, path_with_query
 
 
 class ProxiedRequest:
@@ -66,10 +56,9 @@ class ProxiedRequest:
         self._metrics = state.metrics
         self._scope = scope
         self._client = client
-        self._request_id = request_id
+        self._line = AccessLine(request_id, scope["path"])
+        self._timeline = Timeline(state.now)
         self._memory = BodyReservation(state.bodies)
-        self._service = ""
-        self._revision = ""
         self._endpoint: Endpoint | None = None
         self._relay: Relay | None = None
         self._record: RequestRecord | None = None
@@ -93,8 +82,10 @@ class ProxiedRequest:
             )
             self._client.is_request_read = True
             # Latency objectives start here: how long the client takes to send its body does not count.
-            arrived_s = self._state.now()
+            arrived_s = self._timeline.enter(RequestPhase.ROUTE)
+            self._line.num_request_bytes = len(body)
             request = parse(body)
+            self._line.is_stream = request.is_stream
             del body
             timeout_s = self._settings.total_timeout_s
             scopes = self._state.cancel_scopes
@@ -115,7 +106,7 @@ class ProxiedRequest:
         service = target.service
         if target.timeout_s is not None:
             cancellation.limit_total(target.timeout_s)
-        self._service = service.key
+        self._line.service, self._line.model_route = service.key, target.model_route
         self._metrics.requests.labels(service.key).inc()
         record = self._record = self._state.stats.record(
             service,
@@ -150,11 +141,14 @@ class ProxiedRequest:
         Raises RequestError.
         """
         service = target.service
-        headers = self._upstream_headers(service)
-        outgoing = UpstreamRequest(self._path(), headers, request.body, is_stream=request.is_stream)
+        headers = headers_for_engine(self._scope, self._line.request_id, service)
+        outgoing = UpstreamRequest(
+            path_with_query(self._scope), headers, request.body, is_stream=request.is_stream
+        )
         failures: list[Failure] = []
         error: UpstreamResponse | None = None
         while may_retry(failures, self._settings.max_attempts):
+            self._timeline.enter(RequestPhase.WAIT)
             try:
                 selected = await selector.next(is_retry=bool(failures))
             except RequestError:
@@ -163,7 +157,8 @@ class ProxiedRequest:
                 selector.note_all_failed()
                 raise
             self._endpoint = endpoint = selected.endpoint
-            self._revision = endpoint.revision
+            self._line.revision, self._line.pod = endpoint.revision, endpoint.pod
+            self._line.num_attempts += 1
             if failures:
                 self._metrics.retries.labels(service.key, failures[-1].value).inc()
             with (
@@ -182,6 +177,7 @@ class ProxiedRequest:
                     self._memory.release()
                     relay = Relay(self._state, service.key, endpoint, result, self._client, record)
                     self._relay = relay
+                    self._timeline.enter(RequestPhase.STREAM)
                     await relay.run(cancellation)
                     return
                 took_s = self._state.now() - began_s
@@ -203,9 +199,11 @@ class ProxiedRequest:
         is_retry: bool,
     ) -> UpstreamResponse | AttemptFailed:
         budget = self._state.retry_budget
-        with budget.hold(self._service) if is_retry else contextlib.nullcontext():
+        with budget.hold(self._line.service) if is_retry else contextlib.nullcontext():
             try:
-                return await self._state.upstream.send(endpoint.address, outgoing, cancellation)
+                return await self._state.upstream.send(
+                    endpoint.address, outgoing, cancellation, self._timeline
+                )
             except AttemptFailed as failed:
                 return failed
 
@@ -254,7 +252,7 @@ class ProxiedRequest:
     ) -> None:
         """Schedule the copies of the request, behind the work that the event loop has to do now."""
         loop = asyncio.get_running_loop()
-        copy = MirroredRequest(request, self._path(), headers)
+        copy = MirroredRequest(request, path_with_query(self._scope), headers)
         sender, snapshot = self._state.mirror, self._state.snapshots.current
         for mirror in target.mirrors:
             loop.call_soon(sender.send_for_route, copy, mirror, snapshot, target.service.namespace)
@@ -267,7 +265,7 @@ class ProxiedRequest:
     @contextlib.contextmanager
     def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
         """Count the request and its tokens as in flight at the endpoint while the block runs."""
-        gauge = self._metrics.in_flight.labels(self._service, endpoint.revision)
+        gauge = self._metrics.in_flight.labels(self._line.service, endpoint.revision)
         gauge.inc()
         try:
             with self._state.endpoints.hold(endpoint.pod, tokens):
@@ -290,6 +288,7 @@ class ProxiedRequest:
             elif cancelled.phase is Phase.STREAMING and not cancelled.is_total:
                 self._state.endpoints.note_failure(pod, now, broke_off=True)
         status, message = CANCELLED_RESPONSES[cancelled.cause]
+        self._line.reason = message
         relay = self._relay
         is_timeout = cancelled.cause is CancelCause.TIMEOUT
         if is_timeout and relay is not None and relay.is_blocked:  # the client did not read
@@ -300,40 +299,41 @@ class ProxiedRequest:
             await relay.cut(status, message, cancelled.cause.value)
         else:
             retry_after_s = RETRY_AFTER_S if status == 503 else None
-            await self._client.send_error(
-                RequestError(status, message, retry_after_s=retry_after_s)
-            )
+            await self.reject(RequestError(status, message, retry_after_s=retry_after_s))
+
+    async def reject(self, error: RequestError) -> None:
+        """Send an error of the gateway's own."""
+        self._line.reason = error.message
+        await self._client.send_error(error)
 
     def note_disconnect(self, phase: Phase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""
         self._is_disconnected = True
-        self._metrics.disconnects.labels(self._service, phase.value).inc()
+        self._line.reason = f"the client left while {phase}"
+        self._metrics.disconnects.labels(self._line.service, phase.value).inc()
 
     def close(self) -> None:
-        """Count the outcome of the request. Call it once, at the very end."""
+        """Count the outcome of the request, and log it. Call it once, at the very end."""
         if self._record is not None and not self._is_disconnected:
             self._record.close(self._client.status)
-        code = str(self._client.status)
-        route = self._scope["path"]
-        self._metrics.responses.labels(self._service, self._revision, route, code).inc()
+        line, code = self._line, str(self._client.status)
+        self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
+        if self._settings.access_log:
+            self._log()
 
-    def _path(self) -> str:
-        path, query = self._scope["path"], self._scope.get("query_string", b"")
-        return f"{path}?{query.decode('latin-1')}" if query else path
-
-    def _upstream_headers(self, service: Service) -> CIMultiDict[str]:
-        """The client's headers, repeated ones included, and those that the gateway sets itself."""
-        headers = CIMultiDict(
-            (name.decode("latin-1"), header_text(value))
-            for name, value in filter_headers(self._scope["headers"], NOT_FOR_ENGINES)
+    def _log(self) -> None:
+        line, client, record = self._line, self._client, self._record
+        if not line.reason and self._relay is not None and self._relay.cut_cause:
+            line.reason = "the engine's response broke off"
+        elif not line.reason and record is not None and record.has_error:
+            line.reason = "the engine sent an error event"
+        is_answered = record is not None and record.has_begun and client.status < 400
+        line.write(
+            client.status,
+            client.num_bytes,
+            self._timeline.until(self._state.now()),
+            record.usage if record is not None and is_answered else None,
         )
-        headers[REQUEST_ID_HEADER] = self._request_id
-        headers["Content-Type"] = (
-            "application/json"  # the body was read as JSON, whatever it was called
-        )
-        if service.objectives is not None and service.objectives.has_tpot:
-            headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
-        return headers
 
 
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:

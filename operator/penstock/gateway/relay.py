@@ -12,7 +12,8 @@ from penstock.gateway.upstream import ResponseTruncated, UpstreamResponse
 class Relay:
     """The response to one request, on its way from an endpoint to the client.
 
-    service: "namespace/name". is_blocked: whether a write waits for the client to read.
+    service: "namespace/name". is_blocked: whether a write waits for the client to read. cut_cause: why
+    the response was cut off; empty if it was not.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Relay:
         self._client = client
         self._record = record
         self.is_blocked = False
+        self.cut_cause = ""
 
     async def run(self, cancellation: CancellationScope) -> None:
         """Send the whole response to the client. Raises RequestCancelled."""
@@ -98,6 +100,7 @@ class Relay:
         A stream ends with an error event. Another response stays incomplete, and the server closes the
         connection. cause: label of the metric.
         """
+        self.cut_cause = cause
         labels = self._service, self._endpoint.revision, cause
         self._state.metrics.cut.labels(*labels).inc()
         self._record.mark_failed()

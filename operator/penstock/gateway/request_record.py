@@ -126,6 +126,11 @@ class RequestRecord:
         self._is_failed = True
 
     @property
+    def usage(self) -> ResponseUsage:
+        """Tokens of the response so far."""
+        return self._usage
+
+    @property
     def has_error(self) -> bool:
         """Whether the response has an error event, the client's or the engine's fault."""
         return self._usage.has_error

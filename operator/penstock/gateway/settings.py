@@ -53,6 +53,9 @@ class GatewaySettings:
     # Concurrent copies of mirrored requests. Further copies are dropped.
     max_mirrored: int = 64
 
+    # Whether each request has a line in the log.
+    access_log: bool = True
+
     # After SIGTERM: time to keep serving while load balancers notice, then time for streams to finish.
     drain_delay_s: float = 3.0
     drain_timeout_s: float = 60.0

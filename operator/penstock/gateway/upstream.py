@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Self
 
 import aiohttp
@@ -15,6 +15,7 @@ from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.sse import DONE_EVENT, SseBuffer
+from penstock.gateway.timeline import RequestPhase, Timeline
 
 # Engines close an idle connection after 5 s (uvicorn's default): the gateway must do it first.
 IDLE_CONNECTION_S = 4.0
@@ -156,6 +157,7 @@ class Upstream:
             auto_decompress=False,
             skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
+            trace_configs=[_connection_trace()],
         )
 
     async def __aenter__(self) -> Self:
@@ -170,7 +172,11 @@ class Upstream:
         await self._session.close()
 
     async def send(
-        self, address: str, request: UpstreamRequest, cancellation: CancellationScope
+        self,
+        address: str,
+        request: UpstreamRequest,
+        cancellation: CancellationScope,
+        timeline: Timeline,
     ) -> UpstreamResponse:
         """Send a request and wait for the first event of a stream, or for all of another response.
 
@@ -182,12 +188,14 @@ class Upstream:
             settings.first_byte_timeout_s if request.is_stream else settings.total_timeout_s
         )
         cancellation.enter_phase(Phase.FIRST_BYTE, first_byte_s)
+        timeline.enter(RequestPhase.CONNECT)
         try:
             source = await self._session.post(
                 f"http://{address}{request.path}",
                 data=body_payload(request.body),
                 headers=request.headers,
                 allow_redirects=False,
+                trace_request_ctx=timeline,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise AttemptFailed(Failure.CONNECT) from error
@@ -257,6 +265,20 @@ async def _read_first_event(
             end = b"" if sse.is_done else DONE_EVENT
             raise AttemptFailed(failure, UpstreamResponse(200, headers, events + end, None, None))
     raise AttemptFailed(Failure.RESET)
+
+
+def _connection_trace() -> aiohttp.TraceConfig:
+    """Tells the timeline of a request when it has a connection."""
+
+    async def note_connected(
+        _: aiohttp.ClientSession, context: SimpleNamespace, __: object
+    ) -> None:
+        context.trace_request_ctx.enter(RequestPhase.FIRST_BYTE)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(note_connected)
+    trace.on_connection_reuseconn.append(note_connected)
+    return trace
 
 
 def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:

@@ -4,6 +4,39 @@ from collections.abc import Mapping
 
 from penstock_engine import log_fields
 
+# Message "request" of the gateway.
+ACCESS = {
+    "request_id": "Id of the request: the client's `X-Request-Id`, else a new one. Engines get it too.",
+    "trace_id": "Id of the request's trace, if it is recorded.",
+    "route": "Path of the API.",
+    "service": "`namespace/name` of the InferenceService.",
+    "model_route": "`namespace/name` of the ModelRoute that led there.",
+    "revision": "Revision of the engine that was tried last.",
+    "pod": "`namespace/name` of that engine.",
+    "status": "HTTP status of the answer; 499: the client left before there was one.",
+    "reason": "Why the answer is not an engine's complete one.",
+    "attempts": "Number of engines that were tried.",
+    "stream": "Whether the client asked for a stream.",
+    "total_ms": "Time from the head of the request to the end of the answer, in milliseconds.",
+    "receive_ms": "Part of it in which the body arrived.",
+    "route_ms": "Part in which the body was read and a service was found.",
+    "wait_ms": "Part in which the request waited for an engine with room.",
+    "connect_ms": "Part in which a connection to an engine was made.",
+    "first_byte_ms": "Part from there to the first byte of a stream, or to the whole of another answer.",
+    "stream_ms": "Part in which the answer was passed on.",
+    "prompt_tokens": "Tokens of the prompt, if the answer has a usage.",
+    "cached_tokens": "Those of them that the engine had cached.",
+    "completion_tokens": "Tokens of the answer; an estimate without a usage.",
+    "request_bytes": "Size of the request's body.",
+    "response_bytes": "Size of the answer's body.",
+}
+
+# Message "connection refused" of the gateway.
+REFUSAL = {
+    "status": "HTTP status of the answer.",
+    "reason": "Why: too many connections, or no valid HTTP request.",
+}
+
 HEAD = """\
 # Log lines
 
@@ -31,6 +64,17 @@ def page() -> str:
         [
             HEAD,
             _section("Fields of every line", "", log_fields.COMMON),
+            _section(
+                "Gateway: `request`",
+                "One line for each request to an engine's route, when it ends. `--no-access-log` leaves "
+                "these lines out. Copies of mirrored requests have none.",
+                ACCESS,
+            ),
+            _section(
+                "Gateway: `connection refused`",
+                "A connection that the gateway closes without a request, at most ten a minute.",
+                REFUSAL,
+            ),
             _section(
                 "Engine: `request`",
                 "One line for each choice of a request, when it ends. `--no-enable-log-requests` leaves "
