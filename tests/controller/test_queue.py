@@ -1,6 +1,7 @@
 """The work queue: one run of a key at a time, one more if it changed, and back-off that a change ends."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -11,6 +12,13 @@ from penstock.controller.queue import Key, WorkQueue
 from penstock.errors import Forbidden, Transient
 
 KEY = ("default", "chat")
+
+
+def work_queue(
+    handle: Callable[[Key], Awaitable[float | None]], metrics: OperatorMetrics | None = None
+) -> WorkQueue:
+    metrics = metrics or OperatorMetrics()
+    return WorkQueue(handle, Failures(metrics), metrics)
 
 
 async def test_a_key_runs_once_at_a_time_and_once_more_if_it_changed() -> None:
@@ -27,7 +35,7 @@ async def test_a_key_runs_once_at_a_time_and_once_more_if_it_changed() -> None:
         if runs == 2:
             again.set()
 
-    queue = WorkQueue(handle, Failures(OperatorMetrics()))
+    queue = work_queue(handle)
     queue.add(KEY)
     await asyncio.sleep(0)
     for _ in range(5):
@@ -47,7 +55,7 @@ async def test_a_change_ends_the_back_off() -> None:
             raise Transient("not now", delay_s=3600)
         done.set()
 
-    queue = WorkQueue(handle, Failures(OperatorMetrics()))
+    queue = work_queue(handle)
     queue.add(KEY)
     await failed.wait()
     while not done.is_set():
@@ -65,7 +73,7 @@ async def test_an_error_is_retried_without_a_change() -> None:
             raise Transient("not now", delay_s=0.01)
         done.set()
 
-    WorkQueue(handle, Failures(OperatorMetrics())).add(KEY)
+    work_queue(handle).add(KEY)
     await done.wait()
     assert tries == 3
 
@@ -80,7 +88,7 @@ async def test_an_unexpected_error_is_retried_and_counted() -> None:
             raise KeyError("reason")
         done.set()
 
-    WorkQueue(handle, Failures(metrics)).add(KEY)
+    work_queue(handle, metrics).add(KEY)
     await done.wait()
     name = "penstock_operator_unexpected_errors_total"
     assert metrics.registry.get_sample_value(name, {"loop": "reconcile"}) == 1
@@ -106,7 +114,7 @@ async def test_errors_that_change_the_key_still_back_off(
             enough.set()
         raise Forbidden("request 123")
 
-    queue = WorkQueue(handle, Failures(OperatorMetrics()))
+    queue = work_queue(handle)
     queue.add(KEY)
     await enough.wait()
     assert slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
@@ -121,7 +129,7 @@ async def test_a_key_is_requeued_after_the_returned_delay_and_only_the_last_one_
         calls += 1
         return next(waits)
 
-    queue = WorkQueue(handle, Failures(OperatorMetrics()))
+    queue = work_queue(handle)
     queue.add(KEY)
     await asyncio.sleep(0.05)
     assert calls == 1

@@ -29,7 +29,9 @@ class Informer:
     """Cache of the objects of one kind, kept current by a watch.
 
     namespace: None for all. selector, field_selector: of labels and fields; empty for all. changed: called
-    with the key after each change, on the event loop. synced: set once the objects were listed.
+    with the key after each change, on the event loop. restarted: called with the kind each time that the
+    objects are listed again. synced: set once the objects were listed. confirmed_s: when the API server
+    last confirmed the objects, by a list, an event or a bookmark, on the monotonic clock.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Informer:
         selector: str = "",
         field_selector: str = "",
         changed: Callable[[Key], None],
+        restarted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._resource = resource
@@ -49,10 +52,12 @@ class Informer:
         if field_selector:
             self._query["fieldSelector"] = field_selector
         self._changed = changed
+        self._restarted = restarted
         self._items: dict[Key, Object] = {}
         # Whether a watch since the last list gave an event.
         self._has_watched = False
         self.synced = asyncio.Event()
+        self.confirmed_s = monotonic()
 
     def __iter__(self) -> Iterator[Object]:
         return iter(self._items.values())
@@ -64,8 +69,12 @@ class Informer:
     async def run(self) -> None:
         """List and watch until cancelled. Errors are retried with exponential back-off and jitter."""
         pause_s = FIRST_RETRY_S
+        is_first = True
         while True:
             self._has_watched = False
+            if not is_first:
+                self._restarted(self._resource.plural)
+            is_first = False
             try:
                 version = await self._relist()
                 self.synced.set()
@@ -90,6 +99,7 @@ class Informer:
         except NotFound as error:  # a kind that is not installed has no objects
             self.synced.set()
             raise Transient(f"the kind is not installed: {error}") from error
+        self.confirmed_s = monotonic()
         fresh = {key_of(item): item for item in items}
         stale, self._items = self._items, fresh
         for key in stale.keys() | fresh.keys():
@@ -104,6 +114,7 @@ class Informer:
                 self._resource, self._namespace, version, **self._query
             ):
                 self._has_watched = has_events = True
+                self.confirmed_s = monotonic()
                 version = _version(item)
                 if kind == "BOOKMARK":
                     continue

@@ -18,7 +18,7 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from yaml import YAMLError
 
 from penstock.clients.resources import KINDS, Resource
-from penstock.clients.rest_client import TrackingRestClient
+from penstock.clients.rest_client import RequestObserver, TrackingRestClient
 from penstock.errors import (
     AlreadyExists,
     Conflict,
@@ -63,11 +63,17 @@ async def load_configuration(kubeconfig: Path | None = None) -> client.Configura
 
 async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock") -> "Kube":
     """A client for the cluster that `load_configuration` finds. Close it after use."""
-    configuration = await load_configuration(kubeconfig)
+    return Kube(api_client(await load_configuration(kubeconfig), user_agent))
+
+
+def api_client(
+    configuration: client.Configuration, user_agent: str, observe: RequestObserver | None = None
+) -> client.ApiClient:
+    """The library's client for an API server. observe: called after each request."""
     api = client.ApiClient(configuration)
-    api.rest_client = TrackingRestClient(configuration)
+    api.rest_client = TrackingRestClient(configuration, observe)
     api.user_agent = user_agent
-    return Kube(api)
+    return api
 
 
 def current_namespace() -> str:

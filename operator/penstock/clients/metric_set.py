@@ -8,18 +8,25 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from penstock.observability.metrics.specs import REVISION, SERVICE, MetricSpec
+from penstock.observability.service_samples import Sample
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 # They would double the number of series, and nothing reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
+_FAMILIES: dict[str, Callable[[MetricSpec], Any]] = {
+    "counter": lambda spec: CounterMetricFamily(spec.name, spec.help, labels=spec.label_names),
+    "gauge": lambda spec: GaugeMetricFamily(spec.name, spec.help, labels=spec.label_names),
+}
 _CLASSES: dict[str, Any] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 
 
@@ -74,6 +81,14 @@ class MetricSet:
     def render(self) -> bytes:
         """Return all series in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+def families(specs: Iterable[MetricSpec], samples: Iterable[tuple[str, Sample]]) -> list[Metric]:
+    """Build metric families of samples, each with its service, in the order of the specs."""
+    made = {spec.name: _FAMILIES[spec.kind](spec) for spec in specs}
+    for service, sample in samples:
+        made[sample.spec.name].add_metric((service, *sample.labels), sample.value)
+    return [family for family in made.values() if family.samples]
 
 
 def _make(spec: MetricSpec, registry: CollectorRegistry) -> Any:

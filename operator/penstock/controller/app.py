@@ -15,7 +15,7 @@ from penstock.api.v1alpha1 import PLURAL, VERSION
 from penstock.chart.names import GATEWAY, gateway_url
 from penstock.clients.clock import steady
 from penstock.clients.informer import Informer
-from penstock.clients.kube import Kube, Object, load_configuration
+from penstock.clients.kube import Kube, Object, api_client, load_configuration
 from penstock.clients.prometheus import Prometheus
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.promql import Server
@@ -36,6 +36,7 @@ from penstock.controller.recorder import Recorder
 from penstock.controller.route_statuses import RouteStatuses
 from penstock.controller.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaler import Scaler
+from penstock.controller.service_metrics import ServiceMetrics
 from penstock.core.spec.service import GROUP
 
 logger = logging.getLogger(__name__)
@@ -73,8 +74,9 @@ async def run(settings: Settings) -> None:
     stop_on_signals(stop)
     configuration = await load_configuration()
     health, recorder = Health(), Recorder()
-    async with client.ApiClient(configuration) as api:
-        api.user_agent = "penstock-operator"
+    health.metrics.observe_credentials(configuration)
+    observe = health.metrics.observe_api_request
+    async with api_client(configuration, "penstock-operator", observe) as api:
         runner = await health.serve(settings.host, settings.port, recorder)
         lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api, health.failures)
         kube = Kube(api, write_time_s=lease.remaining_s)
@@ -141,21 +143,30 @@ class Leader:
         self._scraper = Scraper(steady)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
-        self._children = ChildMirror(kube, self._child_changed)
+        restarted = health.metrics.count_watch_restart
+        self._children = ChildMirror(kube, self._child_changed, restarted)
         self._gateways = Informer(
             kube,
             PODS,
             namespace=settings.namespace,
             selector=f"app.kubernetes.io/name={GATEWAY}",
             changed=lambda _: None,
+            restarted=restarted,
         )
-        self._quotas = Informer(kube, RESOURCE_QUOTAS, changed=lambda _: None)
+        self._quotas = Informer(kube, RESOURCE_QUOTAS, changed=lambda _: None, restarted=restarted)
         observer = Observer(
             self._scraper,
             lambda: self._gateways if self._gateways.synced.is_set() else None,
             health.failures,
             None if settings.prometheus is None else PrometheusScraper(settings.prometheus, steady),
         )
+        self._metrics = ServiceMetrics(
+            services=lambda: self._services,
+            children=lambda: self._children.snapshot(),
+            reading=observer.reading,
+            failures=health.failures,
+        )
+        health.metrics.add_collector(self._metrics)
         self._scaler = Scaler(
             observer,
             ObjectiveScaler(LearnedStateStore(kube), recorder, health.failures),
@@ -164,6 +175,7 @@ class Leader:
             quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),
             failures=health.failures,
+            decided=self._metrics.note_decision,
         )
         self._judge = Judge(
             kube,
@@ -190,8 +202,9 @@ class Leader:
             deployments=lambda: self._children.snapshot()[0],
             applied=observer.applied_route_generations,
             failures=health.failures,
+            restarted=restarted,
         )
-        self._queue = WorkQueue(self._reconcile, health.failures)
+        self._queue = WorkQueue(self._reconcile, health.failures, health.metrics)
 
     async def raise_errors(self) -> None:
         """Wait for an error in `lead` and raise it: the election does not check its own task."""
@@ -202,6 +215,7 @@ class Leader:
         logger.info("leading")
         self._leading = asyncio.current_task()
         self._health.metrics.leading.set(1)
+        self._metrics.is_leading = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
@@ -211,6 +225,7 @@ class Leader:
                 group.create_task(self._judge.run())
                 group.create_task(self._route_statuses.run())
                 group.create_task(self._resync())
+                group.create_task(self._metrics.run())
                 ours = asyncio.all_tasks()
                 watches = await kopf.spawn_tasks(
                     registry=self._registry(), settings=_kopf_settings(), clusterwide=True,
@@ -229,6 +244,7 @@ class Leader:
 
     async def end(self) -> None:
         """Stop leading. Nothing is written after this returns."""
+        self._metrics.is_leading = False
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.wait({self._leading})
@@ -272,6 +288,7 @@ class Leader:
         self._health.metrics.watch_events.inc()
         known = self._services.pop(key, None)
         if not is_gone:
+            self._metrics.note_change(key, known, body)
             self._services[key] = body
             self._queue.add(key)
         if known is None or is_gone:  # its served name may now be taken, or free

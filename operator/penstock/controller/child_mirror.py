@@ -13,11 +13,18 @@ class ChildMirror:
     """Local copy of the Deployments and pods that Penstock manages.
 
     changed: called with the service's key for each child that is added, changed or deleted, no matter
-    whether a watch event or a new list after a broken watch showed it.
+    whether a watch event or a new list after a broken watch showed it. restarted: called with the kind
+    each time that it is listed again.
     """
 
-    def __init__(self, kube: Kube, changed: Callable[[Key], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        changed: Callable[[Key], None],
+        restarted: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._changed = changed
+        self._restarted = restarted
         self._deployments = self._mirror(kube, DEPLOYMENTS)
         self._pods = self._mirror(kube, PODS)
 
@@ -46,5 +53,11 @@ class ChildMirror:
             if service is not None and service[1]:
                 self._changed(service)
 
-        mirror = Informer(kube, resource, selector=f"{MANAGED_LABEL}={MANAGED_BY}", changed=changed)
+        mirror = Informer(
+            kube,
+            resource,
+            selector=f"{MANAGED_LABEL}={MANAGED_BY}",
+            changed=changed,
+            restarted=self._restarted,
+        )
         return mirror

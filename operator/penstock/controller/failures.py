@@ -14,6 +14,7 @@ class Failures:
 
     def __init__(self, metrics: OperatorMetrics) -> None:
         self._count = metrics.unexpected_errors
+        self._loop_s = metrics.loop_s
 
     @contextmanager
     def isolate_errors(self, loop: str, subject: str = "") -> Iterator[None]:
@@ -22,6 +23,12 @@ class Failures:
             yield
         except Exception as error:  # noqa: BLE001 - the loop goes on with the other services
             self.report(loop, subject, error)
+
+    @contextmanager
+    def isolate_pass(self, loop: str) -> Iterator[None]:
+        """Time the block, a pass of a loop over all services; log, count and suppress its error."""
+        with self._loop_s.labels(loop).time(), self.isolate_errors(loop):
+            yield
 
     def report(self, loop: str, subject: str, error: Exception) -> None:
         """Log and count an error."""

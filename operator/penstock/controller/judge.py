@@ -147,7 +147,7 @@ class Judge:
     async def run(self) -> None:
         """Run `tick` every two seconds until cancelled."""
         while True:
-            with self._failures.isolate_errors("judge"):
+            with self._failures.isolate_pass("judge"):
                 await self.tick(monotonic())
             await asyncio.sleep(TICK_S)
 

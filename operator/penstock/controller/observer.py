@@ -76,7 +76,7 @@ class Observer:
                 now_s,
                 pods,
                 target.provisioned,
-                missing or self._reading(target.service.key),
+                missing or self.reading(target.service.key),
                 target.by_variant,
             )
             for target, pods in zip(targets, views, strict=True)
@@ -86,12 +86,16 @@ class Observer:
         """Return the gateways' counts for each engine of a service, as of the last scrape."""
         return self._gateways.arms.get("/".join(key), {})
 
+    def reading(self, key: Key) -> GatewayReading | None:
+        """Return the gateways' counts of a service, as of the last scrape; None if none knows it."""
+        return self._gateways.sums.get("/".join(key))
+
     def counts(self, key: Key) -> Counts | None:
         """Count a service's requests, and how many failed, since this process started.
 
         None if no gateway knows the service.
         """
-        reading = self._reading(key)
+        reading = self.reading(key)
         return Counts(reading.ended + reading.failed, reading.failed) if reading else None
 
     def corrupted(self, pods: Iterable[str]) -> int:
@@ -124,9 +128,6 @@ class Observer:
             gateway: None if isinstance(answer, Missing) else answer.routes.get(route)
             for gateway, answer in self._reports.items()
         }
-
-    def _reading(self, key: Key) -> GatewayReading | None:
-        return self._gateways.sums.get("/".join(key))
 
     async def _engines_of(
         self, key: Key, pods: Sequence[tuple[PodView, str]]

@@ -6,7 +6,9 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from penstock.clients.clock import monotonic
 from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
 from penstock.errors import KubeError, Transient
 
 logger = logging.getLogger(__name__)
@@ -30,20 +32,24 @@ class WorkQueue:
         self,
         handle: Callable[[Key], Awaitable[float | None]],
         failures: Failures,
+        metrics: OperatorMetrics,
         *,
         workers: int = 8,
     ) -> None:
         self._handle = handle
         self._failures = failures
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._dirty: set[Key] = set()
+        self._dirty: dict[Key, float] = {}  # with the time since which each waits
         self._backoffs: dict[Key, asyncio.Event] = {}
         self._requeue_timers: dict[Key, asyncio.TimerHandle] = {}
         self._slots = asyncio.Semaphore(workers)
+        self._metrics = metrics
+        metrics.queue_depth.set_function(lambda: len(self._dirty))
+        metrics.queue_backoffs.set_function(lambda: len(self._backoffs))
 
     def add(self, key: Key) -> None:
         """Handle the key soon, or once more after the run in progress. Ends its back-off."""
-        self._dirty.add(key)
+        self._dirty.setdefault(key, monotonic())
         if key in self._backoffs:
             self._backoffs[key].set()
         elif key not in self._tasks:
@@ -53,7 +59,6 @@ class WorkQueue:
         retry_s, min_pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
         try:
             while key in self._dirty:
-                self._dirty.discard(key)
                 error = await self._run(key)
                 if error is None:
                     retry_s, min_pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
@@ -66,7 +71,7 @@ class WorkQueue:
                     min(retry_s * 2, MAX_RETRY_S),
                     min(min_pause_s * 2, MAX_PAUSE_S),
                 )
-                self._dirty.add(key)
+                self._dirty.setdefault(key, monotonic())
         finally:
             self._tasks.pop(key, None)
 
@@ -74,12 +79,18 @@ class WorkQueue:
         """Handle the key once. Returns its error, after logging it."""
         try:
             async with self._slots:
-                self._requeue_after(key, await self._handle(key))
+                self._metrics.queue_wait_s.observe(monotonic() - self._dirty.pop(key))
+                with self._metrics.reconcile_s.time():
+                    after_s = await self._handle(key)
+            self._metrics.reconciles.labels("retry" if after_s == 0 else "ok").inc()
+            self._requeue_after(key, after_s)
         except KubeError as error:
             logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
+            self._metrics.reconciles.labels("error").inc()
             return error
         except Exception as error:  # noqa: BLE001 - retried like any other
             self._failures.report("reconcile", "/".join(key), error)
+            self._metrics.reconciles.labels("error").inc()
             return error
         return None
 

@@ -33,6 +33,7 @@ class RouteStatuses:
         deployments: Callable[[], Iterable[Object]],
         applied: Callable[[Key], AppliedGenerations | None],
         failures: Failures,
+        restarted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._services = services
@@ -40,7 +41,9 @@ class RouteStatuses:
         self._applied = applied
         self._failures = failures
         self._changed = asyncio.Event()
-        self._routes = Informer(kube, MODEL_ROUTES, changed=lambda _: self._changed.set())
+        self._routes = Informer(
+            kube, MODEL_ROUTES, changed=lambda _: self._changed.set(), restarted=restarted
+        )
 
     async def run(self) -> None:
         """Watch the routes and write their statuses, until cancelled."""

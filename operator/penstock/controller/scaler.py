@@ -20,6 +20,7 @@ from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.shortage import VariantShortages
 from penstock.core.scaling.signals import Observation
+from penstock.core.spec.service import ServiceSpec
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Scaler:
 
     Services with objectives are sized for them; the others scale by KV cache use and queue length. A
     quota that does not suffice for all services is shared. changed: called with a service's key when
-    its report changes.
+    its report changes. decided: called with each decision, for the metrics.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Scaler:
         quotas: Callable[[], Iterable[Object]],
         changed: Callable[[Key], None],
         failures: Failures,
+        decided: Callable[[ServiceSpec, Observation, Decision], None] = lambda *_: None,
     ) -> None:
         self._observer = observer
+        self._decided = decided
         self._by_objectives = by_objectives
         self._by_kv = by_kv
         self._failures = failures
@@ -69,7 +72,7 @@ class Scaler:
         """Run `tick` every two seconds until cancelled."""
         while True:
             started_s = monotonic()
-            with self._failures.isolate_errors("scaler"):
+            with self._failures.isolate_pass("scaler"):
                 await self.tick()
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
@@ -89,7 +92,8 @@ class Scaler:
                 by_namespace.setdefault(target.service.namespace, []).append((target, decision))
         for namespace, wanted in by_namespace.items():
             with self._failures.isolate_errors("scaler", namespace):
-                self._grant(wanted, limits)
+                for service, decision in self._grant(wanted, limits):
+                    self._decided(service, observations[service.key], decision)
 
     def _prune(self, targets: Sequence[ScaleTarget]) -> None:
         """Drop the state of services that are gone, no longer scaled, or were created again."""
@@ -115,14 +119,18 @@ class Scaler:
 
     def _grant(
         self, wanted: Sequence[tuple[ScaleTarget, Decision]], limits: Mapping[Pool, int]
-    ) -> None:
-        """Share the quotas among the services of one namespace, and report the granted decisions."""
+    ) -> list[tuple[ServiceSpec, Decision]]:
+        """Share the quotas among the services of one namespace, and report the granted decisions.
+
+        Returns them.
+        """
         granted = quotas.apply_quotas(
             [(target.service, decision) for target, decision in wanted], limits
         )
         for (target, _), decision in zip(wanted, granted, strict=True):
             with self._failures.isolate_errors("scaler", "/".join(target.service.key)):
                 self._set_report(target, decision)
+        return [(target.service, each) for (target, _), each in zip(wanted, granted, strict=True)]
 
     async def _decide_logged(
         self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]

@@ -19,7 +19,7 @@ from penstock.observability.metrics.specs import (
 
 LOOP = Label("loop", "loops of the operator's code")
 OUTCOME = Label("outcome", ("ok", "retry", "error"))
-VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "apply", "delete"))
+VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
 CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
 VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
 DECISION_REASON = Label("reason", "reason codes of the scaling rules")
@@ -60,11 +60,15 @@ QUEUE_WAIT_S = histogram(
 WATCH_EVENTS = counter("penstock_operator_watch_events_total", "Events from watches.")
 WATCH_RESTARTS = counter(
     "penstock_operator_watch_restarts_total",
-    "Watches that failed, or whose version was too old, so that all objects were listed again.",
+    "Watches that failed, or whose version was too old, so that all objects were listed again. "
+    "Without those of Kopf, which watches the services.",
     WATCHED,
 )
 API_REQUESTS = counter(
-    "penstock_operator_api_requests_total", "Requests to the API server.", VERB, CODE
+    "penstock_operator_api_requests_total",
+    "Requests to the API server, without those of Kopf, which watches the services.",
+    VERB,
+    CODE,
 )
 API_REQUEST_S = histogram(
     "penstock_operator_api_request_seconds",

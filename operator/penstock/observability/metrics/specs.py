@@ -75,4 +75,4 @@ REVISION = Label("revision", "revisions of the service that have pods or traffic
 OBJECTIVE = Label("objective", ("ttft", "tpot"))
 VERSION = Label("version", "one")
 WATCHED = Label("resource", "kinds that the process watches")
-CREDENTIAL = Label("credential", ("ca", "client-certificate", "token"))
+CREDENTIAL = Label("credential", ("ca", "token"))
