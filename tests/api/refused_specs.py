@@ -136,7 +136,7 @@ BAD = [
     ("queue target 0", changed("scaling.targets.queueLength", 0), "spec.scaling.targets"),
     ("delay without unit", changed("scaling.scaleDownDelay", "60"), "must be a duration such as"),
     ("External without a number", changed("scaling.mode", "External"), "needs replicas"),
-    ("replicas in Active", {**GOOD, "replicas": 2}, "counts only with scaling.mode External"),
+    ("replicas in Active", {**GOOD, "replicas": 2}, "requires scaling.mode External"),
     (
         "negative replicas",
         {**GOOD, "replicas": -1, "scaling": {"mode": "External"}},
@@ -152,25 +152,25 @@ BAD = [
     (
         "objectives in External",
         objectives(scaling={"mode": "External"}),
-        "counts only with spec.scaling.mode Active or DryRun",
+        "requires spec.scaling.mode Active or DryRun",
     ),
     (
         "objectives and a KV target",
         objectives(scaling={"targets": {"kvUtilizationPercent": 50}}),
-        "counts only without spec.objectives",
+        "must not both be set",
     ),
     (
         "objectives and a queue target",
         objectives(scaling={"targets": {"queueLength": 9}}),
-        "counts only without spec.objectives",
+        "must not both be set",
     ),
-    ("a canary in Rolling", rollout(canary={}), "canary counts only with strategy Canary"),
+    ("a canary in Rolling", rollout(canary={}), "canary requires strategy Canary"),
     (
         "blueGreen in Canary",
         rollout("Canary", blueGreen={"promotion": "Manual"}),
-        "blueGreen counts only with strategy BlueGreen",
+        "blueGreen requires strategy BlueGreen",
     ),
-    ("rolling in Recreate", rollout("Recreate", rolling={}), "only with strategy Rolling"),
+    ("rolling in Recreate", rollout("Recreate", rolling={}), "requires strategy Rolling"),
     ("copies of nothing", canary(mirror={"percent": 0}), "mirror.percent"),
     ("copies of all and more", canary(mirror={"percent": 101}), "mirror.percent"),
     ("weights out of order", canary(minWeightPercent=9, maxWeightPercent=8), "must not be greater"),
@@ -234,7 +234,7 @@ BAD = [
     (
         "variants without objectives",
         {**GOOD, **variants({"name": "a"}), "objectives": None},
-        "set those, or remove the variants",
+        "set them, or remove the variants",
     ),
     ("a free variant", variants({"name": "a", "pricePerHour": "0"}), "must be from 0.0001"),
     ("a variant without a price", objectives() | {"variants": [{"name": "a"}]}, "pricePerHour"),
@@ -242,7 +242,7 @@ BAD = [
     (
         "a variant called as another one of a control",
         variants({"name": "x"}, {"name": "control-x"}),
-        "one must not be called control- and the name of the other",
+        "must not be named control- and the name of another variant",
     ),
     ("a variant in capitals", variants({"name": "H100"}), "must have lower-case letters"),
     ("two variants of a name", variants({"name": "a"}, {"name": "a"}), "a"),

@@ -47,7 +47,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     (canary(alpha="0.5"), "must be from 0.0001 to 0.2"),
     (
         {"rollout": {"canary": {}}},
-        "spec.rollout.canary counts only with strategy Canary; remove it, or set the strategy",
+        "spec.rollout.canary requires strategy Canary; remove it, or set the strategy",
     ),
     (
         {"rollout": {"strategy": "Rolling", "rolling": {"maxSurge": "0%"}}},

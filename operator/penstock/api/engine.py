@@ -1,4 +1,4 @@
-"""Schema of spec.engine, with the names of vLLM's arguments.
+"""Schema of spec.engine. Fields are named after the arguments of vLLM.
 
 Values that go to the engine as they are keep its spelling, such as `auto` and `bfloat16`. All settings are
 optional: the API server stores no defaults, so they can follow the model and the hardware.

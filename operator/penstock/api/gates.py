@@ -1,4 +1,4 @@
-"""spec.rollout.canary.metrics and evaluation: what a canary has to pass besides its judge."""
+"""Schema of a canary's gates besides its judge: metrics and evaluation."""
 
 from typing import Annotated, Literal
 
@@ -163,7 +163,7 @@ class Variable(Model):
     )
     value: str | None = Field(
         default=None,
-        description="Value of the environment variable. Default: the empty text.",
+        description="Value of the environment variable. Default: the empty string.",
         max_length=4096,
     )
     value_from: ValueSource | None = Field(
@@ -171,13 +171,13 @@ class Variable(Model):
     )
 
 
-def _words(description: str) -> list[str]:
+def _argument_list(description: str) -> list[str]:
     made: list[str] = Field(
         default=[],
         description=description,
         max_length=64,
         json_schema_extra=ATOMIC
-        | {"items": {"type": "string", "description": "A word.", "maxLength": 4096}},
+        | {"items": {"type": "string", "description": "An argument.", "maxLength": 4096}},
     )
     return made
 
@@ -187,10 +187,10 @@ class Evaluation(Model):
     other than 0."""
 
     image: str = Field(description="Container image of the Job.", min_length=1, max_length=512)
-    command: list[Annotated[str, Field(max_length=4096)]] = _words(
+    command: list[Annotated[str, Field(max_length=4096)]] = _argument_list(
         "Command of the container. Default: the image's entry point."
     )
-    args: list[Annotated[str, Field(max_length=4096)]] = _words("Arguments of the command.")
+    args: list[Annotated[str, Field(max_length=4096)]] = _argument_list("Arguments of the command.")
     env: Annotated[list[Variable], unique_by("name")] = Field(
         default=[],
         description=(

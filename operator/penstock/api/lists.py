@@ -1,4 +1,4 @@
-"""How the API server merges lists: the list types of a schema, for `json_schema_extra`."""
+"""List types of a schema, by which the API server merges lists, for `json_schema_extra`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Schema and defaults of ModelRoute, serving.penstock.dev/v1alpha1, in the words of the Gateway API."""
+"""Schema of ModelRoute, serving.penstock.dev/v1alpha1. Fields are named after those of the Gateway API."""
 
 from typing import Annotated, Literal
 
@@ -92,7 +92,7 @@ class SessionAffinity(Model):
         Rule(
             "has(self.header) == (self.type == 'Header')",
             lambda affinity: (affinity.header is not None) == (affinity.type == "Header"),
-            "header counts with type Header, which requires it; set both or neither",
+            "header must be set if, and only if, type is Header",
         ),
     )
 
@@ -165,7 +165,7 @@ class RouteRule(Model):
     )
     session_affinity: SessionAffinity | None = Field(
         default=None,
-        description="Requests that stay with the same backend. Default: none.",
+        description="Which requests stay with the same backend. Default: none.",
     )
     mirrors: list[Mirror] = Field(
         default=[],
@@ -208,7 +208,7 @@ class GatewayCount(Model):
     """Gateways that apply the route."""
 
     total: int = Field(description="Number of ready gateways.")
-    programmed: int = Field(description="Number of those that apply the present spec.")
+    programmed: int = Field(description="Number of those that apply the current spec.")
 
 
 class BackendStatus(Model):

@@ -1,4 +1,4 @@
-"""spec.objectives: how soon answers must come."""
+"""Schema of spec.objectives, the latency objectives of a service."""
 
 from typing import Annotated
 

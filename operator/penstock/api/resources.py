@@ -1,4 +1,4 @@
-"""spec.resources, and those of a variant: the resources of an engine pod, as of a container."""
+"""Schema of spec.resources: the resources of an engine's container. Those of a variant are the same."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from penstock.core.spec.resources import (
     is_extended,
 )
 
-# The engine counts so much for its program; with less, no model passes the preflight.
+# Memory that the engine reserves for its own program; with less, no model passes the preflight.
 MIN_MEMORY = "640Mi"
-# Ranks that one engine may have.
+# Maximum number of tensor-parallel ranks of one engine.
 MAX_ACCELERATORS = 64
 
 STANDARD = ["cpu", "memory", "ephemeral-storage"]
@@ -177,8 +177,8 @@ class Resources(ResourceRequirements):
             f"{_is_enough('limits')} : (!has(self.requests) || !('memory' in self.requests) || "
             f"{_is_enough('requests')})",
             _has_enough_memory,
-            f"the memory in limits, or without a limit in requests, must be at least {MIN_MEMORY}: an "
-            "engine needs that much besides weights and KV cache; such as 2Gi",
+            f"limits.memory, or requests.memory without a limit, must be at least {MIN_MEMORY}: an "
+            "engine needs that much besides weights and KV cache; set it, such as to 2Gi",
         ),
         *ResourceRequirements.RULES,
     )
@@ -194,11 +194,11 @@ class Resources(ResourceRequirements):
         Field(
             default=None,
             description=(
-                "Maximum resources of the engine. It plans with the memory of the limits, or else of the "
-                f"requests, of which its program takes {MIN_MEMORY}, and computes with one thread per whole "
-                "CPU core. An extended resource such as nvidia.com/gpu is its accelerator; with several of "
-                "them the engine is tensor parallel. Without one it computes on the CPU. "
-                f"Without limit and request there are {DEFAULT_LIMITS['cpu']} CPU and "
+                "Maximum resources of the engine. Its memory limit, or its request if there is no "
+                f"limit, must hold weights, KV cache and {MIN_MEMORY} for its program. It computes with one "
+                "thread per whole CPU core. An extended resource such as nvidia.com/gpu is its accelerator; "
+                "with several accelerators it uses tensor parallelism, without one it computes on the CPU. "
+                f"If neither limit nor request is set, it gets {DEFAULT_LIMITS['cpu']} CPU and "
                 f"{DEFAULT_LIMITS['memory']} of memory."
             ),
             max_length=16,

@@ -1,4 +1,4 @@
-"""spec.rollout: how a new revision takes over, and what it has to show for that."""
+"""Schema of spec.rollout: the strategy of a rollout and its settings."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from penstock.api.scalars import (
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.rollout import RolloutSpec
 
-# Never told apart by: their values would be written down.
+# Headers that must not name the tenant, because the tenant's name is stored with the evidence.
 SECRET_HEADERS = ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"]
 MAX_WEIGHT_PERCENT = 50
 _ZERO = "^0+%?$"
@@ -144,7 +144,7 @@ class Canary(Model):
         default=None,
         description=(
             "Time after which a canary without a verdict is handled by onTimeout, such as "
-            "1h or 90m. Time without requests on either side does not count."
+            "1h or 90m. Time in which the canary or the control gets no requests does not count."
         ),
         json_schema_extra=_default(CanarySpec, "max_duration_s"),
     )
@@ -165,7 +165,7 @@ class Canary(Model):
     session_affinity: SessionAffinity | None = Field(
         default=None,
         description=(
-            "Requests that stay with the same revision while weights do not change. Default: none."
+            "Which requests stay with the same revision while weights do not change. Default: none."
         ),
     )
     metrics: Annotated[list[Metric], unique_by("name")] = Field(
@@ -294,7 +294,7 @@ def _only_with(strategy: str, member: str, attribute: str) -> Rule:
     return Rule(
         f"!has(self.{member}) || self.strategy == '{strategy}'",
         lambda rollout: getattr(rollout, attribute) is None or rollout.strategy == strategy,
-        f"spec.rollout.{member} counts only with strategy {strategy}; remove it, or set the strategy",
+        f"spec.rollout.{member} requires strategy {strategy}; remove it, or set the strategy",
     )
 
 

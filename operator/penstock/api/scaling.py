@@ -1,4 +1,4 @@
-"""spec.scaling: the number of replicas and its bounds."""
+"""Schema of spec.scaling: the number of replicas and its bounds."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ RULES = (
     Rule(
         "self.scaling.mode == 'External' || !has(self.replicas)",
         lambda load: load.scaling.mode == "External" or load.replicas is None,
-        "replicas counts only with scaling.mode External; remove it, or set the mode",
+        "replicas requires scaling.mode External; remove it, or set the mode",
     ),
     # GET on the scale subresource fails if spec.replicas is unset, so no HorizontalPodAutoscaler can start.
     Rule(

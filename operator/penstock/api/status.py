@@ -1,4 +1,4 @@
-"""status: what is there, as the operator writes it."""
+"""Schema of the status of an InferenceService."""
 
 from typing import Literal
 

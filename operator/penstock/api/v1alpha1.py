@@ -85,18 +85,18 @@ class InferenceServiceSpec(Workload):
         Rule(
             "!has(self.objectives) || self.scaling.mode != 'External'",
             lambda spec: spec.objectives is None or spec.scaling.mode != "External",
-            "spec.objectives counts only with spec.scaling.mode Active or DryRun; remove it, or set the "
+            "spec.objectives requires spec.scaling.mode Active or DryRun; remove it, or set the "
             "mode",
         ),
         Rule(
             "!has(self.objectives) || !has(self.scaling.targets)",
             lambda spec: spec.objectives is None or spec.scaling.targets is None,
-            "spec.scaling.targets counts only without spec.objectives; remove one of them",
+            "spec.scaling.targets and spec.objectives must not both be set; remove one of them",
         ),
         Rule(
             "!has(self.variants) || size(self.variants) == 0 || has(self.objectives)",
             lambda spec: not spec.variants or spec.objectives is not None,
-            "spec.variants are chosen by what holds spec.objectives; set those, or remove the variants",
+            "spec.variants requires spec.objectives; set them, or remove the variants",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""spec.variants: the kinds of nodes that a service may run on, each at its price."""
+"""Schema of spec.variants: the kinds of nodes that a service may run on, with their prices."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,10 +10,10 @@ from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
 from penstock.api.scalars import MAX_DECIMAL_LENGTH, decimal
 from penstock.core.spec.service import CONTROL
 
-LEAST_PRICE, MOST_PRICE = 0.0001, 1e6
+MIN_PRICE, MAX_PRICE = 0.0001, 1e6
 
 
-def _least_together(spec: Any) -> bool:
+def _fits_min_replicas(spec: Any) -> bool:
     least = sum(each.min_replicas for each in spec.variants)
     return bool(least <= spec.scaling.max_replicas)
 
@@ -29,13 +29,13 @@ RULES = (
         "!has(self.variants) || self.variants.all(each, "
         "self.variants.all(other, other.name != 'control-' + each.name))",
         _have_unambiguous_names,
-        "of two variants, one must not be called control- and the name of the other: the control "
-        "of a canary is; give it another name",
+        "a variant must not be named control- and the name of another variant, as the Deployments "
+        "of a canary's control are; give it another name",
     ),
     Rule(
         "!has(self.variants) || "
         "self.variants.map(each, each.minReplicas).sum() <= self.scaling.maxReplicas",
-        _least_together,
+        _fits_min_replicas,
         "minReplicas of all variants together must not be greater than scaling.maxReplicas; "
         "raise maxReplicas",
     ),
@@ -149,7 +149,7 @@ class Variant(Model):
         max_length=16,
         json_schema_extra=ATOMIC,
     )
-    price_per_hour: Annotated[str, decimal(LEAST_PRICE, MOST_PRICE)] = Field(
+    price_per_hour: Annotated[str, decimal(MIN_PRICE, MAX_PRICE)] = Field(
         description=(
             "Price of one replica per hour, in any currency. Only the ratios between "
             "variants matter."

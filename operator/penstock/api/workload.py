@@ -23,7 +23,7 @@ def _not_reserved(field: str) -> Obeys:
             f"self.all(key, !key.startsWith('{GROUP}/') && key != '{MANAGED_LABEL}')",
             lambda keys: not any(k.startswith(f"{GROUP}/") or k == MANAGED_LABEL for k in keys),
             f"spec.template.metadata.{field} must not have {MANAGED_LABEL} or keys that begin with "
-            f"{GROUP}/: Penstock knows its pods by them; remove those",
+            f"{GROUP}/: Penstock selects its pods by them; remove them",
         )
     )
 
@@ -87,7 +87,7 @@ class Workload(Model):
         description=(
             "Time in seconds that an engine pod has to terminate. Of these, "
             f"{TERMINATION_OVERHEAD_S} are for gateways to stop sending requests and for the program "
-            "to end; running requests have the others to finish."
+            "to end; running requests have the rest to finish."
         ),
         ge=TERMINATION_OVERHEAD_S + 1,
         le=7200,
