@@ -37,7 +37,10 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"resources": {"limits": {"memory": 10}}}, "must be at least 640Mi"),
     ({"resources": {"limits": {"memory": "671088639"}}}, "must be at least 640Mi"),
     ({"resources": {"requests": {"memory": "0.6Gi"}}}, "must be at least 640Mi"),
-    ({"resources": {"limits": {"memory": "600000000000m"}}}, "and KV cache; such as 2Gi"),
+    (
+        {"resources": {"limits": {"memory": "600000000000m"}}},
+        "and KV cache; set it, such as to 2Gi",
+    ),
     ({"resources": {"limits": {"memory": "plenty"}}}, "must be a quantity such as"),
     ({"rollout": {"progressDeadline": "0s"}}, "must not be zero"),
     (canary(maxDuration="0h0m"), "must not be zero"),

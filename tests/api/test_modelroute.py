@@ -55,7 +55,10 @@ BAD = [
     (with_refs({"name": "old", "weight": -1}), ""),
     (with_refs({"name": "old", "kind": "Service"}), ""),
     (spec(RULE | {"sessionAffinity": {"type": "Header"}}), "if, and only if, type is Header"),
-    (spec(RULE | {"sessionAffinity": {"type": "User", "header": "x-tenant"}}), "set both"),
+    (
+        spec(RULE | {"sessionAffinity": {"type": "User", "header": "x-tenant"}}),
+        "only if, type is Header",
+    ),
     (spec(RULE | {"sessionAffinity": {}}), ""),
     (matching(headers=[{"name": "x tenant", "value": "a"}]), "name of an HTTP header"),
     (matching(headers=[{"name": "x-tenant", "value": ""}]), ""),
