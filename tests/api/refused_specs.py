@@ -1,4 +1,4 @@
-"""Specs that the API refuses: what is wrong, the spec, and a part of the sentence that says so."""
+"""Specs that the API refuses: name of the case, the spec, and a part of the error message."""
 
 import copy
 from typing import Any

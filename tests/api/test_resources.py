@@ -95,12 +95,12 @@ def pydantic_accepts(resources: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("resources", GOOD)
-def test_good_ones(resources: dict[str, Any]) -> None:
+def test_valid_resources_are_accepted(resources: dict[str, Any]) -> None:
     assert pydantic_accepts(resources)
 
 
 @pytest.mark.parametrize("resources", [*BAD, *NOT_FOR_ENGINES])
-def test_bad_ones(resources: dict[str, Any]) -> None:
+def test_invalid_resources_are_refused(resources: dict[str, Any]) -> None:
     assert not pydantic_accepts(resources)
 
 
@@ -121,7 +121,7 @@ async def test_resources_are_those_of_pods(kube: Kube) -> None:
 
 @pytest.mark.cluster
 async def test_the_api_server_refuses_an_unknown_field(kube: Kube) -> None:
-    """Which the operator ignores: the CRD may be newer."""
+    """The operator ignores such a field, because the CRD may be newer."""
     assert not await service_may_have(kube, {"cpu": "2"})
 
 

@@ -37,11 +37,11 @@ def paths(node: dict[str, Any], path: str = "") -> Iterator[str]:
             yield at
 
 
-def test_every_field_shapes_pods_or_does_not() -> None:
+def test_every_field_of_the_spec_is_listed() -> None:
     assert sorted(paths(schema_of(InferenceServiceSpec))) == sorted(KNOWN)
 
 
-def test_every_attribute_is_hashed_or_is_not() -> None:
+def test_every_attribute_of_the_record_is_listed() -> None:
     hashed = [field.attribute for field in REVISION_FIELDS]
     assert sorted([*hashed, *NOT_HASHED]) == sorted(field.name for field in fields(ServiceSpec))
 
@@ -67,7 +67,7 @@ def test_the_recorded_revisions_differ_and_one_sets_every_field() -> None:
     }
 
 
-def test_a_field_with_its_default_leaves_the_revision_as_it_is() -> None:
+def test_a_field_with_its_default_does_not_change_the_revision() -> None:
     """A user who writes down a default starts no rollout."""
     plain = service({"model": {"uri": "pvc://models"}})
     defaults = {f.attribute: f.default for f in REVISION_FIELDS if f.default is not REQUIRED}
@@ -93,7 +93,7 @@ def test_a_better_default_of_a_later_version_changes_no_revision(
             assert revision_of(service(written)) != case["revision"]
 
 
-def test_a_new_field_that_nobody_sets_leaves_all_revisions_as_they_are(
+def test_a_new_field_that_is_not_set_changes_no_revision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     newer = make_dataclass(

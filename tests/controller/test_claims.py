@@ -1,4 +1,4 @@
-"""Operator and gateway give a name that two services claim to the same service."""
+"""Operator and gateway assign a model name that two services claim to the same service."""
 
 import itertools
 

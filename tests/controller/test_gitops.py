@@ -36,7 +36,7 @@ async def serve(stand, **spec):
     await stand.step()
 
 
-async def test_a_canary_from_its_first_sight_to_its_rejection(stand):
+async def test_a_canary_from_its_first_revision_to_its_rejection(stand):
     await stand.create(rollout={"strategy": "Canary"})
     assert (await stand.status()) == {"observedGeneration": -1}
     assert await health(stand) == ("InProgress", "Progressing", None)
@@ -94,7 +94,7 @@ async def test_a_rollout_of_another_strategy(stand, rollout, phase, expected):
 
 
 async def test_a_first_revision_that_does_not_come_up_in_time(stand):
-    """Its pods come up late: that takes the failure back."""
+    """Its pods come up late: the failure is withdrawn."""
     await stand.create(rollout={"progressDeadline": "2s"})
     await stand.step()
     assert await health(stand) == COMING

@@ -89,7 +89,7 @@ async def own_crd(stand):
 @pytest.mark.parametrize("phase", ["Stable", "Judging", "Waiting"])
 @pytest.mark.parametrize("is_pruned", [False, True])
 async def test_no_traffic_moves(stand, phase, is_pruned):
-    """is_pruned: the CRD was upgraded first, so that the old names are gone when the operator looks."""
+    """is_pruned: the CRD was upgraded first, so the API server has pruned the old names."""
     strategies = {"Waiting": {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}}
     await stand.create(rollout=strategies.get(phase, {"strategy": "Canary"}))
     await stand.until_phase("Stable")

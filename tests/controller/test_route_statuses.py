@@ -60,7 +60,7 @@ async def stand(kube, namespace):
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_new_route_is_not_taken_for_ready(stand):
+async def test_a_new_route_is_not_ready(stand):
     """kstatus calls an object current whose observed generation is its own; it defaults to -1."""
     created = await stand.create("early")
     assert created["status"] == {"observedGeneration": -1}

@@ -1,4 +1,4 @@
-"""Revisions as ControllerRevisions keep them: read, numbered, cleared away and gone back to."""
+"""The revision history: reading, numbering, deletion beyond the limit, and rollback."""
 
 import json
 from dataclasses import replace

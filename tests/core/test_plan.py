@@ -37,7 +37,7 @@ def actions(spec: ServiceSpec, observed: ObservedState) -> dict[str, Any]:
         "delete": [d.name for d in made.delete],
         "phase": made.rollout.phase,
         "stable": made.rollout.stable,
-        "shares": [(s.side.revision, s.weight) for s in made.shares],
+        "shares": [(s.side.revision, s.percent) for s in made.shares],
     }
 
 

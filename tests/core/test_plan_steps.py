@@ -1,4 +1,4 @@
-"""Steps of a plan: its generation, when it is due again, the replicas in all and the first writes."""
+"""Parts of a plan: its generation, the time of the next plan, the total of replicas and the first writes."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ def test_the_generation_counts_changes_of_the_traffic(rest: Any, generation: int
     assert planned(observed).generation == generation
 
 
-def test_a_new_phase_is_looked_at_again_at_once_and_waits_for_nobody() -> None:
+def test_a_new_phase_is_planned_again_at_once_and_names_no_lagging_gateway() -> None:
     behind: dict[str, Any] = {"applied_generations": {"g": 0}}
     promoted = observed_in(
         deployment(), deployment(OLD), pod(), phase="Promoting", traffic=TO_NEW, traffic_generation=1

@@ -25,7 +25,7 @@ VARIANTS = tuple(
     VariantSpec(name, pod_resources("1", "1Gi"), 1.0, 0, 9) for name in ("spot", "plain")
 )
 SETTLED = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
-JUDGED = replace(SETTLED, phase="Judging", revision=NEW, weight=5)
+JUDGED = replace(SETTLED, phase="Judging", revision=NEW, weight_percent=5)
 SHARES = (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5))
 EMPTY = ObservedState()
 MIRROR = RolloutMirror((Side(NEW), Side(OLD, CONTROL)), 50)
@@ -250,4 +250,4 @@ def test_a_status_of_an_earlier_version_has_neither_weight_nor_command() -> None
     }
     read = RolloutState.of({"stableRevision": OLD, "rollout": said}, 0.0)
     assert read is not None
-    assert (read.weight, read.command, read.revision, read.rejected) == (0, "", None, None)
+    assert (read.weight_percent, read.command, read.revision, read.rejected) == (0, "", None, None)

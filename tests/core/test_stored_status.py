@@ -43,7 +43,7 @@ def test_every_renamed_field_is_read() -> None:
     assert mirror_of(status) == RolloutMirror((Side(NEW), Side(OLD, CONTROL)), 25)
     state = RolloutState.of(status, 0.0)
     assert state is not None
-    assert (state.phase, state.reason, state.weight) == ("Mirroring", "because", 5)
+    assert (state.phase, state.reason, state.weight_percent) == ("Mirroring", "because", 5)
     assert state.rejected == Rejection("c", "slow", NOW)
     assert status["rollout"]["evidence"] == [{"metric": "TTFT", "verdict": "Within"}]
     report = ScalingReport.of(status)

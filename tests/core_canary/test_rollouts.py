@@ -34,7 +34,7 @@ def counts(scenario, runs, judge="penstock", seed=0):
     ids=lambda scenario: scenario.latency,
 )
 def test_healthy_canaries_are_promoted(scenario):
-    """With a true rate of false aborts of 1 %, six or more of 100 canaries abort in one of 1,900 runs."""
+    """Six or more of 100 canaries abort in one of 1,900 runs, if the rate of false aborts is 1 %."""
     seen = counts(scenario, 100)
     assert seen["aborted"] <= 5
     assert seen["promoted"] >= 90

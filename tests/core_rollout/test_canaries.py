@@ -30,7 +30,10 @@ def test_weight_grows_with_what_was_earned_and_only_onto_pods_that_are_ready(sta
     world.until("Judging")
     world.verdict = Continue("so far so good", 0.30)
     world.reconcile()
-    assert (world.rollout.weight, world.weights()[new, ""]) == (30, 10)  # one pod of each side
+    assert (world.rollout.weight_percent, world.weights()[new, ""]) == (
+        30,
+        10,
+    )  # one pod of each side
     for _ in range(3):
         world.settle_pods()
         world.reconcile()
@@ -39,7 +42,7 @@ def test_weight_grows_with_what_was_earned_and_only_onto_pods_that_are_ready(sta
     assert world.counts() == {old: 10, new: 3}
     world.verdict = Continue("less", 0.05)
     world.reconcile()
-    assert world.rollout.weight == 30
+    assert world.rollout.weight_percent == 30
 
 
 def test_the_scaler_adds_pods_during_a_test_and_takes_none_from_what_is_judged(start_service):

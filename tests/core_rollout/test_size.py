@@ -26,11 +26,11 @@ def test_traffic_is_split_in_proportion_and_nothing_is_lost(whole, by):
             split(whole, by)
         return
     shares = split(whole, by)
-    assert sum(share.weight for share in shares) == whole
-    assert all(by[share.side] > 0 < share.weight for share in shares)
+    assert sum(share.percent for share in shares) == whole
+    assert all(by[share.side] > 0 < share.percent for share in shares)
     total = sum(by.values())
     for share in shares:
-        assert abs(share.weight - whole * by[share.side] / total) <= 1 + len(by)
+        assert abs(share.percent - whole * by[share.side] / total) <= 1 + len(by)
 
 
 @st.composite

@@ -20,7 +20,7 @@ SINCE_S, NOW_S = 1_800_000_000.0, 1_800_000_100.0
 REJECTION = Rejection(NEW, "too slow", "then")
 SETTLED = RolloutState("Rolling", "Stable", SINCE_S, "because", OLD, None, 4)
 REJECTED = replace(SETTLED, phase="Rejected", rejected=REJECTION)
-JUDGED = RolloutState("Canary", "Judging", SINCE_S, "because", OLD, NEW, 4, weight=20)
+JUDGED = RolloutState("Canary", "Judging", SINCE_S, "because", OLD, NEW, 4, weight_percent=20)
 OBEYED = {"g": 0}
 
 
@@ -75,7 +75,8 @@ RESUME = Command("resume", NEW, "resume it")
                rejected=None, command="resume it")),
         (REJECTED, inputs(OLD), moved(REJECTED, "Stable", AGAIN, rejected=None)),
         # Under way it keeps its own strategy and number.
-        (replace(SETTLED, phase="Replacing", revision=NEW, weight=3), inputs(OTHER, strategy="Canary"),
+        (replace(SETTLED, phase="Replacing", revision=NEW, weight_percent=3),
+         inputs(OTHER, strategy="Canary"),
          moved(SETTLED, "Replacing", f"the spec asks for revision {OTHER}", revision=OTHER)),
     ],
 )  # fmt: skip
@@ -84,7 +85,7 @@ def test_beginnings(state, rollout_inputs, expected):
 
 
 READY = f"the pods of revision {NEW} are ready"
-STARTING = replace(JUDGED, phase="Starting", weight=0)
+STARTING = replace(JUDGED, phase="Starting", weight_percent=0)
 BOTH = ((OLD, 6), (NEW, 6))
 OF_TEN = {"canary": CanarySpec(min_weight=0.1)}
 MOVED = "1 of 1 gateways apply traffic generation 0"
@@ -94,21 +95,21 @@ GONE = "the pods without traffic are gone"
 @pytest.mark.parametrize(
     ("state", "rollout_inputs", "expected"),
     [
-        (STARTING, inputs(there=BOTH, rollout=OF_TEN), moved(STARTING, "Judging", READY, weight=10)),
+        (STARTING, inputs(there=BOTH, rollout=OF_TEN), moved(STARTING, "Judging", READY, weight_percent=10)),
         (STARTING, inputs(there=BOTH, rollout={"canary": CanarySpec(min_weight=0.9)}),
-         moved(STARTING, "Judging", READY, weight=49)),
+         moved(STARTING, "Judging", READY, weight_percent=49)),
         (replace(JUDGED, phase="Paused"), inputs(command=RESUME),
          moved(JUDGED, "Judging", "resume by hand", command="resume it")),
         (JUDGED, inputs(verdict=Accept("good")), moved(JUDGED, "Growing", "good")),
         (replace(JUDGED, phase="Growing"), inputs(there=BOTH), moved(JUDGED, "Promoting", READY)),
         (replace(JUDGED, phase="Promoting"), inputs(), 
-         moved(JUDGED, "Draining", MOVED, stable=NEW, revision=None, weight=0)),
+         moved(JUDGED, "Draining", MOVED, stable=NEW, revision=None, weight_percent=0)),
         (replace(JUDGED, phase="Draining", stable=NEW, revision=None), inputs(there=((NEW, 6),)),
-         moved(JUDGED, "Stable", GONE, stable=NEW, revision=None, weight=0)),
+         moved(JUDGED, "Stable", GONE, stable=NEW, revision=None, weight_percent=0)),
         (replace(JUDGED, phase="RollingBack", rejected=REJECTION), inputs(),
          moved(JUDGED, "Discarding", MOVED, rejected=REJECTION)),
         (replace(JUDGED, phase="Discarding", rejected=REJECTION), inputs(),
-         moved(JUDGED, "Rejected", GONE, revision=None, weight=0, rejected=REJECTION)),
+         moved(JUDGED, "Rejected", GONE, revision=None, weight_percent=0, rejected=REJECTION)),
         (replace(SETTLED, phase="Replacing", revision=NEW, rejected=REJECTION), inputs(there=BOTH),
          moved(SETTLED, "Stable", READY, stable=NEW)),
         # Recreate: the old pods are gone, and nothing is stable until the new ones are.
@@ -156,7 +157,7 @@ def test_a_revision_that_is_found_wrong_is_rejected_once(state, rollout_inputs, 
 def test_a_weight_that_was_earned_is_kept(state, weight, with_control, expected):
     comparison = "FreshControl" if with_control else "Stable"
     rollout_inputs = inputs(verdict=Continue("on", weight), rollout={"comparison": comparison})
-    assert step(state, rollout_inputs) == replace(state, weight=expected)
+    assert step(state, rollout_inputs) == replace(state, weight_percent=expected)
 
 
 def test_a_command_that_means_nothing_is_read_all_the_same():

@@ -67,7 +67,7 @@ def targets_by_side(of, observed, total=4, **rollout):
     """Pods and weights by side."""
     made = targets(RolloutSpec(**rollout), of, observed, total)
     pods = {name_of_side(side): count for side, count in made.pods.items()}
-    return pods, {name_of_side(share.side): share.weight for share in made.shares}
+    return pods, {name_of_side(share.side): share.percent for share in made.shares}
 
 
 ALL_OLD = {"old": 100}
@@ -355,7 +355,7 @@ def test_a_share_is_told_in_percent(weight, with_control, told):
 )
 def test_traffic_in_whole_percent(whole, by, weights):
     shares = split(whole, {NAMES[name]: count for name, count in by.items()})
-    assert {name_of_side(share.side): share.weight for share in shares} == weights
+    assert {name_of_side(share.side): share.percent for share in shares} == weights
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_canary_and_its_control_run_on_alike_nodes(mixed):
     world.until("Judging")
     state = world.rollout
     for weight in (13, 25, 38, 50):
-        world.rollout = replace(state, weight=weight)
+        world.rollout = replace(state, weight_percent=weight)
         for _ in range(4):
             world.settle_pods()
             world.reconcile()

@@ -143,7 +143,7 @@ class World(Cluster):
                 assert gone.side not in told or is_replaced, "pods with traffic are deleted"
         if self.rollout is None or made.rollout.phase != self.rollout.phase:
             assert made.is_empty, "a phase is acted on before it is written down"
-        weights = [share.weight for share in made.shares]
+        weights = [share.percent for share in made.shares]
         assert not weights or sum(weights) == 100
         assert all(weight > 0 for weight in weights)
         ready = {share.side.revision: self.ready(share.side.revision) for share in made.shares}
@@ -169,7 +169,7 @@ class World(Cluster):
         raise AssertionError(f"not settled: {self.phases[since:]}, {self.rollout}")
 
     def weights(self):
-        return {(s.side.revision, s.side.cohort): s.weight for s in self.traffic}
+        return {(s.side.revision, s.side.cohort): s.percent for s in self.traffic}
 
     def change(self, seed=1):
         """Another revision is wanted; its name, and that of the old."""

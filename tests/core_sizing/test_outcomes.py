@@ -1,4 +1,4 @@
-"""Numbers of late requests, from two readings of a gateway's counters."""
+"""Late requests, counted as the difference of a gateway's counters."""
 
 from dataclasses import replace
 

@@ -71,7 +71,7 @@ def test_full_is_who_has_fewer_places_than_wait(
 
 @pytest.mark.parametrize("waiting", [1, 8, 40])
 def test_a_queue_drains_as_answers_end(waiting: int) -> None:
-    """By Little's law, running answers end at the rate of their number divided by their duration."""
+    """Running answers end at the rate of their number divided by their duration (Little's law)."""
     found = queue([engine(16, waiting=waiting)])
     step_s = MODEL.time_s(16 / MIX.output_tokens * MIX.uncached_tokens, 16, 16 * MIX.kv_tokens)
     assert found.drain_s == pytest.approx(waiting / (16 / (MIX.output_tokens * step_s)))

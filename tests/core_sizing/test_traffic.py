@@ -111,7 +111,7 @@ def test_a_gateway_that_cannot_be_read_says_nothing_of_arrivals() -> None:
 
 @pytest.mark.parametrize("counter", ["finished", "prompt_tokens", "cached_tokens", "output_tokens"])
 def test_an_engine_whose_counters_went_back_is_no_pair(counter: str) -> None:
-    """One decreased counter is enough to detect a restart: the others may exceed their old values."""
+    """A restart is detected by one decreased counter: the others may exceed their old values."""
     before = engine(finished=10, prompt_tokens=100, cached_tokens=50, output_tokens=100)
     grown = engine(finished=11, prompt_tokens=101, cached_tokens=51, output_tokens=101)
     assert list(Readings().after(look(before)).pairs(look(grown)).values()) == [(before, grown)]

@@ -102,7 +102,7 @@ def test_only_one_way_at_a_time(mix, room, need) -> None:
 
 @given(offers(), st.integers(0, 30), st.floats(0.01, 6.0))
 def test_it_comes_to_rest(mix, room, need) -> None:
-    """With a constant need, and each choice carried out in full, the choices converge."""
+    """The choices converge if the need is constant and each choice is carried out in full."""
     least, most = bounds_of(mix, room)
     for _ in range(12):
         choice = choose(mix, least, most, need)

@@ -53,7 +53,7 @@ def test_bfloat16_differs_by_rounding_only(greedy_equality: ModuleType, family: 
     [([5, 6], "equal"), ([5, 7], "tie"), ([4, 6], "different"), ([5, 8], "different")],
 )
 def test_a_wrong_token_is_not_excused(tokens: list[int], verdict: str) -> None:
-    """Only a token whose logit ties with the reference's, within rounding, counts as a tie."""
+    """A tie is a token whose logit equals the reference's within rounding."""
     logits = torch.zeros(2, 9)
     logits[0, [4, 5]] = torch.tensor([3.6, 3.8])
     logits[1, [6, 7, 8]] = torch.tensor([3.0, 3.0 - 5e-5, 2.99])

@@ -97,7 +97,7 @@ def test_the_same_tokens_come_with_and_without_drafts(
 
 
 def test_a_model_that_guesses_for_itself_is_right(qwen3_dir: Path) -> None:
-    """With the model as its own draft model, greedy decoding accepts every draft, so the draft model's
+    """Greedy decoding accepts every draft if the model is its own draft model, so the draft model's
     cache is never behind."""
     itself = SpeculationConfig(method="draft_model", num_speculative_tokens=3, model=str(qwen3_dir))
     _, stats = generate(qwen3_dir, itself, temperature=0.0, penalty=0.0)

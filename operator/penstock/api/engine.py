@@ -1,6 +1,6 @@
 """Schema of spec.engine. Fields are named after the arguments of vLLM.
 
-Values that go to the engine as they are keep its spelling, such as `auto` and `bfloat16`. All settings are
+Values that are passed on to the engine keep its spelling, such as `auto` and `bfloat16`. All settings are
 optional: the API server stores no defaults, so they can follow the model and the hardware.
 """
 

@@ -26,7 +26,7 @@ class Objectives(Model):
         description=(
             "Objective for the time to the first token (TTFT) of a request, as a duration such as "
             "2s or 500ms. Without it replicas are planned for waits of up to "
-            f"{core.PATIENCE_S:.0f}s."
+            f"{core.MAX_WAIT_S:.0f}s."
         ),
     )
     tpot: PositiveDuration | None = Field(

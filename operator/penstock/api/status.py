@@ -280,8 +280,8 @@ class InferenceServiceStatus(Model):
     traffic_generation: int | None = Field(
         default=None,
         description=(
-            "Number of changes of traffic and mirroring. Each gateway reports the one that it "
-            "routes by."
+            "Generation of traffic and mirroring, which each change increments. Each gateway "
+            "reports the generation that it routes by."
         ),
     )
     rollout: RolloutStatus | None = Field(

@@ -153,7 +153,7 @@ class Rollout:
         target = targets(inputs.spec, self.state, observed, inputs.total)
         previous, self._shares = {share.side for share in self._shares}, target.shares
         if target.shares:
-            self._gateway.split({share.side: share.weight for share in target.shares})
+            self._gateway.split({share.side: share.percent for share in target.shares})
         if self.state.phase != before.phase:
             self.phases.append((self._clock.now, self.state.phase, self.state.reason))
             self._reconcile()

@@ -1,4 +1,4 @@
-"""ConfigMaps that store state which the operator needs after a restart."""
+"""ConfigMaps in which the operator stores state for its next start."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Child objects of a service, reduced to the fields that decisions need."""
+"""The observed state of a service: its child objects, reduced to the fields that the plan needs."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field

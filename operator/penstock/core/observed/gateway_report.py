@@ -62,7 +62,7 @@ class GatewayTotals:
         """
         sums = {}
         for service in sorted({name for report in reports.values() for name in report.services}):
-            now = [f.services[service] for f in reports.values() if service in f.services]
+            now = [r.services[service] for r in reports.values() if service in r.services]
             gained = [self._increase(pod, report, service) for pod, report in reports.items()]
             before = self.sums.get(service)
             parts = [*([before] if before else []), *(g for g in gained if g is not None)]

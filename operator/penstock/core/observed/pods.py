@@ -1,4 +1,4 @@
-"""Pods of a service, reduced to the fields that decisions need."""
+"""Pods of a service, reduced to the fields that the plan and the scaler need."""
 
 from dataclasses import dataclass
 

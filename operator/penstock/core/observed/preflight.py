@@ -23,14 +23,12 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:
-        said = json.loads(preflight.termination_message)
-        if said["ok"]:
-            capacity = f"{said['kv_capacity_tokens']} tokens of KV cache"
-            message = (
-                f"{said['architecture']}, {said['weights_bytes'] >> 20} MiB of weights, {capacity}"
-            )
+        report = json.loads(preflight.termination_message)
+        if report["ok"]:
+            capacity = f"{report['kv_capacity_tokens']} tokens of KV cache"
+            message = f"{report['architecture']}, {report['weights_bytes'] >> 20} MiB of weights, {capacity}"
             return PreflightResult(True, "Fits", message)
-        return PreflightResult(False, said["reason"], said["message"])
+        return PreflightResult(False, report["reason"], report["message"])
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
             return PreflightResult(True, "Passed", "the preflight passed")

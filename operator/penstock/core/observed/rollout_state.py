@@ -61,8 +61,8 @@ class RolloutState:
 
     strategy: of the current or the last rollout. since_s: Unix time of the phase's start. reason: why it
     started. stable: the revision that serves, or served until now. revision: the one being rolled out;
-    None if there is none. replicas: of the service when the rollout started. weight: the canary's earned
-    share in percent. command: the last user command read. rejected: not retried until the spec asks for
+    None if there is none. replicas: of the service when the rollout started. weight_percent: the canary's
+    earned share. command: the last user command read. rejected: not retried until the spec asks for
     another.
     """
 
@@ -73,7 +73,7 @@ class RolloutState:
     stable: str | None
     revision: str | None
     replicas: int
-    weight: int = 0
+    weight_percent: int = 0
     command: str = ""
     rejected: Rejection | None = None
 
@@ -88,22 +88,22 @@ class RolloutState:
 
         A rollout without its time has lost fields, so that only the stable revision counts.
         """
-        stable, said = status.get("stableRevision"), status.get("rollout")
-        if said is None or "phaseTransitionTime" not in said:
+        stable, stored = status.get("stableRevision"), status.get("rollout")
+        if stored is None or "phaseTransitionTime" not in stored:
             if stable is None:
                 return None
             return cls("Rolling", "Stable", now_s, "it already serves", stable, None, 1)
-        rejected = said.get("rejected")
+        rejected = stored.get("rejected")
         return cls(
-            strategy=said["strategy"],
-            phase=said["phase"],
-            since_s=parse_timestamp(said["phaseTransitionTime"]),
-            reason=said["message"],
+            strategy=stored["strategy"],
+            phase=stored["phase"],
+            since_s=parse_timestamp(stored["phaseTransitionTime"]),
+            reason=stored["message"],
             stable=stable,
-            revision=said.get("revision"),
-            replicas=said["replicas"],
-            weight=said.get("weightPercent", 0),
-            command=said.get("command", ""),
+            revision=stored.get("revision"),
+            replicas=stored["replicas"],
+            weight_percent=stored.get("weightPercent", 0),
+            command=stored.get("command", ""),
             rejected=rejected
             and Rejection(rejected["revision"], rejected["message"], rejected["rejectionTime"]),
         )
@@ -118,7 +118,7 @@ class RolloutState:
             "message": self.reason[:1000],
             "revision": self.revision,
             "replicas": self.replicas,
-            "weightPercent": self.weight,
+            "weightPercent": self.weight_percent,
             "command": self.command,
             "rejected": rejected
             and {

@@ -1,7 +1,7 @@
-"""Copy of a service's rollout state on its ControllerRevisions, for the case that the status is lost.
+"""Copy of a service's rollout state on its ControllerRevisions, from which a lost status is restored.
 
-A status may be gone after a restore from a backup, or by a client that replaces it. It is written after
-the record, so the record is never older.
+A restore from a backup loses the status, and so does a client that replaces it. The status is written
+after the record, so the record is never older.
 """
 
 import json
@@ -13,7 +13,7 @@ from penstock.core.spec.service import GROUP, Object
 
 # On a ControllerRevision. The one with the highest number counts: a record moves with the stable revision.
 ANNOTATION = f"{GROUP}/rollout-state"
-# Status fields that are state. Those left out of `rollout` are results of the judge, which come again.
+# Status fields that are state. RESULTS in `rollout` are left out: the judge computes them again.
 STATE_FIELDS = (
     "modelName", "stableRevision", "candidateRevision", "traffic", "mirror", "trafficGeneration", "rollout",
 )  # fmt: skip

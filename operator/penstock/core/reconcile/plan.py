@@ -46,11 +46,10 @@ class PlanInputs:
 class Plan:
     """The next rollout state and the writes to make. Fields that hold writes stand in their order.
 
-    revision: the spec's. generation: of shares and mirror, incremented with each change of them.
-    total: replicas that all of the traffic needs.
-    wake_s: seconds until the next plan if nothing changes. lagging_gateway: a sentence on the gateway
-    that the rollout waits for, overdue: one on a phase that is past its deadline and goes on waiting;
-    else empty. details: the writes in words, for the log.
+    revision: the spec's. generation: of shares and mirror, incremented with each change of them. total:
+    replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes.
+    lagging_gateway: message about the gateway that the rollout waits for; overdue: message about a phase
+    that exceeded its deadline and continues; else empty. details: the writes in words, for the log.
     """
 
     revision: str

@@ -117,7 +117,7 @@ def _variants(spec: ServiceSpec, pods: Sequence[ObservedPod]) -> list[Object]:
 
 def as_traffic(shares: Sequence[Share]) -> list[Object]:
     """Traffic shares in the status's format."""
-    return [_as_target(share.side) | {"percent": share.weight} for share in shares]
+    return [_as_target(share.side) | {"percent": share.percent} for share in shares]
 
 
 def _as_target(side: Side) -> Object:

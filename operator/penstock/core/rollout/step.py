@@ -27,12 +27,11 @@ def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
     """The state after at most one transition; unchanged if no event applies."""
     after = _moved(state, inputs)
     if inputs.command is not None and inputs.command.text != after.command:
-        after = replace(
-            after, command=inputs.command.text
-        )  # consumed, whether it had an effect or not
+        # The command is read, whether it had an effect or not.
+        after = replace(after, command=inputs.command.text)
     if after.phase == "Judging" and isinstance(inputs.verdict, Continue):
         weight = percent(inputs.verdict.weight, with_control=inputs.spec.has_control)
-        after = replace(after, weight=max(after.weight, weight))
+        after = replace(after, weight_percent=max(after.weight_percent, weight))
     return after
 
 
@@ -47,7 +46,7 @@ def _moved(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
             if event in _BEGINNINGS and phase in _FORWARD:
                 replicas = inputs.total if state.is_settled else state.replicas
                 return replace(
-                    moved, strategy=strategy, revision=inputs.wanted, replicas=replicas, weight=0,
+                    moved, strategy=strategy, revision=inputs.wanted, replicas=replicas, weight_percent=0,
                     rejected=None,
                 )  # fmt: skip
             return _entered(moved, state, event, inputs)
@@ -75,7 +74,7 @@ def _entered(
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Mirroring"):
             weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.has_control)
-            return replace(moved, weight=weight)
+            return replace(moved, weight_percent=weight)
         case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
             assert moved.revision is not None
             at = timestamp(inputs.now_s)
@@ -83,12 +82,16 @@ def _entered(
         case "Starting":  # Recreate: the old pods are gone
             return replace(moved, stable=None)
         case "Draining":
-            return replace(moved, stable=moved.revision, revision=None, weight=0)
+            return replace(moved, stable=moved.revision, revision=None, weight_percent=0)
         case "Stable":
             return replace(
-                moved, stable=moved.revision or moved.stable, revision=None, weight=0, rejected=None
+                moved,
+                stable=moved.revision or moved.stable,
+                revision=None,
+                weight_percent=0,
+                rejected=None,
             )
         case "Rejected":
-            return replace(moved, revision=None, weight=0)
+            return replace(moved, revision=None, weight_percent=0)
         case _:
             return moved

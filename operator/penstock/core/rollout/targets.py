@@ -107,11 +107,11 @@ class _View:
 
         The canary's share is the earned weight, limited by the ready pods of the canary and its control.
         """
-        earned = pods_for(self.state.weight / 100, self.total)
+        earned = pods_for(self.state.weight_percent / 100, self.total)
         sides = [self.new, self.control] if self._has_control else [self.new]
         pods: dict[Side, int | None] = {side: max(earned, self._replicas(side)) for side in sides}
         able = min(self._ready(side) for side in sides)
-        earned_now = percent(self.state.weight / 100, with_control=self._has_control)
+        earned_now = percent(self.state.weight_percent / 100, with_control=self._has_control)
         weight = min(earned_now, 100 * able // max(1, self.total))
         left = 100 - weight * len(sides)
         if self._has_control:

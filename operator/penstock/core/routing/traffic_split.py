@@ -8,10 +8,10 @@ from penstock.core.routing.pick import Side
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Share of a side. weight: in percent, more than 0."""
+    """Share of a side. percent: more than 0."""
 
     side: Side
-    weight: int
+    percent: int
 
 
 @dataclass(frozen=True, slots=True)

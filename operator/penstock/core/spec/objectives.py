@@ -8,7 +8,7 @@ from penstock.core.formats.quantity import parse_duration_s
 # it can be written as JSON.
 UNBOUNDED_S = 1e9
 # Maximum planned waiting time without a TTFT objective, in seconds, because queues must be bounded.
-PATIENCE_S = 60.0
+MAX_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +46,4 @@ class Objectives:
     @property
     def max_wait_s(self) -> float:
         """Time until the first token that queues and the number of replicas are planned for."""
-        return self.ttft_s if self.has_ttft else PATIENCE_S
+        return self.ttft_s if self.has_ttft else MAX_WAIT_S

@@ -34,7 +34,7 @@ def evaluation_resources(requests: Quantities, limits: Quantities) -> ResourceSp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSpec:
-    """A Job that tries the canary, and whose exit decides."""
+    """Job that tests the canary. The canary is rolled back unless the Job succeeds."""
 
     image: str
     command: tuple[str, ...] = ()
