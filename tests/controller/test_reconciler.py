@@ -17,6 +17,7 @@ from penstock.clients.resources import (
 )
 from penstock.controller.reconciler import Reconciler
 from penstock.core.manifests.history import controller_revision
+from penstock.core.observed.children import owner_uid
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import Object
@@ -125,19 +126,26 @@ async def _is_there(kube: Kube, key: tuple[str, str]) -> bool:
 
 
 async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
-    """A service deleted with --cascade=orphan and created again takes over the running pods."""
+    """A service deleted with --cascade=orphan and created again takes over pods and revisions."""
     await stand.create()
     await stand.until_phase("Stable")
-    await stand.step()
+    await stand.change(engine={"seed": 1})
+    await stand.until_phase("Replacing")
+    await stand.until_phase("Stable")
+    for _ in range(3):
+        await stand.step()
     (first,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
     await kube.delete(INFERENCE_SERVICES, *stand.key, propagation="Orphan")
     # The garbage collector first removes the owner references; it runs every half minute.
     async with asyncio.timeout(90):
         while await _is_there(kube, stand.key):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    await stand.create()
+    await stand.create(engine={"seed": 1})
     await stand.until_phase("Stable")
     assert await stand.deployment_uids() == {first["metadata"]["uid"]}
+    revisions, _ = await kube.list(CONTROLLER_REVISIONS, stand.namespace)
+    assert len(revisions) == 2
+    assert {owner_uid(each) for each in revisions} == {(await stand.body())["metadata"]["uid"]}
 
 
 async def test_a_delayed_status_write_does_not_undo_a_newer_one(stand: Any, kube: Kube) -> None:

@@ -150,6 +150,15 @@ def test_the_first_steps_are_told_in_words() -> None:
     assert made.details == (f"create chat-{NEW}",)
 
 
+def test_revisions_without_an_owner_are_adopted() -> None:
+    orphans = tuple(replace(each, is_orphan=True) for each in KNOWN)
+    made = planned(observed_in(history=orphans, stable=None, traffic=(), **STARTS))
+    recorded = [body["metadata"]["name"] for body in made.apply]
+    assert sorted(recorded) == sorted(f"chat-{each.revision}" for each in orphans)
+    assert all(body["metadata"]["ownerReferences"] for body in made.apply)
+    assert any(detail.startswith("adopt revision") for detail in made.details)
+
+
 def test_a_side_whose_spec_is_unknown_holds_up_no_other() -> None:
     made = planned(observed_in(preflight(), stable_spec=None, **STARTS))
     assert names(made) == [f"chat-{NEW}"]

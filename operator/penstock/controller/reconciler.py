@@ -1,7 +1,7 @@
 """Reconciles one service: reads its objects, plans, writes, and updates its status."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -49,6 +49,8 @@ from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
+    MANAGED_BY,
+    MANAGED_LABEL,
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
@@ -183,11 +185,12 @@ class Reconciler:
     ) -> tuple[ObservedState, StateRecord]:
         """Read the service's objects from the API server: a stale cache could delete or scale wrongly."""
         leftovers: set[tuple[str, str]] = set()
-        records = await self._owned(CONTROLLER_REVISIONS, spec, leftovers)
+        stored = await self._children(CONTROLLER_REVISIONS, spec)
+        records = _owned_by(spec, stored, leftovers)
         record = StateRecord.of(records)
         status = record.restored(stored_status(body))
         rollout = RolloutState.of(status, now_s)
-        history = tuple(Revision.of(record) for record in records)
+        history = (*map(Revision.of, records), *_orphaned_revisions(stored))
         deployments = tuple(
             ObservedDeployment.of(each) for each in await self._owned(DEPLOYMENTS, spec, leftovers)
         )
@@ -223,10 +226,11 @@ class Reconciler:
 
         Before the first revision is recorded there is none, and no state that could be lost.
         """
-        if record is None or not observed.history:
+        owned = [each for each in observed.history if not each.is_orphan]
+        if record is None or not owned:
             return
         stable = record.status.get("stableRevision")
-        holder = max(observed.history, key=lambda each: (each.revision == stable, each.number))
+        holder = max(owned, key=lambda each: (each.revision == stable, each.number))
         patch = {"metadata": {"annotations": {ANNOTATION: record.as_text()}}}
         with suppress(NotFound):
             await self._kube.merge(
@@ -236,15 +240,13 @@ class Reconciler:
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
     ) -> list[Object]:
-        """Return the service's children of one kind.
+        """Return the service's children of one kind. Adds those of a deleted service to `leftovers`."""
+        return _owned_by(spec, await self._children(resource, spec), leftovers)
 
-        Adds (kind, name) of children of a deleted service of the same name to `leftovers`. A child
-        without an owner is in neither: applying it adopts it.
-        """
+    async def _children(self, resource: Resource, spec: ServiceSpec) -> list[Object]:
+        """List the objects of one kind with the service's label, with any owner or none."""
         found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
-        foreign = [child for child in found if owner_uid(child) not in (None, spec.uid)]
-        leftovers |= {(child["kind"], child["metadata"]["name"]) for child in foreign}
-        return [child for child in found if owner_uid(child) == spec.uid]
+        return found
 
     def _name_taken_by(self, own: Object, spec: ServiceSpec) -> str | None:
         """Return the name of an older service in the namespace with the same model name, if there is one."""
@@ -297,6 +299,28 @@ def _is_resumed(inputs: PlanInputs, observed: ObservedState) -> bool:
 
 def _selector(spec: ServiceSpec) -> str:
     return f"{SERVICE_LABEL}={spec.name}"
+
+
+def _owned_by(
+    spec: ServiceSpec, children: Collection[Object], leftovers: set[tuple[str, str]]
+) -> list[Object]:
+    """Return the children that the service owns.
+
+    Adds (kind, name) of children of a deleted service of the same name to `leftovers`. A child without
+    an owner is in neither: applying it adopts it.
+    """
+    foreign = [child for child in children if owner_uid(child) not in (None, spec.uid)]
+    leftovers |= {(child["kind"], child["metadata"]["name"]) for child in foreign}
+    return [child for child in children if owner_uid(child) == spec.uid]
+
+
+def _orphaned_revisions(stored: Collection[Object]) -> list[Revision]:
+    """Return the revisions of Penstock that have no owner."""
+    return [
+        replace(Revision.of(each), is_orphan=True)
+        for each in stored
+        if owner_uid(each) is None and each["metadata"]["labels"].get(MANAGED_LABEL) == MANAGED_BY
+    ]
 
 
 def _stable_spec(

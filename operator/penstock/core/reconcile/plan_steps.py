@@ -123,7 +123,15 @@ class PlanSteps:
             if entry is not None:
                 self.apply.append(controller_revision(self._spec, entry))
                 self.details.append(f"record revision {revision} as number {entry.number}")
+        self._adopt_revisions(made)
         return made
+
+    def _adopt_revisions(self, recorded: Collection[str]) -> None:
+        """Take over the other revisions that a deleted service of the same name left without an owner."""
+        for entry in self._observed.history:
+            if entry.is_orphan and entry.revision not in recorded:
+                self.apply.append(controller_revision(self._spec, entry))
+                self.details.append(f"adopt revision {entry.revision}")
 
     def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
         """Whether the revision's preflight passed; creates one, on the first variant, if missing."""

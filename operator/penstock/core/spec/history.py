@@ -49,7 +49,7 @@ class PinnedPods:
 class Revision:
     """A revision in the history. number: higher is later. shape: the parts of the spec that determine
     its pods. pods: None if an earlier version of Penstock created it. was_stable: whether it ever had
-    all of the traffic."""
+    all of the traffic. is_orphan: whether a deleted service of the same name left it without an owner."""
 
     name: str
     uid: str
@@ -58,6 +58,7 @@ class Revision:
     shape: Object
     pods: PinnedPods | None = None
     was_stable: bool = False
+    is_orphan: bool = False
 
     @classmethod
     def of(cls, body: Object) -> "Revision":
@@ -93,7 +94,8 @@ def updated_entry(
     if mine is None:
         return Revision("", "", revision, last + 1, shape, pods, is_stable) if is_latest else None
     number = last + 1 if is_latest and mine.number != last else mine.number
-    entry = replace(mine, number=number, pods=pods, was_stable=mine.was_stable or is_stable)
+    was_stable = mine.was_stable or is_stable
+    entry = replace(mine, number=number, pods=pods, was_stable=was_stable, is_orphan=False)
     return None if entry == mine else entry
 
 
