@@ -196,6 +196,21 @@ def test_explain_of_a_service_that_penstock_does_not_scale(api: ApiServer) -> No
     assert outcome.output.startswith("spec.replicas sets the number")
 
 
+def test_explain_without_rights_on_the_operator_prints_the_status(api: ApiServer) -> None:
+    scaling = {
+        "desiredReplicas": 2, "lastScaleTime": "2026-01-01T00:00:00Z", "message": "the load asks for it",
+        "trail": [],
+    }  # fmt: skip
+    denied = {"message": 'leases "penstock-operator" is forbidden', "reason": "Forbidden"}
+    service = STABLE | {"status": {**STABLE["status"], "scaling": scaling}}  # type: ignore[dict-item]
+    api.answers = [(200, service), (403, denied)]
+    outcome = penstock("explain", "chat")
+    assert outcome.exit_code == 1
+    assert "2 replicas since 2026-01-01T00:00:00Z: the load asks for it" in outcome.output
+    assert "is forbidden" in outcome.output
+    assert "docs/concepts/security.md" in outcome.output
+
+
 def test_an_unknown_revision_is_refused_with_a_list_of_the_known_ones(api: ApiServer) -> None:
     entry = {
         "metadata": {

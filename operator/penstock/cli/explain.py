@@ -11,16 +11,21 @@ from rich.table import Table
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.record import LEASE, MARGIN_S, announce_wait
 from penstock.cli.terminal import make_console
-from penstock.clients.kube import connect
+from penstock.clients.kube import Kube, connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
-from penstock.errors import KubeError
+from penstock.errors import Forbidden, KubeError
 
 console = make_console()
+
+MISSING_RIGHTS = (
+    "what would change the number is only known to the operator: see Users in docs/concepts/security.md "
+    "for the rights that it takes to ask"
+)
 
 
 def command(
@@ -64,16 +69,23 @@ async def _read(
         if body["spec"].get("scaling", {}).get("mode") == "External":
             return body, None
         announce_wait(service, body)
-        name = f"{namespace}/{service}"
-        async with aclosing(
-            recording(kube, operator_namespace, LEASE, name, timeout_s=MARGIN_S)
-        ) as lines:
-            text: list[str] = []
-            async for line in lines:
-                text.append(line.decode())
-                if len(text) == 2:
-                    tick = next(tick for tick, _ in Recording.read(text).replay())
-                    return await kube.get(INFERENCE_SERVICES, namespace, service), tick
+        try:
+            tick = await _next_decision(kube, operator_namespace, f"{namespace}/{service}")
+        except Forbidden as error:
+            _say_status(service, body)
+            raise KubeError(f"{error}; {MISSING_RIGHTS}") from error
+        return await kube.get(INFERENCE_SERVICES, namespace, service), tick
+
+
+async def _next_decision(kube: Kube, operator_namespace: str, name: str) -> AnyTick:
+    """Read the operator's next decision on the service "namespace/name". Raises KubeError."""
+    lines = recording(kube, operator_namespace, LEASE, name, timeout_s=MARGIN_S)
+    async with aclosing(lines):
+        text: list[str] = []
+        async for line in lines:
+            text.append(line.decode())
+            if len(text) == 2:
+                return next(tick for tick, _ in Recording.read(text).replay())
     raise KubeError("the operator has made no decision")
 
 

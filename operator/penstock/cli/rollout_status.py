@@ -172,8 +172,8 @@ def _print_evidence(evidence: list[Object]) -> None:
     if not any(each["canarySamples"] for each in evidence):
         if evidence:
             console.print(
-                "  the canary has not answered a request yet; without requests, "
-                "spec.rollout.canary.onTimeout decides after maxDuration"
+                "  the canary has not answered a request yet; time without requests does not count "
+                "towards spec.rollout.canary.maxDuration"
             )
         return
     table = Table("metric", "effect", "at least", "at most", "requests", "e-value", "verdict")
