@@ -1,9 +1,13 @@
 """Status of a ModelRoute: conditions, backends and gateways."""
 
+import inspect
+import re
 from typing import Any
 
 import pytest
 
+from penstock.core.reconcile import route_status as module
+from penstock.core.reconcile.condition_types import ROUTE_MEANINGS, ROUTE_REASONS, page
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.spec.service import Object
 
@@ -138,3 +142,14 @@ def test_conditions_of_other_writers_survive() -> None:
     foreign = {"type": "other.io/Seen", "status": "True", "reason": "Seen", "message": ""}
     before = {"conditions": [*status_of(route())["conditions"], foreign]}
     assert status_of(route(status=before))["conditions"] == before["conditions"]
+
+
+# Words in the module that are no reasons: truth values, kinds, and conditions that are not shown.
+NOT_REASONS = {"True", "False", "Unknown", "InferenceService", "TrafficAvailable", "BackendsReady"}
+
+
+def test_every_reason_is_documented() -> None:
+    words = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', inspect.getsource(module)))
+    assert words - NOT_REASONS == {*ROUTE_MEANINGS, *ROUTE_REASONS}
+    listed = page().partition("## Conditions of a ModelRoute")[2]
+    assert all(f"`{name}`" in listed for name in (*ROUTE_MEANINGS, *ROUTE_REASONS))

@@ -152,7 +152,10 @@ class RolloutStatus(Model):
     """State of the current or last rollout. A restarted operator continues from it."""
 
     strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
-        description="Strategy of the current or last rollout."
+        description=(
+            "Strategy of the current or last rollout; Recreate for the first revision, which is "
+            "started without a strategy."
+        )
     )
     phase: Phase = Field(description="Phase of the rollout; see docs/reference/rollout-phases.md.")
     phase_transition_time: str = Field(

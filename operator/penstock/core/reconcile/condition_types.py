@@ -1,7 +1,7 @@
-"""Condition types of a service, and what their reasons mean."""
+"""Condition types of a service and of a route, and what their reasons mean."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,10 @@ MEANINGS: Mapping[str, str] = {
     "ModelReady": "The model of the revision that is rolled out, else of the stable one, passed its check.",
     "WorkloadReady": "That revision has the engine pods that it needs.",
     "TrafficAvailable": "A revision with traffic has a ready engine.",
-    "RolledOut": "The spec's revision receives all traffic. Wait for this one after a deployment.",
+    "RolledOut": (
+        "The spec's revision receives all traffic, and no other has engine pods. Wait for this one after "
+        "a deployment."
+    ),
     "MetricsReadable": "The user's metrics of a canary can be read. Only if the spec has any.",
     "ScalingActive": "Penstock decides on the replicas. Not in mode External.",
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
@@ -23,6 +26,29 @@ MEANINGS: Mapping[str, str] = {
 TYPES = tuple(MEANINGS)
 # Conditions that are left out if the spec has no metrics, or sets the replicas itself.
 CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive")
+
+ROUTE_MEANINGS: Mapping[str, str] = {
+    "Accepted": "Requests for the model name follow this route.",
+    "ResolvedRefs": "All services and revisions that the rules name exist.",
+    "Programmed": "Every ready gateway applies the present spec.",
+    "Reconciling": "The gateways do not apply the route yet, or a rule names what does not exist.",
+    "Stalled": "No progress is to be expected without a change of the route by a person.",
+    "Ready": "The first three are True, and each rule has a service with weight and a ready engine.",
+}
+ROUTE_REASONS: Mapping[str, str] = {
+    "Accepted": "Requests for the model name follow this route.",
+    "BackendNotFound": "A service that a rule names does not exist; it may still be created.",
+    "BackendsNotReady": "No service of a rule has a ready engine.",
+    "GatewaysBehind": "A gateway does not apply the present spec yet.",
+    "ModelNameInUse": "An older route of the namespace has this model name.",
+    "NoGateways": "No gateway is known to be ready.",
+    "NotStalled": "Nothing requires a change of the route by a person.",
+    "Programmed": "Every ready gateway applies the present spec.",
+    "Ready": "The route answers requests.",
+    "ResolvedRefs": "All services of the rules exist.",
+    "RevisionNotFound": "No pods have the revision that a mirror names.",
+    "Settled": "The gateways apply the route.",
+}
 
 # Reason of a service without engines because spec.replicas is 0.
 SCALED_TO_ZERO = "ScaledToZero"
@@ -125,21 +151,31 @@ class Condition:
 def page() -> str:
     """The Markdown reference page of condition types and reasons."""
     lines = [
-        "# Conditions of an InferenceService",
+        "# Conditions",
         "",
         "Generated from `core/reconcile/condition_types.py` by `penstock docs`; do not edit.",
         "",
-        "| type | True means |",
-        "| --- | --- |",
-        *(f"| `{name}` | {meaning} |" for name, meaning in MEANINGS.items()),
+        "## Conditions of an InferenceService",
         "",
-        "## Reasons",
+        *_table("type", "True means", MEANINGS.items()),
+        "",
+        "### Reasons",
         "",
         "Further reasons come from Kubernetes, such as `ErrImagePull`, `CrashLoopBackOff`, `Unschedulable`",
         "and `FailedCreate`, and from the check of the model.",
         "",
-        "| reason | meaning |",
-        "| --- | --- |",
-        *(f"| `{name}` | {meaning} |" for name, meaning in sorted(REASONS.items())),
+        *_table("reason", "meaning", sorted(REASONS.items())),
+        "",
+        "## Conditions of a ModelRoute",
+        "",
+        *_table("type", "True means", ROUTE_MEANINGS.items()),
+        "",
+        "### Reasons of a route",
+        "",
+        *_table("reason", "meaning", sorted(ROUTE_REASONS.items())),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _table(header: str, meaning: str, rows: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"| {header} | {meaning} |", "| --- | --- |", *(f"| `{k}` | {v} |" for k, v in rows)]
