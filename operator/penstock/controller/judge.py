@@ -12,6 +12,7 @@ from typing import Protocol
 from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
+from penstock.clients.logs import about
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
@@ -164,7 +165,7 @@ class Judge:
             try:
                 await self._evaluate(key, case, now_s)
             except KubeError as error:
-                logger.warning("%s/%s: not judged: %s", *key, error)
+                logger.warning("not judged: %s", error, extra=about(key))
 
     async def _evaluate(self, key: Key, case: CanaryCase, now_s: float) -> None:
         arms = self._observed.arms(key)
@@ -193,7 +194,9 @@ class Judge:
     def _publish(self, key: Key, judgement: Judgement) -> None:
         self._judgements[key] = judgement
         verdict = judgement.verdict
-        logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
+        logger.info(
+            "judged", extra=about(key, verdict=type(verdict).__name__, reason=verdict.reason)
+        )
         self._changed(key)
 
     async def _judge_requests(
@@ -235,8 +238,8 @@ class Judge:
             return _OpenTrial(fresh, case.is_mirrored, arms, now_s)
         if not is_ours(body):
             logger.warning(
-                "%s/%s: the ConfigMap of the trial has another owner: the trial is not stored",
-                *service.key,
+                "the ConfigMap of the trial has another owner: the trial is not stored",
+                extra=about(service.key),
             )
             return _OpenTrial(fresh, case.is_mirrored, arms, now_s, is_stored=False)
         stored = from_record(TRIAL.record_of(body, service.uid), case.deployment)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.clients.kube import Kube
+from penstock.clients.logs import about
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.manifests.stored_record import SIZING, is_ours
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
@@ -54,9 +55,10 @@ class LearnedStateStore:
             return None
         if not is_ours(body):
             logger.warning(
-                "%s/%s: the ConfigMap %s has another owner: the learned state is not stored",
-                *spec.key, SIZING.name(spec.name),
-            )  # fmt: skip
+                "the ConfigMap %s has another owner: the learned state is not stored",
+                SIZING.name(spec.name),
+                extra=about(spec.key),
+            )
             self._stored[spec.key] = _StoredState(None, math.inf)
             return None
         learned = from_record(SIZING.record_of(body, spec.uid))
@@ -78,6 +80,6 @@ class LearnedStateStore:
         try:
             await self._kube.apply(SIZING.config_map(spec, to_record(learned)), manager=MANAGER)
         except KubeError as error:
-            logger.warning("%s/%s: the learned state was not stored: %s", *spec.key, error)
+            logger.warning("the learned state was not stored: %s", error, extra=about(spec.key))
             return
         self._stored[spec.key] = _StoredState(learned, next_write_s)

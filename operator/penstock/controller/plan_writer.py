@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
+from penstock.clients.logs import about
 from penstock.clients.resources import DEPLOYMENTS, KINDS, PODS
 from penstock.controller.rejections import RejectionCache
 from penstock.core.reconcile import conditions
@@ -31,10 +32,11 @@ SCALER_MANAGER = "penstock-scaler"
 class Outcome:
     """Results of one plan's writes.
 
-    refusals: (reason, message) by revision, for the status. error: raised after the status is
-    written, so that the plan is tried again.
+    written: each write, in words. refusals: (reason, message) by revision, for the status. error:
+    raised after the status is written, so that the plan is tried again.
     """
 
+    written: list[str] = field(default_factory=list)
     refusals: dict[str, tuple[str, str]] = field(default_factory=dict)
     error: KubeError | None = None
 
@@ -54,8 +56,6 @@ class PlanWriter:
         An object of a deleted service of the same name is not overwritten, as that would adopt its
         pods: the write is tried again later.
         """
-        for detail in planned.details:
-            logger.info("%s/%s: %s", spec.namespace, spec.name, detail)
         outcome = Outcome()
         blocked: set[str] = set()  # revisions without their ControllerRevision
         for body in (*planned.apply, *planned.create):
@@ -64,7 +64,7 @@ class PlanWriter:
                 continue
             try:
                 _require_new(body, leftovers)
-                refusal = await self._write(spec, body)
+                refusal = await self._write(spec, body, outcome.written)
             except Forbidden as error:
                 refusal = conditions.explain_forbidden(spec, str(error))
                 outcome.error = outcome.error or error
@@ -78,15 +78,22 @@ class PlanWriter:
                 outcome.refusals.setdefault(revision, refusal)
         return outcome
 
-    async def _write(self, spec: ServiceSpec, body: Object) -> tuple[str, str] | None:
-        """Write one object. Returns (reason, message) if the API server rejects it. Raises KubeError."""
+    async def _write(
+        self, spec: ServiceSpec, body: Object, written: list[str]
+    ) -> tuple[str, str] | None:
+        """Write one object, and add the write to `written`.
+
+        Returns (reason, message) if the API server rejects it. Raises KubeError.
+        """
         if cached := self.rejections.get(spec.uid, body, monotonic()):
             return cached
         try:
             if body["kind"] == "Pod":
                 await self._kube.create(PODS, spec.namespace, body)
+                written.append(f"create Pod/{body['metadata']['name']}")
             else:
                 await self._kube.apply(body, manager=OPERATOR_MANAGER)
+                written.append(f"apply {body['kind']}/{body['metadata']['name']}")
         except AlreadyExists:  # an earlier attempt created it
             return None
         except Rejected as error:
@@ -96,7 +103,7 @@ class PlanWriter:
                 raise _NotYet(f"the revision is not stored yet: {error}") from error
             rejection = conditions.explain_rejection(body["kind"], str(error))
             self.rejections.add(spec.uid, body, rejection, monotonic())
-            logger.warning("%s/%s: %s", *spec.key, rejection[1])
+            logger.warning("rejected: %s", rejection[1], extra=about(spec.key))
             return rejection
         return None
 
@@ -111,12 +118,14 @@ class PlanWriter:
                     DEPLOYMENTS, spec.namespace, scale.deployment, scale.replicas,
                     manager=SCALER_MANAGER,
                 )  # fmt: skip
+                outcome.written.append(f"scale Deployment/{scale.deployment} to {scale.replicas}")
             except (Forbidden, Rejected, Conflict, NotFound) as error:
                 outcome.error = outcome.error or error
         for target in planned.delete:
             try:
                 resource = KINDS[target.kind]
                 await self._kube.delete(resource, spec.namespace, target.name, uid=target.uid)
+                outcome.written.append(f"delete {target.kind}/{target.name}")
             except (Forbidden, Rejected) as error:
                 outcome.error = outcome.error or error
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from penstock.clients.clock import monotonic
+from penstock.clients.logs import about
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.errors import KubeError, Transient
@@ -85,7 +86,7 @@ class WorkQueue:
             self._metrics.reconciles.labels("retry" if after_s == 0 else "ok").inc()
             self._requeue_after(key, after_s)
         except KubeError as error:
-            logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
+            logger.warning("not reconciled: %s: %s", type(error).__name__, error, extra=about(key))
             self._metrics.reconciles.labels("error").inc()
             return error
         except Exception as error:  # noqa: BLE001 - retried like any other

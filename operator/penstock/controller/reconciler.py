@@ -22,6 +22,7 @@ from penstock.clients.resources import (
 )
 from penstock.controller.judge import Judgement
 from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
+from penstock.controller.reconcile_log import log_writes
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.children import (
@@ -133,7 +134,9 @@ class Reconciler:
             "observedGeneration": generation,
             "conditions": statuses.as_objects(current, before, generation, now),
         }
-        is_written = await self._write_status(key, body, before, after, revision=None)
+        written: list[str] = []
+        is_written = await self._write_status(key, body, before, after, None, written)
+        log_writes(key, written, after, None)
         return None if is_written else 0.0
 
     async def _reconcile(
@@ -160,8 +163,11 @@ class Reconciler:
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
             gateway_url=self._gateway_url,
         )  # fmt: skip
-        await self._write_record(spec, observed, record.updated(after))
-        is_written = await self._write_status(key, body, last, after, planned.revision)
+        await self._write_record(spec, observed, record.updated(after), outcome.written)
+        is_written = await self._write_status(
+            key, body, last, after, planned.revision, outcome.written
+        )
+        log_writes(key, outcome.written, after, planned.revision, planned.details)
         if outcome.error is not None:
             raise outcome.error  # the work queue retries it: it may be allowed later
         if not is_written:
@@ -220,11 +226,16 @@ class Reconciler:
         return observed, record
 
     async def _write_record(
-        self, spec: ServiceSpec, observed: ObservedState, record: StateRecord | None
+        self,
+        spec: ServiceSpec,
+        observed: ObservedState,
+        record: StateRecord | None,
+        written: list[str],
     ) -> None:
         """Write the record to the ControllerRevision of the stable revision, else to the latest one.
 
-        Before the first revision is recorded there is none, and no state that could be lost.
+        Before the first revision is recorded there is none, and no state that could be lost. The write
+        is added to `written`.
         """
         owned = [each for each in observed.history if not each.is_orphan]
         if record is None or not owned:
@@ -236,6 +247,7 @@ class Reconciler:
             await self._kube.merge(
                 CONTROLLER_REVISIONS, spec.namespace, holder.name, patch, manager=STATE_MANAGER
             )
+            written.append(f"annotate ControllerRevision/{holder.name}")
 
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
@@ -260,12 +272,18 @@ class Reconciler:
         return None
 
     async def _write_status(
-        self, key: Key, body: Object, before: Object, after: Object, revision: str | None
+        self,
+        key: Key,
+        body: Object,
+        before: Object,
+        after: Object,
+        revision: str | None,
+        written: list[str],
     ) -> bool:
         """Write the status if it changed, and post its Events.
 
         Returns False if the service changed meanwhile. before: the last known status, for the Events.
-        revision: the spec's; None if the spec is invalid.
+        revision: the spec's; None if the spec is invalid. The write is added to `written`.
         """
         stored = body.get("status", {})
         changed = {
@@ -285,6 +303,7 @@ class Reconciler:
             )
         except (NotFound, Conflict):
             return False
+        written.append(f"status {', '.join(sorted(changed))}")
         for kind, reason, message in new_events(before, after, revision):
             await self._events.post(body, kind, reason, message)
         return True

@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.clients.logs import about
 from penstock.controller.failures import Failures
 from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.objective_scaler import ObjectiveScaler
@@ -139,7 +140,7 @@ class Scaler:
             try:
                 return await self._decide(target, observation, limits)
             except KubeError as error:
-                logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
+                logger.warning("not scaled: %s", error, extra=about(target.service.key))
         return None
 
     async def _decide(
@@ -198,5 +199,8 @@ class Scaler:
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
             by_variant=decision.by_variant,
         )
-        logger.info("%s/%s: %d replicas: %s", *key, decision.desired, decision.reason)
+        logger.info(
+            "decided",
+            extra=about(key, replicas=decision.desired, code=decision.code, reason=decision.reason),
+        )
         self._changed(key)

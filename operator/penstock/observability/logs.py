@@ -37,6 +37,32 @@ REFUSAL = {
     "reason": "Why: too many connections, or no valid HTTP request.",
 }
 
+# Message "reconciled" of the operator.
+RECONCILE = {
+    "service": "`namespace/name` of the InferenceService.",
+    "revision": "Revision of its spec; absent if the spec is invalid.",
+    "phase": "Phase of its rollout after the reconcile.",
+    "written": "What was written, in order: objects with the verb, and the fields of the status.",
+    "plan": "What these writes are for.",
+    "reason": "Message of the rollout; of an invalid spec the error.",
+    "scaling_reason": "Why a Deployment got another number of replicas.",
+}
+
+# Message "decided" of the operator's scaler.
+DECISION = {
+    "service": "`namespace/name` of the InferenceService.",
+    "replicas": "Replicas that it should have.",
+    "code": "Reason in one word.",
+    "reason": "Reason as a sentence.",
+}
+
+# Message "judged" of the operator's canary judge.
+VERDICT = {
+    "service": "`namespace/name` of the InferenceService.",
+    "verdict": "`Accept`, `Abort`, `Continue`, `Extend` or `MirrorPassed`.",
+    "reason": "Reason as a sentence.",
+}
+
 HEAD = """\
 # Log lines
 
@@ -64,6 +90,14 @@ def page() -> str:
         [
             HEAD,
             _section("Fields of every line", "", log_fields.COMMON),
+            _section(
+                "Operator: `reconciled`",
+                "One line for each reconcile that wrote something. Warnings about a service have its "
+                "`service` too.",
+                RECONCILE,
+            ),
+            _section("Operator: `decided`", "A new number of replicas.", DECISION),
+            _section("Operator: `judged`", "A new verdict on a canary.", VERDICT),
             _section(
                 "Gateway: `request`",
                 "One line for each request to an engine's route, when it ends. `--no-access-log` leaves "

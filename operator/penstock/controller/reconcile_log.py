@@ -1,0 +1,44 @@
+"""Log line of a reconcile that wrote something."""
+
+import logging
+from collections.abc import Sequence
+
+from penstock.clients.logs import about
+from penstock.core.spec.service import Object
+
+logger = logging.getLogger(__name__)
+
+
+def log_writes(
+    key: tuple[str, str],
+    written: Sequence[str],
+    status: Object,
+    revision: str | None,
+    plan: Sequence[str] = (),
+) -> None:
+    """Log what a reconcile wrote, if anything.
+
+    status: the new one. revision: the spec's, if that is valid. plan: the planned writes in words.
+    """
+    if not written:
+        return
+    rollout, scaling = status.get("rollout") or {}, status.get("scaling") or {}
+    is_scaled = any(each.startswith("scale ") for each in written)
+    logger.info(
+        "reconciled",
+        extra=about(
+            key,
+            revision=revision,
+            phase=rollout.get("phase"),
+            written=list(written),
+            plan=list(plan) or None,
+            reason=rollout.get("message") or _stalled_message(status),
+            scaling_reason=scaling.get("message") if is_scaled else None,
+        ),
+    )
+
+
+def _stalled_message(status: Object) -> str | None:
+    """Why the service is stalled; None if it is not."""
+    stalled = (c for c in status.get("conditions", []) if c["type"] == "Stalled")
+    return next((c["message"] for c in stalled if c["status"] == "True"), None)
