@@ -75,7 +75,7 @@ def test_an_unsuitable_version_is_passed_over(search_path, output, why):
     own = install(path, "prometheus", output)
     packaged = install(system, "prometheus", OUTPUTS["prometheus"])
     said = []
-    assert prometheus.ensure_prometheus(said.append) == packaged
+    assert prometheus.ensure("prometheus", said.append) == packaged
     assert said == [f"{own} {why}: passed over"]
 
 
@@ -116,7 +116,7 @@ def test_prometheus_is_downloaded_once(search_path, releases, monkeypatch):
     publish(releases, b"downloaded")
     said = []
     for _ in range(2):
-        assert prometheus.ensure_prometheus(said.append).read_bytes() == b"downloaded"
+        assert prometheus.ensure("prometheus", said.append).read_bytes() == b"downloaded"
     assert said == [f"downloading prometheus {PROMETHEUS}"]
 
 
@@ -127,8 +127,8 @@ def test_prometheus_is_built_where_the_download_fails(search_path, releases, mon
     if failure == "unreachable":
         monkeypatch.setattr(prometheus, "RELEASES", "http://127.0.0.1:1")
     monkeypatch.setattr(
-        prometheus, "build", lambda _, folder: (folder / "prometheus").write_bytes(b"built")
+        prometheus, "build", lambda program, _, folder: (folder / program).write_bytes(b"built")
     )
     said = []
-    assert prometheus.ensure_prometheus(said.append).read_bytes() == b"built"
+    assert prometheus.ensure("prometheus", said.append).read_bytes() == b"built"
     assert "building from source instead" in said[-1]

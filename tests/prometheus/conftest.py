@@ -14,7 +14,7 @@ from aiohttp.test_utils import unused_port
 
 from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import poll_until
-from penstock.local.prometheus import ensure_prometheus
+from penstock.local import prometheus as binaries
 
 ROOT = Path(__file__).parents[2]
 SCRAPE_EVERY = "1s"
@@ -85,7 +85,7 @@ def port() -> int:
 @pytest.fixture(scope="session")
 def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[Prometheus] = []
-    binary = ensure_prometheus(print)  # a build takes longer than any test may
+    binary = binaries.ensure("prometheus", print)  # a build takes longer than any test may
 
     def start(
         pods: Mapping[str, str], namespace: str = "default", port: int | None = None

@@ -1,4 +1,4 @@
-"""Builds the path and the headers of a request to an engine."""
+"""The path and the headers of a request as they are sent to an engine."""
 
 from collections.abc import MutableMapping
 from typing import Any

@@ -1,10 +1,11 @@
-"""Finds, downloads or builds a Prometheus server for tests and local use, in that order."""
+"""Finds, downloads or builds the programs of Prometheus for tests and local use, in that order."""
 
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from penstock.clients.caches import cache_root
 from penstock.local.binaries import kept
@@ -18,29 +19,32 @@ MODULE = "github.com/prometheus/prometheus"
 # Service discovery of clouds takes most of the compile time, and is not needed.
 TAGS = "netgo,remove_all_sd"
 
+# prometheus: the server. promtool: checks and tests its rules.
+Program = Literal["prometheus", "promtool"]
 
-def ensure_prometheus(say: Callable[[str], None]) -> Path:
-    """Return the path of a `prometheus` binary. say: called before each slow step. Raises BuildFailed."""
-    if (installed := find_installed("prometheus", say)) is not None:
+
+def ensure(program: Program, say: Callable[[str], None]) -> Path:
+    """Return the path of the program. say: called before each slow step. Raises BuildFailed."""
+    if (installed := find_installed(program, say)) is not None:
         return installed
 
     def make(folder: Path) -> None:
         archive = f"prometheus-{PROMETHEUS}.linux-{machine()}.tar.gz"
-        say(f"downloading prometheus {PROMETHEUS}")
+        say(f"downloading {program} {PROMETHEUS}")
         try:
             download_archived(
-                f"{RELEASES}/v{PROMETHEUS}", archive, "sha256sums.txt", folder / "prometheus"
+                f"{RELEASES}/v{PROMETHEUS}", archive, "sha256sums.txt", folder / program
             )
         except DownloadFailed as error:
             say(f"{error}; building from source instead, about five minutes")
-            build(folder.with_name(f".build-prometheus-{os.getpid()}"), folder)
+            build(program, folder.with_name(f".build-{program}-{os.getpid()}"), folder)
 
-    return kept(cache_root() / "bin" / f"prometheus-{PROMETHEUS}", make) / "prometheus"
+    return kept(cache_root() / "bin" / f"{program}-{PROMETHEUS}", make) / program
 
 
-def build(work: Path, destination: Path) -> None:
-    """Build the server from its Go module into `destination`. Raises BuildFailed."""
-    require_go("prometheus")
+def build(program: Program, work: Path, destination: Path) -> None:
+    """Build the program from its Go module into `destination`. Raises BuildFailed."""
+    require_go(program)
     work.mkdir()
     try:
         go = Go(work)
@@ -51,7 +55,7 @@ def build(work: Path, destination: Path) -> None:
         source = Path(json.loads(go(work, "mod", "download", "-json", module))["Dir"])
         go(
             source, "build", "-trimpath", "-ldflags", "-s -w", "-tags", TAGS,
-            "-o", str(destination / "prometheus"), "./cmd/prometheus",
+            "-o", str(destination / program), f"./cmd/{program}",
         )  # fmt: skip
     finally:
         shutil.rmtree(work, ignore_errors=True)

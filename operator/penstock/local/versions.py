@@ -14,4 +14,5 @@ OLDEST = {
     "kubectl": (1, 32),
     "etcd": (3, 5),
     "prometheus": (2, 42),  # Debian 12's package
+    "promtool": (2, 42),
 }

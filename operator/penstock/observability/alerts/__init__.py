@@ -1,0 +1,1 @@
+"""Alert rules of Prometheus for the services, the engines, the gateways and the operator."""

@@ -1,0 +1,74 @@
+"""Alerts on Penstock itself: operators and gateways."""
+
+from penstock.observability.alerts.rules import Alert, Group
+from penstock.observability.metrics import gateway, operator
+
+# A certificate is renewed by a person or a tool of the cluster, a token by the kubelet every hour.
+CERTIFICATE_LEFT_S = 7 * 24 * 3600
+TOKEN_LEFT_S = 300
+# The gateway confirms its routes with the API server at least once a minute.
+MOST_SNAPSHOT_AGE_S = 180
+
+
+def _expires(credentials: str, within_s: int) -> str:
+    return " or ".join(
+        f'(min by (pod, credential) ({spec.name}{{credential=~"{credentials}"}}) - time()) < {within_s}'
+        for spec in (operator.CREDENTIAL_EXPIRY, gateway.CREDENTIAL_EXPIRY)
+    )
+
+
+NO_LEADER = Alert(
+    name="PenstockNoLeader",
+    severity="critical",
+    expr=f"(sum({operator.LEADING.name}) or vector(0)) < 1",
+    hold_s=120,
+    summary="No operator leads: services are neither scaled nor rolled out.",
+    description=(
+        "Traffic goes on with the last state. Changes of InferenceServices, scaling and the replacement of "
+        "failed pods by Deployments of other numbers wait for a leader."
+    ),
+    runbook="PenstockNoLeader",
+)
+
+RECONCILE_ERRORS = Alert(
+    name="PenstockReconcileErrors",
+    severity="warning",
+    expr=(
+        f'sum(rate({operator.RECONCILES.name}{{outcome="error"}}[10m])) > 0 or '
+        f"sum(increase({operator.UNEXPECTED_ERRORS.name}[10m])) > 0"
+    ),
+    hold_s=900,
+    summary="The operator fails to reconcile services.",
+    description="Reconciles have ended with errors for fifteen minutes. They are repeated with pauses.",
+    runbook="PenstockReconcileErrors",
+)
+
+GATEWAY_BEHIND = Alert(
+    name="PenstockGatewayBehind",
+    severity="warning",
+    expr=f"max by (pod) ({gateway.SNAPSHOT_AGE_S.name}) > {MOST_SNAPSHOT_AGE_S}",
+    hold_s=60,
+    summary="Gateway {{ $labels.pod }} routes by old data.",
+    description=(
+        "The gateway has not heard from the API server for {{ $value | humanizeDuration }}. It goes on with "
+        "the routes and pods that it knows."
+    ),
+    runbook="PenstockGatewayBehind",
+)
+
+CREDENTIAL_EXPIRES = Alert(
+    name="PenstockCredentialExpires",
+    severity="critical",
+    expr=(
+        f"{_expires('ca|client-certificate', CERTIFICATE_LEFT_S)} or {_expires('token', TOKEN_LEFT_S)}"
+    ),
+    hold_s=300,
+    summary="The {{ $labels.credential }} of {{ $labels.pod }} expires in {{ $value | humanizeDuration }}.",
+    description="After that the process can no longer reach the API server.",
+    runbook="PenstockCredentialExpires",
+)
+
+GROUP = Group(
+    "penstock-control-plane",
+    (NO_LEADER, RECONCILE_ERRORS, GATEWAY_BEHIND, CREDENTIAL_EXPIRES),
+)

@@ -1,0 +1,78 @@
+"""Types of the rules of Prometheus, and the text of a file of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+# critical: users notice it now. warning: a person should look at it today.
+Severity = Literal["critical", "warning"]
+
+# The chart replaces it by the value monitoring.runbooksURL.
+RUNBOOKS = "https://penstock.dev/runbooks"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A recording rule: a series that Prometheus computes from others."""
+
+    name: str
+    expr: str
+
+    def body(self) -> dict[str, Any]:
+        return {"record": self.name, "expr": self.expr}
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert rule.
+
+    hold_s: time for which the expression must be true, in seconds. summary: one line with the labels of the
+    alert. description: what it means for users and what to look at first. runbook: name of its page.
+    labels: more labels, which tell alerts of one name apart.
+    """
+
+    name: str
+    severity: Severity
+    expr: str
+    hold_s: int
+    summary: str
+    description: str
+    runbook: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "alert": self.name,
+            "expr": self.expr,
+            "for": f"{self.hold_s}s",
+            "labels": {"severity": self.severity, **self.labels},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": f"{RUNBOOKS}/{self.runbook}",
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rules that are evaluated together, in order."""
+
+    name: str
+    rules: Sequence[Record | Alert]
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        return tuple(rule for rule in self.rules if isinstance(rule, Alert))
+
+
+def rule_file(groups: Sequence[Group]) -> str:
+    """The text of a file of rules."""
+    document = {
+        "groups": [
+            {"name": group.name, "rules": [rule.body() for rule in group.rules]} for group in groups
+        ]
+    }
+    return yaml.safe_dump(document, sort_keys=False, width=1000)

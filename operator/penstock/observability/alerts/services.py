@@ -1,0 +1,167 @@
+"""Alerts on services: queues, errors, scaling, start-up, rollouts and endpoints."""
+
+from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.observability.alerts.rules import Alert, Group
+from penstock.observability.metrics.gateway import (
+    EJECTIONS,
+    ENDPOINTS,
+    REJECTIONS,
+    REQUESTS,
+    RESPONSES,
+    WAITING,
+)
+from penstock.observability.metrics.operator import (
+    AT_MAXIMUM,
+    BLIND,
+    CONDITION_STATUS,
+    ROLLOUT_PHASE,
+    ROLLOUT_PHASE_START,
+    STARTING_AGE_S,
+    UNREADABLE_ENGINES,
+)
+
+# Phases that end by themselves, or that a person has chosen to stay in.
+WITHOUT_LIMIT = (*SETTLED_PHASES, "Paused", "Waiting")
+# A canary may take its maxDuration, 1 h unless the service sets another, in its longest phase.
+LONGEST_PHASE_S = 2 * 3600
+# Engines that take longer than this load no usual model: 70 GB at 200 MB/s take 6 minutes.
+SLOW_START_S = 15 * 60
+# Rejections of requests that could not have been served anywhere are no overload.
+OF_CLIENTS = "invalid_request|model_not_found|model_ambiguous|too_large"
+
+
+def _of_requests(numerator: str, limit: float, window: str = "5m") -> str:
+    """Expression: more than a fraction of the requests of each service."""
+    requests = f"sum by (service) (rate({REQUESTS.name}[{window}]))"
+    return f"{numerator} / ({requests} > 0) > {limit:g}"
+
+
+QUEUE_GROWTH = Alert(
+    name="PenstockQueueGrowing",
+    severity="warning",
+    expr=(
+        f"min_over_time(sum by (service) ({WAITING.name})[10m:30s]) > 0 and "
+        f"sum by (service) ({WAITING.name}) > sum by (service) ({WAITING.name} offset 10m)"
+    ),
+    hold_s=300,
+    summary="The queue of {{ $labels.service }} grows.",
+    description=(
+        "{{ $value }} requests wait in the gateways for an engine. The queue has not been empty for ten "
+        "minutes and is longer than it was."
+    ),
+    runbook="PenstockQueueGrowing",
+)
+
+REJECTED = Alert(
+    name="PenstockRequestsRejected",
+    severity="critical",
+    expr=_of_requests(
+        f'sum by (service) (rate({REJECTIONS.name}{{reason!~"{OF_CLIENTS}"}}[5m]))', 0.02
+    ),
+    hold_s=300,
+    summary="The gateways reject requests of {{ $labels.service }}.",
+    description=(
+        "{{ $value | humanizePercentage }} of the requests of the last five minutes were answered with "
+        "an error by the gateway itself: its queue was full, they waited too long, or no engine was there."
+    ),
+    runbook="PenstockRequestsRejected",
+)
+
+ERRORS = Alert(
+    name="PenstockErrorRate",
+    severity="critical",
+    expr=_of_requests(f'sum by (service) (rate({RESPONSES.name}{{code=~"5.."}}[5m]))', 0.05),
+    hold_s=300,
+    summary="Requests of {{ $labels.service }} fail.",
+    description=(
+        "{{ $value | humanizePercentage }} of the requests of the last five minutes had a 5xx response."
+    ),
+    runbook="PenstockErrorRate",
+)
+
+EJECTED = Alert(
+    name="PenstockEndpointEjected",
+    severity="warning",
+    expr=(
+        f'sum by (service) ({ENDPOINTS.name}{{state="ejected"}}) > 0 or '
+        f"sum by (service) (increase({EJECTIONS.name}[15m])) > 2"
+    ),
+    hold_s=120,
+    summary="Gateways send no requests to an engine of {{ $labels.service }} that is ready.",
+    description=(
+        "An engine pod reports itself as ready, but its answers failed several times in a row, so the "
+        "gateways leave it out."
+    ),
+    runbook="PenstockEndpointEjected",
+)
+
+BLIND_SCALER = Alert(
+    name="PenstockScalerBlind",
+    severity="warning",
+    expr=f"max by (service) ({BLIND.name}) > 0 or max by (service) ({UNREADABLE_ENGINES.name}) > 0",
+    hold_s=300,
+    summary="The scaler holds the replicas of {{ $labels.service }}, because it cannot read metrics.",
+    description=(
+        "Metrics of engines or gateways have been missing for five minutes. Replicas are added for load that "
+        "is known, but none are removed."
+    ),
+    runbook="PenstockScalerBlind",
+)
+
+MAXIMUM = Alert(
+    name="PenstockScalerAtMaximum",
+    severity="warning",
+    expr=f"max by (service) ({AT_MAXIMUM.name}) > 0",
+    hold_s=900,
+    summary="{{ $labels.service }} needs more replicas than it may have.",
+    description=(
+        "For fifteen minutes the load has needed more replicas than spec.scaling.maxReplicas or the "
+        "ResourceQuota of the namespace allows."
+    ),
+    runbook="PenstockScalerAtMaximum",
+)
+
+SLOW_START = Alert(
+    name="PenstockSlowStart",
+    severity="warning",
+    expr=f"max by (service) ({STARTING_AGE_S.name}) > {SLOW_START_S}",
+    hold_s=60,
+    summary="An engine of {{ $labels.service }} does not become ready.",
+    description=(
+        "An engine pod was created {{ $value | humanizeDuration }} ago and has never been ready."
+    ),
+    runbook="PenstockSlowStart",
+)
+
+STUCK = Alert(
+    name="PenstockRolloutStuck",
+    severity="warning",
+    expr=(
+        f"(time() - max by (service) ({ROLLOUT_PHASE_START.name})) > {LONGEST_PHASE_S} and on (service) "
+        f'max by (service) ({ROLLOUT_PHASE.name}{{phase!~"{"|".join(WITHOUT_LIMIT)}"}}) > 0'
+    ),
+    hold_s=300,
+    summary="The rollout of {{ $labels.service }} does not end.",
+    description="The rollout has been in the same phase for {{ $value | humanizeDuration }}.",
+    runbook="PenstockRolloutStuck",
+)
+
+STALLED = Alert(
+    name="PenstockServiceStalled",
+    severity="warning",
+    expr=f'max by (service) ({CONDITION_STATUS.name}{{type="Stalled",status="True"}}) > 0',
+    hold_s=300,
+    summary="{{ $labels.service }} cannot reach what its spec asks for.",
+    description=(
+        "The condition Stalled is True: the spec is refused, its revision was rejected, or its pods do not "
+        "start. The service goes on with the last revision that worked, if there is one."
+    ),
+    runbook="PenstockServiceStalled",
+)
+
+GROUP = Group(
+    "penstock-services",
+    (
+        QUEUE_GROWTH, REJECTED, ERRORS, EJECTED, BLIND_SCALER, MAXIMUM, SLOW_START, STUCK, STALLED,
+    ),
+)  # fmt: skip

@@ -1,0 +1,254 @@
+"""Series of metrics that make each alert fire and clear, in promtool's notation."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+SERVICE = 'service="team-a/chat"'
+
+
+def minutes(count: int) -> timedelta:
+    return timedelta(minutes=count)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An incident.
+
+    fires_at and clears_at: times at which the alert must fire, and must not any more. window: label of the
+    alert, if it has one. step: time between two values.
+    """
+
+    alert: str
+    severity: str
+    series: dict[str, str]
+    fires_at: timedelta
+    clears_at: timedelta
+    window: str = ""
+    step: timedelta = timedelta(minutes=1)
+
+
+def rate(*spans: tuple[float, int]) -> str:
+    """A counter that grows by so much a step, for so many steps, span after span."""
+    values = [0.0]
+    for per_step, count in spans:
+        values += [values[-1] + per_step * each for each in range(1, count + 1)]
+    return " ".join(f"{value:g}" for value in values)
+
+
+def level(*spans: tuple[float, int]) -> str:
+    """A gauge with this value for so many steps, span after span."""
+    return " ".join(f"{value:g}x{count - 1}" for value, count in spans)
+
+
+def misses(objective: str, requests: str, missed: str, target: float = 0.99) -> dict[str, str]:
+    """Requests and misses of one objective, and the attainment that the service asks for."""
+    labels = f'{{{SERVICE},revision="b1",objective="{objective}"}}'
+    return {
+        f"penstock_gateway_objective_requests_total{labels}": requests,
+        f"penstock_gateway_objective_misses_total{labels}": missed,
+        f"penstock_operator_objective_target_ratio{{{SERVICE}}}": level((target, 5000)),
+    }
+
+
+def burning(alert: str, objective: str, target: float = 0.99) -> list[Scenario]:
+    """For each pair of windows a time in which requests miss somewhat more often than it allows."""
+    budget = 1 - target
+
+    def incident(
+        window: str, severity: str, factor: float, steps: int, clears: int, step_min: int
+    ) -> Scenario:
+        missed = 60 * step_min * min(1.0, factor * budget)
+        every, lasts = rate((60 * step_min, 2 * steps)), rate((missed, steps), (0, steps))
+        return Scenario(
+            alert, severity, misses(objective, every, lasts, target),
+            fires_at=minutes(steps * step_min), clears_at=minutes((steps + clears) * step_min),
+            window=window, step=minutes(step_min),
+        )  # fmt: skip
+
+    return [
+        incident("1h", "critical", 20, steps=70, clears=10, step_min=1),
+        incident("6h", "critical", 8, steps=100, clears=10, step_min=5),
+        incident("1d", "warning", 4, steps=110, clears=14, step_min=15),
+        incident("3d", "warning", 1.5, steps=160, clears=20, step_min=30),
+    ]
+
+
+REQUESTS = f"penstock_gateway_requests_total{{{SERVICE}}}"
+POD = 'pod="penstock-0"'
+
+INCIDENTS = [
+    *burning("PenstockTTFTBurnRate", "ttft"),
+    *burning("PenstockTPOTBurnRate", "tpot"),
+    *burning("PenstockTTFTBurnRate", "ttft", target=0.8),
+    Scenario(
+        "PenstockQueueGrowing", "warning",
+        {f"penstock_gateway_requests_waiting{{{SERVICE}}}": "0x10 1+2x40 0x30"},
+        fires_at=minutes(40), clears_at=minutes(55),
+    ),
+    Scenario(
+        "PenstockRequestsRejected", "critical",
+        {
+            REQUESTS: rate((60, 90)),
+            f'penstock_gateway_rejections_total{{{SERVICE},reason="queue_full"}}':
+                rate((0, 20), (6, 30), (0, 40)),
+        },
+        fires_at=minutes(45), clears_at=minutes(60),
+    ),
+    Scenario(
+        "PenstockErrorRate", "critical",
+        {
+            REQUESTS: rate((60, 90)),
+            f'penstock_gateway_responses_total{{{SERVICE},revision="b1",code="502"}}':
+                rate((0, 20), (6, 30), (0, 40)),
+        },
+        fires_at=minutes(45), clears_at=minutes(60),
+    ),
+    Scenario(
+        "PenstockEndpointEjected", "warning",
+        {f'penstock_gateway_endpoints{{{SERVICE},state="ejected"}}': level((0, 10), (1, 10), (0, 20))},
+        fires_at=minutes(15), clears_at=minutes(25),
+    ),
+    Scenario(
+        "PenstockEndpointEjected", "warning",  # again and again, never for two minutes
+        {f"penstock_gateway_ejections_total{{{SERVICE}}}": rate((0, 10), (1, 10), (0, 40))},
+        fires_at=minutes(20), clears_at=minutes(40),
+    ),
+    Scenario(
+        "PenstockScalerBlind", "warning",
+        {f"penstock_operator_scaling_blind{{{SERVICE}}}": level((0, 5), (1, 20), (0, 20))},
+        fires_at=minutes(15), clears_at=minutes(30),
+    ),
+    Scenario(
+        "PenstockScalerBlind", "warning",
+        {f"penstock_operator_unreadable_engines{{{SERVICE}}}": level((0, 5), (2, 20), (0, 20))},
+        fires_at=minutes(15), clears_at=minutes(30),
+    ),
+    Scenario(
+        "PenstockScalerAtMaximum", "warning",
+        {f"penstock_operator_scaling_at_maximum{{{SERVICE}}}": level((0, 5), (1, 30), (0, 20))},
+        fires_at=minutes(30), clears_at=minutes(40),
+    ),
+    Scenario(
+        "PenstockSlowStart", "warning",
+        {f"penstock_operator_oldest_starting_replica_seconds{{{SERVICE}}}": "0+60x30 0x20"},
+        fires_at=minutes(20), clears_at=minutes(35),
+    ),
+    Scenario(
+        "PenstockRolloutStuck", "warning",
+        {
+            f"penstock_operator_rollout_phase_start_timestamp_seconds{{{SERVICE}}}":
+                level((600, 200), (12000, 60)),
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': level((1, 200)) + " stale",
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Growing"}}': "_x199 1x60",
+        },
+        fires_at=minutes(150), clears_at=minutes(205),
+    ),
+    Scenario(
+        "PenstockServiceStalled", "warning",
+        {
+            f'penstock_operator_condition{{{SERVICE},type="Stalled",status="True"}}':
+                "_x4 1x20 stale",
+        },
+        fires_at=minutes(15), clears_at=minutes(27),
+    ),
+    Scenario(
+        "PenstockKVCachePressure", "warning",
+        {
+            f'vllm:kv_cache_usage_perc{{{SERVICE},pod="chat-1"}}': level((0.5, 5), (0.99, 30), (0.5, 20)),
+            f'vllm:num_preemptions_total{{{SERVICE},pod="chat-1"}}': rate((0, 5), (3, 30), (0, 20)),
+        },
+        fires_at=minutes(25), clears_at=minutes(40),
+    ),
+    Scenario(
+        "PenstockAdapterThrash", "warning",
+        {
+            f'penstock:lora_resident{{{SERVICE},pod="chat-1",adapter="sql"}}':
+                "0x5 " + "1 0 " * 15 + "0x40",
+        },
+        fires_at=minutes(33), clears_at=minutes(60),
+    ),
+    Scenario(
+        "PenstockNoLeader", "critical",
+        {f"penstock_operator_leading{{{POD}}}": level((1, 5), (0, 10), (1, 10))},
+        fires_at=minutes(10), clears_at=minutes(17),
+    ),
+    Scenario(
+        "PenstockReconcileErrors", "warning",
+        {f'penstock_operator_reconciles_total{{{POD},outcome="error"}}': rate((0, 5), (1, 30), (0, 30))},
+        fires_at=minutes(30), clears_at=minutes(50),
+    ),
+    Scenario(
+        "PenstockGatewayBehind", "warning",
+        {f"penstock_gateway_snapshot_age_seconds{{{POD}}}": "1x10 60+60x10 1x20"},
+        fires_at=minutes(18), clears_at=minutes(25),
+    ),
+    Scenario(
+        "PenstockCredentialExpires", "critical",
+        {
+            'penstock_gateway_credential_expiry_timestamp_seconds{pod="g",credential="client-certificate"}':
+                level((606000, 60), (6000000, 60)),
+        },
+        fires_at=minutes(40), clears_at=minutes(62),
+    ),
+    Scenario(
+        "PenstockCredentialExpires", "critical",
+        {
+            'penstock_operator_credential_expiry_timestamp_seconds{pod="o",credential="token"}':
+                level((3600, 64), (36000, 60)),
+        },
+        fires_at=minutes(62), clears_at=minutes(66),
+    ),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """A time in which no alert may fire."""
+
+    name: str
+    series: dict[str, str]
+    length: timedelta
+
+
+def _healthy(count: int) -> dict[str, str]:
+    return {
+        f"penstock_operator_leading{{{POD}}}": level((1, count)),
+        REQUESTS: rate((60, count)),
+        f'penstock_gateway_responses_total{{{SERVICE},revision="b1",code="200"}}': rate((60, count)),
+        f'penstock_gateway_responses_total{{{SERVICE},revision="b1",code="503"}}': rate((0.1, count)),
+        f'penstock_gateway_rejections_total{{{SERVICE},reason="invalid_request"}}': rate((20, count)),
+        **misses("ttft", rate((60, count)), rate((0.3, count))),
+        f"penstock_gateway_requests_waiting{{{SERVICE}}}": " ".join(["0 3 1 0 2"] * (count // 5)),
+        f'penstock_gateway_endpoints{{{SERVICE},state="ejected"}}': level((0, count)),
+        f"penstock_gateway_snapshot_age_seconds{{{POD}}}": level((20, count)),
+        f"penstock_operator_scaling_blind{{{SERVICE}}}": level((0, count)),
+        f"penstock_operator_scaling_at_maximum{{{SERVICE}}}": level((0, count)),
+        f'vllm:kv_cache_usage_perc{{{SERVICE},pod="chat-1"}}': level((0.7, count)),
+        f'vllm:num_preemptions_total{{{SERVICE},pod="chat-1"}}': rate((0, count)),
+        f'penstock_operator_credential_expiry_timestamp_seconds{{{POD},credential="token"}}':
+            "3600+60x" + str(count),
+    }  # fmt: skip
+
+
+QUIET = [
+    Quiet("a quiet hour", _healthy(60), minutes(60)),
+    Quiet(
+        "a canary of an hour",
+        _healthy(120)
+        | {
+            f"penstock_operator_rollout_phase_start_timestamp_seconds{{{SERVICE}}}":
+                level((0, 10), (600, 10), (1200, 60), (4800, 40)),
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Starting"}}': "_x9 1x10 stale",
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': "_x19 1x60 stale",
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Stable"}}': "1x9 _x70 1x40",
+            f"penstock_operator_oldest_starting_replica_seconds{{{SERVICE}}}": "0x10 0+60x9 0x100",
+            f'penstock_gateway_responses_total{{{SERVICE},revision="c2",code="200"}}': rate((6, 120)),
+        },
+        minutes(120),
+    ),
+    Quiet(
+        "one slow request in an hour without others",
+        misses("ttft", rate((0, 10), (1, 1), (0, 109)), rate((0, 10), (1, 1), (0, 109))),
+        minutes(120),
+    ),
+]  # fmt: skip
