@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from penstock.core.scaling.by_objectives.idle_gap import IdleGap
 from penstock.core.scaling.by_objectives.record import (
     NOTABLE_SHARE,
     Learned,
     from_record,
     to_record,
 )
-from penstock.core.scaling.by_objectives.silence import Silence
 from penstock.core.scaling.by_objectives.watch import Watch
 from penstock.core.scaling.signals import PodView
 
@@ -122,7 +122,7 @@ def test_what_is_worth_a_write(learned: Learned) -> None:
     assert notable(noisier)
     assert not notable(noisier, is_idle=True)
     assert notable(replace(learned, start_ups_s=(*learned.start_ups_s, 5.0)))
-    assert notable(replace(learned, silence=Silence(100.0, 5.0), level=2.0), is_idle=True)
+    assert notable(replace(learned, silence=IdleGap(100.0, 5.0), level=2.0), is_idle=True)
 
 
 @pytest.mark.parametrize("side", [1, -1])

@@ -11,10 +11,10 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from penstock.core.scaling.by_objectives.surprise import (
+from penstock.core.scaling.by_objectives.forecast_errors import (
     HEADROOMS,
     HORIZONS_S,
-    Surprise,
+    ForecastErrors,
     index_of,
     normal_excess,
     smallest,
@@ -53,7 +53,7 @@ class Demand:
     history: tuple[Moment, ...] = ()
     since_s: float = 0.0
     noise: float = PRIOR_DISPERSION
-    surprises: tuple[Surprise, ...] = (Surprise(),) * len(HORIZONS_S)
+    surprises: tuple[ForecastErrors, ...] = (ForecastErrors(),) * len(HORIZONS_S)
 
     @property
     def level(self) -> float:
@@ -122,9 +122,7 @@ class Demand:
 
     def kept(self) -> "Demand":
         """Without its history, as it is written down: the next look is the first one."""
-        return Demand(
-            noise=self.noise, surprises=tuple(s.forgetting_when() for s in self.surprises)
-        )
+        return Demand(noise=self.noise, surprises=tuple(s.without_time() for s in self.surprises))
 
     def headroom(self, horizon_s: float, loss: float, request_s: float) -> float:
         """The smallest multiple of the level beyond which at most the share `loss` came, of all
@@ -150,7 +148,9 @@ class Demand:
         """By how much the level itself moves in that time."""
         return PRIOR_DRIFT * math.sqrt(horizon_s / PRIOR_DRIFT_S)
 
-    def _surprised(self, seen: Surprise, horizon_s: float, history: tuple[Moment, ...]) -> Surprise:
+    def _surprised(
+        self, seen: ForecastErrors, horizon_s: float, history: tuple[Moment, ...]
+    ) -> ForecastErrors:
         now = history[-1]
         if not seen.is_due(now.at_s, horizon_s):
             return seen

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.core.scaling.by_objectives.forecast_errors import HEADROOMS
 from penstock.core.scaling.by_objectives.iteration import TYPICAL, Fit, IterationModel
 from penstock.core.scaling.by_objectives.need import Need
 from penstock.core.scaling.by_objectives.startup import StartUp
-from penstock.core.scaling.by_objectives.surprise import HEADROOMS
 from penstock.core.scaling.by_objectives.traffic import Readings
 from penstock.core.scaling.by_objectives.variants import (
     Choice,

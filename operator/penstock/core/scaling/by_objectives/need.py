@@ -13,10 +13,10 @@ from penstock.core.scaling.by_objectives.capacity import (
     capacity,
     request_work_s,
 )
+from penstock.core.scaling.by_objectives.counterfactual import Counterfactual
 from penstock.core.scaling.by_objectives.demand import Demand
-from penstock.core.scaling.by_objectives.hindsight import Hindsight
+from penstock.core.scaling.by_objectives.forecast_errors import HEADROOMS, HORIZONS_S
 from penstock.core.scaling.by_objectives.iteration import IterationModel
-from penstock.core.scaling.by_objectives.surprise import HEADROOMS, HORIZONS_S
 from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
 
@@ -35,7 +35,7 @@ class Need:
         model: IterationModel,
         room: Room,
         demand: Demand,
-        hindsight: Hindsight,
+        hindsight: Counterfactual,
         *,
         horizon_s: float,
         backlog: float,

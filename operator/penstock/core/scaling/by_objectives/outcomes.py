@@ -1,4 +1,4 @@
-"""What became of requests: how many of them were late, as gateways measured it."""
+"""Late, shed and ended requests, as gateways counted them."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,11 @@ from penstock.core.scaling.signals import GatewayReading, Missing
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Of requests that ended or were shed. late: whose first token came too late, and these.
-    waiting: who may be late for another reason than too few replicas, as there were none."""
+    """Requests that ended or were shed.
+
+    late: those with a late first token, and the shed ones. waiting: requests that waited while there was no
+    replica, so they may be late for another reason than too few replicas.
+    """
 
     requests: float = 0.0
     late: float = 0.0
@@ -18,7 +21,7 @@ class Outcomes:
     def between(
         cls, old: GatewayReading | None, new: GatewayReading | Missing | None
     ) -> "Outcomes":
-        """waiting: all that have not ended. None of all where a gateway cannot be seen, or began anew."""
+        """Outcomes between two readings; none if a gateway is missing or restarted."""
         if old is None or not isinstance(new, GatewayReading):
             return cls()
         ended, late, shed = new.ended - old.ended, new.late - old.late, new.shed - old.shed
@@ -27,7 +30,7 @@ class Outcomes:
         return cls(ended + shed, late + shed, new.queued + new.in_flight)
 
     def after(self, faded: float, more: "Outcomes") -> "Outcomes":
-        """faded: what is left of what was seen before. The first that are late are those who waited."""
+        """Add later outcomes. faded: decay of the earlier ones. The first late ones are those that waited."""
         excused = min(self.waiting, more.late)
         return Outcomes(
             self.requests * faded + more.requests - excused,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
+from penstock.core.scaling.by_objectives.counterfactual import Counterfactual
 from penstock.core.scaling.by_objectives.demand import Demand
-from penstock.core.scaling.by_objectives.hindsight import Hindsight
+from penstock.core.scaling.by_objectives.idle_gap import IdleGap
 from penstock.core.scaling.by_objectives.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.scaling.by_objectives.mixed import Known
-from penstock.core.scaling.by_objectives.silence import Silence
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.by_objectives.traffic import Mean, Traffic
 from penstock.core.scaling.by_objectives.watch import Watch
@@ -42,9 +42,9 @@ class Learned:
     answered: Mean
     attended: Mean
     demand: Demand
-    hindsight: Hindsight
+    hindsight: Counterfactual
     known: Mapping[str, Known] = field(default_factory=dict)
-    silence: Silence | None = None
+    silence: IdleGap | None = None
     level: float = 0.0
 
     @classmethod

@@ -1,12 +1,12 @@
-"""Penstock's own scaling rule.
+"""The scaling rule by objectives.
 
-    look -> learn -> capacity of a replica -> demand to the horizon -> need -> up | down | hold
+    observe -> learn -> capacity of a replica -> demand up to the horizon -> need -> up | down | hold
 
-Up follows the need when it has lasted for a part of the time that a pod needs to start: a burst that is
-over before a pod could help is worth none. Where requests wait though all replicas are there, arrivals
-say too little (in a closed loop they are what the replicas can take), and the queue itself asks. Down
-needs the same inequality, with whatever headroom and to a longer horizon, to hold without one replica,
-for some time. Whoever cannot see holds.
+Scale-up follows the need once it has lasted for a part of a pod's start-up time: a burst that ends before a
+pod could help adds no replica. If requests wait though all replicas run, arrivals say too little (a closed
+loop shows no more than the replicas serve), and the queue itself requests replicas. Scale-down needs the same
+inequality to hold with one replica fewer for some time, with any headroom and up to a longer horizon. Without
+metrics the number is held.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
 from penstock.core.scaling.by_objectives.mixed import MixedNeed, Variant, believed, mean_model
 from penstock.core.scaling.by_objectives.need import Need
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
-from penstock.core.scaling.by_objectives.patience import Patience
 from penstock.core.scaling.by_objectives.queue import Queue
+from penstock.core.scaling.by_objectives.scale_up_delay import ScaleUpDelay
 from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.state import HOLD_S, SizingState
 from penstock.core.scaling.by_objectives.watch import Watch
@@ -146,7 +146,7 @@ class Sizing:
         entries = [TrailEntry("need", wanted, note)]
         state, queue = self._queue(objectives, seen, state, need.horizon_s)
         if wanted <= current:
-            state = replace(state, patience=Patience())
+            state = replace(state, patience=ScaleUpDelay())
             entries += [queue] if queue is not None else []
         elif 0 < current < bounds.max_replicas:
             enough_s = self.patience * need.horizon_s

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.core.scaling.by_objectives.capacity import request_work_s, work_s
+from penstock.core.scaling.by_objectives.counterfactual import Counterfactual
 from penstock.core.scaling.by_objectives.demand import Demand
-from penstock.core.scaling.by_objectives.hindsight import Hindsight
+from penstock.core.scaling.by_objectives.idle_gap import IdleGap
 from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
 from penstock.core.scaling.by_objectives.mixed import Known, Variant
-from penstock.core.scaling.by_objectives.patience import Patience
 from penstock.core.scaling.by_objectives.queue import Pressure
-from penstock.core.scaling.by_objectives.silence import Silence
+from penstock.core.scaling.by_objectives.scale_up_delay import ScaleUpDelay
 from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.traffic import Pair, Readings, Traffic
 from penstock.core.scaling.by_objectives.watch import Watch
@@ -34,13 +34,13 @@ class SizingState:
     readings: Readings = field(default_factory=Readings)
     traffic: Traffic = field(default_factory=Traffic)
     demand: Demand = field(default_factory=Demand)
-    hindsight: Hindsight = field(default_factory=Hindsight)
-    silence: Silence = field(default_factory=Silence)
+    hindsight: Counterfactual = field(default_factory=Counterfactual)
+    silence: IdleGap = field(default_factory=IdleGap)
     calm_s: float | None = None
     pressure: Pressure = field(default_factory=Pressure)
     grew_s: float | None = None
     grew_from: float = 0.0
-    patience: Patience = field(default_factory=Patience)
+    patience: ScaleUpDelay = field(default_factory=ScaleUpDelay)
     news_s: float = 0.0
     known: Mapping[str, Known] = field(default_factory=dict)
 

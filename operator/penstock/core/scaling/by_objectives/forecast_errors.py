@@ -1,8 +1,7 @@
-"""What came, beside the level that was believed a while ago: how much more may come next time.
+"""Forecast errors: how much more work arrived than the level predicted some time before.
 
-For each horizon and headroom: how much of the work came over level * headroom, by the mean from then
-till now? What waits for its first token can wait a little, and engines keep what they decode in time: so
-only the excess is late.
+For each horizon and headroom: the work beyond level * headroom, by the mean rate over the horizon. Only this
+excess is late, because work may wait for its first token, and engines keep decoding sequences in time.
 """
 
 import math
@@ -10,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 HORIZONS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
-# The last one is the most that is thought of. To be safe from a load that doubles at once would take
-# twice the replicas all the time; it is met as it comes.
+# The last one is the maximum. Headroom for a load that doubles at once would take twice the replicas all
+# the time; such a load is met when it comes.
 HEADROOMS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.6)
-# What was seen is forgotten by 63% in this time.
+# Observations decay by 63% in this time, s.
 MEMORY_S = 7200.0
-# Looks at a horizon that are closer than this share of it see the same.
+# Minimum time between updates, as a fraction of the horizon: closer ones observe the same work.
 STRIDE = 0.1
 NOTHING = (0.0,) * len(HEADROOMS)
 
@@ -25,9 +24,12 @@ Row = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Surprise:
-    """At one horizon. came: the mean rate of work. beyond: for each headroom, of that rate what came
-    over it. watched_s: over how long. at_s: the last look."""
+class ForecastErrors:
+    """Forecast errors at one horizon.
+
+    came: mean rate of work. beyond: for each headroom, the part of that rate beyond it. watched_s: observed
+    time. at_s: time of the last update.
+    """
 
     came: float = 0.0
     beyond: Row = NOTHING
@@ -37,22 +39,22 @@ class Surprise:
     def is_due(self, now_s: float, horizon_s: float) -> bool:
         return now_s - self.at_s >= STRIDE * horizon_s
 
-    def after(self, now_s: float, elapsed_s: float, level: float, came: float) -> "Surprise":
-        """level: that was believed. came: the mean rate since then."""
+    def after(self, now_s: float, elapsed_s: float, level: float, came: float) -> "ForecastErrors":
+        """Add an observation. level: the predicted rate. came: the mean rate since the prediction."""
         weight = elapsed_s / (self.watched_s + elapsed_s)
         beyond = tuple(
             x + weight * (max(0.0, came - level * h) - x)
             for x, h in zip(self.beyond, HEADROOMS, strict=True)
         )
         mean = self.came + weight * (came - self.came)
-        return Surprise(mean, beyond, min(self.watched_s + elapsed_s, MEMORY_S), now_s)
+        return ForecastErrors(mean, beyond, min(self.watched_s + elapsed_s, MEMORY_S), now_s)
 
-    def forgetting_when(self) -> "Surprise":
+    def without_time(self) -> "ForecastErrors":
         return replace(self, at_s=NEVER_S)
 
-    def scaled(self, factor: float) -> "Surprise":
-        """Of a load that was so many times as large."""
-        return Surprise(
+    def scaled(self, factor: float) -> "ForecastErrors":
+        """The errors of a load that is `factor` times as large."""
+        return ForecastErrors(
             factor * self.came,
             tuple(factor * x for x in self.beyond),
             self.watched_s,
@@ -61,8 +63,7 @@ class Surprise:
 
 
 def smallest(share: Callable[[int], float], loss: float) -> float:
-    """The headroom at which the share, which falls with the index, passes `loss`; between the points of
-    the grid by a straight line."""
+    """The headroom at which `share`, which falls with the index, reaches `loss`, by linear interpolation."""
     low, high = 0, len(HEADROOMS)
     known: dict[int, float] = {}
     while low < high:
@@ -89,5 +90,5 @@ def normal_excess(headroom: float, spread: float) -> float:
 
 
 def index_of(horizon_s: float) -> int:
-    """The first horizon that is as long, or the longest."""
+    """Index of the first horizon that is at least as long; else of the longest."""
     return next((i for i, h in enumerate(HORIZONS_S) if h >= horizon_s), len(HORIZONS_S) - 1)

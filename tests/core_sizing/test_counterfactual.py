@@ -8,15 +8,15 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.formats.serialization import deserialize, serialize
-from penstock.core.scaling.by_objectives.hindsight import (
+from penstock.core.scaling.by_objectives.counterfactual import (
     FAILURE,
-    HABIT,
     MEMORY_S,
+    MIN_BURSTS,
     MOST_CAREFUL,
     PRIOR_S,
     QUIET_S,
     RATES,
-    Hindsight,
+    Counterfactual,
 )
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 
@@ -27,12 +27,12 @@ NOBODY_TELLS = Outcomes()
 def seen(
     work: list[float],
     rate: float,
-    hindsight: Hindsight | None = None,
+    hindsight: Counterfactual | None = None,
     outcomes: Outcomes = NOBODY_TELLS,
-) -> Hindsight:
+) -> Counterfactual:
     """Observe `work` seconds of work in each tick. rate: service rate of the replicas. outcomes: of
     requests, the same in each tick."""
-    hindsight = hindsight or Hindsight()
+    hindsight = hindsight or Counterfactual()
     now_s, total_s = hindsight.at_s or 0.0, hindsight.total_s
     hindsight = hindsight.after(now_s, total_s, SLACK_S, rate, NOBODY_TELLS)
     for each in work:
@@ -80,7 +80,7 @@ def test_one_crowd_is_one_burst_however_long_it_lasts() -> None:
     crowd = [2.0] * 300 + [draw.uniform(4, 16) for _ in range(300)] + [2.0] * 300
     found = seen(crowd, 1.5)
     assert found.own.late_s > 0.1 * found.came_s
-    assert max(pace.bursts for pace in found.paces) < HABIT
+    assert max(pace.bursts for pace in found.paces) < MIN_BURSTS
     assert found.rate(0.02, 0.02) == 0
 
 
@@ -150,8 +150,8 @@ def test_what_comes_while_there_is_none_is_no_burst_and_no_failure() -> None:
 
 
 def test_nobody_is_careful_who_has_seen_nothing() -> None:
-    assert Hindsight().restraint(0.01) == 1
-    assert Hindsight().late_share(0.01) == 0.01
+    assert Counterfactual().restraint(0.01) == 1
+    assert Counterfactual().late_share(0.01) == 0.01
     assert seen([1.0] * 100, 2.0).restraint(0.0) == 1
 
 
@@ -198,7 +198,7 @@ def test_rates_are_close_and_reach_far() -> None:
 
 def test_it_is_written_without_what_waits() -> None:
     found = seen(bursts(40, 60.0, 40.0), 1.0, outcomes=Outcomes(10.0, 9.0))
-    back = deserialize(Hindsight, json.loads(json.dumps(serialize(found.kept()))))
+    back = deserialize(Counterfactual, json.loads(json.dumps(serialize(found.kept()))))
     assert back.rate(0.01, 0.01) == found.rate(0.01, 0.01) > 0
     again = seen(bursts(1, 60.0, 0.0), 1.0, back)
     assert again.own.late_s == pytest.approx(found.own.late_s, rel=0.01)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.by_objectives.surprise import (
+from penstock.core.scaling.by_objectives.forecast_errors import (
     HEADROOMS,
-    Surprise,
+    ForecastErrors,
     normal_excess,
     smallest,
 )
@@ -14,7 +14,7 @@ from penstock.core.scaling.by_objectives.surprise import (
 
 def test_what_came_over_a_headroom_is_counted_by_its_excess() -> None:
     """The load is at its level of 2 half of the time, and 1.5 times that otherwise."""
-    seen = Surprise()
+    seen = ForecastErrors()
     for now in range(0, 1000, 20):
         came = 2.0 if now % 40 else 3.0
         seen = seen.after(float(now), 20.0, 2.0, came)
@@ -26,7 +26,7 @@ def test_what_came_over_a_headroom_is_counted_by_its_excess() -> None:
 
 
 def test_a_horizon_is_looked_at_ten_times_while_it_passes() -> None:
-    seen = Surprise().after(100.0, 2.0, 1.0, 1.0)
+    seen = ForecastErrors().after(100.0, 2.0, 1.0, 1.0)
     assert seen.is_due(102.0, 5.0)
     assert not seen.is_due(102.0, 160.0)
     assert seen.is_due(116.0, 160.0)

@@ -5,14 +5,20 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.scaling.by_objectives.silence import DUE, LONGEST_S, SHARE, SHORTEST_S, Silence
+from penstock.core.scaling.by_objectives.idle_gap import (
+    LONGEST_S,
+    MIN_DUE_REQUESTS,
+    SHARE,
+    SHORTEST_S,
+    IdleGap,
+)
 
 PERIOD_S = 2.0
 
 
-def watched(rates: list[tuple[float, float]], draw: random.Random | None = None) -> list[Silence]:
+def watched(rates: list[tuple[float, float]], draw: random.Random | None = None) -> list[IdleGap]:
     """rates: (for so many seconds, requests/s). After each look; evenly, or drawn one by one."""
-    silence, now_s, came, seen = Silence(), 0.0, 0.0, []
+    silence, now_s, came, seen = IdleGap(), 0.0, 0.0, []
     for duration_s, rate in rates:
         for _ in range(round(duration_s / PERIOD_S)):
             now_s += PERIOD_S
@@ -81,6 +87,6 @@ def test_the_time_of_a_load_is_that_of_at_least_half_of_it() -> None:
 
 def test_few_requests_stay_away_by_chance() -> None:
     """At one request in ten seconds, three minutes without any may be chance; four are an idle gap."""
-    assert DUE / 0.1 == 200
+    assert MIN_DUE_REQUESTS / 0.1 == 200
     assert silent_s([(7200, 0.1), (190, 0.0)]) == 0.0
     assert silent_s([(7200, 0.1), (240, 0.0)]) > 0.0
