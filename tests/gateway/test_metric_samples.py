@@ -13,6 +13,12 @@ from penstock.gateway.openai import CHAT_PATH
 
 CHAT = "service=default/chat"
 R1 = f"revision=r1,{CHAT}"
+# Of the process, and of the times and tokens of every request: tests of their own.
+OTHERS = {
+    "build_info", "connections", "endpoints", "loop_lag_seconds", "phase_seconds_count",
+    "request_seconds_count", "snapshot_age_seconds", "snapshots_total",
+    "time_per_output_token_seconds_count", "tokens_total",
+}  # fmt: skip
 EVENT = b'data: {"n": 0}\n\n'
 
 
@@ -27,8 +33,7 @@ def samples_of(text):
                 )
                 name = sample.name.removeprefix("penstock_gateway_")
                 values[f"{name} {labels}".strip()] = sample.value
-    values.pop("loop_lag_seconds", None)
-    return values
+    return {name: value for name, value in values.items() if name.split()[0] not in OTHERS}
 
 
 async def samples(front):
@@ -54,6 +59,8 @@ async def test_request_for_no_known_model(start_engine, start_gateway):
     assert (await front.ask(model="other"))[0] == 404
     assert (await front.ask(model=""))[0] == 400
     assert await samples(front) == {
+        "rejections_total reason=model_not_found,service=": 1,
+        "rejections_total reason=invalid_request,service=": 1,
         "responses_total code=404,revision=,service=": 1,
         "responses_total code=400,revision=,service=": 1,
     }
@@ -64,6 +71,7 @@ async def test_request_without_an_engine(start_gateway, make_service):
     front.publish(make_service())
     assert (await front.ask())[0] == 503
     assert await samples(front) == {
+        f"rejections_total reason=no_endpoint,{CHAT}": 1,
         f"requests_total {CHAT}": 1,
         f"responses_total code=503,revision=,{CHAT}": 1,
     }
@@ -155,6 +163,7 @@ async def test_first_byte_timeout(start_engine, start_gateway):
     front = await start_gateway(await start_engine(hangs), first_byte_timeout_s=0.1)
     assert (await front.ask())[0] == 504
     assert await samples(front) == {
+        f"rejections_total reason=timeout,{CHAT}": 1,
         f"requests_total {CHAT}": 1,
         f"responses_total code=504,{R1}": 1,
     }

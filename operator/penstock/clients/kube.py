@@ -121,6 +121,12 @@ class Kube:
     async def close(self) -> None:
         await self._api.close()
 
+    @property
+    def configuration(self) -> client.Configuration:
+        """The address and credentials of the API server."""
+        configuration: client.Configuration = self._api.configuration
+        return configuration
+
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
         return await self._json("GET", resource.path(namespace, name))
 

@@ -1,6 +1,7 @@
 """prometheus_client objects of a list of metric specifications, and their exposition."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, cast
 
 from prometheus_client import (
@@ -50,27 +51,25 @@ class MetricSet:
         assert spec.kind == "histogram"
         return cast(Histogram, self._metrics[spec.name])
 
-    def remove_stale(self, is_stale: Callable[[str, str], bool]) -> None:
-        """Remove the series of services and revisions that are gone; prometheus_client never does.
+    def remove_stale(self, is_stale: Callable[[Mapping[str, str]], bool]) -> None:
+        """Remove the series of what is gone; prometheus_client never does.
 
-        is_stale: called with the labels service and revision of each series that has them; an absent
-        revision is empty. A histogram has no other labels, and each of its series shares service and
-        revision with a counter's.
+        is_stale: called with the labels of each series that has the label service. Each series of a
+        histogram shares service and revision with a counter's; its other labels list their values.
         """
         stale: set[tuple[str, str]] = set()
         for spec, metric in self._of_services("counter", "gauge"):
             label_sets = [sample.labels for family in metric.collect() for sample in family.samples]
-            for labels in label_sets:
-                pair = labels["service"], labels.get("revision", "")
-                if is_stale(*pair):
-                    stale.add(pair)
-                    metric.remove(*(labels[name] for name in spec.label_names))
+            for labels in filter(is_stale, label_sets):
+                stale.add((labels["service"], labels.get("revision", "")))
+                metric.remove(*(labels[name] for name in spec.label_names))
         for spec, metric in self._of_services("histogram"):
             for service, revision in stale:
-                if REVISION in spec.labels:
-                    metric.remove(service, revision)
-                elif is_stale(service, ""):
-                    metric.remove(service)
+                known = {SERVICE: service, REVISION: revision}
+                if is_stale({each.name: known[each] for each in spec.labels if each in known}):
+                    choices = [[known[e]] if e in known else e.values for e in spec.labels]
+                    for values in product(*choices):
+                        metric.remove(*values)
 
     def _of_services(self, *kinds: str) -> Iterator[tuple[MetricSpec, Any]]:
         """Metrics of these kinds that have the label service."""

@@ -1,5 +1,6 @@
 """The gateway's ASGI application: routes that are proxied to engines, and its own endpoints."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.clients import stats_report
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
+from penstock.clients.metric_set import CONTENT_TYPE
 from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
 from penstock.gateway.gateway_state import GatewayState
@@ -70,6 +72,7 @@ class Gateway:
     def drain(self) -> None:
         """Become unready, and close each connection with its next response."""
         self.state.is_draining = True
+        self.state.metrics.draining.set(1)
 
     def cancel_requests(self) -> None:
         """End every open request, with a 503 or with an error event in its stream."""
@@ -92,9 +95,10 @@ class Gateway:
         return JSONResponse({"status": "ok"})
 
     async def _metrics(self, _: Request) -> Response:
-        if self.state.snapshots.is_synced:
-            self.state.metrics.remove_stale_series(self.state.snapshots.current.revisions())
-        return Response(self.state.metrics.render(), media_type="text/plain; version=0.0.4")
+        self.state.update_metrics()
+        # In a thread: with many services it takes longer than the time between two tokens.
+        text = await asyncio.to_thread(self.state.metrics.render)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
     async def _stats_report(self, request: Request) -> Response:
         if PROXY_HEADERS & set(request.headers) or not _is_host_own_address(request):

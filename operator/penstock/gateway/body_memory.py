@@ -28,7 +28,7 @@ class BodyMemory:
             message = (
                 "the requests in this gateway hold too much memory: try again later, with less"
             )
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="memory")
         self.held_bytes += num_bytes
 
     def add_to_service(self, service: str, num_bytes: int) -> None:
@@ -36,7 +36,7 @@ class BodyMemory:
         held_bytes = self._by_service.get(service, 0) + num_bytes
         if held_bytes > SERVICE_SHARE * self._limit_bytes:
             message = "the waiting requests for this model hold too much memory: try again later"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="memory")
         self._by_service[service] = held_bytes
 
     def free(self, num_bytes: int) -> None:

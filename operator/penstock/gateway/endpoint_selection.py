@@ -102,7 +102,7 @@ class EndpointSelector:
         # The last connection attempt that started in time may take its whole time-out.
         if self._wait_left_s < -self._state.settings.connect_timeout_s:
             message = "no connection to an engine could be made in time"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         while True:
             choice = self._choose(is_retry)
             if isinstance(choice, NoEndpoint):
@@ -190,7 +190,9 @@ class EndpointSelector:
                 self._waiting(),
             )
         except QueueFull as full:
-            raise RequestError(503, str(full), retry_after_s=full.retry_after_s) from None
+            raise RequestError(
+                503, str(full), retry_after_s=full.retry_after_s, reason="queue_full"
+            ) from None
         if reservation is not None:
             self._state.endpoints.note_selected(reservation.endpoint.pod, self._state.now())
         return reservation
@@ -207,7 +209,7 @@ class EndpointSelector:
         state = self._state
         if state.waiting_requests.count(self._service) >= state.settings.max_waiting:
             message = "too many requests wait for an engine"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="queue_full")
         self._cancellation.enter_phase(Phase.WAITING, state.settings.total_timeout_s)
         gauge = state.metrics.waiting.labels(self._service)
         began_s = state.now()

@@ -1,6 +1,6 @@
 """State that this gateway keeps of each endpoint: tokens in flight and health."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from penstock.core.routing import outliers
@@ -15,10 +15,12 @@ class EndpointStates:
     """Tokens in flight and health of each endpoint, by the pod "namespace/name".
 
     Addresses are no keys, as a later pod may get the address of a deleted one. All times are of the
-    monotonic clock.
+    monotonic clock. ejected: called with each pod that is ejected; not again while its ejection is
+    prolonged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ejected: Callable[[str], None] = lambda _: None) -> None:
+        self._note_ejected = ejected
         self.tokens: dict[str, int] = {}
         self._health: dict[str, Health] = {}
 
@@ -74,9 +76,10 @@ class EndpointStates:
             p: h for p, h in self._health.items() if h.retry_at_s > now - FORGET_AFTER_S
         }
         before = self._health.get(pod, Health())
-        self._health[pod] = before.after_failure(
-            now, is_unreachable=is_unreachable, broke_off=broke_off
-        )
+        after = before.after_failure(now, is_unreachable=is_unreachable, broke_off=broke_off)
+        self._health[pod] = after
+        if after.is_failing and not before.is_failing:
+            self._note_ejected(pod)
 
     def excuse_failure(self, pods: Iterable[str]) -> None:
         """Take back one failure of each pod, because all of them failed the same request."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from penstock.clients.clock import monotonic
 from penstock.gateway.admission_queues import AdmissionQueues
 from penstock.gateway.body_memory import BodyMemory
 from penstock.gateway.cancellation import CancellationScope
@@ -15,6 +16,7 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.stats_registry import StatsRegistry
 from penstock.gateway.upstream import Upstream
+from penstock.observability.metrics.gateway import ENDPOINT_STATE
 
 
 @dataclass(slots=True)
@@ -30,10 +32,10 @@ class GatewayState:
     metrics: Metrics
     retry_budget: RetryBudget
     now: Callable[[], float]
-    endpoints: EndpointStates = field(default_factory=EndpointStates)
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
     open_requests: KeyedCount = field(default_factory=KeyedCount)
     waiting_requests: KeyedCount = field(default_factory=KeyedCount)
+    endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)
     mirror: RequestMirror = field(init=False)
@@ -41,6 +43,7 @@ class GatewayState:
     is_draining: bool = False
 
     def __post_init__(self) -> None:
+        self.endpoints = EndpointStates(self._count_ejection)
         self.bodies = BodyMemory(self.settings.max_held_body_bytes)
         self.mirror = RequestMirror(self.settings, self.metrics, self.bodies, self.now)
         self.stats = StatsRegistry(self.now)
@@ -48,6 +51,28 @@ class GatewayState:
         self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
         self.admission_queues = AdmissionQueues(self.settings, self.endpoints.ejected, self.now)
         self.snapshots.listeners.append(self.admission_queues.update)
+        self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
+
+    def update_metrics(self) -> None:
+        """Set the gauges that are made at each scrape, and drop the series of what is gone."""
+        metrics, snapshot = self.metrics, self.snapshots.current
+        if (confirmed_s := self.snapshots.confirmed_s) is not None:
+            metrics.snapshot_age_s.set(monotonic() - confirmed_s)
+        if not self.snapshots.is_synced:
+            return
+        now_s = self.now()
+        for service in snapshot.services:
+            num_ejected = len(self.endpoints.ejected(service.endpoints, now_s))
+            num_ready = len(service.endpoints)
+            states = num_ready - num_ejected, num_ejected, len(service.sides) - num_ready
+            for state, count in zip(ENDPOINT_STATE.values, states, strict=True):
+                metrics.endpoints.labels(service.key, state).set(count)
+        metrics.remove_stale_series(snapshot.revisions(), {route.key for route in snapshot.routes})
+
+    def _count_ejection(self, pod: str) -> None:
+        services = self.snapshots.current.services
+        service = next((each.key for each in services if pod in each.sides), "")
+        self.metrics.ejections.labels(service).inc()
 
     @property
     def waiting(self) -> int:

@@ -1,8 +1,13 @@
 """The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
+from importlib.metadata import version
+from typing import Any
 
+from penstock.clients.credentials import expiry_times_s
 from penstock.clients.metric_set import MetricSet
+from penstock.gateway.request_record import RequestOutcome
+from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
 
 
@@ -13,6 +18,8 @@ class Metrics:
         self._set = made = MetricSet(specs.METRICS)
         self.requests = made.counter(specs.REQUESTS)
         self.responses = made.counter(specs.RESPONSES)
+        self.model_route_requests = made.counter(specs.MODEL_ROUTE_REQUESTS)
+        self.rejections = made.counter(specs.REJECTIONS)
         self.in_flight = made.gauge(specs.IN_FLIGHT)
         self.waiting = made.gauge(specs.WAITING)
         self.wait_s = made.histogram(specs.WAIT_S)
@@ -22,25 +29,76 @@ class Metrics:
         self.disconnects = made.counter(specs.DISCONNECTS)
         self.mirrored_requests = made.counter(specs.MIRRORED_REQUESTS)
         self.mirrored_first_byte_s = made.histogram(specs.MIRRORED_FIRST_BYTE_S)
+        self.endpoints = made.gauge(specs.ENDPOINTS)
+        self.ejections = made.counter(specs.EJECTIONS)
+        self.snapshots = made.counter(specs.SNAPSHOTS)
+        self.snapshot_age_s = made.gauge(specs.SNAPSHOT_AGE_S)
+        self.connections = made.gauge(specs.CONNECTIONS)
         self.held_body_bytes = made.gauge(specs.HELD_BODY_BYTES)
         self.held_answer_bytes = made.gauge(specs.HELD_ANSWER_BYTES)
         self.loop_lag_s = made.gauge(specs.LOOP_LAG_S)
+        self.draining = made.gauge(specs.DRAINING)
+        self._phase_s = made.histogram(specs.PHASE_S)
+        self._request_s = made.histogram(specs.REQUEST_S)
+        self._tpot_s = made.histogram(specs.TPOT_S)
+        self._tokens = made.counter(specs.TOKENS_TOTAL)
+        self._objective_requests = made.counter(specs.OBJECTIVE_REQUESTS)
+        self._objective_misses = made.counter(specs.OBJECTIVE_MISSES)
+        self._watch_restarts = made.counter(specs.WATCH_RESTARTS)
+        self._credential_expiry = made.gauge(specs.CREDENTIAL_EXPIRY)
+        self._configuration: Any = None
+        made.gauge(specs.BUILD_INFO).labels(version("penstock")).set(1)
 
-    def remove_stale_series(self, revisions: Mapping[str, Set[str]]) -> None:
-        """Remove the series of all other services and revisions.
+    def observe_outcome(self, service: str, revision: str, outcome: RequestOutcome) -> None:
+        """Count tokens and objectives of a request. revision: of the last engine that was tried."""
+        labels = service, revision
+        for objective, is_met in (("ttft", outcome.meets_ttft), ("tpot", outcome.meets_tpot)):
+            if is_met is not None:
+                self._objective_requests.labels(*labels, objective).inc()
+                self._objective_misses.labels(*labels, objective).inc(not is_met)
+        if outcome.prompt_tokens:
+            self._tokens.labels(*labels, "prompt").inc(outcome.prompt_tokens)
+            self._tokens.labels(*labels, "output").inc(outcome.output_tokens)
+        if outcome.tpot_s is not None:
+            self._tpot_s.labels(*labels).observe(outcome.tpot_s)
+
+    def observe_times(self, service: str, intervals: list[Interval]) -> None:
+        """Record the phases of a request that has ended."""
+        for phase, seconds in seconds_by_phase(intervals).items():
+            self._phase_s.labels(service, phase.value).observe(seconds)
+        self._request_s.labels(service).observe(intervals[-1].end_s - intervals[0].start_s)
+
+    def count_watch_restart(self, resource: str) -> None:
+        """Count that all objects of a watched kind are listed again."""
+        self._watch_restarts.labels(resource).inc()
+
+    def observe_credentials(self, configuration: Any) -> None:
+        """Expose when the credentials of this configuration expire, also after they are rotated."""
+        self._configuration = configuration
+
+    def remove_stale_series(
+        self, revisions: Mapping[str, Set[str]], model_routes: Collection[str] = ()
+    ) -> None:
+        """Remove the series of all other services, revisions and ModelRoutes.
 
         revisions: by the service "namespace/name".
         """
 
-        def is_stale(service: str, revision: str) -> bool:
+        def is_stale(labels: Mapping[str, str]) -> bool:
             # An empty service counts requests that named no known model, an empty revision those that
             # reached no engine.
+            service, revision = labels["service"], labels.get("revision", "")
             if not service:
                 return False
-            return service not in revisions or bool(revision and revision not in revisions[service])
+            if service not in revisions or (revision and revision not in revisions[service]):
+                return True
+            return "model_route" in labels and labels["model_route"] not in model_routes
 
         self._set.remove_stale(is_stale)
 
     def render(self) -> bytes:
         """Return all series in Prometheus' text format."""
+        if self._configuration is not None:
+            for credential, time_s in expiry_times_s(self._configuration).items():
+                self._credential_expiry.labels(credential).set(time_s)
         return self._set.render()

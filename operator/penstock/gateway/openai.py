@@ -20,6 +20,11 @@ CHAT_PATH = "/v1/chat/completions"
 MAX_CONTAINERS = 100_000
 # A `user` is an identifier. A longer one counts as absent: no ModelRoute matches it.
 MAX_USER_CHARACTERS = 512
+# Reasons of errors that have neither a reason nor a code, by status; of all others: invalid_request.
+REASONS = {
+    408: "timeout", 413: "too_large", 431: "too_large", 500: "internal", 502: "engines_failed",
+    503: "no_endpoint", 504: "timeout",
+}  # fmt: skip
 # `Retry-After` of a 503 that has no better estimate.
 RETRY_AFTER_S = 5
 
@@ -28,7 +33,8 @@ class RequestError(Exception):
     """A request that the gateway answers with an error of its own.
 
     status: of HTTP. message: for the client. param, code: fields of OpenAI's error object; the status
-    if there is no code. retry_after_s: sent as `Retry-After`; None: not sent.
+    if there is no code. retry_after_s: sent as `Retry-After`; None: not sent. reason: label of the
+    metric; empty: the code, else that of the status.
     """
 
     def __init__(
@@ -39,8 +45,10 @@ class RequestError(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_s: int | None = None,
+        reason: str = "",
     ) -> None:
         super().__init__(message)
+        self.reason = reason or code or REASONS.get(status, "invalid_request")
         self.status = status
         self.message = message
         self.param = param

@@ -40,7 +40,7 @@ from penstock.gateway.openai import (
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.snapshot import Service
-from penstock.gateway.timeline import RequestPhase, Timeline
+from penstock.gateway.timeline import Interval, RequestPhase, Timeline
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
 from penstock.gateway.upstream_headers import Scope, headers_for_engine, path_with_query
 
@@ -108,6 +108,8 @@ class ProxiedRequest:
             cancellation.limit_total(target.timeout_s)
         self._line.service, self._line.model_route = service.key, target.model_route
         self._metrics.requests.labels(service.key).inc()
+        if target.model_route:
+            self._metrics.model_route_requests.labels(target.model_route, service.key).inc()
         record = self._record = self._state.stats.record(
             service,
             arrived_s,
@@ -234,7 +236,8 @@ class ProxiedRequest:
             await self._client.send(error.status, error.headers, error.first_chunk)
             return
         if last is Failure.UNAVAILABLE:
-            raise RequestError(503, "no engine accepts requests", retry_after_s=RETRY_AFTER_S)
+            message = "no engine accepts requests"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         raise RequestError(502, "the engines that were tried did not answer")
 
     async def _resolve(
@@ -244,7 +247,8 @@ class ProxiedRequest:
         if not snapshots.is_synced:
             await snapshots.wait_for_change(self._settings.wait_for_endpoint_s)
         if not snapshots.is_synced:
-            raise RequestError(503, "no engine is known yet", retry_after_s=RETRY_AFTER_S)
+            message = "no engine is known yet"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
         return resolve(snapshots.current, request, headers)
 
     def _mirror(
@@ -299,11 +303,15 @@ class ProxiedRequest:
             await relay.cut(status, message, cancelled.cause.value)
         else:
             retry_after_s = RETRY_AFTER_S if status == 503 else None
-            await self.reject(RequestError(status, message, retry_after_s=retry_after_s))
+            reason = cancelled.cause.value
+            await self.reject(
+                RequestError(status, message, retry_after_s=retry_after_s, reason=reason)
+            )
 
     async def reject(self, error: RequestError) -> None:
         """Send an error of the gateway's own."""
         self._line.reason = error.message
+        self._metrics.rejections.labels(self._line.service, error.reason).inc()
         await self._client.send_error(error)
 
     def note_disconnect(self, phase: Phase) -> None:
@@ -314,14 +322,17 @@ class ProxiedRequest:
 
     def close(self) -> None:
         """Count the outcome of the request, and log it. Call it once, at the very end."""
+        line, intervals = self._line, self._timeline.until(self._state.now())
         if self._record is not None and not self._is_disconnected:
-            self._record.close(self._client.status)
-        line, code = self._line, str(self._client.status)
+            outcome = self._record.close(self._client.status)
+            self._metrics.observe_outcome(line.service, line.revision, outcome)
+        self._metrics.observe_times(line.service, intervals)
+        code = str(self._client.status)
         self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
         if self._settings.access_log:
-            self._log()
+            self._log(intervals)
 
-    def _log(self) -> None:
+    def _log(self, intervals: list[Interval]) -> None:
         line, client, record = self._line, self._client, self._record
         if not line.reason and self._relay is not None and self._relay.cut_cause:
             line.reason = "the engine's response broke off"
@@ -331,7 +342,7 @@ class ProxiedRequest:
         line.write(
             client.status,
             client.num_bytes,
-            self._timeline.until(self._state.now()),
+            intervals,
             record.usage if record is not None and is_answered else None,
         )
 

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.reservation import Reservation
@@ -14,6 +15,20 @@ BLOCKED_AFTER_S = 0.05
 # If writes waited for the client during more than this share of a stream, the times between tokens
 # are the client's and are not taken as the engine's.
 MAX_BLOCKED_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutcome:
+    """How a request ended, for the metrics.
+
+    meets_ttft, meets_tpot: None where the objective does not apply. tpot_s: None if it is not known.
+    """
+
+    meets_ttft: bool | None = None
+    meets_tpot: bool | None = None
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    tpot_s: float | None = None
 
 
 class RequestRecord:
@@ -144,20 +159,33 @@ class RequestRecord:
         """Do not count the outcome as the engine's failure."""
         self._is_excused = True
 
-    def close(self, status: int) -> None:
-        """Count the outcome. status: sent to the client; 4xx is not counted."""
+    def close(self, status: int) -> RequestOutcome:
+        """Count the outcome, and return it. status: sent to the client; 4xx is not counted."""
         stats = self._stats
         is_failed = self._is_failed or self._usage.has_engine_error
         if is_failed or (status >= 500 and self._pod is not None):
             stats.failed += 1
             if self._pod is not None and not self._is_excused:
                 self.charge_failure(self._pod)
-        elif status >= 500:
+            return self._missed()
+        if status >= 500:
             stats.shed += 1
-        elif status < 400 and self.has_begun:
-            self._count_finished()
+            return self._missed()
+        if status < 400 and self.has_begun:
+            return self._count_finished()
+        return RequestOutcome()
 
-    def _count_finished(self) -> None:
+    def _missed(self) -> RequestOutcome:
+        """The outcome of a request that was shed or failed: it misses all objectives that are set."""
+        objectives = self._stats.objectives
+        if objectives is None:
+            return RequestOutcome()
+        return RequestOutcome(
+            meets_ttft=False if objectives.has_ttft else None,
+            meets_tpot=False if objectives.has_tpot else None,
+        )
+
+    def _count_finished(self) -> RequestOutcome:
         stats = self._stats
         stats.ended += 1
         stats.late += self._is_late
@@ -171,6 +199,16 @@ class RequestRecord:
         stats.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
         self._count_latency()
         self._count_for_arm()
+        objectives, tpot_s = stats.objectives, self._tpot_s if self._is_stream else None
+        has_ttft = objectives is not None and objectives.has_ttft
+        has_tpot = objectives is not None and objectives.has_tpot
+        return RequestOutcome(
+            meets_ttft=not self._is_late if has_ttft else None,
+            meets_tpot=not self._is_slow if has_tpot and tpot_s is not None else None,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            tpot_s=tpot_s,
+        )
 
     def _count_latency(self) -> None:
         """Record TTFT and TPOT of a stream; another response comes all at once and has neither."""
@@ -235,9 +273,14 @@ class RequestRecord:
         return self._first_byte_s - self.arrived_s > self._allowed_s
 
     @property
+    def _is_slow(self) -> bool:
+        """Whether a stream's mean time between tokens missed its objective."""
+        objectives = self._stats.objectives
+        if objectives is None or not self._is_stream:
+            return False
+        return (self._tpot_s or 0) > objectives.tpot_s
+
+    @property
     def _violates(self) -> bool:
         """Whether the engine that responded missed an objective."""
-        objectives = self._stats.objectives
-        if objectives is not None and self._is_stream and (self._tpot_s or 0) > objectives.tpot_s:
-            return True
-        return self._engine_ttft_s > self._allowed_s
+        return self._is_slow or self._engine_ttft_s > self._allowed_s

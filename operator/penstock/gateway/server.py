@@ -82,14 +82,21 @@ async def serve(settings: GatewaySettings) -> None:
         Upstream(settings) as upstream,
         asyncio.TaskGroup() as group,
     ):
-        follower = group.create_task(snapshots.follow(kube, settings.namespace))
-        await run(Gateway(snapshots, upstream, settings), stop)
+        gateway = Gateway(snapshots, upstream, settings)
+        metrics = gateway.state.metrics
+        metrics.observe_credentials(kube.configuration)
+        follower = group.create_task(
+            snapshots.follow(kube, settings.namespace, metrics.count_watch_restart)
+        )
+        await run(gateway, stop)
         follower.cancel()
 
 
 async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = None) -> None:
     """Answer requests until `stop` is set, then drain."""
     server = server or server_for(gateway)
+    connections = server.server_state.connections
+    gateway.state.metrics.connections.set_function(lambda: len(connections))
     try:
         async with asyncio.TaskGroup() as group:
             background = [

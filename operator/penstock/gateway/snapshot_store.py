@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube
@@ -15,14 +16,23 @@ class SnapshotStore:
     """The current routing snapshot, and a way to wait for the next one.
 
     is_synced: whether there has been a snapshot. listeners: called with each new snapshot, before tasks
-    that wait for it go on.
+    that wait for it go on. informers: those that `follow` builds the snapshots from.
     """
 
     def __init__(self) -> None:
         self.current = Snapshot()
         self.is_synced = False
         self.listeners: list[Callable[[Snapshot], None]] = []
+        self.informers: tuple[Informer, ...] = ()
         self._changed = asyncio.Event()
+
+    @property
+    def confirmed_s(self) -> float | None:
+        """When the API server last confirmed all objects of the snapshot, on the monotonic clock.
+
+        None if nothing is watched.
+        """
+        return min((each.confirmed_s for each in self.informers), default=None)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Replace the current snapshot, and wake all waiting tasks if the new one differs."""
@@ -42,10 +52,16 @@ class SnapshotStore:
         except TimeoutError:
             return False
 
-    async def follow(self, kube: Kube, namespace: str | None) -> None:
+    async def follow(
+        self,
+        kube: Kube,
+        namespace: str | None,
+        restarted: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Watch the API server and publish a snapshot after each change, until cancelled.
 
-        namespace: the one to watch; None: all.
+        namespace: the one to watch; None: all. restarted: called with a kind each time that it is listed
+        again.
         """
         loop = asyncio.get_running_loop()
         builder = SnapshotBuilder()
@@ -64,9 +80,10 @@ class SnapshotStore:
                 self.publish(builder.build(services, pods, routes))
 
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
-        services = Informer(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
-        pods = Informer(kube, PODS, namespace=namespace, selector=selector, changed=changed)
-        routes = Informer(kube, MODEL_ROUTES, namespace=namespace, changed=changed)
+        watch = partial(Informer, kube, namespace=namespace, changed=changed, restarted=restarted)
+        services, routes = watch(INFERENCE_SERVICES), watch(MODEL_ROUTES)
+        pods = watch(PODS, selector=selector)
+        self.informers = (services, pods, routes)
         async with asyncio.TaskGroup() as group:
             for mirror in (services, pods, routes):
                 group.create_task(mirror.run())

@@ -15,19 +15,23 @@ from penstock.observability.metrics.specs import (
     histogram,
 )
 
+# Upper bounds of a phase, in seconds. Few, as there are six phases of each service.
+PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
+
 ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
 CODE = Label("code", "HTTP statuses that the gateway sends or passes on; 499 of a client that left")
 CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))
 REJECTION = Label(
     "reason",
     (
-        "draining", "engines_failed", "internal", "invalid_request", "memory", "model_ambiguous",
+        "engines_failed", "internal", "invalid_request", "memory", "model_ambiguous",
         "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
         "shutdown", "stalled", "timeout", "too_large",
     ),
 )  # fmt: skip
 RETRY_REASON = Label("reason", tuple(each.value for each in Failure))
-WAIT_PHASE = Label("phase", ("receiving", "waiting", "first_byte", "streaming"))
+LEFT_PHASE = Label("phase", ("receiving", "waiting", "first_byte", "streaming"))
+PHASE = Label("phase", ("receive", "route", "wait", "connect", "first_byte", "stream"))
 MIRRORED = Label("outcome", ("ok", "error", "dropped"))
 ENDPOINT_STATE = Label("state", ("available", "ejected", "unready"))
 TOKENS = Label("kind", ("prompt", "output"))
@@ -74,7 +78,7 @@ DISCONNECTS = counter(
     "penstock_gateway_disconnects_total",
     "Requests whose client disconnected, by the phase that they were in.",
     SERVICE,
-    WAIT_PHASE,
+    LEFT_PHASE,
 )
 TOKENS_TOTAL = counter(
     "penstock_gateway_tokens_total",
@@ -86,8 +90,8 @@ TOKENS_TOTAL = counter(
 
 OBJECTIVE_REQUESTS = counter(
     "penstock_gateway_objective_requests_total",
-    "Requests that an objective applies to: those that finished, were shed or failed; for tpot those "
-    "that streamed more than one token. The revision is empty if no engine was reached.",
+    "Requests that an objective applies to: those that were shed or failed, and those that finished; for "
+    "tpot if they streamed more than one token. The revision is empty if no engine was reached.",
     SERVICE,
     REVISION,
     OBJECTIVE,
@@ -110,30 +114,24 @@ WAIT_S = histogram(
     "Time that a request waited for an engine, for requests that had to wait.",
     SERVICE,
 )
-CONNECT_S = histogram("penstock_gateway_connect_seconds", "Time to open a connection to an engine.")
 FIRST_BYTE_S = histogram(
     "penstock_gateway_time_to_first_byte_seconds",
     "Time from a request's arrival to the first byte of its response.",
     SERVICE,
     REVISION,
 )
-ENGINE_FIRST_BYTE_S = histogram(
-    "penstock_gateway_engine_time_to_first_byte_seconds",
-    "Time from sending a request to the engine that answers it to the first byte of the response.",
+PHASE_S = histogram(
+    "penstock_gateway_phase_seconds",
+    "Time of each phase of a request, all attempts together. wait: for an endpoint with room. first_byte: "
+    "the engine computes. stream: the response is passed on. Only of phases that were reached.",
     SERVICE,
-    REVISION,
-)
-RELAY_S = histogram(
-    "penstock_gateway_relay_seconds",
-    "Time from the first byte of a response to its end.",
-    SERVICE,
-    REVISION,
+    PHASE,
+    buckets=PHASE_SECONDS,
 )
 REQUEST_S = histogram(
     "penstock_gateway_request_seconds",
-    "Time from a request's arrival to the end of its response.",
+    "Time from the head of a request to the end of its response.",
     SERVICE,
-    REVISION,
 )
 TPOT_S = histogram(
     "penstock_gateway_time_per_output_token_seconds",
@@ -202,7 +200,7 @@ DRAINING = gauge(
 METRICS: tuple[MetricSpec, ...] = (
     BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, RETRIES, STREAMS_CUT,
     DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
-    CONNECT_S, FIRST_BYTE_S, ENGINE_FIRST_BYTE_S, RELAY_S, REQUEST_S, TPOT_S, MIRRORED_REQUESTS,
-    MIRRORED_FIRST_BYTE_S, ENDPOINTS, EJECTIONS, SNAPSHOTS, SNAPSHOT_AGE_S, WATCH_RESTARTS,
+    FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,
+    ENDPOINTS, EJECTIONS, SNAPSHOTS, SNAPSHOT_AGE_S, WATCH_RESTARTS,
     CREDENTIAL_EXPIRY, CONNECTIONS, HELD_BODY_BYTES, HELD_ANSWER_BYTES, LOOP_LAG_S, DRAINING,
 )  # fmt: skip

@@ -1,0 +1,61 @@
+"""The lists of metrics: their conventions, and that each metric has a place in the code that sets it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from penstock.clients.metric_set import MetricSet
+from penstock.observability.metrics import gateway, operator
+
+PACKAGE = Path(gateway.__file__).parents[2]
+# Units as in Prometheus' naming rules, and what counts things or tells a state.
+SUFFIXES = {
+    "counter": ("_total",),
+    "histogram": ("_seconds",),
+}
+# Code that sets the metrics of each list.
+SOURCES = {
+    gateway: ["gateway/metrics.py"],
+    operator: ["controller/metrics.py", "controller/service_metrics.py",
+               "observability/service_samples.py"],
+}  # fmt: skip
+LISTS = pytest.mark.parametrize("listed", list(SOURCES), ids=["gateway", "operator"])
+
+
+@LISTS
+def test_names_are_unique_and_follow_the_conventions(listed):
+    names = [spec.name for spec in listed.METRICS]
+    assert len(set(names)) == len(names)
+    prefix = f"penstock_{listed.__name__.rpartition('.')[2]}_"
+    for spec in listed.METRICS:
+        assert spec.name.startswith(prefix)
+        assert spec.name.endswith(SUFFIXES.get(spec.kind, ""))
+        assert spec.name.endswith("_total") == (spec.kind == "counter")
+        assert spec.help.endswith(".")
+        assert all(label.bound for label in spec.labels)
+
+
+@LISTS
+def test_each_constant_is_in_the_list(listed):
+    constants = [each for each in vars(listed).values() if type(each).__name__ == "MetricSpec"]
+    assert sorted(map(str, constants)) == sorted(map(str, listed.METRICS))
+
+
+@LISTS
+def test_each_metric_is_set_somewhere(listed):
+    """The code names each spec, and no other."""
+    used = set()
+    for source in SOURCES[listed]:
+        for node in ast.walk(ast.parse((PACKAGE / source).read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                used.add(node.attr) if node.value.id == "specs" else None
+    names = {name for name, each in vars(listed).items() if each in listed.METRICS}
+    assert names <= used
+
+
+@LISTS
+def test_exposition_has_exactly_the_names_of_the_list(listed):
+    text = MetricSet(listed.METRICS).render().decode()
+    exposed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert exposed == {spec.name for spec in listed.METRICS}
