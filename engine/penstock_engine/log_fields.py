@@ -17,6 +17,7 @@ COMMON = {
 REQUEST = {
     "request_id": "Id of the request, the gateway's if one sent it: header `X-Request-Id`.",
     "client_request_id": "`request_id` of the request's body.",
+    "trace_id": "Id of the request's trace, if it is recorded.",
     "model": "Name of the model in answers.",
     "adapter": "Name of the LoRA adapter.",
     "prompt_tokens": "Tokens of the prompt.",

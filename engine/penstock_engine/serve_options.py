@@ -242,7 +242,8 @@ class ServeOptions:
             metavar="URL",
             help=(
                 "URL that OpenTelemetry spans are sent to, such as "
-                "http://collector:4318/v1/traces. Default: none."
+                "http://collector:4318/v1/traces. Default: that of the variables "
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT and OTEL_EXPORTER_OTLP_ENDPOINT, else none."
             ),
         ),
     ] = None

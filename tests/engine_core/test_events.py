@@ -12,7 +12,7 @@ def sequence() -> Sequence:
     one = Sequence("a", [1, 2, 3, 4], SamplingParams(max_tokens=9), frozenset(), 1.0)
     one.tokens += [5, 6]
     one.first_scheduled_s, one.first_token_s = 2.0, 3.0
-    one.num_cached_tokens, one.num_preemptions = 3, 7
+    one.num_cached_tokens, one.preempted_s, one.resumed_s = 3, [2.5, 3.0], [2.75]
     return one
 
 
@@ -22,7 +22,8 @@ def test_an_event_has_the_state_of_its_sequence() -> None:
         request_id="a", token_ids=(), logprobs=(), prompt_logprobs=(), embedding=(),
         ending_token_id=None, finish_reason=None, failure=None, now_s=4.0, queued_s=1.0,
         scheduled_s=2.0, first_token_s=3.0, num_prompt_tokens=4, num_output_tokens=2,
-        num_cached_tokens=3, prefill_kv_computed_tokens=1, preemptions=7,
+        num_cached_tokens=3, prefill_kv_computed_tokens=1, preemptions=2,
+        pauses=((2.5, 2.75), (3.0, 4.0)),
     )  # fmt: skip
 
 

@@ -2,62 +2,24 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_collector import Collector, attributes, contains, duration_s, running_collector
 
 from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.server.tracing import Tracer
+from penstock_engine.traces import is_enabled
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
-class Collector(HTTPServer):
-    """An OTLP collector that keeps all exports."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.exports: list[ExportTraceServiceRequest] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1/traces"
-
-    @property
-    def spans(self) -> list[Any]:
-        return [
-            span
-            for export in self.exports
-            for resource in export.resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Collector)
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.server.exports.append(ExportTraceServiceRequest.FromString(body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with running_collector() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -76,13 +38,6 @@ class EchoRunner:
         return {s.request_id: SequenceOutput((5,)) for s in step.sequences if s.is_sampled}
 
 
-def attributes(span: Any) -> dict[str, Any]:
-    return {
-        entry.key: getattr(entry.value, entry.value.WhichOneof("value"))
-        for entry in span.attributes
-    }
-
-
 async def test_a_span_has_vllms_attributes_and_the_clients_trace(
     serve_runner: Any, collector: Collector, tracer: Tracer
 ) -> None:
@@ -92,10 +47,10 @@ async def test_a_span_has_vllms_attributes_and_the_clients_trace(
         await client.post("/v1/completions", json=body, headers=headers)
     tracer.flush()
 
-    first, second = collector.spans
+    first, second = collector.named("llm_request")
     others = attributes(first)
     latencies = {name: others.pop(name) for name in list(others) if "latency" in name}
-    assert (first.name, first.kind) == ("llm_request", 2)  # 2: server
+    assert first.kind == 2  # server
     assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE_ID, PARENT_ID)
     assert second.trace_id == first.trace_id
     assert others == {
@@ -121,8 +76,62 @@ async def test_a_span_has_vllms_attributes_and_the_clients_trace(
     )
     assert inference == pytest.approx(prefill + decode)
     assert latencies["gen_ai.latency.e2e"] >= inference
-    seconds = (first.end_time_unix_nano - first.start_time_unix_nano) / 1e9
-    assert seconds == pytest.approx(latencies["gen_ai.latency.e2e"], abs=1e-3)
+    assert duration_s(first) == pytest.approx(latencies["gen_ai.latency.e2e"], abs=1e-3)
+
+
+async def test_the_phases_of_a_choice_follow_each_other(
+    serve_runner: Any, collector: Collector, tracer: Tracer
+) -> None:
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
+        await client.post("/v1/completions", json={"prompt": [7, 8], "max_tokens": 4})
+    tracer.flush()
+
+    (request,) = collector.named("llm_request")
+    phases = sorted(
+        (span for span in collector.spans if span is not request),
+        key=lambda span: span.start_time_unix_nano,
+    )
+    assert [span.name for span in phases] == ["prepare", "queue", "prefill", "decode"]
+    assert {span.trace_id for span in phases} == {request.trace_id}
+    assert {span.parent_span_id for span in phases} == {request.span_id}
+    assert phases[0].start_time_unix_nano == request.start_time_unix_nano
+    for before, after in pairwise(phases):
+        assert before.end_time_unix_nano == after.start_time_unix_nano
+    assert contains(request, phases[-1])
+
+
+async def test_preemptions_are_spans_within_their_choice(
+    serve_runner: Any, collector: Collector, tracer: Tracer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Six sequences of 63 tokens do not fit into 16 blocks of 16."""
+    caplog.set_level("INFO", "penstock_engine.server.request_log")
+    body = {"prompt": [7, 8, 9], "max_tokens": 60, "ignore_eos": True, "n": 6}
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
+        await client.post("/v1/completions", json=body)
+    tracer.flush()
+
+    requests = {span.span_id: span for span in collector.named("llm_request")}
+    preempted = collector.named("preempted")
+    lines = [each.fields for each in caplog.records if each.name.endswith("request_log")]
+    assert preempted
+    assert len(preempted) == sum(line["preemptions"] for line in lines)
+    assert all(contains(requests[span.parent_span_id], span) for span in preempted)
+    traces = {span.trace_id.hex() for span in requests.values()}
+    assert {line["trace_id"] for line in lines} == traces
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_on"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, False),
+    ],
+)
+def test_tracing_is_off_without_an_endpoint(environment: dict[str, str], is_on: bool) -> None:
+    assert is_enabled(None, environment) is is_on
 
 
 async def test_a_request_without_a_trace_starts_one(
@@ -132,8 +141,9 @@ async def test_a_request_without_a_trace_starts_one(
         for headers in ({}, {"traceparent": "nonsense"}):
             await client.post("/v1/completions", json={"prompt": [7]}, headers=headers)
     tracer.flush()
-    assert len({span.trace_id for span in collector.spans}) == 2
-    assert {span.parent_span_id for span in collector.spans} == {b""}
+    requests = collector.named("llm_request")
+    assert len({span.trace_id for span in requests}) == 2
+    assert {span.parent_span_id for span in requests} == {b""}
 
 
 async def test_spans_that_the_client_does_not_sample_are_not_exported(
@@ -153,7 +163,7 @@ async def test_the_span_of_a_failed_request_has_error_status(
         late = {"x-request-timeout-s": "0"}
         await client.post("/v1/completions", json={"prompt": [7]}, headers=late)
     tracer.flush()
-    (span,) = collector.spans
+    (span,) = collector.named("llm_request")
     assert span.status.code == 2
     assert "gen_ai.latency.time_to_first_token" not in attributes(span)
 

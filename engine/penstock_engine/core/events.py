@@ -21,7 +21,8 @@ class TokenEvent(NamedTuple):
 
     ending_token_id: the last of token_ids if it ended the sequence. prompt_logprobs: those of the
     prompt tokens from the second on, in the first event that has tokens. failure: why finish_reason
-    is "error". All times are readings of the caller's clock, in seconds.
+    is "error". pauses: start and end of each preemption; one that has not ended ends now. All times
+    are readings of the caller's clock, in seconds.
 
     A named tuple, because one is created for each sequence in each step.
     """
@@ -43,6 +44,7 @@ class TokenEvent(NamedTuple):
     num_cached_tokens: int
     prefill_kv_computed_tokens: int
     preemptions: int
+    pauses: tuple[tuple[float, float], ...]
 
     @classmethod
     def of(
@@ -76,4 +78,5 @@ class TokenEvent(NamedTuple):
             sequence.num_cached_tokens,
             num_prompt_tokens - sequence.num_cached_tokens,
             sequence.num_preemptions,
+            sequence.pauses(now) if sequence.preempted_s else (),
         )

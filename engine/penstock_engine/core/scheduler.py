@@ -117,7 +117,7 @@ class Scheduler:
         if ahead_of and self._drafts.needs_completed_step:
             return None
         num_preemptions = self._counters.preemptions
-        running = self._running_chunks(ahead_of)
+        running = self._running_chunks(ahead_of, now)
         if running is None:
             return None
         chunks, budget = running
@@ -203,7 +203,7 @@ class Scheduler:
         self._in_flight.check()
 
     def _running_chunks(
-        self, ahead_of: Mapping[str, ScheduledSequence]
+        self, ahead_of: Mapping[str, ScheduledSequence], now: float
     ) -> tuple[list[Chunk], int] | None:
         """Chunks of the running sequences within the budget, and the rest of the budget.
 
@@ -234,7 +234,7 @@ class Scheduler:
             if not has_blocks and not self._cache.grow(sequence, length):
                 if ahead_of:
                     return None
-                if not self._state.grow_or_preempt(sequence):
+                if not self._state.grow_or_preempt(sequence, now):
                     continue
             if length - start > 1:
                 prefills.append((sequence, start, length - start))

@@ -68,6 +68,8 @@ class SchedulerState:
         self.running.add(sequence)
         sequence.status = Status.RUNNING
         self._set_num_computed(sequence, admission.num_tokens)
+        if sequence.num_preemptions:
+            sequence.resumed_s.append(now)
         if sequence.first_scheduled_s is None:
             sequence.first_scheduled_s = now
             sequence.num_cached_tokens = admission.num_tokens
@@ -77,14 +79,14 @@ class SchedulerState:
                 self.counters.prefix_hits_tokens += admission.num_tokens
         return sequence
 
-    def grow_or_preempt(self, sequence: Sequence) -> bool:
+    def grow_or_preempt(self, sequence: Sequence, now: float) -> bool:
         """Allocate blocks for all tokens of a running sequence, preempting the last running ones.
 
         Returns False if the sequence itself was the last one and is preempted.
         """
         while not self.cache.grow(sequence, sequence.num_tokens):
             victim = self.running.pop()
-            self._preempt(victim)
+            self._preempt(victim, now)
             if victim is sequence:
                 return False
         return True
@@ -153,12 +155,12 @@ class SchedulerState:
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence, now: float) -> None:
         """Free the blocks of a sequence, already out of the running list, and queue it again."""
         self.cache.release(sequence)
         self._set_num_computed(sequence, 0)
         sequence.status = Status.WAITING
-        sequence.num_preemptions += 1
+        sequence.preempted_s.append(now)
         self.counters.preemptions += 1
         self.waiting.sequences.add(sequence)
 

@@ -32,7 +32,8 @@ class Sequence:
     ending_token_ids: tokens that end the sequence when sampled. adapter: the identity of loaded LoRA
     weights, or "". fork_of: request id of a sequence with the same prompt, whose blocks this one
     shares once they are filled. tpot_s: limit on the time per output token while prompts of other
-    sequences are computed; None: no limit. Only the scheduler writes these fields.
+    sequences are computed; None: no limit. preempted_s, resumed_s: times at which it was preempted and
+    admitted again. Only the scheduler writes these fields.
     """
 
     __slots__ = (
@@ -51,14 +52,15 @@ class Sequence:
         "num_cached_tokens",
         "num_computed_tokens",
         "num_host_tokens",
-        "num_preemptions",
         "num_prompt_tokens",
         "num_skipped_blocks",
         "num_waits",
         "order",
+        "preempted_s",
         "priority",
         "prompt_logprobs",
         "request_id",
+        "resumed_s",
         "root_hash",
         "sampling",
         "status",
@@ -101,7 +103,6 @@ class Sequence:
         self.num_prompt_tokens = len(prompt)
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
-        self.num_preemptions = 0
         self.num_host_tokens = 0
         self.num_skipped_blocks = 0
         self.num_waits = 0
@@ -111,6 +112,8 @@ class Sequence:
         self.status = Status.WAITING
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
+        self.preempted_s: list[float] = []
+        self.resumed_s: list[float] = []
 
     def __repr__(self) -> str:
         return (
@@ -121,6 +124,14 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         return len(self.tokens)
+
+    @property
+    def num_preemptions(self) -> int:
+        return len(self.preempted_s)
+
+    def pauses(self, now: float) -> tuple[tuple[float, float], ...]:
+        """Start and end of each preemption. One that has not ended ends now."""
+        return tuple(zip(self.preempted_s, [*self.resumed_s, now], strict=False))
 
     @property
     def num_output_tokens(self) -> int:

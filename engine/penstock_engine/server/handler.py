@@ -95,7 +95,7 @@ async def _prepare(
         model=state.adapters.label(request.model) or state.model_name,
         request_id=request_id,
         shows_special=answer_format.shows_special,
-        on_end=list(_end_callbacks(state, http, request, request_id)),
+        on_end=list(_end_callbacks(state, http, request, request_id, choices)),
     )
     return Answer(
         "chat" if isinstance(request, ChatCompletionRequest) else "completion",
@@ -111,7 +111,11 @@ async def _prepare(
 
 
 def _end_callbacks(
-    state: ServerState, http: Request, request: GenerationRequest, request_id: str
+    state: ServerState,
+    http: Request,
+    request: GenerationRequest,
+    request_id: str,
+    choices: list[Choice],
 ) -> Iterator[Callable[[Choice, str], None]]:
     """Yields the functions that are called at the end of each choice: request log and tracing."""
     model = state.model_name
@@ -122,7 +126,4 @@ def _end_callbacks(
             model, in_header, choice, reason, client_request_id=request.request_id
         )
     if state.tracer is not None:
-        tracer, context = state.tracer, state.tracer.context(http.headers)
-        yield lambda choice, reason: tracer.record_span(
-            context, request_id, model, request, choice, reason
-        )
+        yield state.tracer.start(http.headers, request_id, model, request, choices).end

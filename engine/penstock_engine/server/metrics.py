@@ -67,7 +67,7 @@ class RequestRecord:
     arrival_s: arrival of the request, before tokenizing. tpot_s: requested maximum time between
     tokens, as in `Sequence`. last_token_s: time of the latest token. is_stopped: whether a stop
     string ended it, which the engine sees as an abort. timeout_phase: phase in which the deadline
-    ended it; None if it did not.
+    ended it; None if it did not. trace_id: of its span; empty if that is not recorded.
     """
 
     arrival_s: float
@@ -79,6 +79,7 @@ class RequestRecord:
     last_token_s: float | None = None
     is_stopped: bool = False
     timeout_phase: Phase | None = None
+    trace_id: str = ""
 
     def remaining_s(self, now_s: float) -> float | None:
         """Returns the seconds until the deadline; None without a deadline."""

@@ -34,6 +34,7 @@ def log_choice(
         extra=fields(
             request_id=request_id,
             client_request_id=client_request_id,
+            trace_id=record.trace_id or None,
             model=model,
             adapter=record.adapter or None,
             prompt_tokens=len(choice.prompt),

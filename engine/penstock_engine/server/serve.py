@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from penstock_engine import device
+from penstock_engine import device, traces
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler
@@ -162,7 +162,7 @@ async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> No
 
 
 def _tracer(endpoint: str | None) -> "Tracer | None":
-    if endpoint is None:
+    if not traces.is_enabled(endpoint):
         return None
     from penstock_engine.server.tracing import Tracer  # takes a second and megabytes
 

@@ -1,0 +1,52 @@
+"""OpenTelemetry traces of gateway and engine: whether spans are exported, and by what.
+
+OpenTelemetry's SDK is imported only if they are: it takes a second and megabytes.
+"""
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Tracer
+
+EXPORT_TIMEOUT_S = 5
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+def is_enabled(endpoint: str | None = None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether spans are exported: there is an endpoint, and no OTEL_* variable turns them off."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    if environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+        return False
+    return endpoint is not None or any(environment.get(name) for name in ENDPOINTS)
+
+
+def make_provider(service_name: str, endpoint: str | None = None) -> "TracerProvider":
+    """A provider that exports spans over OTLP/HTTP in the background.
+
+    service_name: if no OTEL_* variable has another one. endpoint: URL that accepts spans, such as
+    http://collector:4318/v1/traces; None: that of the variables, which also set the sampler, limits and
+    headers.
+    """
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    # Attributes from the environment override the service name given here.
+    resource = Resource.create({"service.name": service_name}).merge(Resource.create())
+    provider = TracerProvider(resource=resource)
+    timeout_s = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_TIMEOUT_S
+    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=timeout_s)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def make_tracer(provider: "TracerProvider", name: str) -> "Tracer":
+    """The provider's tracer for a part of Penstock. name: such as penstock.engine."""
+    return provider.get_tracer(name, version("penstock"))
