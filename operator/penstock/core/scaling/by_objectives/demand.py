@@ -2,7 +2,7 @@
 
 Work is in seconds of engine time, so a rate of work is a number of engines. The level is the mean
 over the longest recent window in which nothing changed. How wrong that was, at each horizon, is
-counted as time goes on (surprise.py): the headroom to provide is the smallest with which little
+counted as time goes on (forecast_errors.py): the headroom to provide is the smallest with which little
 enough would have been lost. Neither trend nor season: on public traces both lose to the last value
 for horizons below an hour.
 """
@@ -73,7 +73,7 @@ class Demand:
         noise = self._noise(history, request_s, now_s - last.at_s)
         history = (*history[:-1], Moment(now_s, total, _level(history, request_s, noise)))
         surprises = tuple(
-            self._surprised(seen, horizon_s, history)
+            self._updated_errors(seen, horizon_s, history)
             for horizon_s, seen in zip(HORIZONS_S, self.surprises, strict=True)
         )
         return replace(self, history=history, noise=noise, surprises=surprises)
@@ -148,20 +148,20 @@ class Demand:
         """By how much the level itself moves in that time."""
         return PRIOR_DRIFT * math.sqrt(horizon_s / PRIOR_DRIFT_S)
 
-    def _surprised(
-        self, seen: ForecastErrors, horizon_s: float, history: tuple[Moment, ...]
+    def _updated_errors(
+        self, errors: ForecastErrors, horizon_s: float, history: tuple[Moment, ...]
     ) -> ForecastErrors:
         now = history[-1]
-        if not seen.is_due(now.at_s, horizon_s):
-            return seen
+        if not errors.is_due(now.at_s, horizon_s):
+            return errors
         then = _at(history, now.at_s - horizon_s)
         elapsed_s = now.at_s - then.at_s
         is_warm = then.at_s >= self.since_s + WARM_UP_S
         if not is_warm or then.level <= 0 or elapsed_s < 0.7 * horizon_s:
-            return seen
+            return errors
         came = (now.work_s - then.work_s) / elapsed_s
-        since_s = min(now.at_s - seen.at_s, horizon_s)  # the first look stands for one horizon
-        return seen.after(now.at_s, since_s, then.level, came)
+        since_s = min(now.at_s - errors.at_s, horizon_s)  # the first update stands for one horizon
+        return errors.after(now.at_s, since_s, then.level, came)
 
     def _noise(self, history: tuple[Moment, ...], request_s: float, elapsed_s: float) -> float:
         """Noise of the demand, from the difference of two neighboring blocks: a step counts only once."""
