@@ -1,0 +1,46 @@
+"""Each alert has a runbook with its four parts, which names only metrics that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+from observability.test_names import LABELS
+
+from penstock.observability.alerts import groups
+from penstock.observability.metrics import gateway, operator
+from penstock_engine import metric_specs as engine
+
+FOLDER = Path(__file__).parents[2] / "docs/runbooks"
+ALERTS = sorted({alert.name for alert in groups.ALERTS})
+PARTS = ["## Symptom", "## Evidence", "## Levers", "## Rollback"]
+HISTOGRAMS = {
+    f"{spec.name}_bucket"
+    for spec in (*operator.METRICS, *gateway.METRICS, *engine.METRICS)
+    if spec.kind == "histogram"
+}
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_a_runbook_has_its_parts(alert):
+    text = (FOLDER / f"{alert}.md").read_text()
+    assert re.findall(r"^## .*$", text, re.M) == PARTS
+    assert text.startswith(f"# {alert}: ")
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_a_runbook_names_metrics_that_exist(alert):
+    text = (FOLDER / f"{alert}.md").read_text()
+    named = set(re.findall(r"\b(?:penstock_(?:operator|gateway)_|vllm:|penstock:)\w+", text))
+    assert named, "no evidence"
+    assert named <= LABELS.keys() | HISTOGRAMS
+
+
+def test_the_index_lists_every_runbook():
+    listed = re.findall(r"^\| \[(\w+)\]\(\1\.md\) ", (FOLDER / "README.md").read_text(), re.M)
+    assert sorted(listed) == ALERTS
+    assert sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "README.md") == ALERTS
+
+
+@pytest.mark.parametrize("alert", groups.ALERTS, ids=lambda alert: alert.name)
+def test_the_url_of_an_alert_ends_with_its_page(alert):
+    assert (FOLDER / f"{alert.runbook}.md").is_file()
