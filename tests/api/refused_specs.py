@@ -189,6 +189,11 @@ BAD = [
     ),
     ("a header in capitals", canary(tenantHeader="X-Tenant"), "name of a header in lower case"),
     ("an empty header", canary(tenantHeader=""), "tenantHeader"),
+    (
+        "a metric that is measured too often",
+        canary(metrics=[METRIC | {"maximum": "1", "interval": "9s999ms"}]),
+        "must be at least 10s",
+    ),
     ("a metric without bounds", canary(metrics=[METRIC]), "needs a minimum or a maximum"),
     (
         "bounds out of order",

@@ -68,8 +68,10 @@ BAD = [
     (spec(RULE | {"timeouts": {"request": "0s"}}), "must not be zero"),
     (spec(RULE | {"timeouts": {"request": "1.5s"}}), "must be a duration"),
 ]
-# Lists with two entries of one key, which only the API server refuses.
+# Lists with two entries of one key.
 TWICE = [
+    matching(users=["ada", "ada"]),
+    with_refs({"name": "old"}, {"name": "old", "kind": "InferenceService"}),
     with_refs({"name": "old"}, {"name": "old"}),
     spec(rules=[RULE, RULE]),
     matching(headers=[HEADER, HEADER]),
@@ -94,6 +96,11 @@ def test_invalid_routes_are_refused_with_a_sentence(wanted: object, sentence: st
     refusal = pydantic_error(wanted)
     assert refusal is not None
     assert sentence in refusal
+
+
+@pytest.mark.parametrize("wanted", TWICE)
+def test_two_entries_of_one_key_are_refused(wanted: object) -> None:
+    assert "two entries" in (pydantic_error(wanted) or "")
 
 
 @pytest.mark.cluster

@@ -14,6 +14,8 @@ from penstock.errors import KubeError
 GPU, HUGE = "nvidia.com/gpu", "hugepages-2Mi"
 
 GOOD: list[dict[str, Any]] = [
+    {"limits": {GPU: "3.00000"}},
+    {"limits": {GPU: 1, "rdma/hca": "1e19"}},
     {},
     {"limits": {}},
     {"limits": {"cpu": 2, "memory": "4Gi", GPU: 1}},
@@ -32,6 +34,9 @@ GOOD: list[dict[str, Any]] = [
     {"claims": [{"name": "gpu"}]},
 ]
 BAD: list[dict[str, Any]] = [
+    {"limits": {GPU: "1.0000000000000000001"}},
+    {"limits": {GPU: "1e-999"}},
+    {"limits": {"cpu": "9007199254740992"}, "requests": {"cpu": "9007199254740993"}},
     {"limits": {"gpu": 1}},
     {"limits": {"Nvidia.com/gpu": 1}},
     {"limits": {"nvidia.com/": 1}},

@@ -15,6 +15,7 @@ from penstock.api.scalars import (
     PositiveDuration,
     decimal,
 )
+from penstock.core.formats.quantity import DURATION_PATTERN, parse_duration_s
 from penstock.core.spec.metric_gate import MetricGate
 from penstock.core.spec.rollout import EVALUATION_CPU, EVALUATION_MEMORY, EvaluationSpec
 
@@ -33,6 +34,14 @@ _SECRET = Obeys(
     )
 )
 _SECRET_KEY = Obeys(matches(r"^[-._a-zA-Z0-9]+$", "must be a key of a Secret"))
+MIN_INTERVAL = "10s"
+_INTERVAL = Obeys(
+    Rule(
+        f"!self.matches('{DURATION_PATTERN}') || duration(self) >= duration('{MIN_INTERVAL}')",
+        lambda text: parse_duration_s(text) >= parse_duration_s(MIN_INTERVAL),
+        f"must be at least {MIN_INTERVAL}",
+    )
+)
 # Far beyond any measurement; a double is exact to one up to there.
 _BOUND = decimal(-1e15, 1e15, SIGNED_DECIMAL_PATTERN)
 
@@ -97,9 +106,9 @@ class Metric(Model):
         ),
         max_length=MAX_DECIMAL_LENGTH,
     )
-    interval: Duration | None = Field(
+    interval: Annotated[Duration, _INTERVAL] | None = Field(
         default=None,
-        description="Time between measurements, such as 1m; at least 10s.",
+        description=f"Time between measurements, such as 1m; at least {MIN_INTERVAL}.",
         json_schema_extra=operator_default(f"{default_of(MetricGate, 'interval_s'):.0f}s"),
     )
     initial_delay: Duration | None = Field(

@@ -16,13 +16,24 @@ def map_by(*keys: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
-def unique_by(key: str) -> AfterValidator:
-    """The validation that the API server does for map_by(key), in Python."""
+def unique_by(*keys: str) -> AfterValidator:
+    """The validation that the API server does for map_by(*keys), in Python."""
 
     def check(entries: list[Any]) -> list[Any]:
-        values = [getattr(entry, key) for entry in entries]
-        if len(set(values)) < len(values):
-            raise PydanticCustomError("duplicate", "two entries have the same {key}", {"key": key})
+        values = {tuple(getattr(entry, key) for key in keys) for entry in entries}
+        if len(values) < len(entries):
+            what = {"key": " and ".join(keys)}
+            raise PydanticCustomError("duplicate", "two entries have the same {key}", what)
         return entries
 
     return AfterValidator(check)
+
+
+def _check_values(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise PydanticCustomError("duplicate", "two entries are the same")
+    return values
+
+
+# Annotates a list of texts with the validation that the API server does for SET.
+UNIQUE = AfterValidator(_check_values)

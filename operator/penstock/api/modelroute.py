@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.lists import ATOMIC, SET, map_by
+from penstock.api.lists import ATOMIC, SET, UNIQUE, map_by, unique_by
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import PositiveDuration
 from penstock.api.status import Condition
@@ -46,13 +46,13 @@ class HeaderMatch(Model):
 class RouteMatch(Model):
     """Condition on a request: all headers and one of the users."""
 
-    headers: list[HeaderMatch] = Field(
+    headers: Annotated[list[HeaderMatch], unique_by("name")] = Field(
         default=[],
         description="Headers that a request must have, all with these values.",
         max_length=8,
         json_schema_extra=map_by("name"),
     )
-    users: list[Annotated[str, Field(max_length=256)]] = Field(
+    users: Annotated[list[Annotated[str, Field(max_length=256)]], UNIQUE] = Field(
         default=[],
         description="Users, one of which must be the request's `user`. Default: any user, or none.",
         max_length=64,
@@ -157,7 +157,7 @@ class RouteRule(Model):
         max_length=8,
         json_schema_extra=ATOMIC,
     )
-    backend_refs: list[WeightedBackendRef] = Field(
+    backend_refs: Annotated[list[WeightedBackendRef], unique_by("kind", "name")] = Field(
         description="Services that answer, by weight.",
         min_length=1,
         max_length=8,
@@ -196,7 +196,7 @@ class ModelRouteSpec(Model):
         min_length=1,
         max_length=128,
     )
-    rules: list[RouteRule] = Field(
+    rules: Annotated[list[RouteRule], unique_by("name")] = Field(
         description="Rules in order; the first one that matches a request applies.",
         min_length=1,
         max_length=16,

@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -9,7 +10,7 @@ from pydantic import Field
 from penstock.api.lists import map_by, unique_by
 from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule
 from penstock.api.scalars import Quantity
-from penstock.core.formats.quantity import parse_quantity
+from penstock.core.formats.quantity import exact_quantity
 from penstock.core.spec.resources import (
     ACCELERATOR_DOMAIN,
     DEFAULT_LIMITS,
@@ -21,6 +22,8 @@ from penstock.core.spec.resources import (
 MIN_MEMORY = "640Mi"
 # Maximum number of tensor-parallel ranks of one engine.
 MAX_ACCELERATORS = 64
+# Greater numbers of an extended resource may have a fraction: a double does not tell it from an error.
+MAX_CHECKED = 10**6
 
 STANDARD = ["cpu", "memory", "ephemeral-storage"]
 OTHER_PATTERN = (
@@ -31,10 +34,13 @@ OTHER_PATTERN = (
 # CEL: whether `name` is an extended resource, and whether Kubernetes wants its request to be its limit.
 _EXTENDED = "(name.contains('/') && !name.contains('kubernetes.io/'))"
 _FIXED = f"({_EXTENDED} || name.startsWith('hugepages-'))"
+# CEL: the quantity of `name`, plus less than half of the smallest fraction, 1e-9: the double of a whole
+# quantity such as 3.00000 may be less than it.
+_ALMOST = "(quantity(string(self[name])).asApproximateFloat() + 4e-10)"
 
 
-def _number(quantity: int | str) -> float:
-    return parse_quantity(str(quantity))
+def _number(quantity: int | str) -> Decimal:
+    return exact_quantity(str(quantity))
 
 
 def _is_fixed(name: str) -> bool:
@@ -47,7 +53,10 @@ def _is_resource(name: str) -> bool:
 
 
 def _are_whole(quantities: dict[str, int | str]) -> bool:
-    return all(_number(each).is_integer() for name, each in quantities.items() if is_extended(name))
+    return all(
+        number > MAX_CHECKED or number == number.to_integral_value()
+        for number in (_number(each) for name, each in quantities.items() if is_extended(name))
+    )
 
 
 _QUANTITIES = Obeys(
@@ -59,8 +68,8 @@ _QUANTITIES = Obeys(
     ),
     Rule(
         f"self.all(name, !{_EXTENDED} || !isQuantity(string(self[name])) || "
-        "quantity(string(self[name])).asApproximateFloat() == "
-        "double(int(quantity(string(self[name])).asApproximateFloat())))",
+        f"quantity(string(self[name])).compareTo(quantity('{MAX_CHECKED}')) > 0 || "
+        f"{_ALMOST} - double(int({_ALMOST})) < 8e-10)",
         _are_whole,
         "must have whole numbers of extended resources, such as nvidia.com/gpu: 1",
     ),

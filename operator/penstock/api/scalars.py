@@ -14,8 +14,8 @@ from penstock.api.rules import Obeys, Rule, matches
 from penstock.core.formats.quantity import (
     DURATION_PATTERN,
     QUANTITY_PATTERN,
+    exact_quantity,
     is_quantity,
-    parse_quantity,
 )
 
 # Values with a fraction are text, as the API conventions of Kubernetes forbid floats in a spec.
@@ -35,7 +35,7 @@ _QUANTITY = Rule(
 )
 _NOT_NEGATIVE = Rule(
     "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('0')) >= 0",
-    lambda value: parse_quantity(str(value)) >= 0,
+    lambda value: exact_quantity(str(value)) >= 0,
     "must not be negative",
 )
 _COUNT_OR_PERCENT = Rule(

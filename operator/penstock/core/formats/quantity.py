@@ -1,6 +1,7 @@
 """Parses Kubernetes quantities and durations."""
 
 import re
+from decimal import ROUND_UP, Context, Decimal
 
 # Powers of ten and of two by suffix.
 _DECIMAL = {
@@ -20,20 +21,32 @@ QUANTITY_PATTERN = (
     r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
 )
 DURATION_PATTERN = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"
-_UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+# Enough digits for the product of two quantities.
+_EXACT = Context(prec=100)
+_NANO = Decimal("1e-9")
 
 
 def parse_quantity(text: str) -> float:
     """Parse any Kubernetes quantity: `512Mi` -> 536870912.0. Raises ValueError."""
+    return float(exact_quantity(text))
+
+
+def exact_quantity(text: str) -> Decimal:
+    """Parse any Kubernetes quantity as Kubernetes does: rounded away from zero to 1e-9, and capped.
+
+    Raises ValueError.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
     number, exponent, suffix = match[1], match[2], match[3] or ""
     if suffix in _BINARY:
-        value = float(number) * 2.0 ** _BINARY[suffix]
+        value = _EXACT.multiply(Decimal(number), Decimal(2 ** _BINARY[suffix]))
     else:
-        value = float(f"{number}e{exponent or _DECIMAL[suffix]}")
-    return max(-float(MAX_QUANTITY), min(value, float(MAX_QUANTITY)))
+        value = Decimal(f"{number}e{exponent or _DECIMAL[suffix]}")
+    capped = max(Decimal(-MAX_QUANTITY), min(value, Decimal(MAX_QUANTITY)))
+    return capped.quantize(_NANO, ROUND_UP, _EXACT)
 
 
 def is_quantity(text: str) -> bool:
@@ -45,4 +58,5 @@ def parse_duration_s(text: str) -> float:
     """Parse a duration to seconds: `1m30s` -> 90.0. Raises ValueError."""
     if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
         raise ValueError(f"{text!r} is not a duration, such as 10s or 1m30s")
-    return sum(float(n) * _UNITS_S[unit] for n, unit in re.findall(r"([0-9]+)(ms|s|m|h)", text))
+    parts = re.findall(r"([0-9]+)(ms|s|m|h)", text)
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts) / 1000
