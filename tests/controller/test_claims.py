@@ -39,12 +39,12 @@ def test_operator_and_gateway_agree(uids, times):
         judgement=lambda *_: None, applied_generations=lambda _: None,
         gateway_url="", gone=lambda _: None,
     )  # fmt: skip
-    free = [
-        body["metadata"]["name"]
-        for body in bodies
-        if reconciler._name_taken_by(body, to_core(body)) is None
-    ]
+    holders = {
+        body["metadata"]["name"]: reconciler._name_taken_by(body, to_core(body)) for body in bodies
+    }
+    free = [name for name, holder in holders.items() if holder is None]
     served = build(reversed(bodies), []).resolve("n/chat")
     assert isinstance(served, Service)
     assert free == [served.name]
+    assert set(holders.values()) == {None, served.name}
     assert (times["abc".index(served.name)], served.name) == min(zip(times, "abc", strict=True))

@@ -42,6 +42,9 @@ async def stand(kube, namespace):
         async def status(self, name):
             return (await kube.get(MODEL_ROUTES, namespace, name)).get("status", {})
 
+        async def version(self, name):
+            return (await kube.get(MODEL_ROUTES, namespace, name))["metadata"]["resourceVersion"]
+
         async def until(self, name, **reasons):
             """Wait until conditions of a route have these reasons."""
             for _ in range(300):
@@ -87,17 +90,30 @@ async def test_a_name_taken_twice_is_reported_on_the_younger_route(stand):
     assert "a-first" in accepted["message"]
 
 
-async def test_a_settled_route_is_not_written(stand, kube):
+async def test_a_settled_route_is_not_written(stand):
     stand.services[stand.namespace, "chat"] = SERVICE
     await stand.create("front")
     await stand.until("front", Ready="Ready")
-
-    async def version():
-        return (await kube.get(MODEL_ROUTES, stand.namespace, "front"))["metadata"][
-            "resourceVersion"
-        ]
-
-    before = await version()
+    version = await stand.version("front")
     for _ in range(3):
         await stand.statuses.update()
-    assert await version() == before
+    assert await stand.version("front") == version
+
+
+async def test_what_a_new_leader_does_not_know_yet_is_not_missing(stand):
+    stand.services[stand.namespace, "chat"] = SERVICE
+    await stand.create("front")
+    await stand.until("front", Ready="Ready")
+    version = await stand.version("front")
+    known, stand.services = stand.services, None
+    await stand.statuses.update()
+    stand.services, stand.generations = known, None
+    await stand.statuses.update()
+    assert await stand.version("front") == version
+
+
+async def test_a_new_route_is_told_that_the_gateways_are_unknown(stand):
+    stand.services[stand.namespace, "chat"] = SERVICE
+    stand.generations = None
+    await stand.create("front")
+    await stand.until("front", Accepted="Accepted", Programmed="NoGateways")

@@ -121,6 +121,13 @@ def test_the_older_route_keeps_the_name() -> None:
     assert conditions(status_of(route(), routes=other))["Accepted"] == ("True", "Accepted")
 
 
+def test_of_several_older_routes_the_oldest_has_the_name() -> None:
+    """The others are refused too."""
+    around = {"b": route("b", created=1), "a": route("a", created=2)}
+    (accepted, *_) = status_of(route(created=3), routes=around)["conditions"]
+    assert accepted["message"].startswith("the ModelRoute b has the model name 'chat'")
+
+
 def test_one_ready_backend_of_a_rule_is_enough() -> None:
     status = status_of(route(), services=SERVICES | {"new": service("False")})
     assert conditions(status)["Ready"] == ("True", "Ready")

@@ -177,6 +177,7 @@ def test_conditions_of_other_writers_survive() -> None:
     [
         ("ErrImagePull", "ErrImagePull"),
         ("two words", "Unknown"),
+        ("Word\n", "Unknown"),
         ("", "Unknown"),
         ("x" * 1025, "Unknown"),
     ],

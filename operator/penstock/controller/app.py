@@ -14,12 +14,12 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from penstock.api.v1alpha1 import PLURAL, VERSION
 from penstock.chart.names import GATEWAY, gateway_url
 from penstock.clients.clock import steady
-from penstock.clients.informer import Informer
+from penstock.clients.informer import Informer, key_of
 from penstock.clients.kube import Kube, Object, api_client, load_configuration
 from penstock.clients.prometheus import Prometheus
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.promql import Server
-from penstock.clients.resources import PODS, RESOURCE_QUOTAS
+from penstock.clients.resources import INFERENCE_SERVICES, PODS, RESOURCE_QUOTAS
 from penstock.clients.scrape import Scraper
 from penstock.controller.child_mirror import ChildMirror
 from penstock.controller.health import Health
@@ -154,6 +154,10 @@ class Leader:
             restarted=restarted,
         )
         self._quotas = Informer(kube, RESOURCE_QUOTAS, changed=lambda _: None, restarted=restarted)
+        # Kopf does not tell when it has listed all services.
+        self._backends = Informer(
+            kube, INFERENCE_SERVICES, changed=lambda _: None, restarted=restarted
+        )
         observer = Observer(
             self._scraper,
             lambda: self._gateways if self._gateways.synced.is_set() else None,
@@ -198,8 +202,8 @@ class Leader:
         )
         self._route_statuses = RouteStatuses(
             kube,
-            services=lambda: self._services,
-            deployments=lambda: self._children.snapshot()[0],
+            services=self._listed_services,
+            deployments=lambda: self._children.snapshot()[0] if self._children.is_synced else None,
             applied=observer.applied_route_generations,
             failures=health.failures,
             restarted=restarted,
@@ -220,6 +224,7 @@ class Leader:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
                 group.create_task(self._quotas.run())
+                group.create_task(self._backends.run())
                 group.create_task(self._children.run())
                 group.create_task(self._scaler.run())
                 group.create_task(self._judge.run())
@@ -263,6 +268,12 @@ class Leader:
 
     def _cases(self) -> list[CanaryCase]:
         return canary_cases(self._services, *self._children.snapshot(), self._health.failures)
+
+    def _listed_services(self) -> dict[Key, Object] | None:
+        """All services; None until they have been listed."""
+        if not self._backends.synced.is_set():
+            return None
+        return {key_of(each): each for each in self._backends}
 
     def _child_changed(self, service: Key) -> None:
         self._health.metrics.watch_events.inc()

@@ -34,9 +34,14 @@ class ChildMirror:
             group.create_task(self._deployments.run())
             group.create_task(self._pods.run())
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether both kinds have been listed."""
+        return self._deployments.synced.is_set() and self._pods.synced.is_set()
+
     def snapshot(self) -> tuple[list[Object], list[Object]]:
         """All Deployments and pods; empty until both kinds have been listed."""
-        if not (self._deployments.synced.is_set() and self._pods.synced.is_set()):
+        if not self.is_synced:
             return [], []
         return list(self._deployments), list(self._pods)
 

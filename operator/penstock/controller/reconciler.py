@@ -261,15 +261,19 @@ class Reconciler:
         return found
 
     def _name_taken_by(self, own: Object, spec: ServiceSpec) -> str | None:
-        """Return the name of an older service in the namespace with the same model name, if there is one."""
-        for (namespace, name), body in self._services().items():
-            if namespace != spec.namespace or name == spec.name:
-                continue
-            model_name = body["spec"]["model"].get("name", name)
-            is_first = claim_order(body["metadata"]) < claim_order(own["metadata"])
-            if model_name == spec.model_name and is_first:
-                return name
-        return None
+        """Return the name of the service in the namespace that has the model name; None if it is free.
+
+        Of several older services with that name, only the oldest has it.
+        """
+        claims = [
+            body["metadata"]
+            for (namespace, name), body in self._services().items()
+            if namespace == spec.namespace
+            and name != spec.name
+            and body["spec"]["model"].get("name", name) == spec.model_name
+        ]
+        first = min([own["metadata"], *claims], key=claim_order)
+        return None if first is own["metadata"] else first["name"]
 
     async def _write_status(
         self,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from penstock.clients.clock import unix_time
 from penstock.clients.informer import Informer, Key, key_of
@@ -15,6 +16,8 @@ from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.errors import Conflict, NotFound
 
+T = TypeVar("T")
+
 # Services and gateways are compared with the routes this often, and at once after a change of a route.
 TICK_S = 2.0
 
@@ -22,15 +25,16 @@ TICK_S = 2.0
 class RouteStatuses:
     """Keeps the status of each ModelRoute current.
 
-    services, deployments: as last watched. applied: the generation of a route that each gateway applies.
+    services, deployments: as last watched; None until they have been listed. applied: the generation of a
+    route that each gateway applies; None until the gateways have been asked.
     """
 
     def __init__(
         self,
         kube: Kube,
         *,
-        services: Callable[[], Mapping[Key, Object]],
-        deployments: Callable[[], Iterable[Object]],
+        services: Callable[[], Mapping[Key, Object] | None],
+        deployments: Callable[[], Iterable[Object] | None],
         applied: Callable[[Key], AppliedGenerations | None],
         failures: Failures,
         restarted: Callable[[str], None] = lambda _: None,
@@ -59,15 +63,33 @@ class RouteStatuses:
                     continue
 
     async def update(self) -> None:
-        """Write each status that is out of date. An error on one route stops no other."""
-        for route in list(self._routes):
-            name = "/".join(key_of(route))
-            with self._failures.isolate_errors("routes", name):
-                await self._write(route)
+        """Write each status that is out of date. An error on one route stops no other.
 
-    async def _write(self, route: Object) -> None:
+        Until services and Deployments have been listed, nothing is written: a new leader would take them
+        for missing.
+        """
+        services, deployments = self._services(), self._deployments()
+        if services is None or deployments is None:
+            return
+        routes = _by_namespace({key_of(each): each for each in self._routes})
+        there, revisions = _by_namespace(services), _by_namespace(_revisions(deployments))
+        for namespace, its_routes in routes.items():
+            for name, route in its_routes.items():
+                key = namespace, name
+                inputs = RouteInputs(
+                    routes=its_routes,
+                    services=there.get(namespace, {}),
+                    revisions=revisions.get(namespace, {}),
+                    applied=self._applied(key),
+                )
+                with self._failures.isolate_errors("routes", "/".join(key)):
+                    await self._write(route, inputs)
+
+    async def _write(self, route: Object, inputs: RouteInputs) -> None:
         before, metadata = route.get("status", {}), route["metadata"]
-        after = route_status(route, self._inputs(key_of(route)), timestamp(unix_time()))
+        if inputs.applied is None and "conditions" in before:
+            return  # what the leader before wrote stays until the gateways have been asked
+        after = route_status(route, inputs, timestamp(unix_time()))
         if {name: before.get(name) for name in after} == after:
             return
         # The patch fails if the route was replaced or changed meanwhile.
@@ -80,22 +102,21 @@ class RouteStatuses:
         except (NotFound, Conflict):
             return  # its watch event starts another try
 
-    def _inputs(self, key: Key) -> RouteInputs:
-        namespace = key[0]
-        revisions: dict[str, frozenset[str]] = {}
-        for each in self._deployments():
-            labels = each["metadata"].get("labels", {})
-            if each["metadata"]["namespace"] == namespace and SERVICE_LABEL in labels:
-                found = revisions.get(labels[SERVICE_LABEL], frozenset())
-                revisions[labels[SERVICE_LABEL]] = found | {labels.get(REVISION_LABEL, "")}
-        return RouteInputs(
-            routes={name: each for (where, name), each in self._by_key() if where == namespace},
-            services={
-                name: each for (where, name), each in self._services().items() if where == namespace
-            },
-            revisions=revisions,
-            applied=self._applied(key),
-        )
 
-    def _by_key(self) -> Iterable[tuple[Key, Object]]:
-        return ((key_of(each), each) for each in self._routes)
+def _by_namespace(items: Mapping[Key, T]) -> dict[str, dict[str, T]]:
+    """Items by namespace and name."""
+    found: dict[str, dict[str, T]] = {}
+    for (namespace, name), item in items.items():
+        found.setdefault(namespace, {})[name] = item
+    return found
+
+
+def _revisions(deployments: Iterable[Object]) -> dict[Key, frozenset[str]]:
+    """Revisions with a Deployment, by service."""
+    found: dict[Key, frozenset[str]] = {}
+    for each in deployments:
+        labels = each["metadata"].get("labels", {})
+        if SERVICE_LABEL in labels:
+            key = each["metadata"]["namespace"], labels[SERVICE_LABEL]
+            found[key] = found.get(key, frozenset()) | {labels.get(REVISION_LABEL, "")}
+    return found

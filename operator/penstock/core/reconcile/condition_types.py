@@ -139,7 +139,7 @@ class Condition:
         Reasons of pods and of preflights come from others. One that the API server would refuse, together
         with the whole status, becomes `Unknown`.
         """
-        is_word = len(self.reason) <= _MAX_REASON and re.match(REASON_PATTERN, self.reason)
+        is_word = len(self.reason) <= _MAX_REASON and re.fullmatch(REASON_PATTERN, self.reason)
         return {
             "type": self.type,
             "status": self.status,

@@ -52,13 +52,14 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
 def _accepted(route: Object, routes: Iterable[Object]) -> Condition:
     mine, name = route["metadata"], route["spec"]["modelName"]
     older = [
-        each["metadata"]["name"]
+        each["metadata"]
         for each in routes
         if each["spec"]["modelName"] == name and claim_order(each["metadata"]) < claim_order(mine)
     ]
     if older:
+        holder = min(older, key=claim_order)["name"]
         message = (
-            f"the ModelRoute {min(older)} has the model name {name!r} in this namespace already; set "
+            f"the ModelRoute {holder} has the model name {name!r} in this namespace already; set "
             "spec.modelName to another name"
         )
         return Condition("Accepted", "False", "ModelNameInUse", message)
