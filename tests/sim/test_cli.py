@@ -85,6 +85,11 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(arguments: list[str], said:
     assert said in output
 
 
+def test_arguments_are_checked_alone() -> None:
+    assert simulate("llm-d-ramp", "--check") == (0, "")
+    assert simulate("llm-d-ramp", "--check", "--param", "speed=1")[0] == 2
+
+
 @pytest.mark.parametrize(("seeds", "has_interval"), [("1", False), ("2", True)])
 def test_an_interval_is_printed_only_of_several_seeds(
     small: str, seeds: str, has_interval: bool

@@ -99,6 +99,14 @@ def test_a_failed_compilation_is_not_repeated(monkeypatch: pytest.MonkeyPatch, c
     assert (folder / "failed.txt").read_text() == "no such thing"
 
 
+def test_wrong_arguments_are_refused_before_modules_are_compiled(cache: Path) -> None:
+    command = [sys.executable, "-m", "penstock", "simulate", "llm-d-ramp", "--policy", "nobody"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("no policy 'nobody'") == 1
+    assert not cache.exists()
+
+
 def test_loaded_modules_are_not_replaced(cache: Path) -> None:
     assert engine.__name__ in sys.modules
     compiled.prefer([])

@@ -5,6 +5,7 @@ be needed for another. A module has either `app` (a group of commands) or `comma
 """
 
 import gc
+import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -76,11 +77,22 @@ def build(wanted: str | None) -> typer.Typer:
     return root
 
 
+def _check_simulation() -> None:
+    """Exit if the arguments of `penstock simulate` are wrong.
+
+    Another process checks them: the check loads modules of the simulator, which are to be compiled here.
+    """
+    command = [sys.executable, "-m", "penstock", "simulate", "--check", *sys.argv[2:]]
+    done = subprocess.run(command, check=False)
+    if done.returncode != 0:
+        sys.exit(done.returncode)
+
+
 def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else None
     gc.disable()  # imported objects stay alive: collecting takes a third of the start-up time
     if wanted == "simulate":  # must run before the first import of the simulator
-        import_module("penstock.sim.compiled").prefer(sys.argv)
+        import_module("penstock.sim.compiled").prefer(sys.argv, _check_simulation)
     tree = build(wanted)
     gc.freeze()
     gc.enable()

@@ -112,6 +112,9 @@ def command(
     _interpreted: Annotated[
         bool, typer.Option("--interpreted", help="Do not build or use compiled modules.")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the arguments and simulate nothing.")
+    ] = False,
 ) -> None:
     """Simulate a SCENARIO or a --trace under one scaling policy, with several seeds."""
     if show:
@@ -123,10 +126,13 @@ def command(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
         )  # fmt: skip
+        knobs = dict(_knob(text) for text in param or [])
+        policies.parse(policy, knobs)
+        if check:
+            return
         if capacity:
             _print_capacity(chosen, seeds)
             return
-        knobs = dict(_knob(text) for text in param or [])
         start_s = time.perf_counter()
         outcome = campaign.hold(chosen, policy, knobs, seeds, jobs, plot)
         if not any(outcome.total["arrivals"].per_seed):

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import sha256
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -40,18 +40,18 @@ COMPILED = (
     *(f"penstock.sim.{name}" for name in ("batch", "clock", "engine", "gateway", "leap", "request")),
 )  # fmt: skip
 # Arguments that switch compilation off, or simulate nothing.
-LEAVING = {"--interpreted", "--help", "--list"}
+LEAVING = {"--interpreted", "--help", "--list", "--check"}
 BUILD_S = 30
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 
-def prefer(arguments: Collection[str]) -> None:
+def prefer(arguments: Collection[str], check: Callable[[], None] = lambda: None) -> None:
     """Use compiled modules from here on, and build them first if needed.
 
-    Does nothing if one of them is loaded already: a mix of both is invalid.
+    Does nothing if one of them is loaded already: a mix of both is invalid. check: called before a build.
     """
     if LEAVING.isdisjoint(arguments) and sys.modules.keys().isdisjoint(COMPILED):
-        use(built(COMPILED))
+        use(built(COMPILED, check))
 
 
 def use(folder: Path | None) -> None:
@@ -71,14 +71,18 @@ def used() -> Path | None:
     return next((Path(p) for p in sys.path if Path(p).parent == _builds()), None)
 
 
-def built(modules: Collection[str]) -> Path | None:
-    """Folder with a build of these modules, built unless cached; None if they cannot be compiled."""
+def built(modules: Collection[str], check: Callable[[], None] = lambda: None) -> Path | None:
+    """Folder with a build of these modules, built unless cached; None if they cannot be compiled.
+
+    check: called before a build.
+    """
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if find_spec("mypyc") is None or shutil.which(compiler) is None:
         return None
     sources = sources_of(modules)
     folder = _builds() / digest_of(modules, sources)
     if not folder.exists():
+        check()
         try:
             _build(modules, sources, folder)
         except OSError as error:

@@ -74,18 +74,24 @@ def defaults_of(name: str) -> dict[str, Any]:
 
 def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
     """Build a rule. Raises ValueError for an unknown rule, an unknown knob, or a missing one."""
+    values = parse(name, knobs)
+    if name == "oracle":
+        return policies()[name](future, **values)
+    rule = PUBLISHED[name].build(engine_profile(future.profile), **values)
+    if isinstance(rule, Sizing) and len(future.offers) > 1:
+        return replace(rule, variants=tuple(_variants(future)))
+    return rule
+
+
+def parse(name: str, knobs: Mapping[str, str]) -> dict[str, Knob]:
+    """Parse the knobs of a rule. Raises ValueError for an unknown rule, an unknown knob, or a missing one."""
     if name not in (known := policies()):
         raise ValueError(f"no policy {name!r}; there are: {', '.join(sorted(known))}")
     defaults = knobs_of(name)
     values = {knob: _parsed(name, defaults, knob, text) for knob, text in knobs.items()}
     if missing := [knob for knob, text in defaults.items() if not text and knob not in values]:
         raise ValueError(f"policy {name} needs the knob {', '.join(missing)}")
-    if name == "oracle":
-        return known[name](future, **values)
-    rule = PUBLISHED[name].build(engine_profile(future.profile), **values)
-    if isinstance(rule, Sizing) and len(future.offers) > 1:
-        return replace(rule, variants=tuple(_variants(future)))
-    return rule
+    return values
 
 
 def _variants(future: Future) -> Iterator[Variant]:
