@@ -63,7 +63,8 @@ GROUPS = {
     "gateway": Group((f"{GATEWAY}/*.py",), ("tests/gateway",)),
     "status": Group(
         (
-            f"{CORE}/reconcile/status.py", f"{CORE}/reconcile/conditions.py",
+            f"{CORE}/reconcile/status.py", f"{CORE}/reconcile/status_events.py",
+            f"{CORE}/reconcile/conditions.py", f"{CORE}/reconcile/summary_conditions.py",
             f"{CORE}/observed/children.py",
         ),
         ("tests/core", "tests/core_rollout"),

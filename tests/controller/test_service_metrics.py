@@ -24,7 +24,7 @@ NO_REQUESTS = GatewayReading(
 
 
 class World:
-    """What the leader knows: services, their children, and the gateways' counts."""
+    """Inputs of the metrics that the test sets: services, their children, and the gateways' counts."""
 
     def __init__(self):
         self.services = {KEY: rolled_out_service()}
@@ -123,7 +123,7 @@ def test_phases_are_counted_when_they_begin():
 
 
 def test_attainment_and_error_budget():
-    """Of 99 that ended and one that was shed two were late, and half of 10 are within 50 ms."""
+    """Two of 100 requests are late (99 ended, one was shed), and half of 10 are within 50 ms."""
     world = World()
     world.metrics.note_requests()
     assert value(world, specs.ATTAINMENT, "ttft") is None

@@ -36,7 +36,7 @@ class RequestRecord:
 
     now: the monotonic clock. arrived_s: when the client had sent all of the request, on that clock.
     prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has no images or other
-    media. tenant: None where tenants are not told apart.
+    media. tenant: None if tenants are not distinguished.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ class Service:
     created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
     status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
     not. mirror: of its rollout. tenant_header: the header that names the tenant, in
-    lower case; empty if tenants are not told apart. stalled: why no revision can serve before the spec
+    lower case; empty if tenants are not distinguished. stalled: why no revision can serve before the spec
     is changed; empty if one may.
     """
 

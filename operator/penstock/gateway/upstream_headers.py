@@ -1,4 +1,4 @@
-"""The path and the headers of a request as they are sent to an engine."""
+"""Builds the path and the headers of a request to an engine."""
 
 from collections.abc import MutableMapping
 from typing import Any

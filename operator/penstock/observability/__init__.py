@@ -1,4 +1,4 @@
-"""What Penstock exports and how it is watched: metrics, log lines, and what is made from their lists.
+"""Exports of Penstock: its metrics and log lines, and the files that are generated from their lists.
 
 Pure: nothing here does I/O. Imports core, and the engine's lists of metrics and log fields.
 """

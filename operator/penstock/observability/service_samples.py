@@ -89,7 +89,7 @@ def replica_samples(
     pods: Iterable[ObservedPod],
     now_s: float,
 ) -> Iterator[Sample]:
-    """Samples of the engines that there are, and of what they cost. now_s: since the epoch."""
+    """Samples of the numbers of engines and of their cost. now_s: since the epoch."""
     requested: Counter[tuple[str, str]] = Counter()
     for deployment in deployments:
         requested[deployment.revision, deployment.variant] += deployment.replicas

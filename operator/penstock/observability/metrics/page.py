@@ -8,8 +8,8 @@ from penstock.observability.metrics.specs import MetricSpec
 from penstock_engine import metric_specs as engine
 from penstock_engine.metric_types import MetricSpec as EngineMetricSpec
 
-# What bounds the labels of the engine's metrics whose values are not listed in LABEL_VALUES, by metric
-# and label; without a metric, of all metrics.
+# Bounds of those labels of the engine's metrics whose values LABEL_VALUES does not list, by metric and
+# label. An empty metric name stands for all metrics.
 ENGINE_BOUNDS: Mapping[tuple[str, str], str] = {
     ("", "engine"): "0",
     ("", "model_name"): "one for each engine",
