@@ -54,11 +54,13 @@ generate: install       ## rewrite every generated file from the code
 	$(BIN)/penstock alerts
 	$(BIN)/penstock crds
 	$(BIN)/penstock docs
+	$(BIN)/penstock chart
 
 verify: install         ## fail when a generated file differs from what the code says
 	$(BIN)/penstock alerts --check
 	$(BIN)/penstock crds --check
 	$(BIN)/penstock docs --check
+	$(BIN)/penstock chart --check
 
 figures: install        ## draw docs/assets again, some 35 minutes; TRACES: the folder with the traces (docs/concepts/simulator.md)
 	$(BIN)/python -m penstock.sim.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \

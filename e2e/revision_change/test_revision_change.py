@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from penstock.chart.names import GATEWAY, OPERATOR
-from penstock.chart.system import GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
+from penstock.chart.rights import CRD_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.resources import DEPLOYMENTS
@@ -264,7 +264,7 @@ ADMISSION_RIGHTS = {("serving.penstock.dev", "inferenceservices/finalizers", "up
 @pytest.mark.parametrize(
     ("name", "rules"),
     [
-        (OPERATOR, OPERATOR_RULES + LEASE_RULES),
+        (OPERATOR, OPERATOR_RULES + CRD_RULES + LEASE_RULES),
         (GATEWAY, GATEWAY_RULES),
     ],
 )

@@ -1,23 +1,119 @@
-"""The objects that install Penstock."""
+"""The objects that install Penstock, as plain manifests."""
 
+from typing import Any
+
+import pytest
+from chart.value_sets import IMAGE, VALUE_SETS
+
+from penstock.chart.install import image_values, install_manifests
 from penstock.chart.names import GATEWAY, OPERATOR
-from penstock.chart.system import system_manifests
+from penstock.chart.resolve import MissingValue
+from penstock.chart.values import merged
 from penstock.core.observed.label_selector import selects
+
+CLUSTER_SCOPED = {
+    "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema",
+    "PriorityLevelConfiguration",
+}  # fmt: skip
+
+
+def objects(values: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    made = install_manifests(merged(IMAGE, values), "here")
+    found = {(each["kind"], each["metadata"]["name"]): each for each in made}
+    assert len(found) == len(made)
+    return found
+
+
+def container(values: dict[str, Any], name: str) -> Any:
+    return objects(values)["Deployment", name]["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
-    made = system_manifests("image", gateway_port=80, host_network=False, replicas=2)
-    by_kind = {(each["kind"], each["metadata"]["name"]): each for each in made}
+    by_kind = objects({})
     for name in (OPERATOR, GATEWAY):
         template = by_kind["Deployment", name]["spec"]["template"]
         guarded = by_kind["PodDisruptionBudget", name]["spec"]
         assert guarded["maxUnavailable"] == 1
         assert selects(guarded["selector"], template["metadata"]["labels"])
-        (term,) = template["spec"]["affinity"]["podAntiAffinity"][
-            "preferredDuringSchedulingIgnoredDuringExecution"
-        ]
-        assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+        spread = template["spec"]["topologySpreadConstraints"]
+        assert [each["topologyKey"] for each in spread] == [
+            "kubernetes.io/hostname", "topology.kubernetes.io/zone",
+        ]  # fmt: skip
         other = next(each for each in (OPERATOR, GATEWAY) if each != name)
         others = by_kind["Deployment", other]["spec"]["template"]["metadata"]["labels"]
-        assert not selects(guarded["selector"], others)
-        assert not selects(term["podAffinityTerm"]["labelSelector"], others)
+        for selector in (guarded["selector"], *(each["labelSelector"] for each in spread)):
+            assert not selects(selector, others)
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_rights_have_no_wildcard_and_lists_of_secrets(values: dict[str, Any]) -> None:
+    roles = [each for (kind, _), each in objects(values).items() if kind.endswith("Role")]
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert len(roles) == 3
+    for rule in rules:
+        assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
+        assert not any(resource.startswith("secrets") for resource in rule["resources"])
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_objects_are_in_the_namespace_of_the_installation(values: dict[str, Any]) -> None:
+    """Rights are where the services are."""
+    watched = values.get("watchNamespace")
+    for (kind, name), each in objects(values).items():
+        namespace = each["metadata"].get("namespace")
+        if kind in CLUSTER_SCOPED:
+            assert namespace is None
+        elif watched and kind in ("Role", "RoleBinding") and name in (OPERATOR, GATEWAY):
+            assert namespace == watched
+        else:
+            assert namespace == "here"
+
+
+def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
+    by_kind = objects({"watchNamespace": "team-a"})
+    assert not any(kind.startswith("ClusterRole") for kind, _ in by_kind)
+    # The Lease and the gateways are where the operator is.
+    local = by_kind["Role", "penstock-operator-lease"]["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in local] == [
+        (["leases"], ["get", "create", "update"]),
+        (["pods"], ["list", "watch"]),
+    ]
+    for name in (OPERATOR, GATEWAY):
+        assert "--namespace=team-a" in container({"watchNamespace": "team-a"}, name)["args"]
+        assert not any(
+            "--namespace" in arg for arg in container({}, name)["args"][2:] if "lease" not in arg
+        )
+
+
+def test_options_of_the_operator() -> None:
+    assert container(VALUE_SETS["prometheus"], OPERATOR)["args"] == [
+        "operator", "run",
+        "--engine-image=registry.example/team/penstock:v1",
+        "--host=$(POD_IP)", "--port=8081",
+        "--lease-namespace=here",
+        "--log-level=info",
+        "--metrics-host=prometheus.monitoring:9090",
+        "--metrics-host=other",
+        "--prometheus-url=https://prometheus.monitoring:9091/x?a=1&b=2",
+        "--prometheus-token-file=/token/token",
+        "--prometheus-ca-file=/ca.crt",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reference", "parts"),
+    [
+        ("penstock", ("penstock", "", "")),
+        ("host:5000/a/penstock", ("host:5000/a/penstock", "", "")),
+        ("host:5000/a/penstock:v1", ("host:5000/a/penstock", "v1", "")),
+        ("a/b:v1@sha256:" + "0" * 64, ("a/b", "v1", "sha256:" + "0" * 64)),
+    ],
+)
+def test_parts_of_an_image_reference(reference: str, parts: tuple[str, str, str]) -> None:
+    image = image_values(reference)["image"]
+    assert (image["repository"], image["tag"], image["digest"]) == parts
+
+
+def test_an_image_must_be_named() -> None:
+    with pytest.raises(MissingValue, match=r"image\.repository must be set"):
+        install_manifests({})

@@ -7,7 +7,6 @@ import pytest
 import typer
 from aiohttp import web
 
-from penstock.cli.prometheus_options import arguments
 from penstock.cli.prometheus_options import prometheus as server_of
 from penstock.clients.clock import steady
 from penstock.clients.prometheus_scraper import PrometheusScraper
@@ -75,14 +74,3 @@ async def test_token_and_certificate(prometheus, proxy, tmp_path):
 def test_invalid_or_insecure_options_are_refused(url, token_file, message):
     with pytest.raises(typer.BadParameter, match=message):
         server_of(url, token_file, None)
-
-
-def test_options_of_the_installed_operator():
-    assert server_of(None, None, None) is None
-    server = server_of("https://prometheus:9091/x", "/token", "/ca.crt")
-    assert arguments(["a:9090"], server) == [
-        "--metrics-host=a:9090",
-        "--prometheus-url=https://prometheus:9091/x",
-        "--prometheus-token-file=/token",
-        "--prometheus-ca-file=/ca.crt",
-    ]

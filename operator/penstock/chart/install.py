@@ -1,26 +1,37 @@
-"""All manifests that install Penstock in a cluster."""
+"""All objects that install Penstock in a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from penstock.api.crdgen import crds
-from penstock.chart.system import system_manifests
+from penstock.chart.files import files
+from penstock.chart.names import NAMESPACE, labels
+from penstock.chart.resolve import Release, resolve_all
+from penstock.chart.templates import templates
+from penstock.chart.values import complete
+from penstock.core.spec.service import Object
 
 
-def install_manifests(
-    *,
-    image: str,
-    gateway_port: int,
-    host_network: bool,
-    replicas: int,
-    operator_args: Sequence[str] = (),
-) -> list[dict[str, Any]]:
-    """Return the manifests in the order to apply: CRDs, then operator and gateway."""
-    system = system_manifests(
-        image,
-        gateway_port=gateway_port,
-        host_network=host_network,
-        replicas=replicas,
-        operator_args=operator_args,
-    )
-    return [*crds(), *system]
+def install_manifests(values: Mapping[str, Any], namespace: str = NAMESPACE) -> list[Object]:
+    """Return the objects in the order to apply: namespace, CRDs, rights, operator and gateway.
+
+    values: those that differ from the chart's defaults. Raises InvalidValues and MissingValue.
+    """
+    release = Release(complete(values), namespace, files())
+    trees = [tree for group in templates().values() for tree in group]
+    return [_namespace(namespace), *resolve_all(trees, release)]
+
+
+def image_values(reference: str) -> dict[str, Any]:
+    """The values of an image. reference: HOST/NAME, HOST/NAME:TAG or HOST/NAME@DIGEST."""
+    name, _, digest = reference.partition("@")
+    folder, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    return {"image": {"repository": f"{folder}{slash}{last}", "tag": tag, "digest": digest}}
+
+
+def _namespace(name: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels("namespace")},
+    }

@@ -1,10 +1,23 @@
-"""Names of Penstock's own objects in a cluster."""
+"""Names and labels of Penstock's own objects in a cluster."""
+
+from penstock.core.spec.service import MANAGED_BY
 
 NAMESPACE = "penstock-system"
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
+LEASE = "penstock-operator-lease"
 OPERATOR_PORT = 8081
 
 
 def gateway_url(namespace: str) -> str:
     """The base URL of the OpenAI API for clients within the cluster. namespace: of the gateway."""
     return f"http://{GATEWAY}.{namespace}.svc/v1"
+
+
+def labels(name: str) -> dict[str, str]:
+    """Labels of an object. name: of the component, or of the object if it belongs to none."""
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": MANAGED_BY}
+
+
+def selector(name: str) -> dict[str, str]:
+    """Labels that a component's pods have, and no others. name: of the component."""
+    return {"app.kubernetes.io/name": name}

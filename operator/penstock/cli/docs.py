@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.api import docgen
+from penstock.chart import values_yaml
 from penstock.cli.generated import write_or_check
 from penstock.core.reconcile import condition_types
 from penstock.core.rollout import phases
@@ -21,6 +22,7 @@ def command(
     pages = {
         **docgen.files(),
         "rollout-phases.md": phases.page(),
+        "chart-values.md": values_yaml.page(),
         "conditions.md": condition_types.page(),
         "metrics.md": metrics.page(),
         "logs.md": logs.page(),

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "penstock.cli.calibrate",
         "Measure a running engine and write a profile for the simulator.",
     ),
+    "chart": ("penstock.cli.chart", "Write the Helm chart, or check it."),
     "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
     "demo": ("penstock.cli.demo", "Show scaling and a rollout on a local cluster, then remove it."),
     "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),

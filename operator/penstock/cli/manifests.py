@@ -1,48 +1,70 @@
 """`penstock manifests`: prints the manifests that install Penstock."""
 
-import re
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 import yaml
 
-from penstock.chart.install import install_manifests
-from penstock.cli.prometheus_options import (
-    MetricsHosts,
-    PrometheusCaFile,
-    PrometheusTokenFile,
-    PrometheusUrl,
-    arguments,
-    prometheus,
-)
-
-
-def _image(reference: str) -> str:
-    if not re.fullmatch(r"[\w][\w./:@-]*", reference, re.ASCII):
-        raise typer.BadParameter(f"{reference!r} is no image reference such as HOST/penstock:TAG")
-    return reference
+from penstock.chart.install import image_values, install_manifests
+from penstock.chart.names import NAMESPACE
+from penstock.chart.resolve import MissingValue
+from penstock.chart.values import InvalidValues, merged
 
 
 def command(
     image: Annotated[
-        str, typer.Option(help="Image with penstock and penstock-engine.", callback=_image)
+        str,
+        typer.Option(help="Image with penstock and penstock-engine, such as HOST/penstock:TAG."),
     ],
-    gateway_port: Annotated[int, typer.Option(help="Port of the gateway.")] = 8080,
-    replicas: Annotated[
-        int, typer.Option(help="Replicas of the operator and of the gateway, each.")
-    ] = 2,
-    metrics_host: MetricsHosts = None,
-    prometheus_url: PrometheusUrl = None,
-    prometheus_token_file: PrometheusTokenFile = None,
-    prometheus_ca_file: PrometheusCaFile = None,
+    namespace: Annotated[str, typer.Option(help="Namespace to install in.")] = NAMESPACE,
+    values: Annotated[
+        list[Path] | None,
+        typer.Option(help="YAML file with values of the Helm chart, or -; may be repeated."),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Value of the Helm chart as PATH=YAML; may be repeated.",
+            metavar="PATH=YAML",
+        ),
+    ] = None,
 ) -> None:
     """Print the manifests that install Penstock, for kubectl apply."""
-    server = prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file)
-    manifests = install_manifests(
-        image=image,
-        gateway_port=gateway_port,
-        host_network=False,
-        replicas=replicas,
-        operator_args=arguments(metrics_host, server),
-    )
+    given = image_values(image)
+    for each in [*map(_from_file, values or ()), *map(_from_assignment, assignments or ())]:
+        given = merged(given, each)
+    try:
+        manifests = install_manifests(given, namespace)
+    except (InvalidValues, MissingValue) as error:
+        raise typer.BadParameter(str(error)) from error
     typer.echo(yaml.safe_dump_all(manifests, sort_keys=False), nl=False)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        found = yaml.safe_load(text) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise typer.BadParameter(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"{path} is no map of values")
+    return found
+
+
+def _from_assignment(text: str) -> dict[str, Any]:
+    path, equals, value = text.partition("=")
+    if not path or not equals:
+        raise typer.BadParameter(
+            f"{text!r} is not of the form PATH=YAML, such as gateway.port=9000"
+        )
+    try:
+        made: Any = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise typer.BadParameter(f"{text!r}: {error}") from error
+    for name in reversed(path.split(".")):
+        made = {name: made}
+    assert isinstance(made, dict)
+    return made

@@ -38,6 +38,10 @@ def run(
     lease_namespace: Annotated[
         str, typer.Option(help="Namespace of the leader's Lease and of the gateways.")
     ] = "penstock-system",
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="Operate only services of this namespace. Default: all namespaces."),
+    ] = None,
     metrics_host: MetricsHosts = None,
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
@@ -58,5 +62,6 @@ def run(
         port,
         tuple(metrics_host or ()),
         prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file),
+        namespace,
     )
     asyncio.run(run_operator(settings))

@@ -50,15 +50,3 @@ def prometheus(url: str | None, token_file: Path | None, ca_file: Path | None) -
     if token_file and parts.scheme != "https":
         raise typer.BadParameter("--prometheus-token-file needs a --prometheus-url with https")
     return Server(url, token_file, ca_file)
-
-
-def arguments(metrics_hosts: list[str] | None, server: Server | None) -> list[str]:
-    """Format the options as arguments of `penstock operator run`."""
-    args = [f"--metrics-host={host}" for host in metrics_hosts or ()]
-    if server is not None:
-        args.append(f"--prometheus-url={server.url}")
-        if server.token_file:
-            args.append(f"--prometheus-token-file={server.token_file}")
-        if server.ca_file:
-            args.append(f"--prometheus-ca-file={server.ca_file}")
-    return args

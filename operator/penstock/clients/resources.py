@@ -42,6 +42,12 @@ CLUSTER_ROLE_BINDINGS = Resource(
 )
 ROLES = Resource("rbac.authorization.k8s.io/v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "rolebindings")
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "networkpolicies")
+HORIZONTAL_POD_AUTOSCALERS = Resource("autoscaling/v2", "horizontalpodautoscalers")
+FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io/v1", "flowschemas", namespaced=False)
+PRIORITY_LEVELS = Resource(
+    "flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations", namespaced=False
+)
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
@@ -62,6 +68,11 @@ KINDS = {
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
     "Role": ROLES,
     "RoleBinding": ROLE_BINDINGS,
+    "Lease": LEASES,
+    "NetworkPolicy": NETWORK_POLICIES,
+    "HorizontalPodAutoscaler": HORIZONTAL_POD_AUTOSCALERS,
+    "FlowSchema": FLOW_SCHEMAS,
+    "PriorityLevelConfiguration": PRIORITY_LEVELS,
     "CustomResourceDefinition": CRDS,
     "InferenceService": INFERENCE_SERVICES,
     "ModelRoute": MODEL_ROUTES,

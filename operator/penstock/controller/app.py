@@ -52,7 +52,7 @@ class Settings:
     identity: this replica's name in the Lease. engine_image: image of engine pods. namespace: where
     the Lease and the gateways are. host, port: where health and metrics are served. metrics_hosts:
     servers that canaries' metrics may be queried from. prometheus: fallback for engines that cannot
-    be scraped.
+    be scraped. watch_namespace: the only one whose services are operated; None: all.
     """
 
     identity: str
@@ -62,6 +62,7 @@ class Settings:
     port: int
     metrics_hosts: tuple[str, ...] = ()
     prometheus: Server | None = None
+    watch_namespace: str | None = None
 
 
 class LeadershipLost(Exception):
@@ -144,7 +145,9 @@ class Leader:
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
         restarted = health.metrics.count_watch_restart
-        self._children = ChildMirror(kube, self._child_changed, restarted)
+        watched = settings.watch_namespace
+        self._watch_namespace = watched
+        self._children = ChildMirror(kube, self._child_changed, restarted, namespace=watched)
         self._gateways = Informer(
             kube,
             PODS,
@@ -153,10 +156,20 @@ class Leader:
             changed=lambda _: None,
             restarted=restarted,
         )
-        self._quotas = Informer(kube, RESOURCE_QUOTAS, changed=lambda _: None, restarted=restarted)
+        self._quotas = Informer(
+            kube,
+            RESOURCE_QUOTAS,
+            namespace=watched,
+            changed=lambda _: None,
+            restarted=restarted,
+        )
         # Kopf does not tell when it has listed all services.
         self._backends = Informer(
-            kube, INFERENCE_SERVICES, changed=lambda _: None, restarted=restarted
+            kube,
+            INFERENCE_SERVICES,
+            namespace=watched,
+            changed=lambda _: None,
+            restarted=restarted,
         )
         observer = Observer(
             self._scraper,
@@ -202,6 +215,7 @@ class Leader:
         )
         self._route_statuses = RouteStatuses(
             kube,
+            namespace=watched,
             services=self._listed_services,
             deployments=lambda: self._children.snapshot()[0] if self._children.is_synced else None,
             applied=observer.applied_route_generations,
@@ -233,7 +247,9 @@ class Leader:
                 group.create_task(self._metrics.run())
                 ours = asyncio.all_tasks()
                 watches = await kopf.spawn_tasks(
-                    registry=self._registry(), settings=_kopf_settings(), clusterwide=True,
+                    registry=self._registry(), settings=_kopf_settings(self._watch_namespace),
+                    clusterwide=self._watch_namespace is None,
+                    namespaces=[self._watch_namespace] if self._watch_namespace else [],
                     standalone=True,
                 )  # fmt: skip
                 stop_on_signals(self._stop)  # Kopf installs its own handlers: replace them
@@ -322,8 +338,10 @@ async def connection(configuration: client.Configuration) -> kopf.ConnectionInfo
     )
 
 
-def _kopf_settings() -> kopf.OperatorSettings:
+def _kopf_settings(watch_namespace: str | None) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
+    # Rights in one namespace do not include watching CRDs: they must exist when the operator starts.
+    settings.scanning.disabled = watch_namespace is not None
     settings.posting.enabled = False
     settings.networking.request_timeout = 30
     settings.process.ultimate_exiting_timeout = 10

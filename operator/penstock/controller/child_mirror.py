@@ -14,7 +14,7 @@ class ChildMirror:
 
     changed: called with the service's key for each child that is added, changed or deleted, no matter
     whether a watch event or a new list after a broken watch showed it. restarted: called with the kind
-    each time that it is listed again.
+    each time that it is listed again. namespace: None for all.
     """
 
     def __init__(
@@ -22,7 +22,10 @@ class ChildMirror:
         kube: Kube,
         changed: Callable[[Key], None],
         restarted: Callable[[str], None] = lambda _: None,
+        *,
+        namespace: str | None = None,
     ) -> None:
+        self._namespace = namespace
         self._changed = changed
         self._restarted = restarted
         self._deployments = self._mirror(kube, DEPLOYMENTS)
@@ -61,6 +64,7 @@ class ChildMirror:
         mirror = Informer(
             kube,
             resource,
+            namespace=self._namespace,
             selector=f"{MANAGED_LABEL}={MANAGED_BY}",
             changed=changed,
             restarted=self._restarted,

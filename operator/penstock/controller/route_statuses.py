@@ -25,14 +25,15 @@ TICK_S = 2.0
 class RouteStatuses:
     """Keeps the status of each ModelRoute current.
 
-    services, deployments: as last watched; None until they have been listed. applied: the generation of a
-    route that each gateway applies; None until the gateways have been asked.
+    namespace: None for all. services, deployments: as last watched; None until they have been listed.
+    applied: the generation of a route that each gateway applies; None until the gateways have been asked.
     """
 
     def __init__(
         self,
         kube: Kube,
         *,
+        namespace: str | None = None,
         services: Callable[[], Mapping[Key, Object] | None],
         deployments: Callable[[], Iterable[Object] | None],
         applied: Callable[[Key], AppliedGenerations | None],
@@ -46,7 +47,11 @@ class RouteStatuses:
         self._failures = failures
         self._changed = asyncio.Event()
         self._routes = Informer(
-            kube, MODEL_ROUTES, changed=lambda _: self._changed.set(), restarted=restarted
+            kube,
+            MODEL_ROUTES,
+            namespace=namespace,
+            changed=lambda _: self._changed.set(),
+            restarted=restarted,
         )
 
     async def run(self) -> None:

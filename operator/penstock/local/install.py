@@ -5,6 +5,7 @@ from pathlib import Path
 
 from penstock.api.crdgen import crds
 from penstock.chart.install import install_manifests
+from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
@@ -14,20 +15,23 @@ from penstock.local.models_claim import models_claim
 
 MANAGER = "penstock-local"
 READY_TIMEOUT_S = 90.0
-SYSTEM_NAMESPACE = "penstock-system"
+# The gateway listens on the node's address: there is no Service network.
+VALUES = {
+    "image": {"repository": "penstock"},
+    "operator": {"replicas": 1},
+    "gateway": {"replicas": 1, "port": GATEWAY_PORT, "hostNetwork": True},
+}
 
 
 async def install(cluster: Cluster, *, say: Say) -> None:
     """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError."""
-    manifests = install_manifests(
-        image="penstock", gateway_port=GATEWAY_PORT, host_network=True, replicas=1
-    )
+    manifests = install_manifests(VALUES)
     async with await connect(cluster.kubeconfig) as kube:
         say("installing the operator and the gateway")
         for manifest in manifests:
             await _apply(kube, manifest)
         deadline_s = monotonic() + READY_TIMEOUT_S
-        for name in ("penstock-operator", "penstock-gateway"):
+        for name in (OPERATOR, GATEWAY):
             say(f"waiting for {name}")
             while not await _is_available(kube, name):
                 if monotonic() > deadline_s:
@@ -78,5 +82,5 @@ async def _apply(kube: Kube, manifest: dict[str, object]) -> None:
 
 
 async def _is_available(kube: Kube, name: str) -> bool:
-    deployment = await kube.get(DEPLOYMENTS, SYSTEM_NAMESPACE, name)
+    deployment = await kube.get(DEPLOYMENTS, NAMESPACE, name)
     return bool(deployment.get("status", {}).get("availableReplicas"))

@@ -13,7 +13,11 @@ from penstock.local.versions import OLDEST
 # Packages install binaries here; a user's PATH may not include these folders.
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin")
 VERSION_TIMEOUT_S = 10.0
-_VERSION = re.compile(r"(?:version|Version:|Kubernetes) v?(\d+)\.(\d+)\S*")
+_VERSION = re.compile(r"(?:(?:version|Version:|Kubernetes) v?|^v)(\d+)\.(\d+)\S*")
+# Arguments with which a binary prints its version, where that is not --version.
+_VERSION_ARGUMENTS = {
+    "kubectl": ["version", "--client"], "helm": ["version", "--short"], "kubeconform": ["-v"],
+}  # fmt: skip
 
 
 def find_installed(name: str, say: Callable[[str], None]) -> Path | None:
@@ -47,7 +51,7 @@ def _text(version: Sequence[int]) -> str:
 @functools.cache
 def installed_version(path: Path) -> tuple[int, int] | None:
     """Major and minor version as the binary prints them; None if it prints none."""
-    arguments = ["version", "--client"] if path.name == "kubectl" else ["--version"]
+    arguments = _VERSION_ARGUMENTS.get(path.name, ["--version"])
     try:
         done = subprocess.run(
             [path, *arguments],

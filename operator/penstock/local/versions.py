@@ -3,6 +3,8 @@
 KUBERNETES = "1.36.3"
 ETCD = "3.6.5"
 PROMETHEUS = "3.11.3"
+HELM = "4.3.1"
+KUBECONFORM = "0.8.0"
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")
@@ -15,4 +17,6 @@ OLDEST = {
     "etcd": (3, 5),
     "prometheus": (2, 42),  # Debian 12's package
     "promtool": (2, 42),
+    "helm": (3, 18),  # the first with this validator of schemas
+    "kubeconform": (0, 6),
 }

@@ -1,0 +1,132 @@
+"""Operator and gateway: Deployments, disruption budgets, Service and autoscaler."""
+
+from penstock.chart.deployment import IMAGE, deployment
+from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
+from penstock.chart.tree import (
+    ABSENT,
+    ITEM,
+    ForEach,
+    If,
+    Number,
+    ReleaseNamespace,
+    Text,
+    Tree,
+    Value,
+    optional,
+)
+from penstock.core.manifests.disruption import budget
+from penstock.core.spec.service import Object
+
+
+def operator() -> list[Tree]:
+    """The operator's Deployment and disruption budget."""
+    container = {
+        "command": ["penstock"],
+        "args": [
+            "operator", "run",
+            Text.of("--engine-image=", If("operator.engineImage", Value("operator.engineImage"), IMAGE)),
+            "--host=$(POD_IP)", f"--port={OPERATOR_PORT}",
+            Text.of("--lease-namespace=", ReleaseNamespace()),
+            _flag("--namespace=", "watchNamespace"),
+            _flag("--log-level=", "logLevel"),
+            ForEach("operator.metricsHosts", Text.of("--metrics-host=", Value(ITEM))),
+            _flag("--prometheus-url=", "operator.prometheus.url"),
+            _flag("--prometheus-token-file=", "operator.prometheus.tokenFile"),
+            _flag("--prometheus-ca-file=", "operator.prometheus.caFile"),
+            ForEach("operator.extraArgs", Value(ITEM)),
+        ],
+        "ports": [{"name": "http", "containerPort": OPERATOR_PORT, "protocol": "TCP"}],
+    }  # fmt: skip
+    spec: Object = {"replicas": Value("operator.replicas")}
+    return [
+        deployment(OPERATOR, "operator", container, pod={}, spec=spec),
+        _budget(OPERATOR),
+    ]
+
+
+def gateway() -> list[Tree]:
+    """The gateway's Deployment, disruption budget, Service and autoscaler."""
+    container = {
+        "command": ["penstock"],
+        "args": [
+            "gateway", "run", "--host=$(POD_IP)",
+            Text.of("--port=", Number("gateway.port")),
+            _flag("--namespace=", "watchNamespace"),
+            _flag("--log-level=", "logLevel"),
+            ForEach("gateway.extraArgs", Value(ITEM)),
+        ],
+        "ports": [{"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"}],
+    }  # fmt: skip
+    spec: Object = {
+        "replicas": If("gateway.autoscaling.enabled", ABSENT, Value("gateway.replicas")),
+        "strategy": If(
+            "gateway.hostNetwork",
+            # Two gateways cannot share the node's port: the old pod stops before the new one starts.
+            {"type": "Recreate"},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+        ),
+    }
+    return [
+        deployment(
+            GATEWAY, "gateway", container, pod={"hostNetwork": optional("gateway.hostNetwork")},
+            spec=spec,
+        ),
+        _budget(GATEWAY),
+        _service(),
+        If("gateway.autoscaling.enabled", _autoscaler()),
+    ]  # fmt: skip
+
+
+def _flag(flag: str, path: str) -> If:
+    """A command-line argument with the value at a path; absent if that is empty."""
+    return If(path, Text.of(flag, Value(path)))
+
+
+def _budget(name: str) -> Object:
+    made = budget(name, "", labels(name), selector(name))
+    made["metadata"]["namespace"] = ReleaseNamespace()
+    return made
+
+
+def _service() -> Tree:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": GATEWAY,
+            "namespace": ReleaseNamespace(),
+            "labels": labels(GATEWAY),
+            "annotations": optional("gateway.service.annotations"),
+        },
+        "spec": {
+            "type": Value("gateway.service.type"),
+            "selector": selector(GATEWAY),
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def _autoscaler() -> Tree:
+    target = {
+        "type": "Utilization",
+        "averageUtilization": Value("gateway.autoscaling.targetCpuUtilizationPercentage"),
+    }
+    stabilization = Value("gateway.autoscaling.scaleDownStabilizationSeconds")
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": GATEWAY, "namespace": ReleaseNamespace(), "labels": labels(GATEWAY)},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": GATEWAY},
+            "minReplicas": Value("gateway.autoscaling.minReplicas"),
+            "maxReplicas": Value("gateway.autoscaling.maxReplicas"),
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            # A pod at a time: each that ends drains for up to a minute.
+            "behavior": {
+                "scaleDown": {
+                    "stabilizationWindowSeconds": stabilization,
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
+                }
+            },
+        },
+    }

@@ -1,0 +1,124 @@
+"""The Deployment of a component, with what its values can change."""
+
+from copy import deepcopy
+
+from penstock.chart.names import labels, selector
+from penstock.chart.tree import (
+    ITEM,
+    ForEach,
+    If,
+    Merge,
+    ReleaseNamespace,
+    Required,
+    Text,
+    Tree,
+    Value,
+    optional,
+)
+from penstock.chart.version import VERSION
+from penstock.core.manifests import restricted
+from penstock.core.spec.service import Object
+
+SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+IMAGE = Text.of(
+    Required("image.repository", "image.repository must be set, such as registry.example/penstock"),
+    If(
+        "image.digest",
+        Text.of("@", Value("image.digest")),
+        Text.of(":", If("image.tag", Value("image.tag"), VERSION)),
+    ),
+)
+
+
+def deployment(name: str, component: str, container: Object, *, pod: Object, spec: Object) -> Tree:
+    """The Deployment of a component. Its `container`, `pod` and `spec` complete what all have.
+
+    component: the key of its values.
+    """
+    metadata = {
+        "labels": Merge(labels(name), f"{component}.podLabels"),
+        "annotations": optional(f"{component}.podAnnotations"),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": ReleaseNamespace(), "labels": labels(name)},
+        "spec": spec
+        | {
+            "selector": {"matchLabels": selector(name)},
+            "template": {
+                "metadata": metadata,
+                "spec": _pod(name, component)
+                | pod
+                | {"containers": [_container(component) | container]},
+            },
+        },
+    }
+
+
+def _pod(name: str, component: str) -> Object:
+    return {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "imagePullSecrets": optional("imagePullSecrets"),
+        "nodeSelector": optional(f"{component}.nodeSelector"),
+        "tolerations": optional(f"{component}.tolerations"),
+        "affinity": optional(f"{component}.affinity"),
+        "topologySpreadConstraints": If(
+            f"{component}.topologySpread.topologyKeys",
+            [ForEach(f"{component}.topologySpread.topologyKeys", _spread(name, component))],
+        ),
+        "priorityClassName": optional(f"{component}.priorityClassName"),
+        "terminationGracePeriodSeconds": Value(f"{component}.terminationGracePeriodSeconds"),
+        "securityContext": deepcopy(restricted.POD),
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            ForEach(f"{component}.extraVolumes", Value(ITEM)),
+        ],
+    }
+
+
+def _spread(name: str, component: str) -> Object:
+    return {
+        "maxSkew": 1,
+        "topologyKey": Value(ITEM),
+        "whenUnsatisfiable": Value(f"{component}.topologySpread.whenUnsatisfiable"),
+        "labelSelector": {"matchLabels": selector(name)},
+        "matchLabelKeys": ["pod-template-hash"],  # pods of an old revision do not count
+    }
+
+
+def _container(component: str) -> Object:
+    def probe(path: str, failures: int) -> Object:
+        return {
+            "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+            "failureThreshold": failures,
+        }
+
+    def variable(name: str, field: str) -> Object:
+        return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+    return {
+        "name": component,
+        "image": IMAGE,
+        "imagePullPolicy": Value("image.pullPolicy"),
+        "env": [
+            variable("POD_IP", "status.podIP"),
+            variable("POD_NAME", "metadata.name"),
+            {"name": "PENSTOCK_SERVICE_ACCOUNT_DIR", "value": SERVICE_ACCOUNT_DIR},
+            ForEach(f"{component}.extraEnv", Value(ITEM)),
+        ],
+        "resources": Value(f"{component}.resources"),
+        "securityContext": deepcopy(restricted.CONTAINER),
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+            ForEach(f"{component}.extraVolumeMounts", Value(ITEM)),
+        ],
+        "startupProbe": probe("/readyz", 60),
+        "readinessProbe": probe("/readyz", 2),
+        "livenessProbe": probe("/healthz", 10),
+    }

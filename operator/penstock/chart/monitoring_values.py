@@ -1,0 +1,61 @@
+"""Values of what Prometheus and Grafana need."""
+
+from pydantic import Field
+
+from penstock.chart.component_values import ValuesModel
+
+
+class PodMonitor(ValuesModel):
+    """PodMonitors of the Prometheus operator."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Make PodMonitors for operator, gateway and engines. Needs the CRDs of the "
+        "Prometheus operator.",
+    )
+    interval: str = Field(
+        default="15s", description="Scrape interval.", pattern=r"^[0-9]+(ms|s|m)$"
+    )
+    labels: dict[str, str] = Field(
+        default={}, description="Labels by which a Prometheus selects the PodMonitors."
+    )
+
+
+class PrometheusRule(ValuesModel):
+    """Alerts and recording rules for the Prometheus operator."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Make PrometheusRules. Needs the CRDs of the Prometheus operator.",
+    )
+    labels: dict[str, str] = Field(
+        default={}, description="Labels by which a Prometheus selects the PrometheusRules."
+    )
+
+
+class Dashboards(ValuesModel):
+    """Dashboards for Grafana, as ConfigMaps."""
+
+    enabled: bool = Field(default=False, description="Make a ConfigMap for each dashboard.")
+    labels: dict[str, str] = Field(
+        default={"grafana_dashboard": "1"},
+        description="Labels by which Grafana's sidecar finds the ConfigMaps.",
+    )
+    annotations: dict[str, str] = Field(
+        default={}, description="Annotations of the ConfigMaps, such as the folder in Grafana."
+    )
+
+
+class Monitoring(ValuesModel):
+    """What Prometheus and Grafana need."""
+
+    pod_monitor: PodMonitor = Field(
+        default=PodMonitor(), description="PodMonitors of the Prometheus operator."
+    )
+    prometheus_rule: PrometheusRule = Field(
+        default=PrometheusRule(),
+        description="Alerts and recording rules for the Prometheus operator.",
+    )
+    dashboards: Dashboards = Field(
+        default=Dashboards(), description="Dashboards for Grafana, as ConfigMaps."
+    )

@@ -1,0 +1,56 @@
+"""NetworkPolicies of operator and gateway, which deny what they do not list."""
+
+from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
+from penstock.chart.tree import ITEM, ForEach, If, ReleaseNamespace, Tree, Value, optional
+from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
+
+
+def network_policies() -> list[Tree]:
+    """One policy for each component. Probes come from the node, which policies do not restrict."""
+    prometheus = {"ports": [ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM)))]}
+    operator_egress = [
+        {"to": [{"podSelector": {"matchLabels": selector(GATEWAY)}}],
+         "ports": [_port(Value("gateway.port"))]},
+        If("operator.metricsHosts", prometheus, If("operator.prometheus.url", prometheus)),
+    ]  # fmt: skip
+    return [
+        If(
+            "networkPolicy.enabled",
+            _policy(OPERATOR, OPERATOR_PORT, "networkPolicy.metricsFrom", operator_egress),
+        ),
+        If(
+            "networkPolicy.enabled",
+            _policy(GATEWAY, Value("gateway.port"), "networkPolicy.gatewayFrom", []),
+        ),
+    ]
+
+
+def _policy(name: str, port: Tree, allowed_from: str, egress: list[Tree]) -> Object:
+    """A component's policy. port: that it listens on. allowed_from: path of its clients."""
+    namespaces = If(
+        "watchNamespace",
+        {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
+        {},
+    )
+    engines = {"podSelector": {"matchLabels": {ROLE_LABEL: SERVE}}, "namespaceSelector": namespaces}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": ReleaseNamespace(), "labels": labels(name)},
+        "spec": {
+            "podSelector": {"matchLabels": selector(name)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": [_port(port)], "from": optional(allowed_from)}],
+            "egress": [
+                {"ports": [{"port": 53, "protocol": "UDP"}, _port(53)]},
+                {"ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))]},
+                {"ports": [_port(ENGINE_PORT)], "to": [engines]},
+                *egress,
+                ForEach("networkPolicy.extraEgress", Value(ITEM)),
+            ],
+        },
+    }
+
+
+def _port(port: Tree) -> Object:
+    return {"port": port, "protocol": "TCP"}

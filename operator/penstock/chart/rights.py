@@ -1,0 +1,149 @@
+"""Access rights of operator and gateway.
+
+The verbs in use and no others: e2e/revision_change compares these rules with the audit log.
+"""
+
+from penstock.chart.names import GATEWAY, LEASE, OPERATOR, labels
+from penstock.chart.tree import If, ReleaseNamespace, Tree, Value
+from penstock.core.spec.service import GROUP, Object
+
+_API = "rbac.authorization.k8s.io"
+
+# In every namespace, or in the one of `watchNamespace`.
+OPERATOR_RULES: list[Object] = [
+    {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
+    {"apiGroups": [GROUP], "resources": ["modelroutes"], "verbs": ["list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["modelroutes/status"], "verbs": ["patch"]},
+    # Setting blockOwnerDeletion on a child requires this permission on its owner.
+    {"apiGroups": [GROUP], "resources": ["inferenceservices/finalizers"], "verbs": ["update"]},
+    {
+        "apiGroups": ["apps"],
+        "resources": ["deployments"],
+        "verbs": ["list", "watch", "create", "patch", "delete"],
+    },
+    {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["apps"],
+        "resources": ["controllerrevisions"],
+        "verbs": ["list", "create", "patch", "delete"],
+    },
+    {
+        "apiGroups": ["policy"],
+        "resources": ["poddisruptionbudgets"],
+        "verbs": ["list", "create", "patch", "delete"],
+    },
+    # Evaluation Jobs of canaries.
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "patch", "delete"]},
+    {
+        "apiGroups": [""],
+        "resources": ["pods"],
+        "verbs": ["list", "watch", "create", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+# Only where all namespaces are watched: an operator that watches one needs the CRDs at its start.
+CRD_RULES: list[Object] = [
+    {
+        "apiGroups": ["apiextensions.k8s.io"],
+        "resources": ["customresourcedefinitions"],
+        "verbs": ["list", "watch"],
+    },
+]
+# In the namespace of the installation.
+LEASE_RULES: list[Object] = [
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "create", "update"],
+    }
+]
+# There too, where the rights on pods are only in the namespace of `watchNamespace`.
+GATEWAY_PODS_RULES: list[Object] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+]
+GATEWAY_RULES: list[Object] = [
+    {
+        "apiGroups": [GROUP],
+        "resources": ["inferenceservices", "modelroutes"],
+        "verbs": ["list", "watch"],
+    },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+]
+
+
+def rights() -> list[Tree]:
+    """The service accounts, their roles and the bindings, in the order to apply."""
+    return [
+        _account(OPERATOR, "operator"),
+        _account(GATEWAY, "gateway"),
+        *_role(OPERATOR, OPERATOR_RULES, CRD_RULES),
+        *_role(GATEWAY, GATEWAY_RULES, []),
+        *_lease_role(),
+    ]
+
+
+def lease() -> Tree:
+    """The Lease of the leading operator, empty: it is made here so that an uninstall deletes it."""
+    metadata = {"name": OPERATOR, "namespace": ReleaseNamespace(), "labels": labels(OPERATOR)}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+
+
+def _account(name: str, component: str) -> Tree:
+    annotations = f"{component}.serviceAccount.annotations"
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {
+            "name": name,
+            "namespace": ReleaseNamespace(),
+            "labels": labels(name),
+            "annotations": If(annotations, Value(annotations)),
+        },
+        "automountServiceAccountToken": False,
+    }
+
+
+def _role(name: str, rules: list[Object], cluster_rules: list[Object]) -> list[Tree]:
+    """Rights in all namespaces, or in the one of `watchNamespace`."""
+    return [
+        If("watchNamespace", role, cluster_role)
+        for role, cluster_role in zip(
+            _bound("", name, rules, Value("watchNamespace")),
+            _bound("Cluster", name, rules + cluster_rules, None),
+            strict=True,
+        )
+    ]
+
+
+def _lease_role() -> list[Tree]:
+    role, binding = _bound("", LEASE, LEASE_RULES, ReleaseNamespace())
+    pods = [If("watchNamespace", rule) for rule in GATEWAY_PODS_RULES]
+    subject = binding["subjects"][0] | {"name": OPERATOR}
+    return [role | {"rules": [*LEASE_RULES, *pods]}, binding | {"subjects": [subject]}]
+
+
+def _bound(scope: str, name: str, rules: list[Object], namespace: Tree | None) -> list[Tree]:
+    """A Role and a RoleBinding, or with scope "Cluster" a ClusterRole and a ClusterRoleBinding."""
+    metadata: Object = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    metadata["labels"] = labels(name)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": ReleaseNamespace()}
+    return [
+        {
+            "apiVersion": f"{_API}/v1",
+            "kind": f"{scope}Role",
+            "metadata": metadata,
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{_API}/v1",
+            "kind": f"{scope}RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _API, "kind": f"{scope}Role", "name": name},
+            "subjects": [subject],
+        },
+    ]

@@ -1,0 +1,32 @@
+"""All install objects as trees, by the template file that they are in, in the order to apply."""
+
+from functools import cache
+
+from penstock.api.crdgen import crds
+from penstock.chart import rights
+from penstock.chart.api_priority import api_priority
+from penstock.chart.components import gateway, operator
+from penstock.chart.monitoring import monitoring
+from penstock.chart.network import network_policies
+from penstock.chart.tree import If, Tree
+from penstock.core.spec.service import Object
+
+
+@cache
+def templates() -> dict[str, list[Tree]]:
+    """Name of a template, without its suffix -> trees of its objects."""
+    return {
+        "crds": [If("crds.enabled", _kept(crd)) for crd in crds()],
+        "rights": rights.rights(),
+        "api-priority": api_priority(),
+        "network-policies": network_policies(),
+        "operator": [rights.lease(), *operator()],
+        "gateway": gateway(),
+        "monitoring": monitoring(),
+    }
+
+
+def _kept(crd: Object) -> Object:
+    """The CRD, which Helm does not delete: all services would be deleted with it."""
+    annotations = {"helm.sh/resource-policy": "keep"}
+    return crd | {"metadata": crd["metadata"] | {"annotations": annotations}}

@@ -1,0 +1,115 @@
+"""Nodes of the install objects that depend on the chart's values.
+
+An object is a tree of dicts, lists and scalars with these nodes in it. `penstock.chart.resolve` makes a
+plain object of it, `penstock.chart.helm` a Helm template. A path is that of a value, such as "gateway.port".
+ITEM is the present item of a ForEach.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Tree = Any
+
+ITEM = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The value at a path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The integer at a path, as a part of a Text."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """The value at a path, which must be set. message: the error without it."""
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseNamespace:
+    """The namespace that Penstock is installed in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No entry of a dict or list."""
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """One of two trees. path: of a value; false, zero and empty values select `otherwise`."""
+
+    path: str
+    then: Tree
+    otherwise: Tree = ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string of several parts: strings, Value, Number, Required, ReleaseNamespace, or If of these."""
+
+    parts: tuple[Tree, ...]
+
+    @classmethod
+    def of(cls, *parts: Tree) -> "Text":
+        return cls(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ForEach:
+    """Items of a list: one for each item of the list at a path."""
+
+    path: str
+    item: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A dict with the entries of the map at a path added. The map has other keys than the dict."""
+
+    fixed: Mapping[str, Tree]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForEachFile:
+    """Objects: one for each of the chart's files whose path matches `pattern`."""
+
+    pattern: str
+    item: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """Name of the present file of a ForEachFile. suffix: is removed from it."""
+
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """Content of the present file of a ForEachFile."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileYaml:
+    """Content of the present file of a ForEachFile, parsed as YAML."""
+
+
+def optional(path: str) -> If:
+    """The value at a path; absent if it is empty."""
+    return If(path, Value(path))

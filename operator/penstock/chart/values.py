@@ -1,0 +1,290 @@
+"""The chart's values: the one source of values.yaml, its schema, its page, and their defaults."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from penstock.chart.component_values import AnyObject, Component, ValuesModel
+from penstock.chart.monitoring_values import Monitoring
+
+
+class InvalidValues(ValueError):
+    """Values that the chart refuses; the text names each of them."""
+
+
+class Image(ValuesModel):
+    """The image of operator, gateway and engines."""
+
+    repository: str = Field(
+        default="",
+        description="Repository of the image with penstock[operator,gateway,engine], such as "
+        "registry.example/penstock. Must be set.",
+        pattern=r"^[\w./:-]*$",
+    )
+    tag: str = Field(
+        default="",
+        description="Tag of the image. Empty: the version of the chart.",
+        pattern=r"^[\w.-]*$",
+    )
+    digest: str = Field(
+        default="",
+        description="Digest of the image; used in place of the tag.",
+        pattern=r"^(sha256:[0-9a-f]{64})?$",
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When nodes pull the image of operator and gateway."
+    )
+
+
+class PullSecret(ValuesModel):
+    name: str = Field(description="Name of the Secret.", min_length=1)
+
+
+class Crds(ValuesModel):
+    """CustomResourceDefinitions."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Install the CRDs, and upgrade them with the chart. They stay after an uninstall.",
+    )
+
+
+def _if_set(name: str, url: dict[str, Any]) -> dict[str, Any]:
+    """Schema that restricts `url` where another value is set."""
+    return {
+        "if": {"properties": {name: {"minLength": 1}}},
+        "then": {"properties": {"url": url}},
+    }
+
+
+class Prometheus(ValuesModel):
+    """A Prometheus that scrapes the engines, used when the operator cannot scrape them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                _if_set("tokenFile", {"pattern": "^https://"}),
+                _if_set("caFile", {"minLength": 1}),
+            ]
+        }
+    )
+
+    url: str = Field(
+        default="",
+        description="URL of the server. Empty: none.",
+        pattern=r"^(https?://[^@\s]+)?$",
+    )
+    token_file: str = Field(
+        default="",
+        description="File with a bearer token in the operator's pod. Needs a url with https.",
+        pattern=r"^(/.*)?$",
+    )
+    ca_file: str = Field(
+        default="",
+        description="File with the server's CA certificate in the operator's pod.",
+        pattern=r"^(/.*)?$",
+    )
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        if (self.token_file or self.ca_file) and not self.url:
+            raise ValueError("tokenFile and caFile need a url")
+        if self.token_file and not self.url.startswith("https://"):
+            raise ValueError("tokenFile needs a url with https")
+        return self
+
+
+class Operator(Component):
+    """The operator. One replica leads, the others stand by."""
+
+    replicas: int = Field(default=2, description="Number of replicas.", ge=1)
+    resources: AnyObject = Field(
+        default={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
+        description="Resources of the container.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=10, description="Time for the pod to end after SIGTERM, in seconds.", ge=1
+    )
+    engine_image: str = Field(
+        default="", description="Image of engine pods. Empty: the image above."
+    )
+    metrics_hosts: list[str] = Field(
+        default=[],
+        description="HOST or HOST:PORT of each Prometheus that canaries' metric queries may use.",
+    )
+    prometheus: Prometheus = Field(
+        default=Prometheus(),
+        description="A Prometheus that scrapes the engines, used when the operator cannot scrape them.",
+    )
+
+
+class Autoscaling(ValuesModel):
+    """HorizontalPodAutoscaler of the gateway."""
+
+    enabled: bool = Field(
+        default=False, description="Scale the gateway by its CPU use, in place of `replicas`."
+    )
+    min_replicas: int = Field(default=2, description="Minimum number of replicas.", ge=1)
+    max_replicas: int = Field(default=8, description="Maximum number of replicas.", ge=1)
+    target_cpu_utilization_percentage: int = Field(
+        default=60,
+        description="Average CPU use that the autoscaler aims at, in percent of the requested CPU. A "
+        "gateway uses at most one core.",
+        ge=1,
+        le=100,
+    )
+    scale_down_stabilization_seconds: int = Field(
+        default=300,
+        description="Time for which a lower number must have been enough before pods are removed.",
+        ge=0,
+        le=3600,
+    )
+
+
+class GatewayService(ValuesModel):
+    """Service of the gateway."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP",
+        description="Type of the Service. The gateway authenticates nobody: put what does so in front "
+        "of it before it is reachable from outside.",
+    )
+    annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
+
+
+class Gateway(Component):
+    """The gateway: one OpenAI-compatible URL for all services."""
+
+    replicas: int = Field(default=2, description="Number of replicas without autoscaling.", ge=1)
+    resources: AnyObject = Field(
+        default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        description="Resources of the container.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=90,
+        description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
+        "--drain-delay-s and --drain-timeout-s together.",
+        ge=1,
+    )
+    port: int = Field(default=8080, description="Port of the pods.", ge=1024, le=65535)
+    host_network: bool = Field(
+        default=False,
+        description="Listen on the node's address, for clusters without load balancers. Pods are then "
+        "replaced with an interruption.",
+    )
+    autoscaling: Autoscaling = Field(
+        default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
+    )
+    service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
+
+
+class NetworkPolicy(ValuesModel):
+    """NetworkPolicies of operator and gateway: what is not listed here is denied."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Restrict the connections of operator and gateway. Engine pods are not restricted.",
+    )
+    gateway_from: list[AnyObject] = Field(
+        default=[],
+        description="Peers that may connect to the gateway, as in a NetworkPolicy's `from`. Empty: all.",
+    )
+    metrics_from: list[AnyObject] = Field(
+        default=[],
+        description="Peers that may connect to the operator's metrics port. Empty: all.",
+    )
+    api_server_ports: list[int] = Field(
+        default=[443, 6443, 8443, 16443],
+        min_length=1,
+        description="Ports of the API server, before and after address translation.",
+    )
+    prometheus_ports: list[int] = Field(
+        default=[443, 9090],
+        min_length=1,
+        description="Ports of the servers in operator.metricsHosts and operator.prometheus.",
+    )
+    extra_egress: list[AnyObject] = Field(
+        default=[],
+        description="Further egress rules of operator and gateway, such as to a trace collector.",
+    )
+
+
+class ApiPriority(ValuesModel):
+    """Priority of the operator's requests at the API server."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Give the operator's requests a FlowSchema and a PriorityLevelConfiguration of "
+        "their own.",
+    )
+    concurrency_shares: int = Field(
+        default=10,
+        description="Share of the API server's concurrency, of which the level for other workloads has "
+        "100.",
+        ge=1,
+    )
+
+
+class Values(ValuesModel):
+    """All values of the chart."""
+
+    image: Image = Field(default=Image(), description="The image of operator, gateway and engines.")
+    image_pull_secrets: list[PullSecret] = Field(
+        default=[], description="Secrets with which nodes pull the image of operator and gateway."
+    )
+    watch_namespace: str = Field(
+        default="",
+        description="Namespace whose services are operated and served, with rights in this namespace "
+        "only. Empty: all namespaces.",
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+    )
+    crds: Crds = Field(default=Crds(), description="CustomResourceDefinitions.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe level that operator and gateway log."
+    )
+    operator: Operator = Field(
+        default=Operator(), description="The operator. One replica leads, the others stand by."
+    )
+    gateway: Gateway = Field(
+        default=Gateway(), description="The gateway: one OpenAI-compatible URL for all services."
+    )
+    network_policy: NetworkPolicy = Field(
+        default=NetworkPolicy(),
+        description="NetworkPolicies of operator and gateway: what is not listed here is denied.",
+    )
+    api_priority: ApiPriority = Field(
+        default=ApiPriority(), description="Priority of the operator's requests at the API server."
+    )
+    monitoring: Monitoring = Field(
+        default=Monitoring(), description="What Prometheus and Grafana need."
+    )
+
+
+def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The chart's defaults with the given values over them, as Helm merges them.
+
+    Maps are merged, lists are replaced, and a null removes a default. Raises InvalidValues.
+    """
+    values = merged(Values().model_dump(by_alias=True), given)
+    try:
+        return Values.model_validate(values).model_dump(by_alias=True)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(str(part) for part in each['loc'])}: {each['msg'].removeprefix('Value error, ')}"
+            for each in error.errors()
+        ]
+        raise InvalidValues("\n".join(lines)) from error
+
+
+def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The base with the given values over it, as Helm merges them."""
+    made = dict(base)
+    for key, value in given.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            made[key] = merged(base[key], value)
+        else:
+            made[key] = value
+    return made

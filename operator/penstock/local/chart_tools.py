@@ -1,0 +1,47 @@
+"""Finds helm and kubeconform, or builds them from their Go modules. For tests."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.clients.caches import cache_root
+from penstock.local.binaries import kept
+from penstock.local.gobuild import Go, require_go
+from penstock.local.installed import find_installed
+from penstock.local.versions import HELM, KUBECONFORM
+
+_HELM_VERSION = "helm.sh/helm/v4/internal/version.version"
+
+
+def ensure_helm(say: Callable[[str], None]) -> Path:
+    """Return the path of a `helm` binary. say: called before each slow step. Raises BuildFailed."""
+    module = f"helm.sh/helm/v4/cmd/helm@v{HELM}"
+    return _ensure("helm", HELM, module, f"-s -w -X {_HELM_VERSION}=v{HELM}", say)
+
+
+def ensure_kubeconform(say: Callable[[str], None]) -> Path:
+    """Return the path of a `kubeconform` binary, as `ensure_helm`."""
+    module = f"github.com/yannh/kubeconform/cmd/kubeconform@v{KUBECONFORM}"
+    flags = f"-s -w -X main.version=v{KUBECONFORM}"
+    return _ensure("kubeconform", KUBECONFORM, module, flags, say)
+
+
+def _ensure(
+    name: str, version: str, package: str, ldflags: str, say: Callable[[str], None]
+) -> Path:
+    """Find or build one tool. package: to install. ldflags: that set the version it prints."""
+    if (installed := find_installed(name, say)) is not None:
+        return installed
+
+    def make(folder: Path) -> None:
+        require_go(name)
+        say(f"building {name} {version}")
+        work = folder.with_name(f".build-{name}-{os.getpid()}")
+        work.mkdir()
+        try:
+            Go(work, bin_folder=folder)(work, "install", "-ldflags", ldflags, package)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    return kept(cache_root() / "bin" / f"{name}-{version}", make) / name

@@ -1,0 +1,65 @@
+"""Values of the chart: merging, refusals, and the schema that Helm gets."""
+
+from typing import Any
+
+import jsonschema
+import pytest
+from chart.value_sets import IMAGE, VALUE_SETS
+
+from penstock.chart import values_schema
+from penstock.chart.values import InvalidValues, Values, complete, merged
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"operator": {"replica": 3}}, "operator.replica: Extra inputs are not permitted"),
+    ({"gateway": {"replicas": "two"}}, "gateway.replicas: Input should be a valid integer"),
+    ({"gateway": {"replicas": 0}}, "gateway.replicas: Input should be greater than or equal to 1"),
+    ({"gateway": {"service": {"type": "Ingress"}}}, "gateway.service.type: Input should be"),
+    ({"watchNamespace": "Team_A"}, "watchNamespace: String should match pattern"),
+    ({"image": {"digest": "latest"}}, "image.digest: String should match pattern"),
+    ({"operator": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "operator.podLabels: "),
+    ({"operator": None}, ""),
+    ({"networkPolicy": {"apiServerPorts": []}}, "networkPolicy.apiServerPorts: List should have"),
+    ({"imagePullSecrets": ["registry"]}, "imagePullSecrets.0: Input should be"),
+    (
+        {"operator": {"prometheus": {"url": "http://p", "tokenFile": "/t"}}},
+        "operator.prometheus: tokenFile needs a url with https",
+    ),
+    ({"operator": {"prometheus": {"caFile": "/c"}}}, "operator.prometheus: tokenFile and caFile need"),
+]  # fmt: skip
+
+
+def test_maps_are_merged_lists_replaced_and_nulls_removed() -> None:
+    given = {
+        "gateway": {"resources": {"limits": {"memory": None, "cpu": 2}}},
+        "networkPolicy": {"apiServerPorts": [1]},
+    }
+    values = complete(given)
+    assert values["gateway"]["resources"] == {
+        "requests": {"cpu": "250m", "memory": "256Mi"},
+        "limits": {"cpu": 2},
+    }
+    assert values["networkPolicy"]["apiServerPorts"] == [1]
+    assert values["operator"] == complete({})["operator"]
+
+
+@pytest.mark.parametrize(("values", "message"), REFUSED[:7] + REFUSED[8:])
+def test_wrong_values_are_refused_by_path(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValues) as refused:
+        complete(values)
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(("values", "_"), REFUSED)
+def test_the_schema_refuses_them_too(values: dict[str, Any], _: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(with_defaults(values), values_schema.schema())
+
+
+@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
+def test_the_schema_allows_what_is_allowed(values: dict[str, Any]) -> None:
+    jsonschema.validate(with_defaults(merged(IMAGE, values)), values_schema.schema())
+
+
+def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as Helm checks them."""
+    return merged(Values().model_dump(by_alias=True), values)

@@ -1,0 +1,72 @@
+"""Sets of values with which both renderers of the chart are compared."""
+
+from typing import Any
+
+IMAGE = {"image": {"repository": "registry.example/team/penstock", "tag": "v1"}}
+
+PODS: dict[str, Any] = {
+    "podLabels": {"team": "serving", "a.example/b": "true"},
+    "podAnnotations": {"note": 'a: b # "quoted" & <escaped>'},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "topologySpread": {"topologyKeys": ["rack"], "whenUnsatisfiable": "DoNotSchedule"},
+    "priorityClassName": "system-cluster-critical",
+    "serviceAccount": {"annotations": {"role": "arn:x"}},
+    "extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}],
+    "extraVolumes": [{"name": "token", "secret": {"secretName": "token"}}],
+    "extraVolumeMounts": [{"name": "token", "mountPath": "/token", "readOnly": True}],
+    "resources": {"limits": {"memory": None, "cpu": 2}, "requests": {"cpu": "1500m"}},
+    "terminationGracePeriodSeconds": 120,
+}
+
+MONITORING = {
+    "podMonitor": {"enabled": True, "interval": "5s", "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Penstock"}},
+}
+
+# Only the first has the CRDs, which are most of the text.
+VALUE_SETS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "digest": {"image": {"digest": "sha256:" + "a" * 64, "pullPolicy": "Always"}},
+    "version_of_the_chart": {"image": {"tag": ""}},
+    "pods": {
+        "operator": PODS | {"extraArgs": ["--log-format=text"], "engineImage": "engines:v2"},
+        "gateway": PODS | {"extraArgs": ["--max-waiting=5"]},
+        "imagePullSecrets": [{"name": "registry"}, {"name": "other"}],
+        "logLevel": "debug",
+    },
+    "no_spread": {"operator": {"topologySpread": {"topologyKeys": []}}},
+    "autoscaled": {"gateway": {"autoscaling": {"enabled": True, "maxReplicas": 1000000}}},
+    "host_network": {"gateway": {"hostNetwork": True, "port": 18080, "replicas": 1}},
+    "exposed": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}}},
+    "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING},
+    "monitored": {"monitoring": MONITORING},
+    "bare": {
+        "networkPolicy": {"enabled": False},
+        "apiPriority": {"enabled": False},
+    },
+    "prometheus": {
+        "operator": {
+            "metricsHosts": ["prometheus.monitoring:9090", "other"],
+            "prometheus": {
+                "url": "https://prometheus.monitoring:9091/x?a=1&b=2",
+                "tokenFile": "/token/token",
+                "caFile": "/ca.crt",
+            },
+        },
+        "networkPolicy": {"prometheusPorts": [9090, 9091]},
+    },
+    "prometheus_url": {"operator": {"prometheus": {"url": "http://prometheus:9090"}}},
+    "peers": {
+        "networkPolicy": {
+            "gatewayFrom": [{"namespaceSelector": {"matchLabels": {"ingress": "yes"}}}],
+            "metricsFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+            "extraEgress": [{"ports": [{"port": 4318, "protocol": "TCP"}]}],
+        }
+    },
+}  # fmt: skip
+for _name, _values in VALUE_SETS.items():
+    if _name != "defaults":
+        _values["crds"] = {"enabled": False}
