@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,16 +106,29 @@ async def kube(cluster: Cluster) -> AsyncIterator[Kube]:
 
 
 @pytest.fixture
-async def namespace(kube: Kube) -> AsyncIterator[str]:
-    """A new namespace for the test, in which pods can be created at once."""
-    name = f"t-{secrets.token_hex(4)}"
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    await kube.create(NAMESPACES, None, body)
-    for _ in range(100):  # pods are refused until the namespace has its ServiceAccount
-        try:
-            await kube.get(SERVICE_ACCOUNTS, name, "default")
-            break
-        except KubeError:
-            await asyncio.sleep(0.1)
-    yield name
-    await kube.delete(NAMESPACES, None, name)
+async def new_namespace(kube: Kube) -> AsyncIterator[Callable[[], Awaitable[str]]]:
+    """Function that creates a namespace, in which pods can be created at once."""
+    made = []
+
+    async def create() -> str:
+        name = f"t-{secrets.token_hex(4)}"
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await kube.create(NAMESPACES, None, body)
+        made.append(name)
+        for _ in range(100):  # pods are refused until the namespace has its ServiceAccount
+            try:
+                await kube.get(SERVICE_ACCOUNTS, name, "default")
+                break
+            except KubeError:
+                await asyncio.sleep(0.1)
+        return name
+
+    yield create
+    for name in made:
+        await kube.delete(NAMESPACES, None, name)
+
+
+@pytest.fixture
+async def namespace(new_namespace: Callable[[], Awaitable[str]]) -> str:
+    """A new namespace for the test."""
+    return await new_namespace()

@@ -120,6 +120,16 @@ def stand(kube, namespace):
     return Stand(kube, namespace)
 
 
+@pytest.fixture
+def new_stand(kube, new_namespace):
+    """Function that makes a stand in a namespace of its own."""
+
+    async def make():
+        return Stand(kube, await new_namespace())
+
+    return make
+
+
 class Policy:
     """Admission policy that refuses objects unless a CEL expression holds. probe: an object it refuses."""
 

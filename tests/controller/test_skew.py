@@ -11,7 +11,7 @@ from penstock.api import convert
 from penstock.api.crdgen import inference_service_crd
 from penstock.api.engine import Engine
 from penstock.api.v1alpha1 import InferenceServiceSpec
-from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import REVISION_FIELDS, RevisionField
 from penstock.core.spec.service import ServiceSpec
@@ -20,6 +20,39 @@ from penstock.errors import Rejected
 pytestmark = pytest.mark.cluster
 
 NEW = {"quantization": "fp8"}
+
+CANARY = {"strategy": "Canary"}
+MIRRORED = {"strategy": "Canary", "canary": {"mirror": {"percent": 10}}}
+MANUAL = {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}
+AT_ONCE = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "0s"}}
+TWO = {"minReplicas": 2, "maxReplicas": 2}
+CHANGED = {"engine": {"seed": 1}}
+# A finalizer on this phase's pods: they do not end.
+HELD = "held"
+# The first spec, and what is done in which phase until the last phase is reached.
+PHASES = {
+    "Stable": ({}, ()),
+    "Starting": ({"rollout": CANARY}, (("Stable", CHANGED),)),
+    "Mirroring": ({"rollout": MIRRORED}, (("Stable", CHANGED),)),
+    "Judging": ({"rollout": CANARY}, (("Stable", CHANGED),)),
+    "Paused": ({"rollout": CANARY}, (("Stable", CHANGED), ("Judging", "pause"))),
+    "Growing": (
+        {"rollout": CANARY, "scaling": TWO}, (("Stable", CHANGED), ("Judging", "promote")),
+    ),
+    "Waiting": ({"rollout": MANUAL}, (("Stable", CHANGED),)),
+    "Promoting": ({"rollout": {"strategy": "BlueGreen"}}, (("Stable", CHANGED),)),
+    "Draining": ({"rollout": AT_ONCE}, (("Stable", HELD), ("Stable", CHANGED))),
+    "Replacing": ({}, (("Stable", CHANGED),)),
+    "RollingBack": (
+        {"scaling": {"mode": "External"}, "replicas": 1},
+        (("Stable", CHANGED), ("Replacing", {"replicas": 2}), ("Replacing", "abort")),
+    ),
+    "Stopping": ({"rollout": {"strategy": "Recreate"}}, (("Stable", HELD), ("Stable", CHANGED))),
+    "Discarding": (
+        {"rollout": MANUAL}, (("Stable", CHANGED), ("Waiting", HELD), ("Waiting", "abort")),
+    ),
+    "Rejected": ({"rollout": CANARY}, (("Stable", CHANGED), ("Judging", "abort"))),
+}  # fmt: skip
 
 
 def newer_crd():
@@ -95,6 +128,50 @@ async def settle(stand):
         assert stand.error is None
 
 
+async def hold_pods(stand, *, held=True):
+    """Let the pods stay when they are deleted, or let them go."""
+    patch = {"metadata": {"finalizers": ["penstock.test/held"] if held else None}}
+    for pod in await stand.pods():
+        name = pod["metadata"]["name"]
+        await stand.kube.merge(PODS, stand.namespace, name, patch, manager="test")
+
+
+async def bring(stand, phase):
+    """Bring a service to a phase of PHASES."""
+    spec, steps = PHASES[phase]
+    await stand.create(**spec)
+    for at, action in steps:
+        await stand.until_phase(at)
+        if action is HELD:
+            await hold_pods(stand)
+        elif isinstance(action, str):
+            await stand.order(action, (await stand.status())["candidateRevision"])
+        else:
+            await stand.change(**action)
+    await stand.until_phase(phase)
+    await settle(stand)
+
+
+async def whole_state(stand):
+    """All that an upgrade must not change."""
+    status = await stand.status()
+    deployments, _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
+    return {
+        "pods": {pod["metadata"]["uid"] for pod in await stand.pods()},
+        "deployments": {
+            each["metadata"]["uid"]: (each["metadata"]["generation"], each["spec"])
+            for each in deployments
+        },
+        "conditions": {
+            c["type"]: (c["status"], c["reason"], c["lastTransitionTime"])
+            for c in status["conditions"]
+        },
+        "rollout": status["rollout"],
+        "routed": [status.get(name) for name in ("traffic", "mirror", "trafficGeneration")],
+        "revisions": [status.get(name) for name in ("stableRevision", "candidateRevision")],
+    }
+
+
 async def state(stand):
     status = await stand.status()
     settled = [(c["type"], c["status"], c["lastTransitionTime"]) for c in status["conditions"]]
@@ -160,3 +237,44 @@ async def test_an_operator_that_writes_status_fields_unknown_to_the_crd(stand, c
     assert await state(stand) == before
     assert "url" not in await stand.status()
     assert (await stand.body())["metadata"]["resourceVersion"] == version
+
+
+@pytest.fixture
+async def standing(new_stand):
+    """Services in all phases, by phase."""
+    stands = {phase: await new_stand() for phase in PHASES}
+    try:
+        async with asyncio.TaskGroup() as group:
+            for phase, each in stands.items():
+                group.create_task(bring(each, phase))
+        yield stands
+    finally:
+        for each in stands.values():
+            await hold_pods(each, held=False)
+
+
+async def test_an_upgrade_in_any_order_changes_no_service(
+    standing, crd, newer_operator, monkeypatch
+):
+    before = {phase: await whole_state(each) for phase, each in standing.items()}
+    assert {phase: each["rollout"]["phase"] for phase, each in before.items()} == {
+        phase: phase for phase in PHASES
+    }
+
+    async def run_operator(*, is_newer):
+        newer_operator() if is_newer else monkeypatch.undo()
+        for each in standing.values():
+            image = "penstock-next" if is_newer else "penstock"
+            each.reconciler = each.make_reconciler(each.kube, image)
+
+    async def apply_crd(*, is_newer):
+        await crd(newer_crd() if is_newer else inference_service_crd(), is_newer=is_newer)
+
+    for first, second in ((apply_crd, run_operator), (run_operator, apply_crd)):
+        for step, is_newer in ((first, True), (second, True), (second, False), (first, False)):
+            await step(is_newer=is_newer)
+            async with asyncio.TaskGroup() as group:
+                for each in standing.values():
+                    group.create_task(settle(each))
+            for phase, each in standing.items():
+                assert await whole_state(each) == before[phase], (phase, step.__name__, is_newer)
