@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import get_args
 
 from campaigns.service_manifest import service_manifest
+from campaigns.versions import NEXT, InstalledOperator
 
-from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Object, connect
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
-    LEASES,
     PODS,
 )
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION
@@ -39,12 +38,6 @@ from penstock.local import cluster as clusters
 from penstock.local.install import install
 
 ROOT = Path(__file__).parents[1]
-NEW_IMAGE = "penstock-next"
-# The next version differs in the pod template: it gives engines a longer preStop sleep.
-NEXT_VERSION = (
-    "from penstock.core.manifests import engine; engine.PRE_STOP_S = 5; "
-    "from penstock.cli.main import main; main()"
-)
 # Seconds in which a new leader reconciles everything several times.
 QUIET_S = 60
 PATIENCE_S = 600.0
@@ -81,6 +74,7 @@ class Campaign:
 
     def __init__(self, stage: Stage, names: Mapping[Strategy, list[str]]) -> None:
         self._stage, self._kube, self._names = stage, stage.kube, names
+        self._operator = InstalledOperator(stage.kube)
 
     async def begin(self) -> None:
         for strategy, names in self._names.items():
@@ -110,27 +104,12 @@ class Campaign:
         }
 
     async def upgrade(self) -> None:
-        """Replace the operator, as a new version with another default image."""
-        before = await self._holder()
-        await self._patch_operator({"spec": {"replicas": 0}})
-        await poll_until(self._has_no_operator, within_s=120, what="the old operator has gone")
+        """Replace the operator by the next version. Half of the records lose what it did not write."""
+        await self._operator.stop()
         for names in self._names.values():
             for name in names[::2]:
                 await self._forget(name)
-        deployment = await self._kube.get(DEPLOYMENTS, NAMESPACE, OPERATOR)
-        [container] = deployment["spec"]["template"]["spec"]["containers"]
-        args = [
-            f"--engine-image={NEW_IMAGE}" if arg.startswith("--engine-image=") else arg
-            for arg in container["args"]
-        ]
-        container |= {"command": ["python", "-c", NEXT_VERSION], "args": args}
-        template = {"spec": {"containers": [container]}}
-        await self._patch_operator({"spec": {"replicas": 1, "template": template}})
-
-        async def leads() -> bool:
-            return await self._holder() not in (before, "")
-
-        await poll_until(leads, within_s=120, what="the new operator leads")
+        await self._operator.run(NEXT)
 
     async def restart(self, name: str, strategy: Strategy) -> tuple[list[str], float]:
         """Restart a service. Returns its phases and the duration in seconds."""
@@ -159,19 +138,6 @@ class Campaign:
             return await self._phase(name) == phase
 
         await poll_until(is_there, within_s=PATIENCE_S, what=f"{name} is {phase}")
-
-    async def _holder(self) -> str:
-        lease = await self._kube.get(LEASES, NAMESPACE, OPERATOR)
-        return str(lease["spec"].get("holderIdentity") or "")
-
-    async def _has_no_operator(self) -> bool:
-        found, _ = await self._kube.list(
-            PODS, NAMESPACE, labelSelector=f"app.kubernetes.io/name={OPERATOR}"
-        )
-        return not found
-
-    async def _patch_operator(self, patch: Object) -> None:
-        await self._kube.merge(DEPLOYMENTS, NAMESPACE, OPERATOR, patch, manager=MANAGER)
 
     async def _forget(self, name: str) -> None:
         """Remove the annotations that an older version did not write."""
@@ -227,7 +193,7 @@ async def _drill(made: Campaign, names: Mapping[Strategy, list[str]]) -> bool:
     for strategy, group in names.items():
         phases, took_s = await made.restart(group[-1], strategy)
         images = {image for name, image, _ in (await made.engines()).values() if name == group[-1]}
-        is_good = is_good and images == {NEW_IMAGE}
+        is_good = is_good and images == {NEXT.image}
         print(
             f"restart of {group[-1]}: {' '.join(phases)}, {took_s:.0f} s, now {', '.join(images)}",
             flush=True,
