@@ -42,7 +42,7 @@ from penstock.local.install import install
 ROOT = Path(__file__).parents[1]
 # Times that all services are reconciled after a step, besides those that the step causes.
 ROUNDS = 3
-# How long nothing may change before the drill, and how long to wait for that, s.
+# Time without a change before the drill starts, and the limit of waiting for it, s.
 CALM_S, PATIENCE_S = 30.0, 300.0
 # Longest time between the two halves of a step that changes CRDs and operator together, s.
 MAX_GAP_S = 3.0
@@ -55,7 +55,7 @@ ROUTES = {"assistant": ("rolling", "judging"), "broken": ("rolling", "absent")}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the drill. None: that part stays as it is."""
+    """A step of the drill: the versions that are installed in it. None: no change."""
 
     title: str
     crds: Version | None = None

@@ -14,7 +14,7 @@ Step = tuple[Phase, Object | Action | int]
 
 # Longer than any drill.
 LONG = "6h"
-# The name of a scheduler that does not exist: the pod stays as it is.
+# Name of a scheduler that does not exist: pods that name it stay Pending.
 NO_SCHEDULER = "none"
 
 
@@ -32,7 +32,7 @@ UNREADABLE = _container(**{"$patch": "delete"})
 
 
 def _alone(label: str) -> Object:
-    """No two pods with this label fit on the node."""
+    """A template with this label, of whose pods the node takes only one."""
     term = {"labelSelector": {"matchLabels": {label: ""}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return {"template": {"metadata": {"labels": {label: ""}}, "spec": {"affinity": affinity}}}

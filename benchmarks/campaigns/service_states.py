@@ -88,7 +88,7 @@ def _pod(pod: Object) -> object:
 
 def _deployment(body: Object) -> object:
     metadata = body["metadata"]
-    # Only a change of the spec changes the generation.
+    # The generation changes only with the spec.
     return metadata["uid"], metadata["generation"], json.dumps(body["spec"], sort_keys=True)
 
 
@@ -110,7 +110,7 @@ def _phase(body: Object) -> object:
 
 
 def _routing(services: list[Object], pods: list[Object], routes: list[Object]) -> dict[str, object]:
-    """What a gateway builds from these objects to route by."""
+    """The routing snapshot that a gateway builds from these objects."""
     built = snapshot_builder.build(services, pods, routes)
     return {each.key: each for each in built.services} | {
         f"route {each.key}": each for each in built.routes

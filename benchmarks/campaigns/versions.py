@@ -28,7 +28,7 @@ class Version:
 
 
 THIS = Version("this", ("penstock",), "penstock")
-# As text: a path below /tmp would be one of the pod's own.
+# The program as text: the container would look for a path below /tmp in its own /tmp.
 NEXT = Version("next", ("python", "-c", NEXT_VERSION.read_text()), "penstock-next")
 
 
