@@ -74,6 +74,7 @@ def burning(alert: str, objective: str, target: float = 0.99) -> list[Scenario]:
 
 
 REQUESTS = f"penstock_gateway_requests_total{{{SERVICE}}}"
+READY = f'penstock_operator_ready_replicas{{{SERVICE},revision="b1",variant=""}}'
 POD = 'pod="penstock-0"'
 
 INCIDENTS = [
@@ -115,12 +116,18 @@ INCIDENTS = [
     ),
     Scenario(
         "PenstockScalerBlind", "warning",
-        {f"penstock_operator_scaling_blind{{{SERVICE}}}": level((0, 5), (1, 20), (0, 20))},
+        {
+            READY: level((1, 50)),
+            f"penstock_operator_scaling_blind{{{SERVICE}}}": level((0, 5), (1, 20), (0, 20)),
+        },
         fires_at=minutes(15), clears_at=minutes(30),
     ),
     Scenario(
         "PenstockScalerBlind", "warning",
-        {f"penstock_operator_unreadable_engines{{{SERVICE}}}": level((0, 5), (2, 20), (0, 20))},
+        {
+            READY: level((1, 50)),
+            f"penstock_operator_unreadable_engines{{{SERVICE}}}": level((0, 5), (2, 20), (0, 20)),
+        },
         fires_at=minutes(15), clears_at=minutes(30),
     ),
     Scenario(

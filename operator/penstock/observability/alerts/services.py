@@ -14,6 +14,7 @@ from penstock.observability.metrics.operator import (
     AT_MAXIMUM,
     BLIND,
     CONDITION_STATUS,
+    READY_REPLICAS,
     ROLLOUT_PHASE,
     ROLLOUT_PHASE_START,
     STARTING_AGE_S,
@@ -98,7 +99,11 @@ EJECTED = Alert(
 BLIND_SCALER = Alert(
     name="PenstockScalerBlind",
     severity="warning",
-    expr=f"max by (service) ({BLIND.name}) > 0 or max by (service) ({UNREADABLE_ENGINES.name}) > 0",
+    # Without a ready engine there is nothing to read, and other alerts say so.
+    expr=(
+        f"(max by (service) ({BLIND.name}) > 0 or max by (service) ({UNREADABLE_ENGINES.name}) > 0) "
+        f"and on (service) sum by (service) ({READY_REPLICAS.name}) > 0"
+    ),
     hold_s=300,
     summary="The scaler holds the replicas of {{ $labels.service }}, because it cannot read metrics.",
     description=(

@@ -78,9 +78,12 @@ class Sizing:
         seen = seen.without_stale(STALE_S)
         outcomes = Outcomes.between(state.readings.gateway, seen.gateway)
         state = state.after(seen, self.variants, self.startup_s)
-        blind = _blindness(seen, state)
+        blind = _blindness(seen)
         if blind is not None:
-            return _held(bounds, seen, blind), replace(state, calm_s=None)
+            return _held(bounds, seen, blind, "MetricsMissing"), replace(state, calm_s=None)
+        if state.traffic.mix is None or len(state.demand.history) < 2:
+            why = "no request has come yet: held"
+            return _held(bounds, seen, why, "NoRequests"), replace(state, calm_s=None)
         need = self._need(objectives, bounds, seen, state)
         came_s, rate = state.demand.history[-1].work_s, need.rate_of(seen)
         hindsight = state.hindsight.after(seen.now_s, came_s, need.slack_s, rate, outcomes)
@@ -221,23 +224,21 @@ def _is_settled(seen: Observation, state: SizingState, for_s: float) -> bool:
     return seen.now_s - state.calm_s >= for_s
 
 
-def _blindness(seen: Observation, state: SizingState) -> str | None:
+def _blindness(seen: Observation) -> str | None:
     if isinstance(seen.gateway, Missing):
         return f"no numbers of the gateway ({seen.gateway.reason}): held"
     if seen.missing and not seen.readings:
         return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
     if seen.gateway is None and not seen.ready:
         return "neither a gateway nor an engine that is ready: held"
-    if state.traffic.mix is None or len(state.demand.history) < 2:
-        return "no request has come yet: held"
     return None
 
 
-def _held(bounds: Bounds, seen: Observation, why: str) -> Decision:
+def _held(bounds: Bounds, seen: Observation, why: str, code: str) -> Decision:
     desired = bounds.clip(max(seen.provisioned, 0 if seen.is_idle else 1))
     held = seen.by_variant if desired == seen.provisioned else {}
     entry = TrailEntry("blind", desired, why)
-    return Decision(desired, why, "MetricsMissing", (entry,), False, held)
+    return Decision(desired, why, code, (entry,), code != "MetricsMissing", held)
 
 
 def _known(seen: Observation, need: Need | MixedNeed, state: SizingState) -> list[TrailEntry]:
