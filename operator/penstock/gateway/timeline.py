@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class RequestPhase(StrEnum):
-    """What a request does.
+    """Phase of a request.
 
     receive: its body arrives. route: it is read and a service is found. wait: for an endpoint with
     room. connect: to the endpoint. first_byte: the endpoint computes. stream: its response is passed on.
@@ -22,7 +22,7 @@ class RequestPhase(StrEnum):
 
 
 class Interval(NamedTuple):
-    """One phase, from its start to its end on the monotonic clock."""
+    """Start and end of a phase, on the monotonic clock."""
 
     phase: RequestPhase
     start_s: float
@@ -41,7 +41,7 @@ class Timeline:
 
     @property
     def started_s(self) -> float:
-        """When the head of the request was read."""
+        """Time at which the head of the request was read."""
         return self._starts[0][1]
 
     def enter(self, phase: RequestPhase) -> float:
