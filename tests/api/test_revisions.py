@@ -108,3 +108,31 @@ def test_a_new_field_that_is_not_set_changes_no_revision(
         engine = case["spec"].get("engine", {}) | {"quantization": "fp8"}
         written = replace(unset, quantization="fp8", shape=unset.shape | {"engine": engine})
         assert revision_of(written) != case["revision"]
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ({"cpu": "2000m", "memory": "4096Mi"}, {"cpu": 2, "memory": "4Gi"}),
+        ({"cpu": "0.5", "memory": 2**32}, {"cpu": "500m", "memory": "4Gi"}),
+        ({"cpu": "1000m", "memory": "2048Mi"}, {}),
+    ],
+)
+def test_quantities_written_otherwise_leave_the_revision_as_it_is(
+    written: dict[str, Any], same: dict[str, Any]
+) -> None:
+    model = {"uri": "pvc://models"}
+    first, second = (
+        service({"model": model, "resources": {"limits": limits}}) for limits in (written, same)
+    )
+    assert revision_of(first) == revision_of(second)
+
+
+def test_undo_to_a_revision_of_a_spec_with_a_field_of_a_newer_version_brings_back_the_revision() -> (
+    None
+):
+    """The version that recorded the revision ignored the field, so its pods do not have it."""
+    known = {"model": {"uri": "pvc://models"}, "engine": {"seed": 1}}
+    newer = known | {"engine": {"seed": 1, "quantization": "fp8"}}
+    assert service(newer).shape == known
+    assert revision_of(service(newer)) == revision_of(service(known))

@@ -113,7 +113,8 @@ def newer_operator(monkeypatch):
             known = to_core(body)
             values = {field.name: getattr(known, field.name) for field in fields(known)}
             said = spec.model_validate(body["spec"]).engine.quantization
-            return service(**values, quantization=said)
+            written = {n: value for n, value in body["spec"].items() if n in spec_fields.RECORDED}
+            return service(**values | {"shape": written}, quantization=said)
 
         monkeypatch.setattr("penstock.controller.reconciler.to_core", newer_to_core)
         added = RevisionField("engine.quantization", "quantization", None)

@@ -9,6 +9,7 @@ from kubernetes.utils.quantity import parse_quantity as oracle
 
 from penstock.core.formats.quantity import (
     MAX_QUANTITY,
+    canonical_quantity,
     exact_quantity,
     parse_duration_s,
     parse_quantity,
@@ -69,3 +70,27 @@ def test_quantities_are_told_apart_that_no_double_can() -> None:
 def test_the_parts_of_a_duration_add_up_exactly() -> None:
     for ms in range(1000, 10_000):
         assert parse_duration_s(f"{ms}ms{10_000 - ms}ms") == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2048Mi", "2Gi"), ("2147483648", "2Gi"), ("2Gi", "2Gi"), ("1.5Gi", "1536Mi"), ("4G", "4G"),
+        ("0.5", "500m"), ("1000m", "1"), ("2.0", "2"), ("+1", "1"), ("1e3", "1k"), ("1500m", "1500m"),
+        ("0", "0"), ("0Gi", "0"), ("-1.0", "-1"), ("0.1n", "1n"), ("1e999", str(MAX_QUANTITY)),
+    ],
+)  # fmt: skip
+def test_canonical_text_of_a_quantity(text: str, expected: str) -> None:
+    assert canonical_quantity(text) == expected
+
+
+@given(NUMBERS, SUFFIXES)
+def test_the_canonical_text_has_the_same_value(number: str, suffix: str) -> None:
+    canonical = canonical_quantity(number + suffix)
+    assert exact_quantity(canonical) == exact_quantity(number + suffix)
+    assert canonical_quantity(canonical) == canonical
+
+
+def test_a_malformed_quantity_has_no_canonical_text() -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        canonical_quantity("2 Gi")

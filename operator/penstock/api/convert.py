@@ -57,10 +57,19 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         rollout=_rollout(spec.rollout),
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
-        shape={name: body["spec"][name] for name in RECORDED if name in body["spec"]},
+        shape=_shape(spec),
         **_engine(spec.engine),
         **given(termination_grace_s=spec.termination_grace_period_seconds),
     )
+
+
+def _shape(spec: InferenceServiceSpec) -> dict[str, Any]:
+    """The fields that a revision records, without those that only a later version knows.
+
+    This version's pods do not have them, so a rollback to the revision must not bring them back.
+    """
+    written = spec.model_dump(by_alias=True, exclude_unset=True)
+    return {name: written[name] for name in RECORDED if name in written}
 
 
 def _require_engine(overrides: dict[str, Any]) -> None:

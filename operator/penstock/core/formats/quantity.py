@@ -2,6 +2,7 @@
 
 import re
 from decimal import ROUND_UP, Context, Decimal
+from fractions import Fraction
 
 # Powers of ten and of two by suffix.
 _DECIMAL = {
@@ -47,6 +48,16 @@ def exact_quantity(text: str) -> Decimal:
         value = Decimal(f"{number}e{exponent or _DECIMAL[suffix]}")
     capped = max(Decimal(-MAX_QUANTITY), min(value, Decimal(MAX_QUANTITY)))
     return capped.quantize(_NANO, ROUND_UP, _EXACT)
+
+
+def canonical_quantity(text: str) -> str:
+    """The shortest text of the same quantity: `2048Mi` -> `2Gi`, `0.5` -> `500m`. Raises ValueError."""
+    value = Fraction(exact_quantity(text))
+    factors = {suffix: Fraction(10) ** power for suffix, power in _DECIMAL.items()}
+    factors |= {suffix: Fraction(2) ** power for suffix, power in _BINARY.items()}
+    counts = {suffix: value / factor for suffix, factor in factors.items()}
+    texts = [f"{count}{suffix}" for suffix, count in counts.items() if count.denominator == 1]
+    return min(texts, key=len)
 
 
 def is_quantity(text: str) -> bool:

@@ -7,6 +7,7 @@ revision in its ControllerRevision follow from it.
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.core.formats.quantity import canonical_quantity
 from penstock.core.spec.service import ServiceSpec
 
 
@@ -72,12 +73,23 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     A field that is not set is left out whatever the operator takes for it, so a better default of a later
     version changes no revision: running pods keep the template that was recorded with them.
     """
-    values = asdict(spec)
+    values = _values(spec)
     return {
         field.path: values[field.attribute]
         for field in REVISION_FIELDS
         if values[field.attribute] != field.default and _is_set(field, spec)
     }
+
+
+def _values(spec: ServiceSpec) -> dict[str, Any]:
+    """The spec's attributes; quantities of resources do not depend on how they are written."""
+    values = asdict(spec)
+    for kind in ("requests", "limits"):
+        quantities = values["resources"][kind]
+        values["resources"][kind] = {
+            name: canonical_quantity(each) for name, each in quantities.items()
+        }
+    return values
 
 
 def _is_set(field: RevisionField, spec: ServiceSpec) -> bool:
