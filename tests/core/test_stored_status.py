@@ -1,6 +1,7 @@
 """A status that the previous version wrote is read, and a half-lost one is restored from its record."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from penstock.core.observed.stored_status import current_names, mirror_of, store
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
-from penstock.core.spec.service import CONTROL, Object
+from penstock.core.spec.service import CONTROL, REVISION_LABEL, Object
 
 OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
 OLD_STATUS: Object = {
@@ -92,3 +93,68 @@ def test_a_pruned_status_without_a_record_keeps_its_stable_revision() -> None:
     state = RolloutState.of(status, 0.0)
     assert state is not None
     assert (state.stable, state.phase, traffic_of(status)) == (OLD, "Stable", ())
+
+
+def record(number: int, status: Object, revision: str = NEW) -> Object:
+    """A ControllerRevision with a record."""
+    text = json.dumps({"number": number, "status": status})
+    labels = {REVISION_LABEL: revision}
+    return {"metadata": {"labels": labels, "annotations": {ANNOTATION: text}}}
+
+
+WHOLE = current_names(OLD_STATUS)
+
+
+def with_rollout(**changed: Any) -> Object:
+    rollout = {name: v for name, v in (WHOLE["rollout"] | changed).items() if v is not ...}
+    return WHOLE | {"rollout": rollout}
+
+
+UNREADABLE = [
+    with_rollout(strategy=...), with_rollout(phase="Soaking"), with_rollout(replicas="2"),
+    with_rollout(phaseTransitionTime="today"), with_rollout(message=...), with_rollout(rejected={}),
+    with_rollout(rejected={"revision": "c"}), WHOLE | {"rollout": []}, WHOLE | {"traffic": [NEW]},
+    WHOLE | {"traffic": [{"revision": NEW, "cohort": "Third", "percent": 100}]},
+    WHOLE | {"traffic": None}, WHOLE | {"mirror": {"percent": 10}}, WHOLE | {"trafficGeneration": None},
+]  # fmt: skip
+LOSABLE = ["stableRevision", "traffic", "trafficGeneration", "rollout"]
+
+
+@pytest.mark.parametrize("lost", LOSABLE)
+def test_a_status_that_lost_a_field_is_restored(lost: str) -> None:
+    partial = {name: value for name, value in WHOLE.items() if name != lost}
+    restored = StateRecord.of([record(3, WHOLE)]).restored(partial)
+    assert restored == WHOLE
+
+
+@pytest.mark.parametrize("lost", ["strategy", "phase", "message", "replicas"])
+def test_a_rollout_that_lost_a_field_is_restored_or_counts_as_stable(lost: str) -> None:
+    partial = with_rollout(**{lost: ...})
+    restored = StateRecord.of([record(3, WHOLE)]).restored(partial)
+    assert RolloutState.of(restored, 0.0) == RolloutState.of(WHOLE, 0.0)
+    state = RolloutState.of(StateRecord().restored(partial), 0.0)
+    assert state is not None
+    assert (state.stable, state.phase) == (OLD, "Stable")
+
+
+def test_a_state_that_the_record_does_not_have_is_not_kept() -> None:
+    calm = {n: value for n, value in WHOLE.items() if n not in ("mirror", "candidateRevision")}
+    restored = StateRecord.of([record(3, calm)]).restored(WHOLE | {"traffic": [{"revision": OLD}]})
+    assert "mirror" not in restored
+
+
+@pytest.mark.parametrize("status", UNREADABLE)
+def test_an_unreadable_record_restores_nothing_and_is_written_again(status: Object) -> None:
+    """Not even an earlier record, which may be of pods that are gone."""
+    latest = StateRecord.of([record(2, WHOLE, OLD), record(3, status)])
+    assert (latest.number, latest.holder) == (3, NEW)
+    assert latest.restored({"conditions": []}) == {"conditions": []}
+    written = latest.updated(WHOLE)
+    assert written is not None
+    assert written.number == 4
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"number": Infinity, "status": {}}', "{}"])
+def test_a_record_without_a_number_does_not_count(text: str) -> None:
+    broken = {"metadata": {"annotations": {ANNOTATION: text}}}
+    assert StateRecord.of([broken, record(2, WHOLE, OLD)]).number == 2

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import NoneType
+from typing import Any, Literal, get_args
 
 from penstock.core.formats.timestamps import parse_timestamp, timestamp
 from penstock.core.spec.rollout import Strategy
@@ -42,6 +43,13 @@ PHASES: Mapping[Phase, str] = {
     "Rejected": "like Stable, with a revision that is not retried",
 }
 """Meaning of each phase, for the reference page."""
+
+# Types of the fields of `status.rollout` and of its `rejected` that the rollout continues from.
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "phaseTransitionTime": str, "message": str, "replicas": int, "revision": (str, NoneType),
+    "weightPercent": (int, NoneType), "command": (str, NoneType), "rejected": (dict, NoneType),
+}  # fmt: skip
+_REJECTED_FIELDS = {"revision": str, "message": str, "rejectionTime": str}
 
 SETTLED_PHASES: tuple[Phase, ...] = ("Stable", "Rejected")
 
@@ -86,10 +94,10 @@ class RolloutState:
     def of(cls, status: Object, now_s: float) -> "RolloutState | None":
         """Read the state from a status; None for a service that has none yet.
 
-        A rollout without its time has lost fields, so that only the stable revision counts.
+        Of a rollout that has lost fields, only the stable revision counts.
         """
         stable, stored = status.get("stableRevision"), status.get("rollout")
-        if stored is None or "phaseTransitionTime" not in stored:
+        if stored is None or not is_readable(stored):
             if stable is None:
                 return None
             return cls("Rolling", "Stable", now_s, "it already serves", stable, None, 1)
@@ -102,8 +110,8 @@ class RolloutState:
             stable=stable,
             revision=stored.get("revision"),
             replicas=stored["replicas"],
-            weight_percent=stored.get("weightPercent", 0),
-            command=stored.get("command", ""),
+            weight_percent=stored.get("weightPercent") or 0,
+            command=stored.get("command") or "",
             rejected=rejected
             and Rejection(rejected["revision"], rejected["message"], rejected["rejectionTime"]),
         )
@@ -127,3 +135,32 @@ class RolloutState:
                 "rejectionTime": rejected.at,
             },
         }
+
+
+def is_readable(rollout: Any) -> bool:
+    """Whether a `status.rollout` has all fields that the rollout continues from.
+
+    A newer API server drops renamed fields, and a newer operator may have written another phase.
+    """
+    return (
+        has_types(rollout, _FIELDS)
+        and rollout.get("strategy") in get_args(Strategy)
+        and rollout.get("phase") in get_args(Phase)
+        and _is_timestamp(rollout["phaseTransitionTime"])
+        and (rollout.get("rejected") is None or has_types(rollout["rejected"], _REJECTED_FIELDS))
+    )
+
+
+def has_types(value: Any, types: Mapping[str, type | tuple[type, ...]]) -> bool:
+    """Whether a value is an object whose fields have these types. NoneType: the field may be missing."""
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), expected) for name, expected in types.items()
+    )
+
+
+def _is_timestamp(text: str) -> bool:
+    try:
+        parse_timestamp(text)
+    except ValueError:
+        return False
+    return True

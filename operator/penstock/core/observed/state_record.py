@@ -5,11 +5,14 @@ after the record, so the record is never older.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any
 
-from penstock.core.observed.stored_status import current_names
-from penstock.core.spec.service import GROUP, Object
+from penstock.core.observed.rollout_state import has_types, is_readable
+from penstock.core.observed.stored_status import COHORTS, current_names
+from penstock.core.spec.service import GROUP, REVISION_LABEL, Object
 
 # On a ControllerRevision. The one with the highest number counts: a record moves with the stable revision.
 ANNOTATION = f"{GROUP}/rollout-state"
@@ -18,18 +21,32 @@ STATE_FIELDS = (
     "modelName", "stableRevision", "candidateRevision", "traffic", "mirror", "trafficGeneration", "rollout",
 )  # fmt: skip
 RESULTS = ("evidence", "gates")
+# Types of the state fields beside the rollout.
+_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "modelName": (str, NoneType), "stableRevision": (str, NoneType), "traffic": list,
+    "candidateRevision": (str, NoneType), "mirror": (dict, NoneType), "trafficGeneration": int,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class StateRecord:
-    """Recorded status fields of a service. number: of the record; 0 if there is none."""
+    """Recorded status fields of a service.
+
+    number: of the record; 0 if there is none. status: empty if this version cannot continue from it.
+    holder: the revision whose ControllerRevision has the record.
+    """
 
     number: int = 0
     status: Object = field(default_factory=dict)
+    holder: str = ""
 
     @classmethod
     def of(cls, records: Iterable[Object]) -> "StateRecord":
-        """The latest record on the service's ControllerRevisions; unreadable ones do not count."""
+        """The latest record on the service's ControllerRevisions; those without a number do not count.
+
+        The latest one counts even if it is unreadable: the traffic of an earlier one may be for pods
+        that are gone.
+        """
         parsed = map(cls._parse, records)
         return max(parsed, key=lambda record: record.number, default=cls())
 
@@ -38,18 +55,26 @@ class StateRecord:
         try:
             text = body["metadata"]["annotations"][ANNOTATION]
             found = json.loads(text)
-            return cls(int(found["number"]), current_names(found["status"]))
-        except (AttributeError, KeyError, TypeError, ValueError):
+            number = int(found["number"])
+        except (KeyError, TypeError, ValueError, OverflowError):
             return cls()
+        holder = body["metadata"].get("labels", {}).get(REVISION_LABEL, "")
+        try:
+            status = current_names(found["status"])
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+            status = {}
+        return cls(number, status if _is_whole(status) else {}, holder)
 
     def restored(self, status: Object) -> Object:
         """The status, with its state from the record if the status has lost it.
 
         An API server with a newer schema drops fields that it does not know, such as renamed ones.
         """
-        has_rollout = "phaseTransitionTime" in (status.get("rollout") or {})
-        has_traffic = all("percent" in target for target in status.get("traffic", []))
-        return status if has_rollout and has_traffic else status | self.status
+        has_stable = "stableRevision" in status or "stableRevision" not in self.status
+        if not self.status or (has_stable and _is_whole(status)):
+            return status
+        rest = {name: value for name, value in status.items() if name not in STATE_FIELDS}
+        return rest | self.status
 
     def updated(self, status: Object) -> "StateRecord | None":
         """The record of a status to write; None if this one is up to date."""
@@ -63,3 +88,24 @@ class StateRecord:
 
     def as_text(self) -> str:
         return json.dumps({"number": self.number, "status": self.status}, sort_keys=True)
+
+
+def _is_whole(status: Object) -> bool:
+    """Whether a status has all fields that the operator continues from."""
+    return (
+        has_types(status, _FIELDS)
+        and is_readable(status.get("rollout"))
+        and all(
+            _is_target(each) and has_types(each, {"percent": int}) for each in status["traffic"]
+        )
+        and (not status.get("mirror") or _is_mirror(status["mirror"]))
+    )
+
+
+def _is_mirror(mirror: Object) -> bool:
+    is_typed = has_types(mirror, {"percent": int, "targets": list})
+    return is_typed and all(map(_is_target, mirror["targets"]))
+
+
+def _is_target(target: Any) -> bool:
+    return has_types(target, {"revision": str, "cohort": str}) and target["cohort"] in COHORTS
