@@ -18,6 +18,7 @@ MOMENTS = [
     ({"strategy": "BlueGreen"}, "Promoting"),
     ({"strategy": "Rolling"}, "Replacing"),
     ({"strategy": "Recreate"}, "Starting"),
+    ({"strategy": "Recreate", "revisionHistoryLimit": 0}, "Starting"),
 ]
 
 

@@ -89,6 +89,20 @@ def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
     ]
 
 
+def test_the_revision_with_the_record_of_the_state_is_kept_whatever_the_limit() -> None:
+    """It may be of no pods any more: the record moves to another revision with the next change."""
+    spec = replace(SPEC, rollout=RolloutSpec(history=0))
+    entries = tuple(recorded(name, number) for number, name in enumerate((OTHER, OLD, NEW), 1))
+    state = RolloutState("Canary", "Discarding", NOW_S, "r", OLD, NEW, 4)
+    observed = replace(
+        observed_in(deployment(OLD, 4), deployment(), history=entries), rollout=state
+    )
+    named = {d.name for d in planned(observed, spec).delete if d.kind == "ControllerRevision"}
+    assert named == {f"chat-{OTHER}"}
+    kept = planned(replace(observed, state_holder=OTHER), spec)
+    assert [d for d in kept.delete if d.kind == "ControllerRevision"] == []
+
+
 @pytest.mark.parametrize(
     ("ready", "phase", "gone"), [(4, "Stable", True), (3, "Stable", False), (9, "Promoting", False)]
 )

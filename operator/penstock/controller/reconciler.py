@@ -213,6 +213,7 @@ class Reconciler:
             mirror=mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
+            state_holder=record.holder,
             name_taken_by=self._name_taken_by(body, spec),
             jobs=tuple(ObservedJob.of(job) for job in jobs),
             leftovers=frozenset(leftovers),

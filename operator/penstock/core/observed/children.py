@@ -163,6 +163,7 @@ class ObservedState:
 
     traffic, mirror: traffic shares and mirroring that were last published to gateways.
     traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
+    state_holder: the revision whose ControllerRevision has the record of the rollout state.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()
@@ -173,6 +174,7 @@ class ObservedState:
     mirror: RolloutMirror | None = None
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
+    state_holder: str = ""
     # Name of an older service of the namespace that serves the same model name.
     name_taken_by: str | None = None
     # (reason, message) by revision whose pod or template the API server refused.

@@ -233,7 +233,8 @@ class PlanSteps:
             if _is_stale_preflight(pod, revisions) or self._is_lost_preflight(pod):
                 self.delete.append(Deletion("Pod", pod.name, pod.uid))
         rejected = state.rejected.revision if state.rejected else ""
-        in_use = {name for name in (*revisions, self._wanted, rejected) if name}
+        holder = self._observed.state_holder
+        in_use = {name for name in (*revisions, self._wanted, rejected, holder) if name}
         limit = self._spec.rollout.history
         for entry in history.excess_revisions(self._observed.history, in_use, limit):
             self.delete.append(Deletion("ControllerRevision", entry.name, entry.uid))
