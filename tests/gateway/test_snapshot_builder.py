@@ -225,7 +225,7 @@ def test_service_that_becomes_unreadable_keeps_its_last_state():
     assert builder.build([broken], [pod()], []) == Snapshot()
 
 
-@pytest.mark.parametrize("lost", [{}, {"observedGeneration": -1}])
+@pytest.mark.parametrize("lost", [None, {}, {"observedGeneration": -1}])
 def test_service_that_lost_its_status_keeps_its_traffic(lost):
     builder = SnapshotBuilder()
     there = inference_service(
@@ -245,3 +245,43 @@ def test_service_that_lost_its_status_keeps_its_traffic(lost):
         "metadata": without["metadata"] | {"creationTimestamp": "2026-02-01T00:00:00Z"},
     }
     assert builder.build([other], [pod()]).services[0].weights == {}
+
+
+DROPPED = [
+    {"revision": "r1"},
+    {"revision": "r2", "cohort": ""},
+    {"revision": "r1", "cohort": "control"},
+]
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (DROPPED, "r1"),
+        (DROPPED[1:2], "r2"),
+        ([{"revision": "r2"}, {"revision": "r3"}], "r2"),
+        ([], None),
+    ],
+)
+def test_shares_of_an_earlier_version_that_the_new_schema_dropped(targets, expected):
+    """A gateway that starts before the operator's first write sends all requests to one revision."""
+    status = {"stableRevision": "r1", "traffic": targets, "trafficGeneration": 7}
+    (service,) = build([inference_service(status=status)], [pod()]).services
+    assert service.weights == ({Side(expected, ""): 100} if expected else {})
+    assert service.generation == (7 if not targets else 0)
+
+
+def test_a_running_gateway_keeps_the_shares_that_the_new_schema_drops(caplog):
+    traffic = [
+        {"revision": "r1", "cohort": "", "weight": 90},
+        {"revision": "r2", "cohort": "", "weight": 10},
+    ]
+    builder = SnapshotBuilder()
+    status = {"stableRevision": "r1", "traffic": traffic, "trafficGeneration": 7}
+    before = builder.build([inference_service(status=status)], [pod()])
+    assert before.services[0].weights == {Side("r1", ""): 90, Side("r2", ""): 10}
+    dropped = [{"revision": "r1", "cohort": ""}, {"revision": "r2", "cohort": ""}]
+    assert (
+        builder.build([inference_service(status=status | {"traffic": dropped})], [pod()]) == before
+    )
+    assert not caplog.records

@@ -77,7 +77,7 @@ class SnapshotBuilder:
 
         The operator restores the status. Until then the requests go where they went.
         """
-        if service is None or "traffic" in body.get("status", {}):
+        if service is None or _has_traffic(stored_status(body)):
             return service
         last = self._services.get(service.key)
         if last is None or last.created_s != service.created_s:
@@ -163,15 +163,33 @@ def _service(body: Object) -> Service:
         name=name,
         served_name=status.get("modelName") or spec["model"].get("name") or name,
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        weights={side_of(target): target["percent"] for target in status.get("traffic", [])},
+        weights=_weights(status),
         endpoints=(),
         objectives=_objectives(spec.get("objectives")),
         affinity=_affinity(canary.get("sessionAffinity", {}).get("type", "None")),
-        generation=status.get("trafficGeneration", 0),
+        # Assumed shares have no generation, so that no rollout relies on them.
+        generation=status.get("trafficGeneration", 0) if _has_traffic(status) else 0,
         mirror=mirror_of(status),
         tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
     )
+
+
+def _has_traffic(status: Object) -> bool:
+    """Whether the status has its traffic shares, which may be none.
+
+    An API server with a newer schema drops the shares that an earlier version wrote, not their revisions.
+    """
+    return "traffic" in status and all("percent" in target for target in status["traffic"])
+
+
+def _weights(status: Object) -> dict[Side, int]:
+    """The traffic share of each side. Without shares, all of the traffic is for the stable revision."""
+    targets = status.get("traffic", [])
+    if not targets or _has_traffic(status):
+        return {side_of(target): target["percent"] for target in targets}
+    sides, stable = [side_of(target) for target in targets], Side(status.get("stableRevision", ""))
+    return {stable if stable in sides else sides[0]: 100}
 
 
 def _stalled(status: Object) -> str:
