@@ -9,7 +9,9 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock_engine import cgroup
 from penstock_engine.core.errors import ModelError
@@ -117,6 +119,37 @@ def memory_limit_bytes(env: Mapping[str, str] = os.environ, root: Path = Path("/
 def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
     """Resident memory of this process, in bytes."""
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class GpuReading(NamedTuple):
+    """State of one GPU. utilization: 0 to 1; None without NVML."""
+
+    used_bytes: int
+    total_bytes: int
+    utilization: float | None
+
+
+def gpu_readings(num_gpus: int) -> list[GpuReading]:
+    """Reads the first GPUs; without NVML (the package nvidia-ml-py) only the first one.
+
+    Memory of a further GPU would take a CUDA context on it in this process, which is memory itself.
+    """
+    if not num_gpus:
+        return []
+    import torch
+
+    has_nvml = find_spec("pynvml") is not None
+    found = []
+    for index in range(num_gpus if has_nvml else 1):
+        if has_nvml:
+            total_bytes = torch.cuda.get_device_properties(index).total_memory
+            used_bytes = torch.cuda.device_memory_used(index)
+            utilization = torch.cuda.utilization(index) / 100
+            found.append(GpuReading(used_bytes, total_bytes, utilization))
+        else:
+            free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+            found.append(GpuReading(total_bytes - free_bytes, total_bytes, None))
+    return found
 
 
 def activation_bytes(*, num_tokens: int, hidden_size: int, intermediate_size: int) -> int:

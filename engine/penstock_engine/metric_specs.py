@@ -334,7 +334,7 @@ CPU_METRICS: tuple[MetricSpec, ...] = (CPU_THREADS,)
 
 GPU_MEMORY_USED = gauge(
     "penstock:gpu_memory_used_bytes",
-    "Memory of the GPU that is in use, by any process.",
+    "Memory of the GPU that is in use, by any process. Of several GPUs only the first without NVML.",
     extra_labels=("gpu",),
 )
 GPU_MEMORY_TOTAL = gauge(

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from penstock_engine import device
 from penstock_engine.core.errors import ModelError
 from penstock_engine.device import (
     activation_bytes,
@@ -271,3 +274,18 @@ print(resident_bytes() - before)
 def test_blocks_take_memory_when_they_are_used(dtype: str, is_scaled: bool) -> None:
     """All of them are from 68 to 320 MiB; the code of the operations takes some MiB itself."""
     assert measured_bytes(ALLOCATE.format(dtype=dtype, is_scaled=is_scaled)) < 40 * MIB
+
+
+@pytest.mark.parametrize("has_nvml", [True, False])
+def test_gpu_readings(monkeypatch: pytest.MonkeyPatch, has_nvml: bool) -> None:
+    """Without NVML only the GPU that this process has a context on is read."""
+    cuda = torch.cuda
+    properties = SimpleNamespace(total_memory=80)
+    monkeypatch.setattr(device, "find_spec", lambda _: object() if has_nvml else None)
+    monkeypatch.setattr(cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(cuda, "device_memory_used", lambda index: 10 * (index + 1))
+    monkeypatch.setattr(cuda, "utilization", lambda _: 25)
+    monkeypatch.setattr(cuda, "mem_get_info", lambda _: (70, 80))
+    both = [device.GpuReading(10, 80, 0.25), device.GpuReading(20, 80, 0.25)]
+    assert device.gpu_readings(2) == (both if has_nvml else [device.GpuReading(10, 80, None)])
+    assert device.gpu_readings(0) == []

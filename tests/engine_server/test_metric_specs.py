@@ -31,6 +31,7 @@ def test_each_metric_is_listed_once() -> None:
             metric_specs.ADAPTER_METRICS,
             metric_specs.OFFLOADING_METRICS,
             metric_specs.CPU_METRICS,
+            metric_specs.GPU_METRICS,
         )
         for spec in specs
     )

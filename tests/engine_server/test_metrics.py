@@ -179,6 +179,11 @@ def test_startup_seconds_have_all_phases(client: httpx.Client) -> None:
     assert all(seconds > 0 for seconds in phases.values())
 
 
+def test_resident_memory_is_that_of_the_engine(client: httpx.Client) -> None:
+    (sample,) = scrape(client)["penstock:resident_memory_bytes"].samples
+    assert 50e6 < sample.value < 50e9
+
+
 class ClockedEngine:
     """A real scheduler and real metrics, without a model, at times that the test sets."""
 

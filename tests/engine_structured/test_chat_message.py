@@ -20,12 +20,14 @@ PLAIN = {"role": "assistant", "reasoning": None, "finish_reason": "stop"}
 
 def view(text: str, reason: str = "stop", **form: Any) -> dict[str, Any]:
     """Returns message and finish_reason, after comparing them with a stream of single characters."""
-    whole = ChatMessageBuilder(AnswerFormat(**form))
+    failed: list[str] = []
+    whole = ChatMessageBuilder(AnswerFormat(**form), lambda: failed.append("whole"))
     piece = Piece(text, (), (), reason)
     message = whole.message(piece)
-    streamed = ChatMessageBuilder(AnswerFormat(**form))
+    streamed = ChatMessageBuilder(AnswerFormat(**form), lambda: failed.append("streamed"))
     pieces = [Piece(character, (), ()) for character in text] + [Piece("", (), (), reason)]
     deltas = [streamed.delta(piece) for piece in pieces]
+    assert failed in ([], ["whole", "streamed"])
     for field in ("content", "reasoning"):
         joined = "".join(delta.get(field, "") for delta in deltas)
         assert joined == (message.get(field) or "")

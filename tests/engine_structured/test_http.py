@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema import validate
+from prometheus_client.parser import text_string_to_metric_families
 
 PERSON = {
     "type": "object",
@@ -302,3 +303,20 @@ def test_tool_choice_auto_needs_a_parser(plain_engine: ChatEngine) -> None:
     answer = plain_engine.post({"tools": [NOW]})
     assert answer.status_code == 400
     assert "--tool-call-parser" in answer.json()["error"]["message"]
+
+
+def outcomes(engine: ChatEngine) -> dict[str, float]:
+    text = engine.client.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = families["penstock:structured_answers"].samples
+    return {sample.labels["outcome"]: sample.value for sample in samples}
+
+
+def test_answers_with_a_grammar_are_counted_by_outcome(plain_engine: ChatEngine) -> None:
+    before = outcomes(plain_engine)
+    assert plain_engine.ask(structured_outputs={"json": PERSON}, seed=0)["finish_reason"] == "stop"
+    body = {"structured_outputs": {"json": PERSON}, "max_tokens": 2}
+    assert plain_engine.ask(**body)["finish_reason"] == "length"
+    plain_engine.ask(max_tokens=2)
+    gained = {name: value - before[name] for name, value in outcomes(plain_engine).items()}
+    assert gained == {"complete": 1, "incomplete": 1, "failed": 0}

@@ -262,3 +262,24 @@ def test_json_scanner_finds_the_end_of_a_value(value: object, ascii_only: bool) 
     scanner = JsonScanner()
     ends = [scanner.find_end(character) for character in text]
     assert ends == [None] * (len(text) - 1) + [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "has_failed"),
+    [
+        ("Hello", False),
+        ('<tool_call>{"name": "now", "arguments": {}}</tool_call>', False),
+        ('<tool_call>{"name": "unknown"}</tool_call>', True),
+        ("<tool_call>now</tool_call>", True),
+        ('<tool_call>{"name": "now", "argu', True),
+        ("<tool_call>", True),
+        ('<tool_call>{"name": "now"} and <tool_ca', False),
+    ],
+)
+@pytest.mark.parametrize("length", [1, 1000])
+def test_a_text_that_begins_like_a_call_and_is_none_has_failed(
+    text: str, has_failed: bool, length: int
+) -> None:
+    parser = AnswerParser(None, ToolCallParser(HERMES, TOOLS))
+    parse(parser, [text[at : at + length] for at in range(0, len(text), length)])
+    assert parser.has_failed_call == has_failed

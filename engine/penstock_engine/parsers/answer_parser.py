@@ -16,6 +16,11 @@ class AnswerParser:
         self._reasoning = reasoning
         self._tools = tools
 
+    @property
+    def has_failed_call(self) -> bool:
+        """Whether text so far began like a tool call and was none."""
+        return self._tools is not None and self._tools.has_failed
+
     def push(self, text: str) -> list[Part]:
         """Returns the parts that this chunk completes."""
         if not text:

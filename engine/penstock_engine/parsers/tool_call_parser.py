@@ -23,7 +23,8 @@ class ToolCallParser:
     """Splits generated text into content and complete tool calls.
 
     Text that only looks like a call of one of `names` is returned as content. White space before the
-    first call of an answer and after each call is dropped.
+    first call of an answer and after each call is dropped. has_failed: whether text began like a call and
+    was none, or was cut off inside one.
     """
 
     def __init__(self, form: ToolFormat, names: Collection[str]) -> None:
@@ -38,6 +39,7 @@ class ToolCallParser:
         self._json: list[str] = []
         self._scanner = JsonScanner()
         self._parts: list[Part] = []
+        self.has_failed = False
 
     def push(self, text: str) -> list[Part]:
         """Returns the content and the calls that are certain after this chunk."""
@@ -51,6 +53,7 @@ class ToolCallParser:
         """Returns the text held back so far. Call it once, after the last chunk."""
         if self._state is _State.AFTER:
             return []
+        self.has_failed |= self._state in (_State.HEADER, _State.JSON)
         text = "".join(self._source) + self._rest
         return [Content(text)] if text else []
 
@@ -158,6 +161,7 @@ class ToolCallParser:
 
     def _emit_source(self) -> None:
         """Emits the source as content, because it is not a call."""
+        self.has_failed |= self._state is not _State.START
         self._emit("".join(self._source))
         self._source = []
         self._state = _State.TEXT

@@ -1,7 +1,7 @@
 """Builds OpenAI's JSON for completions and chat: whole answers and streams."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -33,7 +33,8 @@ class Answer:
     """The answer to a request, streamed or whole. created: Unix time in seconds.
 
     has_prompt_details: whether `usage` has the number of cached prompt tokens.
-    has_reasoning_details: whether it has the number of reasoning tokens.
+    has_reasoning_details: whether it has the number of reasoning tokens. on_failed_call: called, from any
+    thread, for each choice with text that began like a tool call and was none.
     """
 
     kind: Kind
@@ -43,6 +44,7 @@ class Answer:
     created: int
     has_prompt_details: bool = True
     has_reasoning_details: bool = False
+    on_failed_call: Callable[[], None] = lambda: None
     _token_text: TokenToText = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +81,7 @@ class Answer:
             body["embedding"] = choice.last_event.embedding
         body["token_ids"] = self._token_ids(whole)
         if self.kind == "chat":
-            builder = ChatMessageBuilder(self.format)
+            builder = ChatMessageBuilder(self.format, self.on_failed_call)
             message = builder.message(whole)
             reason = builder.finish_reason(whole)
             return body | {"message": message, "finish_reason": reason}
@@ -163,7 +165,8 @@ class Answer:
     async def _stream_choice(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
         offset = 0
         is_first = True
-        builder = ChatMessageBuilder(self.format) if self.kind == "chat" else None
+        is_chat = self.kind == "chat"
+        builder = ChatMessageBuilder(self.format, self.on_failed_call) if is_chat else None
         try:
             async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:

@@ -2,6 +2,7 @@
 
 import secrets
 import string
+from collections.abc import Callable
 from typing import Any
 
 from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
@@ -14,10 +15,14 @@ Json = dict[str, Any]
 
 
 class ChatMessageBuilder:
-    """Builds the message of one choice. Takes its pieces in order, or one piece with all of them."""
+    """Builds the message of one choice. Takes its pieces in order, or one piece with all of them.
 
-    def __init__(self, answer_format: AnswerFormat) -> None:
+    on_failed_call: called at the end of an answer with text that began like a tool call and was none.
+    """
+
+    def __init__(self, answer_format: AnswerFormat, on_failed_call: Callable[[], None]) -> None:
         self._format = answer_format
+        self._on_failed_call = on_failed_call
         self._parser = answer_format.new_parser()
         self._num_calls = 0
 
@@ -26,6 +31,8 @@ class ChatMessageBuilder:
         parts = self._parser.push(piece.text)
         if piece.finish_reason is not None:
             parts += self._parser.finish()
+            if self._parser.has_failed_call:
+                self._on_failed_call()
         return self._fields(parts)
 
     def message(self, whole: Piece) -> Json:

@@ -14,7 +14,7 @@ from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import RequestRecord
+from penstock_engine.server.metrics import RequestRecord, StructuredOutcome
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
 
@@ -172,6 +172,18 @@ class Generator:
             "stop" if text.stop is not None else event.finish_reason,
             _stop_reason(event, choice, text),
         )
+
+
+def structured_outcome(choice: Choice, finish_reason: str) -> StructuredOutcome | None:
+    """How a choice with a grammar ended. None if it failed for a reason other than the grammar."""
+    if finish_reason == "error":
+        failure = choice.last_event.failure if choice.last_event is not None else None
+        return "failed" if failure == "nothing_to_draw" else None
+    if finish_reason == "abort":  # the engine's thread may still change the state of the grammar
+        return "incomplete"
+    is_ended = finish_reason == "stop" and not choice.record.is_stopped
+    is_whole = choice.constraint is not None and choice.constraint.is_finished
+    return "complete" if is_ended or is_whole else "incomplete"
 
 
 def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:

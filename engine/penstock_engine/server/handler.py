@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from fastapi import Request
 from fastapi.responses import Response
 
-from penstock_engine.server.answer_format import constrain
+from penstock_engine.server.answer_format import AnswerFormat, constrain
 from penstock_engine.server.answers import Answer
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deadlines import deadline_s, tpot_s
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Choice, Generator
+from penstock_engine.server.generation import Choice, Generator, structured_outcome
 from penstock_engine.server.json_text import encode
 from penstock_engine.server.preprocessing import preprocess, read_body
 from penstock_engine.server.reasoning_budget import apply_thinking_budget
@@ -95,7 +95,7 @@ async def _prepare(
         model=state.adapters.label(request.model) or state.model_name,
         request_id=request_id,
         shows_special=answer_format.shows_special,
-        on_end=list(_end_callbacks(state, http, request, request_id, choices)),
+        on_end=list(_end_callbacks(state, http, request, request_id, choices, answer_format)),
     )
     return Answer(
         "chat" if isinstance(request, ChatCompletionRequest) else "completion",
@@ -107,6 +107,7 @@ async def _prepare(
         or dialect.always_reports_cached_tokens,
         has_reasoning_details=state.options.reasoning_parser is not None
         and isinstance(request, ChatCompletionRequest),
+        on_failed_call=state.metrics.observe_failed_call,
     )
 
 
@@ -116,8 +117,13 @@ def _end_callbacks(
     request: GenerationRequest,
     request_id: str,
     choices: list[Choice],
+    answer_format: AnswerFormat,
 ) -> Iterator[Callable[[Choice, str], None]]:
-    """Yields the functions that are called at the end of each choice: request log and tracing."""
+    """Yields the functions that are called at the end of each choice: metrics, request log, tracing."""
+    if answer_format.grammar is not None:
+        yield lambda choice, reason: state.metrics.observe_structured(
+            structured_outcome(choice, reason)
+        )
     model = state.model_name
     if state.options.enable_log_requests:
         # A gateway logs the id of the header, not the one that a client may put into the body.

@@ -1,6 +1,7 @@
 """Prometheus metrics of the engine, updated by step reports and events of sequences."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from penstock_engine import metric_specs
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.device import GpuReading, gpu_readings, resident_bytes
 from penstock_engine.loop import StepReport
 from penstock_engine.memory_plan import MemoryPlan
 from penstock_engine.metric_types import MetricSpec, token_buckets
@@ -25,6 +27,7 @@ from penstock_engine.models.step_cost import StepCostModel
 from penstock_engine.server.deadlines import Phase, phase_of
 
 ENGINE_INDEX = "0"
+StructuredOutcome = Literal["complete", "failed", "incomplete"]
 
 # The contract has no `_created` series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -107,8 +110,13 @@ class EngineMetrics:
         if memory_plan.num_host_blocks:
             specs += metric_specs.OFFLOADING_METRICS
             values |= {spec.name: () for spec in metric_specs.OFFLOADING_METRICS}
+        self._num_gpus = 0
         if memory_plan.device == "cpu":
             specs += metric_specs.CPU_METRICS
+        else:
+            self._num_gpus = config.layout.num_ranks
+            specs += metric_specs.GPU_METRICS
+            values |= {spec.name: () for spec in metric_specs.GPU_METRICS}
         self._metrics: dict[str, Any] = {
             spec.name: self._make(spec, memory_plan.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
@@ -127,7 +135,17 @@ class EngineMetrics:
 
     def exposition(self) -> bytes:
         """Returns all metrics in Prometheus' text format."""
+        with suppress(OSError):  # only Linux tells
+            self._child(metric_specs.RESIDENT_MEMORY).set(resident_bytes())
+        for index, gpu in enumerate(gpu_readings(self._num_gpus)):
+            self._observe_gpu(str(index), gpu)
         return generate_latest(self.registry)
+
+    def _observe_gpu(self, gpu: str, reading: GpuReading) -> None:
+        self._child(metric_specs.GPU_MEMORY_USED, gpu=gpu).set(reading.used_bytes)
+        self._child(metric_specs.GPU_MEMORY_TOTAL, gpu=gpu).set(reading.total_bytes)
+        if reading.utilization is not None:
+            self._child(metric_specs.GPU_UTILIZATION, gpu=gpu).set(reading.utilization)
 
     def set_startup(self, phases_s: Mapping[str, float]) -> None:
         for phase, seconds in phases_s.items():
@@ -156,6 +174,15 @@ class EngineMetrics:
     def observe_timeout(self, record: RequestRecord, phase: Phase) -> None:
         record.timeout_phase = phase
         self._child(metric_specs.REQUEST_TIMEOUTS, phase=phase).inc()
+
+    def observe_structured(self, outcome: StructuredOutcome | None) -> None:
+        """Counts the end of an answer with a grammar. outcome: None if the grammar had no part in it."""
+        if outcome is not None:
+            self._child(metric_specs.STRUCTURED_ANSWERS, outcome=outcome).inc()
+
+    def observe_failed_call(self) -> None:
+        """Counts an answer with text that began like a tool call and was none. Thread-safe."""
+        self._child(metric_specs.TOOL_PARSE_FAILURES).inc()
 
     def observe_rejection(self, reason: str) -> None:
         self._child(metric_specs.ADMISSION_REJECTIONS, reason=reason).inc()
