@@ -359,6 +359,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
             *engines: Engine,
             synced: bool = True,
             now: Callable[[], float] = monotonic,
+            tracer: Any = None,
             **settings: Any,
         ) -> Front:
             chosen = GatewaySettings(
@@ -369,7 +370,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
             )
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
-            gateway = Gateway(snapshots, upstream, chosen, now)
+            gateway = Gateway(snapshots, upstream, chosen, now, tracer)
             server, stop = server_for(gateway), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, server))
             await until(lambda: server.started)

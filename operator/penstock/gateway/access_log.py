@@ -15,7 +15,8 @@ class AccessLine:
     """Facts about one request, for its line.
 
     route: path of the API. service, model_route: "namespace/name". pod: the last one that was tried.
-    reason: why the response is not the engine's whole one; empty if it is.
+    reason: why the response is not the engine's whole one; empty if it is. rejection: the metric's
+    word for it, if the error is the gateway's own. trace_id: empty if the request is not traced.
     """
 
     request_id: str
@@ -28,6 +29,8 @@ class AccessLine:
     is_stream: bool = False
     num_request_bytes: int = 0
     reason: str = ""
+    rejection: str = ""
+    trace_id: str = ""
 
     def write(
         self,
@@ -47,6 +50,7 @@ class AccessLine:
             "request",
             extra=fields(
                 request_id=self.request_id,
+                trace_id=self.trace_id or None,
                 route=self.route,
                 service=self.service or None,
                 model_route=self.model_route or None,
@@ -54,6 +58,7 @@ class AccessLine:
                 pod=self.pod or None,
                 status=status,
                 reason=self.reason or None,
+                rejection=self.rejection or None,
                 attempts=self.num_attempts,
                 stream=self.is_stream,
                 total_ms=round((intervals[-1].end_s - intervals[0].start_s) * 1e3, 3),

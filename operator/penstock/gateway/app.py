@@ -4,6 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,6 +29,9 @@ from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
 from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
+if TYPE_CHECKING:
+    from penstock.gateway.tracing import RequestTracer
+
 logger = logging.getLogger(__name__)
 
 ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
@@ -38,7 +42,10 @@ PROXY_HEADERS = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 
 
 class Gateway:
-    """A gateway without its socket: the application and its state. now: the monotonic clock."""
+    """A gateway without its socket: the application and its state.
+
+    now: the monotonic clock. tracer: None if traces are not exported.
+    """
 
     def __init__(
         self,
@@ -46,6 +53,7 @@ class Gateway:
         upstream: Upstream,
         settings: GatewaySettings,
         now: Callable[[], float] = monotonic,
+        tracer: "RequestTracer | None" = None,
     ) -> None:
         self.loop_lag_s = 0.0
         self.state = GatewayState(
@@ -55,6 +63,7 @@ class Gateway:
             metrics=Metrics(),
             retry_budget=RetryBudget(settings.retry_budget_fraction, settings.min_retries),
             now=now,
+            tracer=tracer,
         )
         self.app = Starlette(
             routes=[

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.clients.clock import monotonic
 from penstock.gateway.admission_queues import AdmissionQueues
@@ -18,12 +19,16 @@ from penstock.gateway.stats_registry import StatsRegistry
 from penstock.gateway.upstream import Upstream
 from penstock.observability.metrics.gateway import ENDPOINT_STATE
 
+if TYPE_CHECKING:
+    from penstock.gateway.tracing import RequestTracer
+
 
 @dataclass(slots=True)
 class GatewayState:
     """State of one gateway.
 
-    now: the monotonic clock. open_requests, waiting_requests: numbers by service.
+    now: the monotonic clock. tracer: None if traces are not exported. open_requests, waiting_requests:
+    numbers by service.
     """
 
     snapshots: SnapshotStore
@@ -32,6 +37,7 @@ class GatewayState:
     metrics: Metrics
     retry_budget: RetryBudget
     now: Callable[[], float]
+    tracer: "RequestTracer | None" = None
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
     open_requests: KeyedCount = field(default_factory=KeyedCount)
     waiting_requests: KeyedCount = field(default_factory=KeyedCount)

@@ -12,6 +12,7 @@ endpoint that is tried fails too.
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.pick import Endpoint
@@ -44,6 +45,9 @@ from penstock.gateway.timeline import Interval, RequestPhase, Timeline
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
 from penstock.gateway.upstream_headers import Scope, headers_for_engine, path_with_query
 
+if TYPE_CHECKING:
+    from penstock.gateway.tracing import RequestTrace
+
 
 class ProxiedRequest:
     """State of one request that is proxied. scope: the ASGI scope. request_id: sent to the engine."""
@@ -58,6 +62,11 @@ class ProxiedRequest:
         self._client = client
         self._line = AccessLine(request_id, scope["path"])
         self._timeline = Timeline(state.now)
+        self._trace: RequestTrace | None = None
+        if state.tracer is not None:
+            started_s = self._timeline.started_s
+            trace = state.tracer.start(self._line, scope["headers"], started_s, state.now())
+            self._trace, self._line.trace_id = trace, trace.trace_id
         self._memory = BodyReservation(state.bodies)
         self._endpoint: Endpoint | None = None
         self._relay: Relay | None = None
@@ -200,13 +209,17 @@ class ProxiedRequest:
         *,
         is_retry: bool,
     ) -> UpstreamResponse | AttemptFailed:
-        budget = self._state.retry_budget
+        trace, budget = self._trace, self._state.retry_budget
+        if trace is not None:
+            outgoing = trace.start_attempt(outgoing, endpoint, self._state.now())
         with budget.hold(self._line.service) if is_retry else contextlib.nullcontext():
             try:
                 return await self._state.upstream.send(
                     endpoint.address, outgoing, cancellation, self._timeline
                 )
             except AttemptFailed as failed:
+                if trace is not None:
+                    trace.fail_attempt(failed.failure, self._state.now())
                 return failed
 
     def _note_health(
@@ -310,7 +323,7 @@ class ProxiedRequest:
 
     async def reject(self, error: RequestError) -> None:
         """Send an error of the gateway's own."""
-        self._line.reason = error.message
+        self._line.reason, self._line.rejection = error.message, error.reason
         self._metrics.rejections.labels(self._line.service, error.reason).inc()
         await self._client.send_error(error)
 
@@ -329,22 +342,21 @@ class ProxiedRequest:
         self._metrics.observe_times(line.service, intervals)
         code = str(self._client.status)
         self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
-        if self._settings.access_log:
-            self._log(intervals)
+        self._export(intervals)
 
-    def _log(self, intervals: list[Interval]) -> None:
+    def _export(self, intervals: list[Interval]) -> None:
+        """Write the request to the access log, and end its trace."""
         line, client, record = self._line, self._client, self._record
         if not line.reason and self._relay is not None and self._relay.cut_cause:
             line.reason = "the engine's response broke off"
         elif not line.reason and record is not None and record.has_error:
             line.reason = "the engine sent an error event"
         is_answered = record is not None and record.has_begun and client.status < 400
-        line.write(
-            client.status,
-            client.num_bytes,
-            intervals,
-            record.usage if record is not None and is_answered else None,
-        )
+        usage = record.usage if record is not None and is_answered else None
+        if self._settings.access_log:
+            line.write(client.status, client.num_bytes, intervals, usage)
+        if self._trace is not None:
+            self._trace.end(line, client.status, intervals, usage)
 
 
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:

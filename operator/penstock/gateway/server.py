@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -17,6 +18,10 @@ from penstock.gateway.open_files import connections_within_limit
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
+from penstock_engine import traces
+
+if TYPE_CHECKING:
+    from penstock.gateway.tracing import RequestTracer
 
 logger = logging.getLogger(__name__)
 
@@ -82,14 +87,27 @@ async def serve(settings: GatewaySettings) -> None:
         Upstream(settings) as upstream,
         asyncio.TaskGroup() as group,
     ):
-        gateway = Gateway(snapshots, upstream, settings)
+        tracer = _tracer()
+        gateway = Gateway(snapshots, upstream, settings, tracer=tracer)
         metrics = gateway.state.metrics
         metrics.observe_credentials(kube.configuration)
         follower = group.create_task(
             snapshots.follow(kube, settings.namespace, metrics.count_watch_restart)
         )
-        await run(gateway, stop)
-        follower.cancel()
+        try:
+            await run(gateway, stop)
+        finally:
+            follower.cancel()
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
+
+
+def _tracer() -> "RequestTracer | None":
+    if not traces.is_enabled():
+        return None
+    from penstock.gateway.tracing import RequestTracer  # takes a second and megabytes
+
+    return RequestTracer()
 
 
 async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = None) -> None:

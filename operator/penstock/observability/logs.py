@@ -15,6 +15,7 @@ ACCESS = {
     "pod": "`namespace/name` of that engine.",
     "status": "HTTP status of the answer; 499: the client left before there was one.",
     "reason": "Why the answer is not an engine's complete one.",
+    "rejection": "Label `reason` of `penstock_gateway_rejections_total`, if the gateway rejected it.",
     "attempts": "Number of engines that were tried.",
     "stream": "Whether the client asked for a stream.",
     "total_ms": "Time from the head of the request to the end of the answer, in milliseconds.",

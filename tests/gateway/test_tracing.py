@@ -1,0 +1,131 @@
+"""Traces of the gateway: the spans that a collector receives, and the headers that engines get."""
+
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from gateway.conftest import Request, answer
+from otlp_collector import attributes, contains, duration_s, running_collector
+
+from penstock.gateway.tracing import RequestTracer
+
+TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+LEAVES = {"receive", "route", "wait", "connect", "first_byte", "stream"}
+
+
+@pytest.fixture
+def collector(monkeypatch):
+    with running_collector() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.base_url)
+        yield server
+
+
+@pytest.fixture
+def tracer(collector):
+    made = RequestTracer()
+    yield made
+    made.close()
+
+
+async def ask(front, tracer, **headers):
+    async with front.client.post(
+        front.url + "/v1/chat/completions", json={"model": "chat", "stream": True}, headers=headers
+    ) as got:
+        await got.read()
+    await front.idle()
+    tracer.flush()
+    return got.status
+
+
+async def test_a_requests_phases_fill_its_span(start_engine, start_gateway, collector, tracer):
+    engine = await start_engine()
+    front = await start_gateway(engine, tracer=tracer)
+    client = f"00-{TRACE_ID}-{PARENT_ID}-01"
+    assert await ask(front, tracer, traceparent=client, tracestate="a=b") == 200
+
+    (request,), (attempt,) = (
+        collector.named("POST /v1/chat/completions"),
+        collector.named("attempt"),
+    )
+    assert (request.trace_id.hex(), request.parent_span_id.hex()) == (TRACE_ID, PARENT_ID)
+    assert {span.trace_id.hex() for span in collector.spans} == {TRACE_ID}
+    leaves = sorted(
+        (span for span in collector.spans if span.name in LEAVES),
+        key=lambda span: span.start_time_unix_nano,
+    )
+    assert [span.name for span in leaves] == [
+        "receive", "route", "wait", "connect", "first_byte", "stream",
+    ]  # fmt: skip
+    parents = [span.parent_span_id for span in leaves]
+    assert parents == 3 * [request.span_id] + 3 * [attempt.span_id]
+    assert attempt.parent_span_id == request.span_id
+    for before, after in pairwise(leaves):
+        assert before.end_time_unix_nano == after.start_time_unix_nano
+    assert leaves[0].start_time_unix_nano == request.start_time_unix_nano
+    assert leaves[-1].end_time_unix_nano == request.end_time_unix_nano
+    assert contains(request, attempt)
+    assert sum(map(duration_s, leaves)) == pytest.approx(duration_s(request))
+
+    sent = engine.requests[0].headers
+    assert sent["traceparent"] == f"00-{TRACE_ID}-{attempt.span_id.hex()}-01"
+    assert sent["tracestate"] == "a=b"
+    facts = attributes(request)
+    assert facts["gen_ai.request.id"] == sent["x-request-id"]
+    assert (facts["http.response.status_code"], facts["penstock.service"]) == (200, "default/chat")
+
+
+async def test_a_request_without_a_trace_starts_one(start_engine, start_gateway, collector, tracer):
+    engine = await start_engine()
+    front = await start_gateway(engine, tracer=tracer)
+    await ask(front, tracer)
+    (request,) = collector.named("POST /v1/chat/completions")
+    assert request.parent_span_id == b""
+    assert request.trace_id.hex() in engine.requests[0].headers["traceparent"]
+
+
+async def test_what_the_client_does_not_sample_is_not_exported(
+    start_engine, start_gateway, collector, tracer
+):
+    engine = await start_engine()
+    front = await start_gateway(engine, tracer=tracer)
+    await ask(front, tracer, traceparent=f"00-{TRACE_ID}-{PARENT_ID}-00")
+    assert collector.spans == []
+    assert engine.requests[0].headers["traceparent"].endswith("-00")
+
+
+async def fails(request: Request) -> None:
+    await request.whole(b'{"error": {}}', "500 Internal Server Error")
+
+
+async def test_each_attempt_has_its_own_phases(start_engine, start_gateway, collector, tracer):
+    fleet = [await start_engine(fails), await start_engine(answer)]
+    front = await start_gateway(*fleet, tracer=tracer)
+    while len(collector.named("attempt")) == len(collector.named("POST /v1/chat/completions")):
+        collector.exports.clear()
+        await ask(front, tracer)
+    first, second = sorted(collector.named("attempt"), key=lambda span: span.start_time_unix_nano)
+    assert attributes(first)["error.type"] == "error"
+    assert attributes(second)["http.request.resend_count"] == 1
+    names = {
+        span.span_id: {each.name for each in collector.spans if each.parent_span_id == span.span_id}
+        for span in (first, second)
+    }
+    assert names == {
+        first.span_id: {"connect", "first_byte"},
+        second.span_id: {"connect", "first_byte", "stream"},
+    }
+
+
+async def test_a_rejected_request_has_its_reason(start_gateway, collector, tracer):
+    front = await start_gateway(tracer=tracer)
+    assert await ask(front, tracer) == 404
+    (request,) = collector.named("POST /v1/chat/completions")
+    assert attributes(request)["penstock.reason"] == "the model `chat` does not exist"
+    assert {span.name for span in collector.spans} - {request.name} == {"receive", "route"}
+
+
+def test_opentelemetry_is_imported_only_for_tracing():
+    code = "import sys, penstock.gateway.server; print('opentelemetry' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
