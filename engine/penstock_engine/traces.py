@@ -38,8 +38,9 @@ def make_provider(service_name: str, endpoint: str | None = None) -> "TracerProv
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # Attributes from the environment override the service name given here.
-    resource = Resource.create({"service.name": service_name}).merge(Resource.create())
+    resource = Resource.create()
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": service_name}))
     provider = TracerProvider(resource=resource)
     timeout_s = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_TIMEOUT_S
     exporter = OTLPSpanExporter(endpoint=endpoint, timeout=timeout_s)

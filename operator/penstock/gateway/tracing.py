@@ -134,11 +134,11 @@ class RequestTrace:
         for attempt in self.attempts:
             if attempt.is_recording():
                 attempt.end(end_ns)
-        facts = {
+        facts: dict[str, str | int | None] = {
             "http.response.status_code": status,
             "gen_ai.request.id": line.request_id,
-            "gen_ai.usage.prompt_tokens": usage and usage.prompt_tokens,
-            "gen_ai.usage.completion_tokens": usage and usage.output_tokens,
+            "gen_ai.usage.prompt_tokens": None if usage is None else usage.prompt_tokens,
+            "gen_ai.usage.completion_tokens": None if usage is None else usage.output_tokens,
             "penstock.service": line.service or None,
             "penstock.model_route": line.model_route or None,
             "penstock.revision": line.revision or None,

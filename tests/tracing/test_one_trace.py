@@ -1,0 +1,79 @@
+"""One streamed request through gateway and engine is one trace, whose spans nest and add up."""
+
+import asyncio
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from gateway.conftest import Engine, answer, service
+from otlp_collector import Collector, attributes, contains, duration_s
+
+from penstock.gateway.tracing import RequestTracer
+from penstock_engine.wire import REQUEST_ID_HEADER
+
+NUM_REQUESTS = 10
+GATEWAY_PHASES = ["receive", "route", "wait", "connect", "first_byte", "stream"]
+ENGINE_PHASES = ["prepare", "queue", "prefill", "decode"]
+
+
+async def test_a_streamed_request_is_one_trace(
+    launch: Any, start_gateway: Any, collector: Collector, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client, process = launch("--otlp-traces-endpoint", collector.url)
+    engine = Engine("engine-0", "r1", answer, port=client.base_url.port)
+    tracer = RequestTracer()
+    front = await start_gateway(tracer=tracer)
+    front.publish(service(engine, served_name="soup"))
+    body = {"prompt": "The engine", "max_tokens": 40, "ignore_eos": True}
+    client_s: dict[str, float] = {}
+    for number in range(NUM_REQUESTS):
+        request_id = f"request-{number}"
+        started_s = time.perf_counter()
+        async with front.client.post(
+            front.url + "/v1/completions",
+            json=body | {"model": "soup", "stream": True},
+            headers={REQUEST_ID_HEADER: request_id},
+        ) as got:
+            assert got.status == 200
+            text = await got.read()
+        client_s[request_id] = time.perf_counter() - started_s
+        assert text.endswith(b"data: [DONE]\n\n")
+    await front.idle()
+    tracer.close()
+    process.terminate()  # exports the rest of its spans
+    await asyncio.to_thread(process.join)
+
+    requests = {
+        attributes(span)["gen_ai.request.id"]: span
+        for span in collector.named("POST /v1/completions")
+    }
+    request = requests[f"request-{NUM_REQUESTS - 1}"]
+    spans = [span for span in collector.spans if span.trace_id == request.trace_id]
+    by_name = {span.name: span for span in spans}
+    assert len(by_name) == len(spans)
+    assert by_name.keys() == {
+        request.name, "attempt", "llm_request", *GATEWAY_PHASES, *ENGINE_PHASES,
+    }  # fmt: skip
+    assert by_name["llm_request"].parent_span_id == by_name["attempt"].span_id
+    assert {by_name[name].parent_span_id for name in ENGINE_PHASES} == {
+        by_name["llm_request"].span_id
+    }
+    services = {span.span_id: name for name, span in collector.spans_with_service}
+    assert services[request.span_id] == "penstock-gateway"
+    assert services[by_name["llm_request"].span_id] == "penstock-engine"
+    # Both processes read the same clock.
+    assert contains(request, by_name["attempt"])
+    assert by_name["llm_request"].start_time_unix_nano > by_name["connect"].start_time_unix_nano
+    for names in (GATEWAY_PHASES, ENGINE_PHASES):
+        for before, after in pairwise(names):
+            end_ns = by_name[before].end_time_unix_nano
+            assert end_ns == by_name[after].start_time_unix_nano
+    in_gateway_s = sum(duration_s(by_name[name]) for name in GATEWAY_PHASES)
+    assert in_gateway_s == pytest.approx(duration_s(request), abs=1e-6)
+    beyond_ms = [1e3 * (client_s[name] - duration_s(span)) for name, span in requests.items()]
+    assert min(beyond_ms) > 0
+    with capsys.disabled():
+        print("\nclient less gateway:", *(f"{each:.2f}" for each in sorted(beyond_ms)), "ms")
+        for name in (request.name, *GATEWAY_PHASES, "llm_request", *ENGINE_PHASES):
+            print(f"{name:22} {duration_s(by_name[name]) * 1e3:8.2f} ms")
