@@ -150,7 +150,19 @@ async def bring(stand, phase):
         else:
             await stand.change(**action)
     await stand.until_phase(phase)
-    await settle(stand)
+
+
+async def lasting_state(stand):
+    """The state once it does not change any more: Kubernetes' controllers take their time."""
+    last = None
+    for _ in range(30):
+        await settle(stand)
+        state = await whole_state(stand)
+        if state == last:
+            return state
+        last = state
+        await asyncio.sleep(1)
+    raise AssertionError(last)
 
 
 async def whole_state(stand):
@@ -242,13 +254,17 @@ async def test_an_operator_that_writes_status_fields_unknown_to_the_crd(stand, c
 
 @pytest.fixture
 async def standing(new_stand):
-    """Services in all phases, by phase."""
+    """Services in all phases and their states, by phase."""
     stands = {phase: await new_stand() for phase in PHASES}
     try:
         async with asyncio.TaskGroup() as group:
             for phase, each in stands.items():
                 group.create_task(bring(each, phase))
-        yield stands
+        async with asyncio.TaskGroup() as group:
+            states = {
+                phase: group.create_task(lasting_state(each)) for phase, each in stands.items()
+            }
+        yield stands, {phase: state.result() for phase, state in states.items()}
     finally:
         for each in stands.values():
             await hold_pods(each, held=False)
@@ -257,14 +273,14 @@ async def standing(new_stand):
 async def test_an_upgrade_in_any_order_changes_no_service(
     standing, crd, newer_operator, monkeypatch
 ):
-    before = {phase: await whole_state(each) for phase, each in standing.items()}
+    stands, before = standing
     assert {phase: each["rollout"]["phase"] for phase, each in before.items()} == {
         phase: phase for phase in PHASES
     }
 
     async def run_operator(*, is_newer):
         newer_operator() if is_newer else monkeypatch.undo()
-        for each in standing.values():
+        for each in stands.values():
             image = "penstock-next" if is_newer else "penstock"
             each.reconciler = each.make_reconciler(each.kube, image)
 
@@ -275,7 +291,7 @@ async def test_an_upgrade_in_any_order_changes_no_service(
         for step, is_newer in ((first, True), (second, True), (second, False), (first, False)):
             await step(is_newer=is_newer)
             async with asyncio.TaskGroup() as group:
-                for each in standing.values():
+                for each in stands.values():
                     group.create_task(settle(each))
-            for phase, each in standing.items():
+            for phase, each in stands.items():
                 assert await whole_state(each) == before[phase], (phase, step.__name__, is_newer)
