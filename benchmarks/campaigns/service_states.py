@@ -10,7 +10,7 @@ import aiohttp
 from penstock.clients import stats_report
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, PODS
-from penstock.core.spec.service import SERVICE_LABEL
+from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway import snapshot_builder
 
 # pods: uids, restarts and deletions. templates: Deployments with their pod template and replicas.
@@ -57,6 +57,7 @@ async def record(kube: Kube, gateway_url: str) -> Record:
     routes, _ = await kube.list(MODEL_ROUTES, "default")
     pods, _ = await kube.list(PODS, "default", labelSelector=SERVICE_LABEL)
     deployments, _ = await kube.list(DEPLOYMENTS, "default", labelSelector=SERVICE_LABEL)
+    engines = [pod for pod in pods if pod["metadata"]["labels"][ROLE_LABEL] == SERVE]
     statuses = {_name(body): body["status"] for body in services}
     return {
         "pods": {_name(pod): _pod(pod) for pod in pods},
@@ -73,7 +74,7 @@ async def record(kube: Kube, gateway_url: str) -> Record:
             )
         },
         "phases": {_name(body): _phase(body) for body in services},
-        "routes": await _gateway(gateway_url) | _routing(services, pods, routes),
+        "routes": await _gateway(gateway_url) | _routing(services, engines, routes),
     }
 
 
@@ -109,9 +110,11 @@ def _phase(body: Object) -> object:
     }
 
 
-def _routing(services: list[Object], pods: list[Object], routes: list[Object]) -> dict[str, object]:
+def _routing(
+    services: list[Object], engines: list[Object], routes: list[Object]
+) -> dict[str, object]:
     """The routing snapshot that a gateway builds from these objects."""
-    built = snapshot_builder.build(services, pods, routes)
+    built = snapshot_builder.build(services, engines, routes)
     return {each.key: each for each in built.services} | {
         f"route {each.key}": each for each in built.routes
     }
