@@ -1,0 +1,101 @@
+"""Metrics that real processes export: all names, and series of services by the leader alone."""
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import unused_port
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.demo.stage import poll_until
+from penstock.observability.metrics import gateway, operator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+
+@asynccontextmanager
+async def process(cluster, *command):
+    """A process of Penstock. Gives the port that it listens on."""
+    port = unused_port()
+    made = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "penstock", *command, "--host", "127.0.0.1", "--port", str(port),
+        env=os.environ | {"KUBECONFIG": str(cluster.kubeconfig)},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield port
+    finally:
+        made.terminate()
+        await made.wait()
+
+
+async def families(port):
+    """Metric families by name as exposed; empty while nothing listens."""
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/metrics") as answer,
+        ):
+            text = await answer.text()
+    except aiohttp.ClientConnectorError:
+        return {}
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): family
+        for family in text_string_to_metric_families(text)
+    }
+
+
+def total(found, spec, **labels):
+    samples = found[spec.name].samples if spec.name in found else []
+    return sum(s.value for s in samples if labels.items() <= s.labels.items())
+
+
+async def test_operator_and_gateway_export_their_lists(cluster, kube, namespace):
+    run = ["operator", "run", "--engine-image", "penstock", "--lease-namespace", namespace]
+    body = {
+        "apiVersion": "serving.penstock.dev/v1alpha1", "kind": "InferenceService",
+        "metadata": {"name": "s", "namespace": namespace},
+        "spec": {"model": {"uri": "pvc://nowhere/x"}},
+    }  # fmt: skip
+    await kube.create(INFERENCE_SERVICES, namespace, body)
+    async with (
+        process(cluster, *run) as one,
+        process(cluster, *run) as two,
+        process(cluster, "gateway", "run", "--namespace", namespace) as third,
+    ):
+
+        async def leaders():
+            both = [await families(one), await families(two)]
+            return [total(found, operator.CONDITION_STATUS) for found in both if found]
+
+        async def has_led():
+            counts = await leaders()
+            return len(counts) == 2 and any(counts)
+
+        await poll_until(has_led, within_s=60, what="series of the service")
+        assert 0 in await leaders()
+        found = max(await families(one), await families(two), key=len)
+        assert {spec.name for spec in operator.PROCESS} <= found.keys()
+        assert found.keys() <= {spec.name for spec in operator.METRICS}
+        assert total(found, operator.LEADING) == 1
+        assert total(found, operator.CONDITION_STATUS, service=f"{namespace}/s", type="Ready") == 1
+        assert total(found, operator.RECONCILES, outcome="ok") >= 1
+        assert total(found, operator.API_REQUESTS, verb="watch", code="200") >= 4
+        assert total(found, operator.API_REQUESTS, verb="update", code="200") >= 1  # the Lease
+        verbs = {sample.labels["verb"] for sample in found[operator.API_REQUESTS.name].samples}
+        assert verbs <= set(operator.VERB.values)
+        assert total(found, operator.CREDENTIAL_EXPIRY, credential="ca") > 1.7e9
+
+        async def is_synced():
+            return bool(total(await families(third), gateway.SNAPSHOTS))
+
+        await poll_until(is_synced, within_s=30, what="the gateway's first snapshot")
+        found = await families(third)
+        assert found.keys() == {spec.name for spec in gateway.METRICS}
+        assert 0 < total(found, gateway.SNAPSHOT_AGE_S) < 100
+        samples = found[gateway.ENDPOINTS.name].samples
+        assert {sample.labels["service"] for sample in samples} == {f"{namespace}/s"}
