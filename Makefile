@@ -51,13 +51,11 @@ lint: install
 	$(BIN)/python tests/architecture/retired_words.py
 
 generate: install       ## rewrite every generated file from the code
-	$(BIN)/penstock alerts
 	$(BIN)/penstock crds
 	$(BIN)/penstock docs
 	$(BIN)/penstock chart
 
 verify: install         ## fail when a generated file differs from what the code says
-	$(BIN)/penstock alerts --check
 	$(BIN)/penstock crds --check
 	$(BIN)/penstock docs --check
 	$(BIN)/penstock chart --check

@@ -22,7 +22,11 @@ PODS: dict[str, Any] = {
 
 MONITORING = {
     "podMonitor": {"enabled": True, "interval": "5s", "labels": {"release": "prometheus"}},
-    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "runbooksUrl": 'https://wiki.example/a?b="c"&d',
+    },
     "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Penstock"}},
 }
 

@@ -20,9 +20,9 @@ def promtool():
 
 @pytest.fixture
 def rules(tmp_path):
-    for name, content in groups.files().items():
-        (tmp_path / name).write_text(content)
-    return tmp_path / "rules.yaml"
+    path = tmp_path / "rules.yaml"
+    path.write_text(groups.rules_yaml())
+    return path
 
 
 def written(time: timedelta) -> str:

@@ -139,8 +139,9 @@ def _inline(node: Tree) -> str:
                 f"{{{{ if {_reference(path)} }}}}{_inline(then)}"
                 f"{{{{ else }}}}{_inline(otherwise)}{{{{ end }}}}"
             )
-        case FileYaml():
-            return "{{ toJson (fromYaml ($.Files.Get $path)) }}"
+        case FileYaml(replaced, path):
+            text = f"(replace {json.dumps(replaced)} {_reference(path)} ($.Files.Get $path))"
+            return f"{{{{ toJson (fromYaml {text}) }}}}"
         case FileText():
             return "{{ toJson ($.Files.Get $path) }}"
         case Value(path):

@@ -1,5 +1,7 @@
 """Objects for the Prometheus operator and Grafana: monitors, alerts, dashboards."""
 
+import re
+
 from penstock.chart.names import GATEWAY, OPERATOR, labels, selector
 from penstock.chart.tree import (
     FileName,
@@ -25,17 +27,17 @@ from penstock.core.spec.service import (
     VARIANT_LABEL,
     Object,
 )
+from penstock.observability.alerts.rules import RUNBOOKS
 
 ENGINES = "penstock-engines"
-# Label values of pods that their series get, as serving_penstock_dev_service and so on.
-_ENGINE_LABELS = [SERVICE_LABEL, REVISION_LABEL, COHORT_LABEL, VARIANT_LABEL]
 
 
 def monitoring() -> list[Tree]:
     """PodMonitors, PrometheusRules and dashboards: those that the values ask for."""
     namespaces = If("watchNamespace", {"matchNames": [Value("watchNamespace")]}, {"any": True})
     engines = _monitor(ENGINES, {ROLE_LABEL: SERVE}, ENGINE_PORT_NAME)
-    engines["spec"] |= {"namespaceSelector": namespaces, "podTargetLabels": _ENGINE_LABELS}
+    engines["spec"]["namespaceSelector"] = namespaces
+    engines["spec"]["podMetricsEndpoints"][0]["relabelings"] = _engine_labels()
     monitors = [
         _monitor(OPERATOR, selector(OPERATOR), "http"),
         _monitor(GATEWAY, selector(GATEWAY), "http"),
@@ -62,13 +64,35 @@ def _monitor(name: str, match_labels: Object, port: str) -> Object:
     }
 
 
+def _engine_labels() -> list[Object]:
+    """Rules that give the series of engines the labels of those of operator and gateway."""
+    service = {
+        "sourceLabels": ["__meta_kubernetes_namespace", _meta_label(SERVICE_LABEL)],
+        "separator": "/",
+        "targetLabel": "service",
+    }
+    others = {"revision": REVISION_LABEL, "cohort": COHORT_LABEL, "variant": VARIANT_LABEL}
+    return [
+        service,
+        *(
+            {"sourceLabels": [_meta_label(label)], "targetLabel": name}
+            for name, label in others.items()
+        ),
+    ]
+
+
+def _meta_label(label: str) -> str:
+    """Name of a pod's label in the service discovery of Prometheus."""
+    return "__meta_kubernetes_pod_label_" + re.sub(r"[^a-zA-Z0-9_]", "_", label)
+
+
 def _rule() -> Object:
     name = Text.of("penstock-", FileName(".yaml"))
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": _metadata(name, MANAGED_BY, "monitoring.prometheusRule.labels"),
-        "spec": FileYaml(),
+        "spec": FileYaml(RUNBOOKS, "monitoring.prometheusRule.runbooksUrl"),
     }
 
 

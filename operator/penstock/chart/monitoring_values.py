@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from penstock.chart.component_values import ValuesModel
+from penstock.observability.alerts.rules import RUNBOOKS
 
 
 class PodMonitor(ValuesModel):
@@ -30,6 +31,11 @@ class PrometheusRule(ValuesModel):
     )
     labels: dict[str, str] = Field(
         default={}, description="Labels by which a Prometheus selects the PrometheusRules."
+    )
+    runbooks_url: str = Field(
+        default=RUNBOOKS,
+        description="Beginning of the alerts' runbook_url: the address at which you publish docs/runbooks.",
+        min_length=1,
     )
 
 

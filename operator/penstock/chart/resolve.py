@@ -93,8 +93,9 @@ class _Resolver:
                 return PurePosixPath(self._file).name.removesuffix(suffix)
             case FileText():
                 return self._release.files[self._file]
-            case FileYaml():
-                return yaml.safe_load(self._release.files[self._file])
+            case FileYaml(replaced, path):
+                text = self._release.files[self._file]
+                return yaml.safe_load(text.replace(replaced, self._value(path)))
             case _:
                 return node
 

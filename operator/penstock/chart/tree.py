@@ -107,7 +107,13 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class FileYaml:
-    """Content of the present file of a ForEachFile, parsed as YAML."""
+    """Content of the present file of a ForEachFile, parsed as YAML, with a text replaced by a value.
+
+    replaced: the text. path: of the value.
+    """
+
+    replaced: str
+    path: str
 
 
 def optional(path: str) -> If:

@@ -13,7 +13,6 @@ from importlib.metadata import version
 import typer
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "alerts": ("penstock.cli.alerts", "Write the alert rules for Prometheus, or check them."),
     "calibrate": (
         "penstock.cli.calibrate",
         "Measure a running engine and write a profile for the simulator.",

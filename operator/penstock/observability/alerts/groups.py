@@ -1,4 +1,4 @@
-"""All groups of rules, and their file."""
+"""All groups of alert rules, and their file."""
 
 from penstock.observability.alerts import burn_rate, control_plane, engines, services
 from penstock.observability.alerts.rules import Alert, rule_file
@@ -7,10 +7,10 @@ GROUPS = (burn_rate.GROUP, services.GROUP, engines.GROUP, control_plane.GROUP)
 ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS for alert in group.alerts)
 
 NOTE = (
-    "# Generated from operator/penstock/observability/alerts/ by `penstock alerts`; do not edit.\n"
+    "# Generated from operator/penstock/observability/alerts/ by `penstock chart`; do not edit.\n"
 )
 
 
-def files() -> dict[str, str]:
-    """File name -> content of the generated file of rules."""
-    return {"rules.yaml": NOTE + rule_file(GROUPS)}
+def rules_yaml() -> str:
+    """The text of the file of all rules, for Prometheus."""
+    return NOTE + rule_file(GROUPS)

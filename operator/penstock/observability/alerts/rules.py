@@ -9,7 +9,7 @@ import yaml
 # critical: users notice it now. warning: a person should look at it today.
 Severity = Literal["critical", "warning"]
 
-# The chart replaces it by the value monitoring.runbooksURL.
+# The chart replaces it by the value monitoring.prometheusRule.runbooksUrl.
 RUNBOOKS = "https://penstock.dev/runbooks"
 
 
