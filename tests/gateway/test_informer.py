@@ -84,6 +84,19 @@ async def test_too_old_version_relists_and_reports_only_differences(monkeypatch)
     assert sorted(changed[3:]) == ["b", "c", "d"]
 
 
+async def test_each_list_but_the_first_is_a_restart(monkeypatch):
+    monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
+    kube, restarts = Kube(([], "5"), [Transient("broke")], Transient("away"), ([], "6")), []
+    cache = Informer(kube, PODS, changed=lambda _: None, restarted=restarts.append)
+    task = asyncio.create_task(cache.run())
+    async with asyncio.timeout(5):
+        await kube.done.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert restarts == ["pods", "pods"]
+
+
 @pytest.mark.parametrize("where", ["list", "watch"])
 async def test_unreachable_api_server_leaves_the_cache_unchanged(monkeypatch, where):
     away = [Transient("away")] * 3
