@@ -52,11 +52,13 @@ lint: install
 
 generate: install       ## rewrite every generated file from the code
 	$(BIN)/penstock crds
+	$(BIN)/penstock dashboards
 	$(BIN)/penstock docs
 	$(BIN)/penstock chart
 
 verify: install         ## fail when a generated file differs from what the code says
 	$(BIN)/penstock crds --check
+	$(BIN)/penstock dashboards --check
 	$(BIN)/penstock docs --check
 	$(BIN)/penstock chart --check
 

@@ -19,6 +19,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "chart": ("penstock.cli.chart", "Write the Helm chart, or check it."),
     "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
+    "dashboards": (
+        "penstock.cli.dashboards",
+        "Write the dashboards for Grafana, or check them.",
+    ),
     "demo": ("penstock.cli.demo", "Show scaling and a rollout on a local cluster, then remove it."),
     "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),
     "explain": (

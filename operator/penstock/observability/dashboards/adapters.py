@@ -1,0 +1,91 @@
+"""Adapters: which LoRA adapters are in memory, used and loaded again."""
+
+from grafana_foundation_sdk.models import units
+
+from penstock.observability.dashboards import variables
+from penstock.observability.dashboards.board import Board, Row
+from penstock.observability.dashboards.panels import areas, series
+from penstock.observability.dashboards.promql import ENGINES, WINDOW
+from penstock_engine import metric_specs as engine
+
+ADAPTER = "{{service}} {{adapter}}"
+
+
+def board() -> Board:
+    return Board(
+        "adapters",
+        "Adapters",
+        "LoRA adapters of the engines: in memory, in use, and loaded again and again.",
+        (
+            variables.datasource(),
+            variables.namespace(),
+            variables.service(),
+            variables.revision(),
+            variables.pod(),
+        ),
+        (_memory(), _use()),
+    )
+
+
+def _memory() -> Row:
+    changes = f"changes({ENGINES.select(engine.LORA_RESIDENT)}[{WINDOW}])"
+    return Row(
+        "Memory",
+        (
+            areas(
+                "Engines with the adapter",
+                "Engines that have each adapter in memory.",
+                units.Short,
+                (ENGINES.sum(engine.LORA_RESIDENT, "service, adapter"), ADAPTER),
+            ),
+            series(
+                "Adapters in memory",
+                "Adapters that each engine has in memory.",
+                units.Short,
+                (ENGINES.sum(engine.LORA_RESIDENT, "pod"), "{{pod}}"),
+            ),
+            series(
+                "Loads and evictions",
+                "How often each adapter was loaded into an engine's memory or dropped from it, within "
+                "the window of a point. Many: more adapters are in use than fit.",
+                units.Short,
+                (f"sum by (service, adapter) ({changes})", ADAPTER),
+            ),
+        ),
+    )
+
+
+def _use() -> Row:
+    return Row(
+        "Use",
+        (
+            series(
+                "Requests",
+                "Requests that ended, by adapter and reason. error: the adapter could not be loaded, "
+                "or the engine failed.",
+                units.RequestsPerSecond,
+                (
+                    ENGINES.rate(engine.ADAPTER_REQUESTS, "service, adapter, finished_reason"),
+                    f"{ADAPTER} {{{{finished_reason}}}}",
+                ),
+            ),
+            series(
+                "Tokens",
+                "Prompt and generated tokens of requests that ended, by adapter.",
+                units.CountsPerSecond,
+                (
+                    ENGINES.rate(engine.ADAPTER_TOKENS, "service, adapter, kind"),
+                    f"{ADAPTER} {{{{kind}}}}",
+                ),
+            ),
+            series(
+                "Requests that wait for an adapter",
+                "Requests that engines put off, as no more adapters fit into a step or into memory.",
+                units.Short,
+                (
+                    ENGINES.sum(engine.WAITING_BY_REASON, "service", 'reason="deferred"'),
+                    "{{service}}",
+                ),
+            ),
+        ),
+    )

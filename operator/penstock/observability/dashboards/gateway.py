@@ -1,0 +1,215 @@
+"""Gateway: requests by outcome, phases of their time, endpoints, and the gateway processes."""
+
+from grafana_foundation_sdk.models import units
+
+from penstock.observability.dashboards import variables
+from penstock.observability.dashboards.board import Board, Row
+from penstock.observability.dashboards.panels import areas, series
+from penstock.observability.dashboards.promql import PROCESSES, SERVICES, Scope
+from penstock.observability.metrics import gateway as metrics
+
+# Requests of no service that exists have an empty label.
+UNKNOWN_TOO = Scope(())
+SERVICE_OR_NONE = 'service=~"$service|"'
+POD = "{{pod}}"
+
+
+def board() -> Board:
+    return Board(
+        "gateway",
+        "Gateway",
+        "Requests by outcome, where their time goes, the engines that they are sent to, and the gateways.",
+        (variables.datasource(), variables.namespace(), variables.service()),
+        (_requests(), _time(), _endpoints(), _processes()),
+    )
+
+
+def _requests() -> Row:
+    return Row(
+        "Requests",
+        (
+            areas(
+                "Responses by code",
+                "Responses by HTTP status. 499: the client disconnected before there was one.",
+                units.RequestsPerSecond,
+                (
+                    UNKNOWN_TOO.rate(metrics.RESPONSES, "service, code", SERVICE_OR_NONE),
+                    "{{service}} {{code}}",
+                ),
+            ),
+            areas(
+                "Responses by API",
+                "Responses by the route of the API.",
+                units.RequestsPerSecond,
+                (
+                    UNKNOWN_TOO.rate(metrics.RESPONSES, "route", SERVICE_OR_NONE),
+                    "{{route}}",
+                ),
+            ),
+            series(
+                "Rejections",
+                "Requests that the gateway answered with an error of its own, by reason. The service is "
+                "empty if it is not known.",
+                units.RequestsPerSecond,
+                (
+                    UNKNOWN_TOO.rate(metrics.REJECTIONS, "service, reason", SERVICE_OR_NONE),
+                    "{{service}} {{reason}}",
+                ),
+            ),
+            series(
+                "Requests in flight and waiting",
+                "Requests that are at an engine, and those that wait for one.",
+                units.Short,
+                (SERVICES.sum(metrics.IN_FLIGHT, "service"), "{{service}} in flight"),
+                (SERVICES.sum(metrics.WAITING, "service"), "{{service}} waiting"),
+            ),
+            series(
+                "Tokens",
+                "Tokens of finished requests.",
+                units.CountsPerSecond,
+                (SERVICES.rate(metrics.TOKENS_TOTAL, "service, kind"), "{{service}} {{kind}}"),
+            ),
+            series(
+                "Requests of ModelRoutes",
+                "Requests that a ModelRoute sent to each service.",
+                units.RequestsPerSecond,
+                (
+                    SERVICES.rate(metrics.MODEL_ROUTE_REQUESTS, "model_route, service"),
+                    "{{model_route}} to {{service}}",
+                ),
+            ),
+        ),
+    )
+
+
+def _time() -> Row:
+    phase = "{{service}} {{phase}}"
+    return Row(
+        "Time",
+        (
+            areas(
+                "Phases, mean",
+                "Mean time of each phase of a request. wait: for an endpoint with room. first_byte: the "
+                "engine computes. stream: the response is passed on.",
+                units.Seconds,
+                (SERVICES.mean(metrics.PHASE_S, "service, phase"), phase),
+            ),
+            series(
+                "Phases, p95",
+                "95th percentile of the same phases.",
+                units.Seconds,
+                (SERVICES.quantile(0.95, metrics.PHASE_S, "service, phase"), phase),
+            ),
+            series(
+                "Time of a request",
+                "From a request's arrival to the end of its response.",
+                units.Seconds,
+                (SERVICES.quantile(0.5, metrics.REQUEST_S, "service"), "{{service}} p50"),
+                (SERVICES.quantile(0.95, metrics.REQUEST_S, "service"), "{{service}} p95"),
+            ),
+            series(
+                "Wait of those that had to wait",
+                "Time that requests waited for an engine, without those that did not have to.",
+                units.Seconds,
+                (SERVICES.quantile(0.5, metrics.WAIT_S, "service"), "{{service}} p50"),
+                (SERVICES.quantile(0.95, metrics.WAIT_S, "service"), "{{service}} p95"),
+            ),
+            series(
+                "Clients that left",
+                "Requests whose client disconnected, by the phase that they were in.",
+                units.RequestsPerSecond,
+                (SERVICES.rate(metrics.DISCONNECTS, "service, phase"), "{{service}} {{phase}}"),
+            ),
+            series(
+                "Streams cut off",
+                "Responses cut off after their first byte, by cause.",
+                units.RequestsPerSecond,
+                (
+                    SERVICES.rate(metrics.STREAMS_CUT, "service, revision, cause"),
+                    "{{service}} {{revision}} {{cause}}",
+                ),
+            ),
+        ),
+    )
+
+
+def _endpoints() -> Row:
+    return Row(
+        "Endpoints",
+        (
+            areas(
+                "Endpoints by state",
+                "Engine pods as the gateways see them, as a mean over the gateways. ejected: left out "
+                "after consecutive failures. unready: they take no new requests.",
+                units.Short,
+                (
+                    f"avg by (service, state) ({SERVICES.select(metrics.ENDPOINTS)})",
+                    "{{service}} {{state}}",
+                ),
+            ),
+            series(
+                "Ejections",
+                "Endpoints that were left out after consecutive failures, since the gateways started.",
+                units.Short,
+                (SERVICES.sum(metrics.EJECTIONS, "service"), "{{service}}"),
+            ),
+            series(
+                "Retries",
+                "Attempts at another engine, by the failure of the attempt before.",
+                units.EventsPerSecond,
+                (SERVICES.rate(metrics.RETRIES, "service, reason"), "{{service}} {{reason}}"),
+            ),
+        ),
+    )
+
+
+def _processes() -> Row:
+    return Row(
+        "Gateway processes",
+        (
+            series(
+                "Connections of clients",
+                "Open connections of clients.",
+                units.Short,
+                (PROCESSES.sum(metrics.CONNECTIONS, "pod"), POD),
+            ),
+            series(
+                "Bodies held in memory",
+                "Bytes of requests without a response, and of responses that are not complete.",
+                units.BytesIEC,
+                (PROCESSES.sum(metrics.HELD_BODY_BYTES, "pod"), f"{POD} requests"),
+                (PROCESSES.sum(metrics.HELD_ANSWER_BYTES, "pod"), f"{POD} responses"),
+            ),
+            series(
+                "Delay of the event loop",
+                "How late the last timer ran. Above some 50 ms the gateway has too little CPU.",
+                units.Seconds,
+                (PROCESSES.max(metrics.LOOP_LAG_S, "pod"), POD),
+            ),
+            series(
+                "Age of the routes",
+                "Time since the API server last confirmed what requests are routed by.",
+                units.Seconds,
+                (PROCESSES.max(metrics.SNAPSHOT_AGE_S, "pod"), POD),
+            ),
+            series(
+                "Changes of the routes",
+                "Changes of what requests are routed by, and watches that were started again.",
+                units.EventsPerSecond,
+                (PROCESSES.rate(metrics.SNAPSHOTS, "pod"), f"{POD} changes"),
+                (
+                    PROCESSES.rate(metrics.WATCH_RESTARTS, "pod, resource"),
+                    f"{POD} watch of {{{{resource}}}} again",
+                ),
+            ),
+            series(
+                "Credentials left",
+                "Time until a credential for the API server expires.",
+                units.Seconds,
+                (
+                    f"{PROCESSES.max(metrics.CREDENTIAL_EXPIRY, 'pod, credential')} - time()",
+                    f"{POD} {{{{credential}}}}",
+                ),
+            ),
+        ),
+    )
