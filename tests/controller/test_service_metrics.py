@@ -50,7 +50,7 @@ class World:
     def samples(self):
         """Samples with the label service: name and the other labels, as in the spec -> value."""
         found, order = {}, {spec.name: spec.label_names[1:] for spec in specs.SERVICES}
-        for family in text_string_to_metric_families(self.process.render().decode()):
+        for family in text_string_to_metric_families(self.process.render()[0].decode()):
             for sample in family.samples:
                 if sample.labels.get("service") == "default/chat":
                     labels = (sample.labels[name] for name in order[sample.name])
@@ -173,7 +173,7 @@ def test_series_do_not_grow_with_services_and_revisions_that_are_gone():
         world.services[KEY] = rolled_out_service(revision=f"{number:08x}")
         world.pods = [child("new", f"{number:08x}")]
     world.metrics.note_requests()
-    text = world.process.render().decode()
+    text = world.process.render()[0].decode()
     assert "chat-" not in text
     assert len(world.samples()) <= num_samples
     assert len(world.metrics._histories) == 1

@@ -218,7 +218,7 @@ class ClockedEngine:
         return self.value_of(f"vllm:{name}_seconds_sum")
 
     def value_of(self, name: str) -> float:
-        families = text_string_to_metric_families(self.metrics.exposition().decode())
+        families = text_string_to_metric_families(self.metrics.exposition()[0].decode())
         samples = [s for family in families for s in family.samples]
         return sum(s.value for s in samples if s.name == name)
 

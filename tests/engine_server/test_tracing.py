@@ -1,5 +1,6 @@
 """Tests of tracing: the spans that a collector receives over a real socket."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 from otlp_collector import Collector, attributes, contains, duration_s, running_collector
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock_engine.core.step import SequenceOutput, Step
+from penstock_engine.exposition import OPENMETRICS
 from penstock_engine.server.tracing import Tracer
 from penstock_engine.traces import is_enabled
 
@@ -118,6 +121,37 @@ async def test_preemptions_are_spans_within_their_choice(
     assert all(contains(requests[span.parent_span_id], span) for span in preempted)
     traces = {span.trace_id.hex() for span in requests.values()}
     assert {line["trace_id"] for line in lines} == traces
+
+
+def series(text: str) -> set[str]:
+    """Names and labels of all samples, without their values."""
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return {re.match(r"[^{ ]+({.*?})?", line)[0] for line in lines}  # type: ignore[index]
+
+
+async def test_latencies_have_exemplars_for_scrapers_that_accept_them(
+    serve_runner: Any, collector: Collector, tracer: Tracer
+) -> None:
+    client_span = f"00-{TRACE_ID}-{PARENT_ID}-01"
+    async with serve_runner(EchoRunner, tracer=tracer) as client:
+        body = {"prompt": [7, 8], "max_tokens": 4}
+        await client.post("/v1/completions", json=body, headers={"traceparent": client_span})
+        plain = await client.get("/metrics")
+        rich = await client.get("/metrics", headers={"accept": OPENMETRICS})
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert "trace_id" not in plain.text
+    assert series(plain.text) == series(rich.text)
+    assert rich.headers["content-type"].startswith(OPENMETRICS)
+    with_exemplar = {
+        sample.name
+        for family in text_string_to_metric_families(rich.text)
+        for sample in family.samples
+        if sample.exemplar is not None and sample.exemplar.labels == {"trace_id": TRACE_ID}
+    }
+    assert {
+        "vllm:time_to_first_token_seconds_bucket", "vllm:e2e_request_latency_seconds_bucket",
+        "vllm:request_queue_time_seconds_bucket", "vllm:request_time_per_output_token_seconds_bucket",
+    } <= with_exemplar  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def filled():
 def label_sets(metrics):
     """Number of samples by service and revision; None: without a revision."""
     values = {}
-    for name in samples_of(metrics.render().decode()):
+    for name in samples_of(metrics.render()[0].decode()):
         labels = dict(pair.split("=") for pair in name.partition(" ")[2].split(",") if pair)
         key = labels.get("service"), labels.get("revision")
         values[key] = values.get(key, 0) + 1

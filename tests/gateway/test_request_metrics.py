@@ -123,7 +123,7 @@ def observe_all(metrics, service, revision, route="default/route"):
 
 
 def num_series(metrics):
-    families = text_string_to_metric_families(metrics.render().decode())
+    families = text_string_to_metric_families(metrics.render()[0].decode())
     return sum(len(family.samples) for family in families)
 
 

@@ -7,8 +7,11 @@ from itertools import pairwise
 import pytest
 from gateway.conftest import Request, answer
 from otlp_collector import attributes, contains, duration_s, running_collector
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock.gateway.tracing import RequestTracer
+from penstock.observability.metrics import gateway as specs
+from penstock_engine.exposition import OPENMETRICS
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 LEAVES = {"receive", "route", "wait", "connect", "first_byte", "stream"}
@@ -92,6 +95,30 @@ async def test_what_the_client_does_not_sample_is_not_exported(
     await ask(front, tracer, traceparent=f"00-{TRACE_ID}-{PARENT_ID}-00")
     assert collector.spans == []
     assert engine.requests[0].headers["traceparent"].endswith("-00")
+
+
+async def test_latencies_have_exemplars_for_scrapers_that_accept_them(
+    start_engine, start_gateway, collector, tracer
+):
+    front = await start_gateway(await start_engine(), tracer=tracer)
+    await ask(front, tracer, traceparent=f"00-{TRACE_ID}-{PARENT_ID}-01")
+    url = front.url + "/metrics"
+    async with front.client.get(url) as plain:
+        assert plain.content_type == "text/plain"
+        assert "trace_id" not in await plain.text()
+    async with front.client.get(url, headers={"accept": OPENMETRICS}) as rich:
+        assert rich.content_type == OPENMETRICS
+        text = await rich.text()
+    with_exemplar = {
+        sample.name
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.exemplar is not None and sample.exemplar.labels == {"trace_id": TRACE_ID}
+    }
+    assert with_exemplar == {
+        f"{spec.name}_bucket"
+        for spec in (specs.PHASE_S, specs.REQUEST_S, specs.FIRST_BYTE_S, specs.TPOT_S)
+    }
 
 
 async def fails(request: Request) -> None:

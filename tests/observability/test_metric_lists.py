@@ -56,6 +56,6 @@ def test_each_metric_is_set_somewhere(listed):
 
 @LISTS
 def test_exposition_has_exactly_the_names_of_the_list(listed):
-    text = MetricSet(listed.METRICS).render().decode()
+    text = MetricSet(listed.METRICS).render()[0].decode()
     exposed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert exposed == {spec.name for spec in listed.METRICS}

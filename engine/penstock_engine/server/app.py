@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
@@ -143,8 +142,9 @@ def _add_state_routes(app: FastAPI, state: ServerState) -> None:
         return PlainTextResponse(state.status, 503)
 
     @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(http: Request) -> Response:
+        body, content_type = state.metrics.exposition(http.headers.get("accept", ""))
+        return Response(body, media_type=content_type)
 
     @app.post("/reset_prefix_cache")
     async def reset_prefix_cache() -> Response:

@@ -12,7 +12,6 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    generate_latest,
 )
 
 from penstock_engine import metric_specs
@@ -20,6 +19,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.device import GpuReading, gpu_readings, resident_bytes
+from penstock_engine.exposition import exemplar, render
 from penstock_engine.loop import StepReport
 from penstock_engine.memory_plan import MemoryPlan
 from penstock_engine.metric_types import MetricSpec, token_buckets
@@ -133,13 +133,13 @@ class EngineMetrics:
         self.set_sleep(None)
         self._expose_cache_config(config, memory_plan)
 
-    def exposition(self) -> bytes:
-        """Returns all metrics in Prometheus' text format."""
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Returns all metrics as text, and its content type. accept: header of the request."""
         with suppress(OSError):  # only Linux tells
             self._child(metric_specs.RESIDENT_MEMORY).set(resident_bytes())
         for index, gpu in enumerate(gpu_readings(self._num_gpus)):
             self._observe_gpu(str(index), gpu)
-        return generate_latest(self.registry)
+        return render(self.registry, accept)
 
     def _observe_gpu(self, gpu: str, reading: GpuReading) -> None:
         self._child(metric_specs.GPU_MEMORY_USED, gpu=gpu).set(reading.used_bytes)
@@ -240,7 +240,7 @@ class EngineMetrics:
         if event.token_ids:
             if record.last_token_s is None:
                 self._child(metric_specs.TIME_TO_FIRST_TOKEN).observe(
-                    event.now_s - record.arrival_s
+                    event.now_s - record.arrival_s, exemplar(record.trace_id)
                 )
             else:
                 self._child(metric_specs.INTER_TOKEN_LATENCY).observe(
@@ -274,6 +274,7 @@ class EngineMetrics:
         assert event.first_token_s is not None, "a sequence that ended well has no token"
         assert record.last_token_s is not None, "a sequence that ended well has no last token"
         decode_s = record.last_token_s - event.first_token_s
+        in_trace = exemplar(record.trace_id)
         for spec, value in (
             (metric_specs.E2E_LATENCY, record.last_token_s - record.arrival_s),
             (metric_specs.QUEUE_TIME, event.scheduled_s - event.queued_s),
@@ -288,10 +289,10 @@ class EngineMetrics:
             (metric_specs.REQUEST_PARAMS_N, record.num_choices),
             (metric_specs.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
-            self._child(spec).observe(value)
+            self._child(spec).observe(value, in_trace)
         if event.num_output_tokens > 1:
             self._child(metric_specs.TIME_PER_OUTPUT_TOKEN).observe(
-                decode_s / (event.num_output_tokens - 1)
+                decode_s / (event.num_output_tokens - 1), in_trace
             )
 
     def _child(self, spec: MetricSpec, **labels: str) -> Any:

@@ -11,15 +11,12 @@ from prometheus_client import (
     Histogram,
     Metric,
     disable_created_metrics,
-    generate_latest,
 )
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from penstock.observability.metrics.specs import REVISION, SERVICE, MetricSpec
 from penstock.observability.service_samples import Sample
-
-CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+from penstock_engine.exposition import render
 
 # They would double the number of series, and nothing reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -77,9 +74,9 @@ class MetricSet:
             if spec.kind in kinds and SERVICE in spec.labels:
                 yield spec, self._metrics[spec.name]
 
-    def render(self) -> bytes:
-        """Return all series in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return all series as text, and its content type. accept: header of the request."""
+        return render(self.registry, accept)
 
 
 def families(specs: Iterable[MetricSpec], samples: Iterable[tuple[str, Sample]]) -> list[Metric]:

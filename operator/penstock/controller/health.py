@@ -5,7 +5,6 @@ import asyncio
 from aiohttp import web
 
 from penstock.clients.clock import monotonic
-from penstock.clients.metric_set import CONTENT_TYPE
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
@@ -43,5 +42,6 @@ class Health:
         is_well = monotonic() - self._beat_s < MAX_LAG_S
         return web.Response(text="ok" if is_well else "stuck", status=200 if is_well else 503)
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = self.metrics.render(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})

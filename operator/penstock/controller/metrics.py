@@ -49,9 +49,9 @@ class OperatorMetrics:
         """Expose further series, which the collector makes at each scrape."""
         self.registry.register(collector)
 
-    def render(self) -> bytes:
-        """Return all series in Prometheus' text format."""
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return all series as text, and its content type. accept: header of the request."""
         if self._configuration is not None:
             for credential, time_s in expiry_times_s(self._configuration).items():
                 self._credential_expiry.labels(credential).set(time_s)
-        return self._set.render()
+        return self._set.render(accept)

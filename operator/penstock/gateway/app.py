@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 from penstock.clients import stats_report
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
-from penstock.clients.metric_set import CONTENT_TYPE
 from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
 from penstock.gateway.gateway_state import GatewayState
@@ -103,11 +102,12 @@ class Gateway:
             return JSONResponse({"status": "services and engines are not known yet"}, 503)
         return JSONResponse({"status": "ok"})
 
-    async def _metrics(self, _: Request) -> Response:
+    async def _metrics(self, request: Request) -> Response:
         self.state.update_metrics()
         # In a thread: with many services it takes longer than the time between two tokens.
-        text = await asyncio.to_thread(self.state.metrics.render)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+        accept = request.headers.get("accept", "")
+        text, content_type = await asyncio.to_thread(self.state.metrics.render, accept)
+        return Response(text, headers={"Content-Type": content_type})
 
     async def _stats_report(self, request: Request) -> Response:
         if PROXY_HEADERS & set(request.headers) or not _is_host_own_address(request):

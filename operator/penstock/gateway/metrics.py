@@ -9,6 +9,7 @@ from penstock.clients.metric_set import MetricSet
 from penstock.gateway.request_record import RequestOutcome
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
+from penstock_engine.exposition import exemplar
 
 
 class Metrics:
@@ -49,7 +50,9 @@ class Metrics:
         self._configuration: Any = None
         made.gauge(specs.BUILD_INFO).labels(version("penstock")).set(1)
 
-    def observe_outcome(self, service: str, revision: str, outcome: RequestOutcome) -> None:
+    def observe_outcome(
+        self, service: str, revision: str, outcome: RequestOutcome, trace_id: str = ""
+    ) -> None:
         """Count tokens and objectives of a request. revision: of the last engine that was tried."""
         labels = service, revision
         for objective, is_met in (("ttft", outcome.meets_ttft), ("tpot", outcome.meets_tpot)):
@@ -60,13 +63,15 @@ class Metrics:
             self._tokens.labels(*labels, "prompt").inc(outcome.prompt_tokens)
             self._tokens.labels(*labels, "output").inc(outcome.output_tokens)
         if outcome.tpot_s is not None:
-            self._tpot_s.labels(*labels).observe(outcome.tpot_s)
+            self._tpot_s.labels(*labels).observe(outcome.tpot_s, exemplar(trace_id))
 
-    def observe_times(self, service: str, intervals: list[Interval]) -> None:
+    def observe_times(self, service: str, intervals: list[Interval], trace_id: str = "") -> None:
         """Record the phases of a request that has ended."""
+        in_trace = exemplar(trace_id)
         for phase, seconds in seconds_by_phase(intervals).items():
-            self._phase_s.labels(service, phase.value).observe(seconds)
-        self._request_s.labels(service).observe(intervals[-1].end_s - intervals[0].start_s)
+            self._phase_s.labels(service, phase.value).observe(seconds, in_trace)
+        total_s = intervals[-1].end_s - intervals[0].start_s
+        self._request_s.labels(service).observe(total_s, in_trace)
 
     def count_watch_restart(self, resource: str) -> None:
         """Count that all objects of a watched kind are listed again."""
@@ -96,9 +101,9 @@ class Metrics:
 
         self._set.remove_stale(is_stale)
 
-    def render(self) -> bytes:
-        """Return all series in Prometheus' text format."""
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return all series as text, and its content type. accept: header of the request."""
         if self._configuration is not None:
             for credential, time_s in expiry_times_s(self._configuration).items():
                 self._credential_expiry.labels(credential).set(time_s)
-        return self._set.render()
+        return self._set.render(accept)

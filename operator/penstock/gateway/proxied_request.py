@@ -186,8 +186,10 @@ class ProxiedRequest:
                         self._mirror(request, target, headers)
                     del request, outgoing
                     self._memory.release()
-                    relay = Relay(self._state, service.key, endpoint, result, self._client, record)
-                    self._relay = relay
+                    relay = self._relay = Relay(
+                        self._state, service.key, endpoint, result, self._client, record,
+                        self._line.trace_id,
+                    )  # fmt: skip
                     self._timeline.enter(RequestPhase.STREAM)
                     await relay.run(cancellation)
                     return
@@ -338,8 +340,8 @@ class ProxiedRequest:
         line, intervals = self._line, self._timeline.until(self._state.now())
         if self._record is not None and not self._is_disconnected:
             outcome = self._record.close(self._client.status)
-            self._metrics.observe_outcome(line.service, line.revision, outcome)
-        self._metrics.observe_times(line.service, intervals)
+            self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)
+        self._metrics.observe_times(line.service, intervals, line.trace_id)
         code = str(self._client.status)
         self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
         self._export(intervals)

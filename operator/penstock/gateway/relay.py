@@ -7,13 +7,14 @@ from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import error_event
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.upstream import ResponseTruncated, UpstreamResponse
+from penstock_engine.exposition import exemplar
 
 
 class Relay:
     """The response to one request, on its way from an endpoint to the client.
 
     service: "namespace/name". is_blocked: whether a write waits for the client to read. cut_cause: why
-    the response was cut off; empty if it was not.
+    the response was cut off; empty if it was not. trace_id: empty if the request is not traced.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class Relay:
         upstream: UpstreamResponse,
         client: ClientResponse,
         record: RequestRecord,
+        trace_id: str = "",
     ) -> None:
         self._state = state
         self._service = service
@@ -31,6 +33,7 @@ class Relay:
         self._upstream = upstream
         self._client = client
         self._record = record
+        self._trace_id = trace_id
         self.is_blocked = False
         self.cut_cause = ""
 
@@ -40,7 +43,7 @@ class Relay:
         record.start_response(is_stream=upstream.sse is not None)
         took_s = self._state.now() - record.arrived_s
         labels = self._service, self._endpoint.revision
-        self._state.metrics.first_byte_s.labels(*labels).observe(took_s)
+        self._state.metrics.first_byte_s.labels(*labels).observe(took_s, exemplar(self._trace_id))
         try:
             if upstream.source is None:
                 cancellation.close()
