@@ -9,6 +9,8 @@ from gateway.conftest import Request, answer
 from otlp_collector import attributes, contains, duration_s, running_collector
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from penstock.core.routing.route import Mirror, RouteRule
+from penstock.gateway.snapshot import Route, Snapshot
 from penstock.gateway.tracing import RequestTracer
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.exposition import OPENMETRICS
@@ -142,6 +144,23 @@ async def test_each_attempt_has_its_own_phases(start_engine, start_gateway, coll
         first.span_id: {"connect", "first_byte"},
         second.span_id: {"connect", "first_byte", "stream"},
     }
+
+
+async def test_a_mirrored_copy_belongs_to_the_request(
+    start_engine, start_gateway, make_service, collector, tracer, until
+):
+    main, other = await start_engine(), await start_engine()
+    front = await start_gateway(tracer=tracer)
+    rule = RouteRule((), (("old", 1),), mirrors=(Mirror("new", None, 100),))
+    services = make_service(main, name="old"), make_service(other, name="new")
+    front.snapshots.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
+    await ask(front, tracer)
+    await until(lambda: other.requests)
+    await front.idle_with_copies()
+    (request,) = collector.named("POST /v1/chat/completions")
+    span = f"{request.trace_id.hex()}-{request.span_id.hex()}"
+    assert other.requests[0].headers["traceparent"].startswith(f"00-{span}-")
+    assert attributes(request)["penstock.model_route"] == "default/route"
 
 
 async def test_a_rejected_request_has_its_reason(start_gateway, collector, tracer):

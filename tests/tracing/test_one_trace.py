@@ -1,6 +1,8 @@
 """One streamed request through gateway and engine is one trace, whose spans nest and add up."""
 
 import asyncio
+import json
+import logging
 import time
 from itertools import pairwise
 from typing import Any
@@ -13,26 +15,33 @@ from penstock.gateway.tracing import RequestTracer
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 NUM_REQUESTS = 10
+REQUEST_ID = f"request-{NUM_REQUESTS - 1}"
 GATEWAY_PHASES = ["receive", "route", "wait", "connect", "first_byte", "stream"]
 ENGINE_PHASES = ["prepare", "queue", "prefill", "decode"]
 
 
 async def test_a_streamed_request_is_one_trace(
-    launch: Any, start_gateway: Any, collector: Collector, capsys: pytest.CaptureFixture[str]
+    launch: Any,
+    start_gateway: Any,
+    collector: Collector,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
+    caplog.set_level(logging.INFO, "penstock.gateway.access_log")
     client, process = launch("--otlp-traces-endpoint", collector.url)
     engine = Engine("engine-0", "r1", answer, port=client.base_url.port)
     tracer = RequestTracer()
     front = await start_gateway(tracer=tracer)
     front.publish(service(engine, served_name="soup"))
-    body = {"prompt": "The engine", "max_tokens": 40, "ignore_eos": True}
+    body = {"prompt": "The engine", "max_tokens": 40, "ignore_eos": True, "stream": True}
     client_s: dict[str, float] = {}
     for number in range(NUM_REQUESTS):
         request_id = f"request-{number}"
         started_s = time.perf_counter()
         async with front.client.post(
             front.url + "/v1/completions",
-            json=body | {"model": "soup", "stream": True},
+            json=body | {"model": "soup", "stream_options": {"include_usage": True}},
             headers={REQUEST_ID_HEADER: request_id},
         ) as got:
             assert got.status == 200
@@ -48,7 +57,7 @@ async def test_a_streamed_request_is_one_trace(
         attributes(span)["gen_ai.request.id"]: span
         for span in collector.named("POST /v1/completions")
     }
-    request = requests[f"request-{NUM_REQUESTS - 1}"]
+    request = requests[REQUEST_ID]
     spans = [span for span in collector.spans if span.trace_id == request.trace_id]
     by_name = {span.name: span for span in spans}
     assert len(by_name) == len(spans)
@@ -69,6 +78,14 @@ async def test_a_streamed_request_is_one_trace(
         for before, after in pairwise(names):
             end_ns = by_name[before].end_time_unix_nano
             assert end_ns == by_name[after].start_time_unix_nano
+    # The id of the request leads from the gateway's line to the engine's, and to the trace.
+    (access,) = [r.fields for r in caplog.records if r.fields["request_id"] == REQUEST_ID]
+    engine_logs = tmp_path_factory.getbasetemp().glob("engine*/log")
+    log = max(engine_logs, key=lambda path: path.stat().st_mtime)
+    (line,) = [json.loads(each) for each in log.read_text().splitlines() if REQUEST_ID in each]
+    trace_id = request.trace_id.hex()
+    assert (access["trace_id"], line["trace_id"]) == (trace_id, trace_id)
+    assert access["completion_tokens"] == line["completion_tokens"] == 40
     in_gateway_s = sum(duration_s(by_name[name]) for name in GATEWAY_PHASES)
     assert in_gateway_s == pytest.approx(duration_s(request), abs=1e-6)
     beyond_ms = [1e3 * (client_s[name] - duration_s(span)) for name, span in requests.items()]

@@ -271,6 +271,8 @@ class ProxiedRequest:
     ) -> None:
         """Schedule the copies of the request, behind the work that the event loop has to do now."""
         loop = asyncio.get_running_loop()
+        if self._trace is not None:
+            headers = self._trace.headers_for_copy(headers)
         copy = MirroredRequest(request, path_with_query(self._scope), headers)
         sender, snapshot = self._state.mirror, self._state.snapshots.current
         for mirror in target.mirrors:

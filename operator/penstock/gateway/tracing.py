@@ -9,6 +9,7 @@
 The module is imported only if tracing is enabled.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from multidict import CIMultiDict
@@ -108,9 +109,11 @@ class RequestTrace:
             start_time=self._unix_ns(now_s),
         )
         self.attempts.append(span)
-        headers = CIMultiDict(request.headers)
-        PROPAGATOR.inject(headers, set_span_in_context(span))
-        return replace(request, headers=headers)
+        return replace(request, headers=_with_parent(request.headers, span))
+
+    def headers_for_copy(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers of a mirrored copy, with the request's span as its parent."""
+        return _with_parent(headers, self.span)
 
     def fail_attempt(self, failure: Failure, now_s: float) -> None:
         """End the span of the attempt that failed."""
@@ -167,3 +170,9 @@ class RequestTrace:
 
     def _unix_ns(self, at_s: float) -> int:
         return self.clock_offset_ns + int(at_s * 1e9)
+
+
+def _with_parent(headers: Mapping[str, str], span: Span) -> Mapping[str, str]:
+    changed = CIMultiDict(headers)
+    PROPAGATOR.inject(changed, set_span_in_context(span))
+    return changed

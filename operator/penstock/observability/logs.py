@@ -76,7 +76,8 @@ least severe level that is written. Fields without a value are absent.
 No line has texts of prompts or answers, API keys, or other headers than the request's id. Control characters
 and line separators in texts that users made are escaped, so that nobody can forge a line.
 
-Follow one request from the gateway to its engine by the id that its answer has in `X-Request-Id`:
+[Follow one request](../concepts/tracing.md) from the gateway to its engine by the id that its answer has in
+`X-Request-Id`:
 
 ```console
 kubectl logs -n penstock-system -l app.kubernetes.io/name=penstock-gateway --tail=-1 | grep 3f0c2a
