@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.chart.names import GATEWAY, OPERATOR
+from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rights import CRD_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
@@ -88,6 +88,8 @@ async def run_history(cluster: Cluster, models: Path) -> History:
                 lambda view: view.ready == 1 and "stableRevision" in view.status,
                 NAME, within_s=120, what="an engine that the status knows",
             )  # fmt: skip
+            # The leader makes the Lease again: tests that right.
+            stage.kubectl("delete", "lease", LEASE_NAME, "--namespace", NAMESPACE)
             # The operator writes the route's status: tests that right.
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(ROUTE))
             stage.kubectl("wait", "--for=condition=Ready", f"mroute/{NAME}-any", "--timeout=60s")

@@ -4,17 +4,15 @@ import json
 
 import yaml
 
-from penstock.api import modelroute, v1alpha1
 from penstock.chart import helm, values_schema, values_yaml
 from penstock.chart.files import files
+from penstock.chart.kustomize import kustomize_files
 from penstock.chart.names import GATEWAY
-from penstock.chart.templates import templates
+from penstock.chart.templates import CRD_NAMES, templates
 from penstock.chart.version import VERSION
-from penstock.core.spec.service import GROUP
 
 # The oldest Kubernetes that the chart's objects are checked against.
 OLDEST_KUBERNETES = "1.31"
-PLURALS = (v1alpha1.PLURAL, modelroute.PLURAL)
 
 _NOTES = f"""\
 Penstock {{{{ .Chart.AppVersion }}}} is installed in the namespace {{{{ .Release.Namespace }}}}.
@@ -33,8 +31,14 @@ Next: describe a model as an InferenceService.
 `helm uninstall` deletes operator and gateway. It leaves the CRDs, all InferenceServices and
 ModelRoutes, and the engines that run, which nothing manages any more. To delete these too:
   kubectl delete inferenceservices,modelroutes --all --all-namespaces   # before the uninstall
-  kubectl delete crd {" ".join(f"{plural}.{GROUP}" for plural in PLURALS)}   # after it
+  kubectl delete crd {" ".join(CRD_NAMES)}   # after it
 """
+
+
+def charts() -> dict[str, str]:
+    """Path in the folder `charts` -> content: the chart and the kustomize base."""
+    folders = {"penstock": chart_files(), "kustomize": kustomize_files()}
+    return {f"{name}/{path}": text for name, each in folders.items() for path, text in each.items()}
 
 
 def chart_files() -> dict[str, str]:

@@ -4,7 +4,7 @@ from penstock.core.spec.service import MANAGED_BY
 
 NAMESPACE = "penstock-system"
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
-LEASE = "penstock-operator-lease"
+LEASE_NAME, LEASE_ROLE = "penstock-operator", "penstock-operator-lease"
 OPERATOR_PORT = 8081
 
 

@@ -3,7 +3,7 @@
 The verbs in use and no others: e2e/revision_change compares these rules with the audit log.
 """
 
-from penstock.chart.names import GATEWAY, LEASE, OPERATOR, labels
+from penstock.chart.names import GATEWAY, LEASE_ROLE, OPERATOR, labels
 from penstock.chart.tree import If, ReleaseNamespace, Tree, Value
 from penstock.core.spec.service import GROUP, Object
 
@@ -85,12 +85,6 @@ def rights() -> list[Tree]:
     ]
 
 
-def lease() -> Tree:
-    """The Lease of the leading operator, empty: it is made here so that an uninstall deletes it."""
-    metadata = {"name": OPERATOR, "namespace": ReleaseNamespace(), "labels": labels(OPERATOR)}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
-
-
 def _account(name: str, component: str) -> Tree:
     annotations = f"{component}.serviceAccount.annotations"
     return {
@@ -119,7 +113,7 @@ def _role(name: str, rules: list[Object], cluster_rules: list[Object]) -> list[T
 
 
 def _lease_role() -> list[Tree]:
-    role, binding = _bound("", LEASE, LEASE_RULES, ReleaseNamespace())
+    role, binding = _bound("", LEASE_ROLE, LEASE_RULES, ReleaseNamespace())
     pods = [If("watchNamespace", rule) for rule in GATEWAY_PODS_RULES]
     subject = binding["subjects"][0] | {"name": OPERATOR}
     return [role | {"rules": [*LEASE_RULES, *pods]}, binding | {"subjects": [subject]}]

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from penstock.api import modelroute, v1alpha1
 from penstock.api.crdgen import crds
 from penstock.chart import rights
 from penstock.chart.api_priority import api_priority
@@ -9,7 +10,9 @@ from penstock.chart.components import gateway, operator
 from penstock.chart.monitoring import monitoring
 from penstock.chart.network import network_policies
 from penstock.chart.tree import If, Tree
-from penstock.core.spec.service import Object
+from penstock.core.spec.service import GROUP, Object
+
+CRD_NAMES = [f"{plural}.{GROUP}" for plural in (v1alpha1.PLURAL, modelroute.PLURAL)]
 
 
 @cache
@@ -20,7 +23,7 @@ def templates() -> dict[str, list[Tree]]:
         "rights": rights.rights(),
         "api-priority": api_priority(),
         "network-policies": network_policies(),
-        "operator": [rights.lease(), *operator()],
+        "operator": operator(),
         "gateway": gateway(),
         "monitoring": monitoring(),
     }

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from penstock.chart.names import LEASE_NAME
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
-from penstock.cli.record import LEASE, MARGIN_S, announce_wait
+from penstock.cli.record import MARGIN_S, announce_wait
 from penstock.cli.terminal import make_console
 from penstock.clients.kube import Kube, connect
 from penstock.clients.leader import recording
@@ -79,7 +80,7 @@ async def _read(
 
 async def _next_decision(kube: Kube, operator_namespace: str, name: str) -> AnyTick:
     """Read the operator's next decision on the service "namespace/name". Raises KubeError."""
-    lines = recording(kube, operator_namespace, LEASE, name, timeout_s=MARGIN_S)
+    lines = recording(kube, operator_namespace, LEASE_NAME, name, timeout_s=MARGIN_S)
     async with aclosing(lines):
         text: list[str] = []
         async for line in lines:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.chart.names import LEASE_NAME
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.output_file import require_writable
 from penstock.clients.clock import monotonic
@@ -18,8 +19,6 @@ from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError
 
 MARGIN_S = 30.0  # added to the requested duration, for the first decision and slow connections
-
-LEASE = "penstock-operator"
 
 
 def command(
@@ -67,7 +66,7 @@ async def _write(
     name = f"{namespace}/{service}"
     async with await connect(user_agent="penstock-record") as kube:
         announce_wait(service, await kube.get(INFERENCE_SERVICES, namespace, service))
-        stream = recording(kube, operator_namespace, LEASE, name, timeout_s=timeout_s)
+        stream = recording(kube, operator_namespace, LEASE_NAME, name, timeout_s=timeout_s)
         async with aclosing(stream) as lines:
             with ExitStack() as files:
                 file = None

@@ -68,7 +68,6 @@ KINDS = {
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
     "Role": ROLES,
     "RoleBinding": ROLE_BINDINGS,
-    "Lease": LEASES,
     "NetworkPolicy": NETWORK_POLICIES,
     "HorizontalPodAutoscaler": HORIZONTAL_POD_AUTOSCALERS,
     "FlowSchema": FLOW_SCHEMAS,

@@ -12,7 +12,7 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.api.v1alpha1 import PLURAL, VERSION
-from penstock.chart.names import GATEWAY, gateway_url
+from penstock.chart.names import GATEWAY, LEASE_NAME, gateway_url
 from penstock.clients.clock import steady
 from penstock.clients.informer import Informer, key_of
 from penstock.clients.kube import Kube, Object, api_client, load_configuration
@@ -41,7 +41,6 @@ from penstock.core.spec.service import GROUP
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAME = "penstock-operator"
 RESYNC_S = 300.0  # all services are reconciled this often, even without an event
 
 

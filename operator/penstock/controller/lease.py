@@ -56,14 +56,16 @@ class Lease(LeaseLock):
     ) -> bool:
         """Create the Lease. Returns False after an error.
 
-        Overridden because the library's method passes pretty=True, which its client refuses.
+        Overridden because the library's method passes pretty=True, which its client refuses, and makes no
+        owner.
         """
-        body = client.V1Lease(
-            metadata=client.V1ObjectMeta(name=name), spec=self.update_lease(election_record)
-        )
         started_s = monotonic()
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                owners = await self._owners(namespace)
+                metadata = client.V1ObjectMeta(name=name, owner_references=owners)
+                spec = self.update_lease(election_record)
+                body = client.V1Lease(metadata=metadata, spec=spec)
                 await self.api_instance.create_namespaced_lease(namespace, body)
         except (ApiException, aiohttp.ClientError, TimeoutError):
             return False
@@ -72,6 +74,29 @@ class Lease(LeaseLock):
             return False
         self._renewed_s = started_s
         return True
+
+    async def _owners(self, namespace: str) -> list[client.V1OwnerReference]:
+        """This operator's service account, with which the Lease is deleted: an uninstall leaves nothing.
+
+        Empty outside of a pod, or if the API server does not tell who asks.
+        """
+        api = client.AuthenticationV1Api(api_client=self.api_instance.api_client)
+        try:
+            review = await api.create_self_subject_review(client.V1SelfSubjectReview())
+        except ApiException as error:
+            logger.info("the Lease gets no owner: %s", error.reason)
+            return []
+        user = review.status and review.status.user_info
+        account = (user and user.username) or ""
+        prefix = f"system:serviceaccount:{namespace}:"
+        if not user or not user.uid or not account.startswith(prefix):
+            return []
+        name = account.removeprefix(prefix)
+        return [
+            client.V1OwnerReference(
+                api_version="v1", kind="ServiceAccount", name=name, uid=user.uid
+            )
+        ]
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
         """Renew or take the Lease. Returns False after a conflict or an error."""
