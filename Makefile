@@ -82,6 +82,9 @@ requirements:           ## re-resolve the pinned, hashed requirement files after
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/all.txt
 	$(BIN)/uv pip compile requirements/litellm.in --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/litellm.txt
+	$(BIN)/uv pip compile requirements/kubernetes-schemas.in --universal --python-version 3.11 --generate-hashes \
+	  --no-deps --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet \
+	  -o requirements/kubernetes-schemas.txt
 
 clean:
 	rm -rf .venv out .ruff_cache .pytest_cache .hypothesis .import_linter_cache

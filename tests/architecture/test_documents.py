@@ -14,7 +14,7 @@ HISTORY = ROOT / "CHANGELOG.md"  # names files of the versions that it tells of
 BASELINES = ROOT / "operator/penstock/sim/baselines"  # cite documents of other projects
 ANCHOR = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
-FOLDERS = "benchmarks|crds|docs|e2e|engine|examples|operator|requirements|tests"
+FOLDERS = "benchmarks|charts|crds|docs|e2e|engine|examples|operator|requirements|tests"
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w")
 
 

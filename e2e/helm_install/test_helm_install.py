@@ -1,0 +1,240 @@
+"""The life of a Helm release: installed, upgraded under load, uninstalled, installed for one namespace."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from service_proxy import ServiceProxy
+
+from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
+from penstock.chart.templates import CRD_NAMES
+from penstock.clients.kube import connect
+from penstock.clients.resources import LEASES, NAMESPACES, PODS
+from penstock.demo.load import End, Load, Outcome, Workload, corpus
+from penstock.demo.stage import Stage, poll_until
+from penstock.local import cluster as clusters
+from penstock.local.audit import AuditEntry, AuditLog, denied, service_account_user
+from penstock.local.chart_tools import ensure_helm
+from penstock.local.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "penstock"
+NAME = "helmed"
+FLOW_SCHEMA = f"{OPERATOR}-{NAMESPACE}"
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+# Objects of these kinds come and go by themselves, or are copies of others.
+NOT_COMPARED = {"events", "events.events.k8s.io", "componentstatuses"}
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The results of all steps.
+
+    before, after: all objects of the cluster before the install and after the uninstall, with finalizers.
+    replaced: pods of operator and gateway before and after the upgrade. refused: requests of operator and
+    gateway that were denied while they were installed. flow: requests in the operator's priority level.
+    said: by Helm at the uninstall. answer: finish reason of a request to the second release.
+    """
+
+    outcomes: list[Outcome]
+    before: dict[str, list[str]]
+    after: dict[str, list[str]]
+    replaced: tuple[set[str], set[str]]
+    refused: list[AuditEntry]
+    flow: float
+    said: str
+    answer: str
+
+
+class Release:
+    """Helm, for one release on one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._helm = ensure_helm(print)
+        self._environment = os.environ | {
+            "KUBECONFIG": str(cluster.kubeconfig),
+            **{f"HELM_{each}_HOME": str(cluster.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")},
+        }  # fmt: skip
+
+    async def __call__(self, command: str, *arguments: str | Path) -> str:
+        process = await asyncio.create_subprocess_exec(
+            self._helm, command, "penstock", *arguments, "--namespace", NAMESPACE,
+            "--wait", "--timeout=180s",
+            env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        assert process.returncode == 0, out.decode()
+        return out.decode()
+
+
+@pytest.fixture(scope="module")
+def history(models: Path) -> Iterator[History]:
+    with clusters.temporary("helm", say=lambda _: None) as cluster:
+        yield asyncio.run(run_history(cluster, models))
+
+
+async def run_history(cluster: Cluster, models: Path) -> History:
+    release = Release(cluster)
+    image = ("--set", "image.repository=penstock")
+    async with await connect(cluster.kubeconfig) as kube:
+        stage = Stage(cluster, kube)
+        stage.mount_models(models)
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": NAMESPACE, "labels": RESTRICTED},
+        }
+        await kube.create(NAMESPACES, None, namespace)
+        await asyncio.sleep(2)  # the controllers make what every namespace has
+        before = all_objects(stage)
+        await release("install", CHART, *image)
+        apply_service(stage)
+        await until_ready(stage)
+        async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
+            outcomes, replaced = await upgrade_under_load(stage, release, proxy.url)
+        await until_lease_is_made_again(stage)
+        audit = AuditLog(cluster).entries()
+        flow = requests_in_flow(stage)
+        said = await release("uninstall")
+        await poll_until(lambda: is_removed(stage), within_s=120, what="no pods and no Lease")
+        after = all_objects(stage)
+        await release("install", CHART, *image, "--set", "watchNamespace=default")
+        async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
+            answer = await ask(proxy.url)
+        await stage.close()
+    refused = [e for name in (OPERATOR, GATEWAY) for e in denied(service_account_user(name), audit)]
+    return History(outcomes, before, after, replaced, refused, flow, said, answer)
+
+
+def apply_service(stage: Stage) -> None:
+    service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
+    service["metadata"]["name"] = NAME
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
+
+
+async def until_ready(stage: Stage) -> None:
+    await stage.wait_until(
+        lambda view: view.condition("Ready").get("status") == "True",
+        NAME, within_s=120, what="Ready",
+    )  # fmt: skip
+
+
+async def upgrade_under_load(
+    stage: Stage, release: Release, url: str
+) -> tuple[list[Outcome], tuple[set[str], set[str]]]:
+    """Change a value that replaces all pods of both Deployments while clients stream."""
+    workload = Workload(NAME, corpus(ROOT), prompt_words=40, max_tokens=32, think_s=0.3)
+    old = await pods(stage)
+    async with Load(url, workload) as load:
+        load.set_clients(4)
+        await asyncio.sleep(3)
+        await release("upgrade", CHART, "--reuse-values", "--set", "logLevel=debug")
+        await poll_until(lambda: are_gone(stage, old), within_s=120, what="the old pods are gone")
+        await asyncio.sleep(3)
+        await load.finish()
+    return load.outcomes, (old, await pods(stage))
+
+
+async def until_lease_is_made_again(stage: Stage) -> None:
+    """Delete the Lease, as a person may do, and wait until the leader has made it again."""
+    await stage.kube.delete(LEASES, NAMESPACE, LEASE_NAME)
+
+    async def exists() -> bool:
+        found, _ = await stage.kube.list(LEASES, NAMESPACE)
+        return bool(found)
+
+    await poll_until(exists, within_s=30, what="the Lease")
+
+
+async def pods(stage: Stage) -> set[str]:
+    found, _ = await stage.kube.list(PODS, NAMESPACE)
+    return {pod["metadata"]["name"] for pod in found}
+
+
+async def are_gone(stage: Stage, names: set[str]) -> bool:
+    return not names & await pods(stage)
+
+
+async def is_removed(stage: Stage) -> bool:
+    """Whether the pods have ended, and the garbage collector has deleted the Lease."""
+    leases, _ = await stage.kube.list(LEASES, NAMESPACE)
+    return not leases and not await pods(stage)
+
+
+def all_objects(stage: Stage) -> dict[str, list[str]]:
+    """Names of all objects of the cluster, with their finalizers."""
+    kinds = stage.kubectl("api-resources", "--verbs=list", "--output=name").split()
+    wanted = ",".join(sorted(set(kinds) - NOT_COMPARED))
+    items = json.loads(stage.kubectl("get", wanted, "--all-namespaces", "--output=json"))["items"]
+    return {
+        f"{item['kind']} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}": item[
+            "metadata"
+        ].get("finalizers", [])
+        for item in items
+    }
+
+
+def requests_in_flow(stage: Stage) -> float:
+    """Number of requests that the API server put into the operator's priority level."""
+    metrics = stage.kubectl("get", "--raw", "/metrics")
+    line = rf'^apiserver_flowcontrol_dispatched_requests_total{{flow_schema="{FLOW_SCHEMA}",.*}} (\S+)$'
+    return sum(float(value) for value in re.findall(line, metrics, re.MULTILINE))
+
+
+async def ask(url: str) -> str:
+    """Send one request. Returns its finish reason, or the error."""
+    body = {"model": NAME, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+    async with httpx.AsyncClient(timeout=60) as client:
+        answer = await client.post(f"{url}/v1/chat/completions", json=body)
+    if answer.status_code != 200:
+        return answer.text
+    return str(answer.json()["choices"][0]["finish_reason"])
+
+
+def test_no_request_fails_during_an_upgrade(history: History) -> None:
+    bad = [outcome for outcome in history.outcomes if outcome.end != End.DONE]
+    print(f"{len(history.outcomes)} requests during the upgrade")
+    assert bad == []
+    assert len(history.outcomes) > 20
+
+
+def test_the_upgrade_replaces_all_pods(history: History) -> None:
+    old, new = history.replaced
+    assert len(old) == len(new) == 4
+    assert not old & new
+
+
+def test_nothing_is_denied(history: History) -> None:
+    assert history.refused == []
+
+
+def test_the_operator_has_its_priority_level(history: History) -> None:
+    assert history.flow > 10
+
+
+def test_an_uninstall_leaves_crds_and_what_users_made(history: History) -> None:
+    left = history.after.keys() - history.before.keys()
+    crds = {f"CustomResourceDefinition /{name}" for name in CRD_NAMES}
+    assert crds <= left
+    others = {name for name in left - crds if not name.startswith("APIService ")}
+    # The service, and what belongs to it.
+    assert {name for name in others if f" default/{NAME}" not in name} == set()
+    assert f"InferenceService default/{NAME}" in others
+    finalizers = {name: history.after[name] for name in left if history.after[name]}
+    assert finalizers == {}
+    for name in CRD_NAMES:
+        assert name in history.said  # Helm says what it kept
+
+
+def test_a_release_for_one_namespace_serves_what_was_left(history: History) -> None:
+    assert history.answer == "length"
