@@ -119,7 +119,7 @@ def test_phases_are_counted_when_they_begin():
     world.metrics.note_change(KEY, before, after)
     world.services[KEY] = after
     assert value(world, specs.ROLLOUT_TRANSITIONS, "Growing") == 1
-    assert value(world, specs.ROLLOUT_TRANSITIONS, "Judging") is None
+    assert value(world, specs.ROLLOUT_TRANSITIONS, "Judging") == 0
 
 
 def test_attainment_and_error_budget():

@@ -20,6 +20,7 @@ SOURCES = {
     operator: ["controller/metrics.py", "controller/service_metrics.py",
                "observability/service_samples.py"],
 }  # fmt: skip
+CONTAINING = ("isolate_errors", "isolate_pass", "report")
 LISTS = pytest.mark.parametrize("listed", list(SOURCES), ids=["gateway", "operator"])
 
 
@@ -59,3 +60,13 @@ def test_exposition_has_exactly_the_names_of_the_list(listed):
     text = MetricSet(listed.METRICS).render()[0].decode()
     exposed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert exposed == {spec.name for spec in listed.METRICS}
+
+
+def test_every_loop_of_the_operator_is_in_the_list():
+    """Loops are named where their errors are contained."""
+    found = set()
+    for path in (PACKAGE / "controller").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in CONTAINING:
+                found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
+    assert found == set(operator.LOOP.values)

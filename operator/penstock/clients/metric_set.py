@@ -48,6 +48,18 @@ class MetricSet:
         assert spec.kind == "histogram"
         return cast(Histogram, self._metrics[spec.name])
 
+    def create_series(self, specs: Iterable[MetricSpec], **labels: str) -> None:
+        """Create the series with these labels and each value of the others, at 0 if they are new.
+
+        A counter must exist before its first event: `increase` in PromQL does not see the first value.
+        """
+        for spec in specs:
+            choices = [
+                [labels[each.name]] if each.name in labels else each.values for each in spec.labels
+            ]
+            for values in product(*choices):
+                self._metrics[spec.name].labels(*values)
+
     def remove_stale(self, is_stale: Callable[[Mapping[str, str]], bool]) -> None:
         """Remove the series of what is gone; prometheus_client never does.
 

@@ -30,6 +30,7 @@ class OperatorMetrics:
         self._api_request_s = made.histogram(specs.API_REQUEST_S)
         self._credential_expiry = made.gauge(specs.CREDENTIAL_EXPIRY)
         self._configuration: Any = None
+        made.create_series([specs.RECONCILES, specs.WATCH_RESTARTS, specs.UNEXPECTED_ERRORS])
         made.gauge(specs.BUILD_INFO).labels(version("penstock")).set(1)
 
     def observe_credentials(self, configuration: Any) -> None:

@@ -17,6 +17,7 @@ from penstock.clients.kube import Object
 from penstock.clients.metric_set import families
 from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import by_service, children_of
+from penstock.core.observed.rollout_state import PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.attainment import AttainmentWindow, budget_left
 from penstock.core.scaling.quotas import OVER_BUDGET
@@ -43,7 +44,7 @@ class _History:
     """Counts of one service since this replica leads. uid: of the service that they are of."""
 
     uid: str
-    phases: Counter[str] = field(default_factory=Counter)
+    phases: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PHASES, 0)))
     reasons: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=lambda: Counter(up=0, down=0))
     window: AttainmentWindow = field(default_factory=AttainmentWindow)

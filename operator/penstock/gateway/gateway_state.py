@@ -66,14 +66,19 @@ class GatewayState:
             metrics.snapshot_age_s.set(monotonic() - confirmed_s)
         if not self.snapshots.is_synced:
             return
-        now_s = self.now()
+        now_s, revisions = self.now(), snapshot.revisions()
         for service in snapshot.services:
+            metrics.create_series(
+                service.key,
+                revisions[service.key],
+                has_objectives=service.objectives is not None,
+            )
             num_ejected = len(self.endpoints.ejected(service.endpoints, now_s))
             num_ready = len(service.endpoints)
             states = num_ready - num_ejected, num_ejected, len(service.sides) - num_ready
             for state, count in zip(ENDPOINT_STATE.values, states, strict=True):
                 metrics.endpoints.labels(service.key, state).set(count)
-        metrics.remove_stale_series(snapshot.revisions(), {route.key for route in snapshot.routes})
+        metrics.remove_stale_series(revisions, {route.key for route in snapshot.routes})
 
     def _count_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services

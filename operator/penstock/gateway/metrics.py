@@ -1,6 +1,6 @@
 """The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from importlib.metadata import version
 from typing import Any
 
@@ -10,6 +10,11 @@ from penstock.gateway.request_record import RequestOutcome
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.exposition import exemplar
+
+OF_SERVICES = (
+    specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS,
+)  # fmt: skip
+OF_OBJECTIVES = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
 
 
 class Metrics:
@@ -48,7 +53,18 @@ class Metrics:
         self._watch_restarts = made.counter(specs.WATCH_RESTARTS)
         self._credential_expiry = made.gauge(specs.CREDENTIAL_EXPIRY)
         self._configuration: Any = None
+        made.create_series([specs.WATCH_RESTARTS])
         made.gauge(specs.BUILD_INFO).labels(version("penstock")).set(1)
+
+    def create_series(
+        self, service: str, revisions: Iterable[str], *, has_objectives: bool
+    ) -> None:
+        """Create the counters of a service and of its revisions before their first event."""
+        self._set.create_series(OF_SERVICES, service=service)
+        if has_objectives:
+            self._set.create_series(OF_OBJECTIVES, service=service, revision="")
+        for revision in revisions:
+            self._set.create_series([specs.STREAMS_CUT], service=service, revision=revision)
 
     def observe_outcome(
         self, service: str, revision: str, outcome: RequestOutcome, trace_id: str = ""

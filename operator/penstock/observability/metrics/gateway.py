@@ -7,7 +7,6 @@ from penstock.observability.metrics.specs import (
     REVISION,
     SERVICE,
     VERSION,
-    WATCHED,
     Label,
     MetricSpec,
     counter,
@@ -18,6 +17,7 @@ from penstock.observability.metrics.specs import (
 # Upper bounds of a phase, in seconds. Few, as there are six phases of each service.
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
+WATCHED = Label("resource", ("inferenceservices", "modelroutes", "pods"))
 ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
 CODE = Label("code", "HTTP statuses that the gateway sends or passes on; 499 of a client that left")
 CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))

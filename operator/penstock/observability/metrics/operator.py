@@ -9,7 +9,6 @@ from penstock.observability.metrics.specs import (
     REVISION,
     SERVICE,
     VERSION,
-    WATCHED,
     Label,
     MetricSpec,
     counter,
@@ -17,7 +16,13 @@ from penstock.observability.metrics.specs import (
     histogram,
 )
 
-LOOP = Label("loop", "loops of the operator's code")
+LOOP = Label(
+    "loop",
+    (
+        "judge", "lease", "memory", "metrics", "observer", "reconcile", "recorder", "routes", "scaler",
+    ),
+)  # fmt: skip
+WATCHED = Label("resource", ("deployments", "modelroutes", "pods", "resourcequotas"))
 OUTCOME = Label("outcome", ("ok", "retry", "error"))
 VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
 CODE = Label("code", "HTTP statuses of the API server; `none` without a response")

@@ -74,5 +74,4 @@ SERVICE = Label("service", "`namespace/name` of the InferenceServices that exist
 REVISION = Label("revision", "revisions of the service that have pods or traffic")
 OBJECTIVE = Label("objective", ("ttft", "tpot"))
 VERSION = Label("version", "one")
-WATCHED = Label("resource", "kinds that the process watches")
 CREDENTIAL = Label("credential", ("ca", "token"))
