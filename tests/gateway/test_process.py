@@ -1,6 +1,8 @@
 """The gateway as a process, with an unreachable API server."""
 
 import asyncio
+import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -23,7 +25,10 @@ users: [{name: u, user: {token: x}}]
 def environment(tmp_path, monkeypatch):
     path = tmp_path / "kubeconfig"
     path.write_text(KUBECONFIG)
-    return {"KUBECONFIG": str(path), "PENSTOCK_SERVICE_ACCOUNT_DIR": str(tmp_path / "none")}
+    source = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    return source | {
+        "KUBECONFIG": str(path), "PENSTOCK_SERVICE_ACCOUNT_DIR": str(tmp_path / "none"),
+    }  # fmt: skip
 
 
 async def start(environment, *options):
@@ -50,13 +55,21 @@ async def test_live_but_not_ready_without_an_api_server_and_exits_with_0(environ
                 await asyncio.sleep(0.05)
         async with client.get(url + "/readyz") as got:
             assert got.status == 503
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"no HTTP\n{\r\n\r\n")
+        await writer.drain()
+        writer.close()
 
         process.send_signal(number)
 
         assert await process.wait() == 0
     said = (await process.stdout.read()).decode()
-    assert "Traceback" not in said
-    assert "draining" in said
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert not any("traceback" in line for line in lines)
+    assert any("draining" in line["message"] for line in lines)
+    refused = [line for line in lines if line["message"] == "connection refused"]
+    assert [line["status"] for line in refused] == [400]
+    assert refused[0].keys() == {"time", "level", "logger", "message", "status", "reason"}
 
 
 async def test_missing_credentials_are_reported(environment, tmp_path):

@@ -82,7 +82,8 @@ async def test_a_streamed_request_is_one_trace(
     (access,) = [r.fields for r in caplog.records if r.fields["request_id"] == REQUEST_ID]
     engine_logs = tmp_path_factory.getbasetemp().glob("engine*/log")
     log = max(engine_logs, key=lambda path: path.stat().st_mtime)
-    (line,) = [json.loads(each) for each in log.read_text().splitlines() if REQUEST_ID in each]
+    lines = [json.loads(each) for each in log.read_text().splitlines()]
+    (line,) = [each for each in lines if each.get("request_id") == REQUEST_ID]
     trace_id = request.trace_id.hex()
     assert (access["trace_id"], line["trace_id"]) == (trace_id, trace_id)
     assert access["completion_tokens"] == line["completion_tokens"] == 40

@@ -132,7 +132,9 @@ def run(
     configure_logs(options.pop("log_format"), options.pop("log_level"))
     settings = GatewaySettings(**options)
     try:
-        with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
+        with asyncio.Runner(
+            loop_factory=uvicorn.Config("", log_config=None).get_loop_factory()
+        ) as runner:
             runner.run(serve(settings))
     except KubeError as error:
         typer.echo(str(error), err=True)
