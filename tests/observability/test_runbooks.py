@@ -13,8 +13,9 @@ from penstock_engine import metric_specs as engine
 FOLDER = Path(__file__).parents[2] / "docs/runbooks"
 ALERTS = sorted({alert.name for alert in groups.ALERTS})
 PARTS = ["## Symptom", "## Evidence", "## Levers", "## Rollback"]
+# A runbook names a histogram as a whole.
 HISTOGRAMS = {
-    f"{spec.name}_bucket"
+    spec.name
     for spec in (*operator.METRICS, *gateway.METRICS, *engine.METRICS)
     if spec.kind == "histogram"
 }

@@ -156,7 +156,7 @@ MIN_REPLICAS = gauge("penstock_operator_min_replicas", "spec.scaling.minReplicas
 MAX_REPLICAS = gauge("penstock_operator_max_replicas", "spec.scaling.maxReplicas.", SERVICE)
 STARTING_AGE_S = gauge(
     "penstock_operator_oldest_starting_replica_seconds",
-    "Age of the oldest engine pod that has never been ready; 0 without one.",
+    "Age of the oldest engine pod that is not ready and has not restarted; 0 without one.",
     SERVICE,
 )
 ACCELERATORS = gauge(
