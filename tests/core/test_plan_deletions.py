@@ -90,7 +90,7 @@ def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
 
 
 def test_the_revision_with_the_record_of_the_state_is_kept_whatever_the_limit() -> None:
-    """It may be of no pods any more: the record moves to another revision with the next change."""
+    """The revision with the record is kept even without pods; the next change moves the record."""
     spec = replace(SPEC, rollout=RolloutSpec(history=0))
     entries = tuple(recorded(name, number) for number, name in enumerate((OTHER, OLD, NEW), 1))
     state = RolloutState("Canary", "Discarding", NOW_S, "r", OLD, NEW, 4)

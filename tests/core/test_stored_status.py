@@ -145,7 +145,7 @@ def test_a_state_that_the_record_does_not_have_is_not_kept() -> None:
 
 @pytest.mark.parametrize("status", UNREADABLE)
 def test_an_unreadable_record_restores_nothing_and_is_written_again(status: Object) -> None:
-    """Not even an earlier record, which may be of pods that are gone."""
+    """An earlier record is not used either: its pods may be gone."""
     latest = StateRecord.of([record(2, WHOLE, OLD), record(3, status)])
     assert (latest.number, latest.holder) == (3, NEW)
     assert latest.restored({"conditions": []}) == {"conditions": []}

@@ -278,7 +278,7 @@ def test_blocks_take_memory_when_they_are_used(dtype: str, is_scaled: bool) -> N
 
 @pytest.mark.parametrize("has_nvml", [True, False])
 def test_gpu_readings(monkeypatch: pytest.MonkeyPatch, has_nvml: bool) -> None:
-    """Without NVML only the GPU that this process has a context on is read."""
+    """All GPUs are read with NVML; without it only the one on which this process has a context."""
     cuda = torch.cuda
     properties = SimpleNamespace(total_memory=80)
     monkeypatch.setattr(device, "find_spec", lambda _: object() if has_nvml else None)

@@ -13,7 +13,7 @@ from penstock.gateway.openai import CHAT_PATH
 
 CHAT = "service=default/chat"
 R1 = f"revision=r1,{CHAT}"
-# Of the process, and of the times and tokens of every request: tests of their own.
+# Samples that other tests check: those of the process, and the times and tokens of every request.
 OTHERS = {
     "build_info", "connections", "endpoints", "loop_lag_seconds", "phase_seconds_count",
     "request_seconds_count", "snapshot_age_seconds", "snapshots_total",

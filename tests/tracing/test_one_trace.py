@@ -1,4 +1,4 @@
-"""One streamed request through gateway and engine is one trace, whose spans nest and add up."""
+"""A streamed request through gateway and engine makes one trace, whose spans nest and add up."""
 
 import asyncio
 import json

@@ -18,7 +18,7 @@ from penstock.observability.metrics.specs import REVISION, SERVICE, MetricSpec
 from penstock.observability.service_samples import Sample
 from penstock_engine.exposition import render
 
-# They would double the number of series, and nothing reads them.
+# The `_created` series would double the number of series, and nothing reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _FAMILIES: dict[str, Callable[[MetricSpec], Any]] = {

@@ -99,7 +99,7 @@ EJECTED = Alert(
 BLIND_SCALER = Alert(
     name="PenstockScalerBlind",
     severity="warning",
-    # Without a ready engine there is nothing to read, and other alerts say so.
+    # A service without a ready engine has other alerts.
     expr=(
         f"(max by (service) ({BLIND.name}) > 0 or max by (service) ({UNREADABLE_ENGINES.name}) > 0) "
         f"and on (service) sum by (service) ({READY_REPLICAS.name}) > 0"
