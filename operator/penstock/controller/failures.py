@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.clients.logs import fields
 from penstock.controller.metrics import OperatorMetrics
 
 logger = logging.getLogger(__name__)
@@ -33,4 +34,5 @@ class Failures:
     def report(self, loop: str, subject: str, error: Exception) -> None:
         """Log and count an error."""
         self._count.labels(loop).inc()
-        logger.error("unexpected error in the %s loop: %s", loop, subject, exc_info=error)
+        about_it = fields(service=subject or None, loop=loop)
+        logger.error("unexpected error: %r", error, exc_info=error, extra=about_it)

@@ -95,7 +95,7 @@ def page() -> str:
             _section(
                 "Operator: `reconciled`",
                 "One line for each reconcile that wrote something. Warnings about a service have its "
-                "`service` too.",
+                "`service` too, and unexpected errors the `loop` that they occurred in.",
                 RECONCILE,
             ),
             _section("Operator: `decided`", "A new number of replicas.", DECISION),
