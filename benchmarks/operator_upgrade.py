@@ -41,6 +41,8 @@ ROOT = Path(__file__).parents[1]
 # Seconds in which a new leader reconciles everything several times.
 QUIET_S = 60
 PATIENCE_S = 600.0
+# Time after a rollout in which the old pods are deleted, s.
+END_S = 5.0
 MANAGER = "upgrade"
 
 Engines = Mapping[str, tuple[str, str, int]]
@@ -102,6 +104,18 @@ class Campaign:
             if "deletionTimestamp"
             not in pod["metadata"]  # a terminating pod may finish its streams
         }
+
+    async def images(self, name: str) -> set[str]:
+        """Images of a service's engine pods. Waits up to END_S until only one is left.
+
+        A Rolling rollout is Stable once its pods are ready: the last old pod is deleted after that.
+        """
+        started_s = monotonic()
+        while True:
+            found = {each[1] for each in (await self.engines()).values() if each[0] == name}
+            if len(found) == 1 or monotonic() - started_s > END_S:
+                return found
+            await asyncio.sleep(0.2)
 
     async def upgrade(self) -> None:
         """Replace the operator by the next version. Half of the records lose what it did not write."""
@@ -192,7 +206,7 @@ async def _drill(made: Campaign, names: Mapping[Strategy, list[str]]) -> bool:
     print(f"upgraded: {replaced} pods replaced, {restarts} containers restarted", flush=True)
     for strategy, group in names.items():
         phases, took_s = await made.restart(group[-1], strategy)
-        images = {image for name, image, _ in (await made.engines()).values() if name == group[-1]}
+        images = await made.images(group[-1])
         is_good = is_good and images == {NEXT.image}
         print(
             f"restart of {group[-1]}: {' '.join(phases)}, {took_s:.0f} s, now {', '.join(images)}",
