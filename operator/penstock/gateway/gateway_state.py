@@ -14,6 +14,7 @@ from penstock.gateway.metrics import Metrics
 from penstock.gateway.mirroring import RequestMirror
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.stats_registry import StatsRegistry
 from penstock.gateway.upstream import Upstream
@@ -47,6 +48,7 @@ class GatewayState:
     mirror: RequestMirror = field(init=False)
     bodies: BodyMemory = field(init=False)
     is_draining: bool = False
+    _scraped: Snapshot | None = None  # the snapshot at the last scrape
 
     def __post_init__(self) -> None:
         self.endpoints = EndpointStates(self._count_ejection)
@@ -60,25 +62,37 @@ class GatewayState:
         self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
 
     def update_metrics(self) -> None:
-        """Set the gauges that are made at each scrape, and drop the series of what is gone."""
+        """Set the gauges that are made at each scrape, and adapt the series to a new snapshot."""
         metrics, snapshot = self.metrics, self.snapshots.current
         if (confirmed_s := self.snapshots.confirmed_s) is not None:
             metrics.snapshot_age_s.set(monotonic() - confirmed_s)
         if not self.snapshots.is_synced:
             return
-        now_s, revisions = self.now(), snapshot.revisions()
+        if snapshot is not self._scraped:
+            self._scraped = snapshot
+            self._adapt_series(snapshot)
+        now_s = self.now()
         for service in snapshot.services:
-            metrics.create_series(
-                service.key,
-                revisions[service.key],
-                has_objectives=service.objectives is not None,
-            )
             num_ejected = len(self.endpoints.ejected(service.endpoints, now_s))
             num_ready = len(service.endpoints)
             states = num_ready - num_ejected, num_ejected, len(service.sides) - num_ready
             for state, count in zip(ENDPOINT_STATE.values, states, strict=True):
                 metrics.endpoints.labels(service.key, state).set(count)
-        metrics.remove_stale_series(revisions, {route.key for route in snapshot.routes})
+
+    def _adapt_series(self, snapshot: Snapshot) -> None:
+        """Create the counters of what the snapshot has, and drop the series of what it has not.
+
+        Those that a request of a deleted service creates later are dropped with the next snapshot.
+        """
+        revisions = snapshot.revisions()
+        for service in snapshot.services:
+            self.metrics.create_series(
+                service.key,
+                revisions[service.key],
+                has_objectives=service.objectives is not None,
+            )
+        routes = {route.key for route in snapshot.routes}
+        self.metrics.remove_stale_series(revisions, routes)
 
     def _count_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services
