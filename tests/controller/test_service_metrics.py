@@ -107,6 +107,8 @@ def test_at_maximum_only_if_more_were_wanted():
     wanted = (TrailEntry("need", 5, ""), TrailEntry("bounds", 3, ""))
     assert is_at_maximum(spec, Decision(3, "", "ScaleUp", wanted))
     assert not is_at_maximum(spec, Decision(3, "", "Steady", (TrailEntry("need", 3, ""),)))
+    spare = (TrailEntry("need", 3, ""), TrailEntry("risk", 4, ""))
+    assert not is_at_maximum(spec, Decision(3, "", "Steady", spare))
     assert is_at_maximum(spec, Decision(2, "", "OverBudget", ()))
 
 

@@ -37,6 +37,8 @@ Key = tuple[str, str]
 
 # Interval at which the gateways' counts are read. The scaler scrapes them every two seconds.
 NOTE_S = 5.0
+# Steps of a decision whose replicas are asked for. Others only tell of spare capacity or of what there is.
+WANTING_STEPS = ("need", "queue", "up")
 
 
 @dataclass(slots=True)
@@ -170,7 +172,8 @@ def is_at_maximum(spec: ServiceSpec, decision: Decision) -> bool:
     if decision.code == OVER_BUDGET:
         return True
     is_most = decision.desired >= spec.scaling.max_replicas
-    return is_most and any(entry.replicas > decision.desired for entry in decision.trail)
+    wanted = (entry.replicas for entry in decision.trail if entry.step in WANTING_STEPS)
+    return is_most and any(replicas > decision.desired for replicas in wanted)
 
 
 def _attainment_samples(window: AttainmentWindow, objectives: Objectives) -> Iterator[Sample]:
