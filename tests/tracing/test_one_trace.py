@@ -89,9 +89,9 @@ async def test_a_streamed_request_is_one_trace(
     assert access["completion_tokens"] == line["completion_tokens"] == 40
     in_gateway_s = sum(duration_s(by_name[name]) for name in GATEWAY_PHASES)
     assert in_gateway_s == pytest.approx(duration_s(request), abs=1e-6)
-    beyond_ms = [1e3 * (client_s[name] - duration_s(span)) for name, span in requests.items()]
+    beyond_ms = [1e3 * (client_s[name] - duration_s(requests[name])) for name in client_s]
     assert min(beyond_ms) > 0
     with capsys.disabled():
-        print("\nclient less gateway:", *(f"{each:.2f}" for each in sorted(beyond_ms)), "ms")
+        print("\nclient less gateway:", *(f"{each:.2f}" for each in beyond_ms), "ms")
         for name in (request.name, *GATEWAY_PHASES, "llm_request", *ENGINE_PHASES):
             print(f"{name:22} {duration_s(by_name[name]) * 1e3:8.2f} ms")
