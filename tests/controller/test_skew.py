@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import logging
 from dataclasses import fields, make_dataclass
 
 import pytest
@@ -295,3 +296,22 @@ async def test_an_upgrade_in_any_order_changes_no_service(
                     group.create_task(settle(each))
             for phase, each in stands.items():
                 assert await whole_state(each) == before[phase], (phase, step.__name__, is_newer)
+
+
+async def test_a_field_left_by_a_newer_operator_is_not_written_again(stand, crd, caplog):
+    await stand.create()
+    await stand.until_phase("Stable")
+    await lasting_state(stand)
+    newer = newer_crd()
+    schema = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    schema["properties"]["engine"]["properties"]["quantization"] = {"type": "string"}
+    await crd(newer, is_newer=True)
+    left = {"status": {"engine": NEW}}
+    await stand.kube.merge(INFERENCE_SERVICES, *stand.key, left, manager="test", sub="status")
+    assert (await stand.status())["engine"]["quantization"] == "fp8"
+
+    caplog.set_level(logging.INFO, "penstock.controller.reconcile_log")
+    caplog.clear()
+    await settle(stand)
+    assert caplog.records == []
+    assert (await stand.status())["engine"]["quantization"] == "fp8"

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic, unix_time
@@ -23,6 +22,7 @@ from penstock.clients.resources import (
 from penstock.controller.judge import Judgement
 from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
 from penstock.controller.reconcile_log import log_writes
+from penstock.core.formats.json_merge import merged
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.children import (
@@ -290,11 +290,10 @@ class Reconciler:
         Returns False if the service changed meanwhile. before: the last known status, for the Events.
         revision: the spec's; None if the spec is invalid. The write is added to `written`.
         """
-        stored = body.get("status", {})
+        stored = body.get("status") or {}
+        # Fields of another version of Penstock stay, and are no reason to write again.
         changed = {
-            name: value
-            for name, value in after.items()
-            if _without_nulls(stored.get(name)) != _without_nulls(value)
+            name: value for name, value in after.items() if merged(stored, {name: value}) != stored
         }
         if not changed:
             return True
@@ -370,10 +369,3 @@ def _stable_spec(
         return None
     # Another version of Penstock may interpret the same fields differently.
     return restored if revision_of(restored) == stable else None
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return the value without null fields: in a merge patch, null removes a field."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return value
