@@ -192,7 +192,7 @@ INCIDENTS = [
     Scenario(
         "PenstockCredentialExpires", "critical",
         {
-            'penstock_gateway_credential_expiry_timestamp_seconds{pod="g",credential="client-certificate"}':
+            'penstock_gateway_credential_expiry_timestamp_seconds{pod="g",credential="ca"}':
                 level((606000, 60), (6000000, 60)),
         },
         fires_at=minutes(40), clears_at=minutes(62),

@@ -1,4 +1,4 @@
-"""Alerts and dashboards use only metrics that Penstock's processes export, and labels that these have."""
+"""Alerts and dashboards use only metrics, labels and values of labels that Penstock exports."""
 
 import re
 
@@ -30,16 +30,27 @@ LABELS = {
     },
     **{name: {"service", "objective"} for name in RECORDED},
 }
+# Labels of operator and gateway whose values are all listed.
+VALUES = {
+    (sample, label.name): label.values
+    for spec in (*operator.METRICS, *gateway.METRICS)
+    for sample in spec.samples
+    for label in spec.labels
+    if isinstance(label.values, tuple)
+}
 EXPRESSIONS = list(expressions())
 
 
 def check(expression):
-    """Check that names, matched labels and labels of groups exist."""
+    """Check that names, matched labels and their values, and labels of groups exist."""
     names = set(NAME.findall(expression))
     assert names
     assert names <= LABELS.keys()
     for name, selector in SELECTOR.findall(expression):
         assert set(re.findall(r"(\w+)\s*(?:=|!=|=~|!~)\"", selector)) <= LABELS[name], name
+        for label, value in re.findall(r'(\w+)\s*[!=~]+"([^"]*)"', selector):
+            if (listed := VALUES.get((name, label))) is not None:
+                assert set(value.split("|")) <= {*listed}, (name, label)
     known = set.union(*(LABELS[name] for name in names))
     assert groups_of(expression) <= known
 

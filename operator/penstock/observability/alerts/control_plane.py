@@ -10,9 +10,9 @@ TOKEN_LEFT_S = 300
 MOST_SNAPSHOT_AGE_S = 180
 
 
-def _expires(credentials: str, within_s: int) -> str:
+def _expires(credential: str, within_s: int) -> str:
     return " or ".join(
-        f'(min by (pod, credential) ({spec.name}{{credential=~"{credentials}"}}) - time()) < {within_s}'
+        f'(min by (pod, credential) ({spec.name}{{credential="{credential}"}}) - time()) < {within_s}'
         for spec in (operator.CREDENTIAL_EXPIRY, gateway.CREDENTIAL_EXPIRY)
     )
 
@@ -59,9 +59,7 @@ GATEWAY_BEHIND = Alert(
 CREDENTIAL_EXPIRES = Alert(
     name="PenstockCredentialExpires",
     severity="critical",
-    expr=(
-        f"{_expires('ca|client-certificate', CERTIFICATE_LEFT_S)} or {_expires('token', TOKEN_LEFT_S)}"
-    ),
+    expr=(f"{_expires('ca', CERTIFICATE_LEFT_S)} or {_expires('token', TOKEN_LEFT_S)}"),
     hold_s=300,
     summary="The {{ $labels.credential }} of {{ $labels.pod }} expires in {{ $value | humanizeDuration }}.",
     description="After that the process can no longer reach the API server.",
