@@ -21,6 +21,12 @@ from penstock.core.spec.service import Object
 
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 
+# Rules of checkov that do not fit, with the reason.
+SCANNER_EXCEPTIONS = {
+    "checkov.io/skip1": "CKV_K8S_11=a CPU limit would delay requests and renewals of the Lease",
+    "checkov.io/skip2": "CKV_K8S_38=operator and gateway watch the API server with their tokens",
+}
+
 IMAGE = Text.of(
     Required("image.repository", "image.repository must be set, such as registry.example/penstock"),
     If(
@@ -43,7 +49,12 @@ def deployment(name: str, component: str, container: Object, *, pod: Object, spe
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": ReleaseNamespace(), "labels": labels(name)},
+        "metadata": {
+            "name": name,
+            "namespace": ReleaseNamespace(),
+            "labels": labels(name),
+            "annotations": dict(SCANNER_EXCEPTIONS),
+        },
         "spec": spec
         | {
             "selector": {"matchLabels": selector(name)},
