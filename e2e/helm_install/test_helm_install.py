@@ -42,8 +42,8 @@ class History:
 
     before, after: all objects of the cluster before the install and after the uninstall, with finalizers.
     replaced: pods of operator and gateway before and after the upgrade. refused: requests of operator and
-    gateway that were denied while they were installed. flow: requests in the operator's priority level.
-    said: by Helm at the uninstall. answer: finish reason of a request to the second release.
+    gateway that were denied while one of the two releases was installed. flow: requests in the operator's
+    priority level. said: by Helm at the uninstall. answer: finish reason of a request to the second release.
     """
 
     outcomes: list[Outcome]
@@ -100,19 +100,23 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         await release("install", CHART, *image)
         apply_service(stage)
         await until_ready(stage)
+        # Earlier, admission refuses owner references to a kind that the API server has just got to know.
+        position = AuditLog(cluster).position()
         async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
             outcomes, replaced = await upgrade_under_load(stage, release, proxy.url)
         await until_lease_is_made_again(stage)
-        audit = AuditLog(cluster).entries()
+        refused = denied_since(cluster, position)
         flow = requests_in_flow(stage)
         said = await release("uninstall")
         await poll_until(lambda: is_removed(stage), within_s=120, what="no pods and no Lease")
         after = all_objects(stage)
+        position = AuditLog(cluster).position()
         await release("install", CHART, *image, "--set", "watchNamespace=default")
         async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
             answer = await ask(proxy.url)
+        await scale(stage)
+        refused += denied_since(cluster, position)
         await stage.close()
-    refused = [e for name in (OPERATOR, GATEWAY) for e in denied(service_account_user(name), audit)]
     return History(outcomes, before, after, replaced, refused, flow, said, answer)
 
 
@@ -189,6 +193,20 @@ def requests_in_flow(stage: Stage) -> float:
     metrics = stage.kubectl("get", "--raw", "/metrics")
     line = rf'^apiserver_flowcontrol_dispatched_requests_total{{flow_schema="{FLOW_SCHEMA}",.*}} (\S+)$'
     return sum(float(value) for value in re.findall(line, metrics, re.MULTILINE))
+
+
+def denied_since(cluster: Cluster, position: int) -> list[AuditEntry]:
+    """Denied requests of operator and gateway. position: in the audit log."""
+    entries = AuditLog(cluster).entries(position)
+    return [e for name in (OPERATOR, GATEWAY) for e in denied(service_account_user(name), entries)]
+
+
+async def scale(stage: Stage) -> None:
+    """Have the operator add an engine, for which it must lead and watch."""
+    stage.kubectl(
+        "patch", "psvc", NAME, "--type=merge", "-p", '{"spec": {"scaling": {"minReplicas": 2}}}'
+    )
+    await stage.wait_until(lambda view: view.ready == 2, NAME, within_s=90, what="two engines")
 
 
 async def ask(url: str) -> str:

@@ -111,6 +111,21 @@ async def test_an_invalid_lease_does_not_end_the_process(server, answer):
     assert await lease.create("l", "n", RECORD) in (True, False)
 
 
+@pytest.mark.parametrize(
+    ("user", "owner"),
+    [
+        ({"username": "system:serviceaccount:n:operator", "uid": "u"}, ("operator", "u")),
+        ({"username": "system:serviceaccount:other:operator", "uid": "u"}, None),
+        ({"username": "admin"}, None),
+    ],
+)
+async def test_the_operators_service_account_owns_the_lease(server, user, owner):
+    server.answer = json.dumps({"status": {"userInfo": user}}).encode()
+    owners = await a_lease(server)._owners("n")
+    assert [(each.name, each.uid) for each in owners] == ([owner] if owner else [])
+    assert server.targets == ["/apis/authentication.k8s.io/v1/selfsubjectreviews"]
+
+
 async def test_an_unexpected_error_is_counted_and_does_not_renew_the_lease(server, now):
     metrics = OperatorMetrics()
     lease = a_lease(server, metrics)
