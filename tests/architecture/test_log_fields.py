@@ -1,0 +1,55 @@
+"""Fields of log lines in the code are those of the reference page."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.observability import logs
+from penstock_engine import log_fields
+
+ROOT = Path(__file__).parents[2]
+# By the message of the line, with the part of the tree that writes it.
+DOCUMENTED = {
+    ("penstock", "reconciled"): logs.RECONCILE,
+    ("penstock", "decided"): logs.DECISION,
+    ("penstock", "judged"): logs.VERDICT,
+    ("penstock", "request"): logs.ACCESS,
+    ("penstock", "connection refused"): logs.REFUSAL,
+    ("penstock_engine", "request"): log_fields.REQUEST,
+    ("penstock_engine", "request failed"): log_fields.FAILURE,
+}
+# Fields of warnings and errors, whose messages differ.
+OTHERS = {"service", "loop", "request_id"}
+
+
+def lines() -> Iterator[tuple[str, str, set[str]]]:
+    """The package, the message and the field names of each log call with fields."""
+    for source in (ROOT / "operator", ROOT / "engine"):
+        for path in sorted(source.rglob("*.py")):
+            package = path.relative_to(source).parts[0]
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call):
+                    yield from ((package, *line) for line in _line(node))
+
+
+def _line(call: ast.Call) -> Iterator[tuple[str, set[str]]]:
+    extra = next((each.value for each in call.keywords if each.arg == "extra"), None)
+    if not isinstance(extra, ast.Call) or not isinstance(call.args[0], ast.Constant):
+        return
+    assert isinstance(extra.func, ast.Name)
+    names = {each.arg for each in extra.keywords if each.arg is not None}
+    yield str(call.args[0].value), names | ({"service"} if extra.func.id == "about" else set())
+
+
+LINES = list(lines())
+
+
+def test_every_documented_line_exists() -> None:
+    assert DOCUMENTED.keys() <= {(package, message) for package, message, _ in LINES}
+
+
+@pytest.mark.parametrize(("package", "message", "names"), LINES)
+def test_fields_are_documented(package: str, message: str, names: set[str]) -> None:
+    assert names <= DOCUMENTED.get((package, message), dict.fromkeys(OTHERS)).keys()
