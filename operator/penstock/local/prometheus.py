@@ -16,8 +16,9 @@ from penstock.local.versions import PROMETHEUS
 
 RELEASES = "https://github.com/prometheus/prometheus/releases/download"
 MODULE = "github.com/prometheus/prometheus"
-# Service discovery of clouds takes most of the compile time, and is not needed.
-TAGS = "netgo,remove_all_sd"
+# Service discovery of clouds takes most of the compile time, and is not needed; that of Kubernetes is what
+# examples/prometheus.yaml uses.
+TAGS = "netgo,remove_all_sd,enable_kubernetes_sd"
 
 # prometheus: the server. promtool: checks and tests its rules.
 Program = Literal["prometheus", "promtool"]
@@ -39,7 +40,8 @@ def ensure(program: Program, say: Callable[[str], None]) -> Path:
             say(f"{error}; building from source instead, about five minutes")
             build(program, folder.with_name(f".build-{program}-{os.getpid()}"), folder)
 
-    return kept(cache_root() / "bin" / f"{program}-{PROMETHEUS}", make) / program
+    folder = f"{program}-{PROMETHEUS}-kubernetes"  # older builds are without that discovery
+    return kept(cache_root() / "bin" / folder, make) / program
 
 
 def build(program: Program, work: Path, destination: Path) -> None:
