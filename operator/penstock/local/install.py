@@ -1,11 +1,14 @@
 """Installs Penstock into a local cluster."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.api.crdgen import crds
 from penstock.chart.install import install_manifests
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
+from penstock.chart.values import merged
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
@@ -23,9 +26,12 @@ VALUES = {
 }
 
 
-async def install(cluster: Cluster, *, say: Say) -> None:
-    """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError."""
-    manifests = install_manifests(VALUES)
+async def install(cluster: Cluster, *, say: Say, values: Mapping[str, Any] = {}) -> None:
+    """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError.
+
+    values: of the chart, in addition to VALUES.
+    """
+    manifests = install_manifests(merged(VALUES, values))
     async with await connect(cluster.kubeconfig) as kube:
         say("installing the operator and the gateway")
         for manifest in manifests:

@@ -14,7 +14,7 @@ from penstock.observability.dashboards.panels import (
     series,
     states,
 )
-from penstock.observability.dashboards.promql import SERVICES, ratio
+from penstock.observability.dashboards.promql import SERVICES, or_zero, ratio
 from penstock.observability.metrics import gateway, operator
 from penstock_engine import metric_specs as engine
 
@@ -111,6 +111,8 @@ def _objectives() -> Row:
 
 
 def _traffic() -> Row:
+    requests = SERVICES.rate(gateway.REQUESTS, "service")
+    failed = SERVICES.rate(gateway.RESPONSES, "service", 'code=~"5.."')
     return Row(
         "Traffic",
         (
@@ -119,11 +121,8 @@ def _traffic() -> Row:
                 "Requests that arrived, and those that got no answer: errors of the gateway's own and "
                 "5xx responses of engines.",
                 units.RequestsPerSecond,
-                (SERVICES.rate(gateway.REQUESTS, "service"), "{{service}}"),
-                (
-                    SERVICES.rate(gateway.RESPONSES, "service", 'code=~"5.."'),
-                    "{{service}} failed",
-                ),
+                (requests, "{{service}}"),
+                (or_zero(failed, requests), "{{service}} failed"),
             ),
             series(
                 "Tokens in and out",
@@ -150,13 +149,13 @@ def _traffic() -> Row:
                 (SERVICES.sum(engine.RUNNING, "service"), "{{service}} running"),
                 (SERVICES.sum(engine.WAITING, "service"), "{{service}} waiting in engines"),
                 (SERVICES.sum(gateway.WAITING, "service"), "{{service}} waiting in gateways"),
-            ),
+            ).span(12),
             fractions(
                 "KV cache use",
                 "Fraction of the KV cache blocks in use: mean over the engines, and of the fullest one.",
                 (f"avg by (service) ({SERVICES.select(engine.KV_USAGE)})", "{{service}} mean"),
                 (SERVICES.max(engine.KV_USAGE, "service"), "{{service}} fullest"),
-            ),
+            ).span(12),
         ),
     )
 

@@ -12,6 +12,8 @@ Query = tuple[str, str]
 
 DATASOURCE = dashboard.DataSourceRef(type_val="prometheus", uid="${datasource}")
 HEIGHT = 8
+# Legends of lines that others are compared with: they are dashed.
+LIMITS = "/ (objective|target|minReplicas|maxReplicas|low|high)$/"
 GREEN, YELLOW, RED, BLUE, GREY = "green", "yellow", "red", "blue", "#8e8e8e"
 
 
@@ -30,6 +32,7 @@ def series(title: str, description: str, unit: str, *queries: Query) -> timeseri
         .line_width(1)
         .fill_opacity(8)
         .show_points(common.VisibilityMode.AUTO)
+        .override_by_regexp(LIMITS, _dashed())
         .legend(_legend())
         .tooltip(_tooltip())
     )
@@ -103,6 +106,14 @@ def _target(number: int, query: Query) -> prometheus.Dataquery:
     expression, legend = query
     made = prometheus.Dataquery().expr(expression).legend_format(legend).range()
     return made.ref_id(chr(ord("A") + number)).datasource(DATASOURCE)
+
+
+def _dashed() -> list[dashboard.DynamicConfigValue]:
+    style = {"fill": "dash", "dash": [6, 6]}
+    return [
+        dashboard.DynamicConfigValue(id_val="custom.lineStyle", value=style),
+        dashboard.DynamicConfigValue(id_val="custom.fillOpacity", value=0),
+    ]
 
 
 def _legend() -> common_builders.VizLegendOptions:

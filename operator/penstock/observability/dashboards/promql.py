@@ -76,6 +76,11 @@ def ratio(numerator: str, denominator: str) -> str:
     return f"{numerator} / ({denominator} > 0)"
 
 
+def or_zero(counted: str, all_of_them: str) -> str:
+    """The rate of rare events, with 0 where there were none: their series begin with the first one."""
+    return f"({counted} or 0 * {all_of_them})"
+
+
 SERVICES = Scope(("service",))
 ENGINES = Scope(("service", "revision", "pod"))
 PROCESSES = Scope(())

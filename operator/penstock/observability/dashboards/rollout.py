@@ -14,13 +14,12 @@ from penstock.observability.dashboards.panels import (
     GREY,
     RED,
     YELLOW,
-    areas,
     fractions,
     logarithmic,
     series,
     states,
 )
-from penstock.observability.dashboards.promql import SERVICES, ratio
+from penstock.observability.dashboards.promql import SERVICES, or_zero, ratio
 from penstock.observability.metrics import gateway, operator
 
 _COLORS: Mapping[str, str] = {
@@ -33,7 +32,9 @@ _GATES = {
 }  # fmt: skip
 BY_REVISION = "service, revision"
 REVISION = "{{service}} {{revision}}"
-TEST = "{{service}} {{revision}} {{metric}}"
+# A service has one canary at a time, so its tests need no revision.
+BY_TEST = "service, metric"
+TEST = "{{service}} {{metric}}"
 
 
 def board() -> Board:
@@ -57,11 +58,10 @@ def _progress() -> Row:
                 {phase: _COLORS.get(phase, "light-blue") for phase in PHASES},
                 (phase, "{{service}}"),
             ),
-            areas(
+            fractions(
                 "Traffic",
                 "Fraction of the traffic that each revision receives. Control: pods of the stable "
                 "revision that the canary is compared with.",
-                units.PercentUnit,
                 (
                     SERVICES.max(operator.TRAFFIC_WEIGHT, "service, revision, cohort"),
                     "{{service}} {{revision}} {{cohort}}",
@@ -84,6 +84,7 @@ def _progress() -> Row:
 
 
 def _comparison() -> Row:
+    responses = SERVICES.rate(gateway.RESPONSES, BY_REVISION)
     failed = SERVICES.rate(gateway.RESPONSES, BY_REVISION, 'code=~"5.."')
     return Row(
         "Canary and stable",
@@ -106,13 +107,7 @@ def _comparison() -> Row:
             fractions(
                 "Failed responses",
                 "Fraction of the responses with a 5xx status.",
-                (
-                    ratio(
-                        f"({failed} or 0 * {SERVICES.rate(gateway.RESPONSES, BY_REVISION)})",
-                        SERVICES.rate(gateway.RESPONSES, BY_REVISION),
-                    ),
-                    REVISION,
-                ),
+                (ratio(or_zero(failed, responses), responses), REVISION),
             ),
         ),
     )
@@ -128,7 +123,7 @@ def _evidence() -> Row:
                     "Evidence that the canary is worse, by test. At 1 there is none. A test rejects the "
                     "canary when its value reaches one over its share of spec.rollout.canary.alpha.",
                     units.Short,
-                    (SERVICES.max(operator.CANARY_E_VALUE, "service, revision, metric"), TEST),
+                    (SERVICES.max(operator.CANARY_E_VALUE, BY_TEST), TEST),
                 )
             ),
             series(
@@ -136,9 +131,9 @@ def _evidence() -> Row:
                 "Estimated increase on the canary, between its confidence bounds: relative for times "
                 "and lengths, absolute for fractions of requests.",
                 units.PercentUnit,
-                (SERVICES.max(operator.CANARY_EFFECT, "service, revision, metric"), TEST),
+                (SERVICES.max(operator.CANARY_EFFECT, BY_TEST), TEST),
                 (
-                    SERVICES.max(operator.CANARY_EFFECT_BOUND, "service, revision, metric, bound"),
+                    SERVICES.max(operator.CANARY_EFFECT_BOUND, f"{BY_TEST}, bound"),
                     f"{TEST} {{{{bound}}}}",
                 ),
             ).axis_soft_min(-0.1),
@@ -147,7 +142,7 @@ def _evidence() -> Row:
                 "Requests that each test has counted, on the canary and on its control.",
                 units.Short,
                 (
-                    SERVICES.max(operator.CANARY_SAMPLES, "service, revision, metric, arm"),
+                    SERVICES.max(operator.CANARY_SAMPLES, f"{BY_TEST}, arm"),
                     f"{TEST} {{{{arm}}}}",
                 ),
             ),

@@ -15,7 +15,7 @@ from penstock.observability.dashboards.panels import (
     series,
     states,
 )
-from penstock.observability.dashboards.promql import SERVICES
+from penstock.observability.dashboards.promql import SERVICES, or_zero
 from penstock.observability.metrics import gateway, operator
 from penstock_engine import metric_specs as engine
 
@@ -98,6 +98,10 @@ def _decisions() -> Row:
 
 
 def _inputs() -> Row:
+    misses, counted = (
+        SERVICES.rate(spec, "service, objective")
+        for spec in (gateway.OBJECTIVE_MISSES, gateway.OBJECTIVE_REQUESTS)
+    )
     return Row(
         "What decisions are made from",
         (
@@ -118,10 +122,7 @@ def _inputs() -> Row:
                 "Misses of objectives",
                 "Requests per second that were late, shed or failed.",
                 units.RequestsPerSecond,
-                (
-                    SERVICES.rate(gateway.OBJECTIVE_MISSES, "service, objective"),
-                    "{{service}} {{objective}}",
-                ),
+                (or_zero(misses, counted), "{{service}} {{objective}}"),
             ),
             states(
                 "Replicas held for want of metrics",

@@ -1,0 +1,198 @@
+"""Evaluates every panel of the dashboards in a Prometheus that scraped a real run, and draws two of them.
+
+A local cluster runs a service with objectives under load, a scale step, a canary, adapters and a kill. Prints
+the number of series of each panel; exits with 1 if one is empty that should not be.
+
+.venv/bin/python benchmarks/dashboards.py
+"""
+
+import argparse
+import asyncio
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import yaml
+from aiohttp.test_utils import unused_port
+from campaigns.dashboard_pictures import draw
+from campaigns.dashboard_queries import (
+    EMPTY,
+    Panel,
+    Series,
+    Span,
+    evaluate,
+    read_marks,
+    read_panels,
+)
+from campaigns.dashboard_run import make_models, play
+
+from penstock.clients.kube import connect
+from penstock.demo.load import corpus
+from penstock.demo.model import MODEL_NAME, ensure_model
+from penstock.demo.stage import Stage
+from penstock.local import cluster as clusters
+from penstock.local import prometheus as binaries
+from penstock.local.cluster import Cluster
+from penstock.local.install import install
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "penstock"
+SCRAPE_S = 2
+DRAWN = ("overview", "rollout")
+READY_TIMEOUT_S = 60
+# Step of the queries of annotations.
+MARK_STEP_S = 60
+
+Results = dict[str, dict[str, list[Series]]]
+Marks = list[tuple[str, str, list[float]]]
+
+
+@contextmanager
+def prometheus(cluster: Cluster, folder: Path, port: int) -> Iterator[httpx.Client]:
+    """Run a Prometheus with examples/prometheus.yaml against the cluster."""
+    shutil.copy(CHART / "files" / "rules" / "alerts.yaml", folder / "rules.yaml")
+    config = folder / "prometheus.yaml"
+    config.write_text(json.dumps(_config(cluster)))
+    address = f"127.0.0.1:{port}"
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                binaries.ensure("prometheus", print), f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}",
+            ],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        with httpx.Client(base_url=f"http://{address}", timeout=60) as client:
+            _wait_until_ready(client)
+            yield client
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _config(cluster: Cluster) -> dict[str, object]:
+    """The example with a short interval, and with the address and credentials of the cluster."""
+    config = yaml.safe_load((ROOT / "examples" / "prometheus.yaml").read_text())
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    access = {
+        "api_server": kubeconfig["clusters"][0]["cluster"]["server"],
+        "tls_config": {"ca_file": kubeconfig["clusters"][0]["cluster"]["certificate-authority"]},
+        "authorization": {"credentials": kubeconfig["users"][0]["user"]["token"]},
+    }
+    config["global"] = {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": "5s"}
+    for job in config["scrape_configs"]:
+        job["kubernetes_sd_configs"] = [each | access for each in job["kubernetes_sd_configs"]]
+    return dict(config)
+
+
+def _wait_until_ready(client: httpx.Client) -> None:
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            if client.get("/-/ready").status_code == 200:
+                return
+        except httpx.TransportError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.1)
+
+
+async def run(folder: Path) -> tuple[Results, Marks]:
+    """Play the run and evaluate all panels and annotations over its time."""
+    models = folder / "models"
+    make_models(models, ensure_model(ROOT / "docs") / MODEL_NAME)
+    port, gpus = unused_port(), {"nvidia.com/gpu": "2"}
+    values = {"operator": {"metricsHosts": [f"127.0.0.1:{port}"]}}
+    with clusters.temporary("dashboards", say=print, allocatable=gpus) as cluster:
+        await install(cluster, say=print, values=values)
+        with prometheus(cluster, folder, port) as client:
+            start_s = time.time()
+            async with await connect(cluster.kubeconfig) as kube:
+                stage = Stage(cluster, kube)
+                try:
+                    stage.mount_models(models)
+                    await play(stage, corpus(ROOT), str(client.base_url))
+                finally:
+                    await stage.close()
+            return _results(client, Span(start_s, time.time(), SCRAPE_S))
+
+
+def _results(client: httpx.Client, span: Span) -> tuple[Results, Marks]:
+    results: Results = {}
+    for panel in read_panels(ROOT / "dashboards"):
+        lines = [line for query in panel.queries for line in evaluate(client, query, span)]
+        results.setdefault(panel.board, {})[panel.title] = lines
+    marks: Marks = []
+    for color, query, value_is_time in read_marks(ROOT / "dashboards"):
+        for line in evaluate(client, query, span):
+            times = [value / 1000 for value in line.values] if value_is_time else line.times_s
+            marks.append((color, line.name, _starts(times)))
+    return results, marks
+
+
+def _starts(times_s: Sequence[float]) -> list[float]:
+    """The first of times that follow one another within a step, which Grafana joins to one mark."""
+    ordered = sorted(set(times_s))
+    return [
+        time_s
+        for before_s, time_s in zip([0.0, *ordered], ordered, strict=False)
+        if time_s - before_s > MARK_STEP_S
+    ]
+
+
+def report(panels: list[Panel], results: Results, marks: Marks) -> list[str]:
+    """Print the number of series of each panel. Returns the problems."""
+    problems = []
+    for panel in panels:
+        lines, reason = results[panel.board][panel.title], EMPTY.get((panel.board, panel.title))
+        print(
+            f"{panel.board:10} {panel.title:45} {len(lines):4}" + (f"  {reason}" if reason else "")
+        )
+        if not lines and not reason:
+            problems.append(f"{panel.board}: {panel.title} is empty")
+        if lines and reason:
+            problems.append(f"{panel.board}: {panel.title} is not empty; remove it from EMPTY")
+    for kind in {name.split(":")[0] for _, name, _ in marks}:
+        print(f"annotation {kind:45} {sum(name.startswith(kind) for _, name, _ in marks):4}")
+    if len({color for color, _, _ in marks}) < len(read_marks(ROOT / "dashboards")):
+        problems.append("a kind of annotation has no mark")
+    return problems
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "assets")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "out" / "dashboards.pickle",
+        help="File with the results of the queries, to draw them again.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--draw-only", action="store_true", help="Draw the results of the last run."
+    )
+    args = parser.parse_args()
+    if not args.draw_only:
+        with tempfile.TemporaryDirectory() as folder:
+            found = asyncio.run(run(Path(folder)))
+        args.results.parent.mkdir(parents=True, exist_ok=True)
+        args.results.write_bytes(pickle.dumps(found))
+    results, marks = pickle.loads(args.results.read_bytes())
+    panels = read_panels(ROOT / "dashboards")
+    problems = report(panels, results, marks)
+    for name in DRAWN:
+        own = [panel for panel in panels if panel.board == name]
+        draw(own, results[name], marks, args.pictures / f"{name}.png")
+    print("\n".join(problems))
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
