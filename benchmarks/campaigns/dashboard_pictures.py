@@ -50,12 +50,19 @@ def draw(panels: Sequence[Panel], results: Results, marks: Marks, path: Path) ->
         _draw_panel(axes, panel, results[panel.title])
         axes.set_xlim(start_s, end_s)
         _label_times(axes, start_s, end_s)
-        for color, _, times_s in marks:
-            for time_s in times_s:
-                axes.axvline(time_s, color=COLORS[color], linewidth=1.0, linestyle=":")
+        _draw_marks(axes, marks)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=70)
     plt.close(figure)
+
+
+def _draw_marks(axes: Any, marks: Marks) -> None:
+    """Vertical lines, whose dashes leave room for those of other colours at the same time."""
+    colors = sorted({color for color, _, _ in marks})
+    for color, _, times_s in marks:
+        dashes = (2 * colors.index(color), (2, 2 * len(colors) - 2))
+        for time_s in times_s:
+            axes.axvline(time_s, color=COLORS[color], linewidth=1.2, linestyle=dashes)
 
 
 def _without_headlines(panels: Sequence[Panel]) -> dict[str, int]:
