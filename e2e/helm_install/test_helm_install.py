@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from service_proxy import ServiceProxy
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.templates import CRD_NAMES
 from penstock.clients.kube import connect
-from penstock.clients.resources import LEASES, NAMESPACES, PODS
+from penstock.clients.resources import CRDS, LEASES, NAMESPACES, PODS
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
 from penstock.local import cluster as clusters
@@ -40,13 +41,15 @@ pytestmark = pytest.mark.e2e
 class History:
     """The results of all steps.
 
-    before, after: all objects of the cluster before the install and after the uninstall, with finalizers.
+    aliases: short names of the CRD after the upgrade. before, after: all objects of the cluster before the
+    install and after the uninstall, with finalizers.
     replaced: pods of operator and gateway before and after the upgrade. refused: requests of operator and
     gateway that were denied while one of the two releases was installed. flow: requests in the operator's
     priority level. said: by Helm at the uninstall. answer: finish reason of a request to the second release.
     """
 
     outcomes: list[Outcome]
+    aliases: list[str]
     before: dict[str, list[str]]
     after: dict[str, list[str]]
     replaced: tuple[set[str], set[str]]
@@ -97,13 +100,14 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         await kube.create(NAMESPACES, None, namespace)
         await asyncio.sleep(2)  # the controllers make what every namespace has
         before = all_objects(stage)
-        await release("install", CHART, *image)
+        await release("install", earlier_chart(cluster.folder / "earlier-chart"), *image)
         apply_service(stage)
         await until_ready(stage)
         # Earlier, admission refuses owner references to a kind that the API server has just got to know.
         position = AuditLog(cluster).position()
         async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
             outcomes, replaced = await upgrade_under_load(stage, release, proxy.url)
+        crd = await kube.get(CRDS, None, CRD_NAMES[0])
         await until_lease_is_made_again(stage)
         refused = denied_since(cluster, position)
         flow = requests_in_flow(stage)
@@ -117,7 +121,18 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         await scale(stage)
         refused += denied_since(cluster, position)
         await stage.close()
-    return History(outcomes, before, after, replaced, refused, flow, said, answer)
+    aliases = crd["spec"]["names"]["shortNames"]
+    return History(outcomes, aliases, before, after, replaced, refused, flow, said, answer)
+
+
+def earlier_chart(folder: Path) -> Path:
+    """Write the chart with another short name in the CRD, as an earlier version may have it."""
+    shutil.copytree(CHART, folder)
+    crds = folder / "templates" / "crds.yaml"
+    text = crds.read_text()
+    assert "- psvc\n" in text
+    crds.write_text(text.replace("- psvc\n", "- earlier\n"))
+    return folder
 
 
 def apply_service(stage: Stage) -> None:
@@ -230,6 +245,10 @@ def test_the_upgrade_replaces_all_pods(history: History) -> None:
     old, new = history.replaced
     assert len(old) == len(new) == 4
     assert not old & new
+
+
+def test_the_upgrade_upgrades_the_crds(history: History) -> None:
+    assert history.aliases == ["psvc"]
 
 
 def test_nothing_is_denied(history: History) -> None:

@@ -24,7 +24,7 @@ KINDS = (
 )  # fmt: skip
 _DEFINITIONS = "/api/_definitions.json"
 
-# Of kubeconform, below the folder of `schemas_folder`.
+# Path of a schema below `schemas_folder`, as a template of kubeconform.
 LOCATION = "{{.NormalizedKubernetesVersion}}/{{.ResourceKind}}{{.KindSuffix}}.json"
 
 

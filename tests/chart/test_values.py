@@ -10,7 +10,7 @@ from penstock.chart import values_schema
 from penstock.chart.values import InvalidValues, Values, complete, merged
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"operator": {"replica": 3}}, "operator.replica: Extra inputs are not permitted"),
+    ({"operator": {"replica": 3}}, "operator.replica: the chart has no such value"),
     ({"gateway": {"replicas": "two"}}, "gateway.replicas: Input should be a valid integer"),
     ({"gateway": {"replicas": 0}}, "gateway.replicas: Input should be greater than or equal to 1"),
     ({"gateway": {"service": {"type": "Ingress"}}}, "gateway.service.type: Input should be"),

@@ -1,4 +1,4 @@
-"""Values of what Prometheus and Grafana need."""
+"""Values of the objects for Prometheus and Grafana."""
 
 from pydantic import Field
 
@@ -53,7 +53,7 @@ class Dashboards(ValuesModel):
 
 
 class Monitoring(ValuesModel):
-    """What Prometheus and Grafana need."""
+    """Objects for Prometheus and Grafana."""
 
     pod_monitor: PodMonitor = Field(
         default=PodMonitor(), description="PodMonitors of the Prometheus operator."

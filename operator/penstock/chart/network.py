@@ -6,7 +6,7 @@ from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
 
 
 def network_policies() -> list[Tree]:
-    """One policy for each component. Probes come from the node, which policies do not restrict."""
+    """The policies of operator and gateway. Probes come from the node, which policies do not restrict."""
     prometheus = {"ports": [ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM)))]}
     operator_egress = [
         {"to": [{"podSelector": {"matchLabels": selector(GATEWAY)}}],

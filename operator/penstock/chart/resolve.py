@@ -34,7 +34,7 @@ class MissingValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What an installation depends on. values: complete, by name. files: of the chart, by path."""
+    """An installation's inputs. values: complete, by name. files: of the chart, by path."""
 
     values: Mapping[str, Any]
     namespace: str

@@ -44,7 +44,7 @@ OPERATOR_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
-# Only where all namespaces are watched: an operator that watches one needs the CRDs at its start.
+# Granted where all namespaces are watched. An operator of one namespace needs the CRDs at its start.
 CRD_RULES: list[Object] = [
     {
         "apiGroups": ["apiextensions.k8s.io"],
@@ -60,7 +60,7 @@ LEASE_RULES: list[Object] = [
         "verbs": ["get", "create", "update"],
     }
 ]
-# There too, where the rights on pods are only in the namespace of `watchNamespace`.
+# In that namespace too, if OPERATOR_RULES are granted in another one.
 GATEWAY_PODS_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 ]

@@ -51,7 +51,7 @@ ABSENT = Absent()
 
 @dataclass(frozen=True, slots=True)
 class If:
-    """One of two trees. path: of a value; false, zero and empty values select `otherwise`."""
+    """A choice between two trees. path: of a value; false, zero and empty ones select `otherwise`."""
 
     path: str
     then: Tree

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 from penstock.chart.monitoring_values import Monitoring
@@ -257,7 +258,7 @@ class Values(ValuesModel):
         default=ApiPriority(), description="Priority of the operator's requests at the API server."
     )
     monitoring: Monitoring = Field(
-        default=Monitoring(), description="What Prometheus and Grafana need."
+        default=Monitoring(), description="Objects for Prometheus and Grafana."
     )
 
 
@@ -270,11 +271,14 @@ def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return Values.model_validate(values).model_dump(by_alias=True)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(str(part) for part in each['loc'])}: {each['msg'].removeprefix('Value error, ')}"
-            for each in error.errors()
-        ]
-        raise InvalidValues("\n".join(lines)) from error
+        raise InvalidValues("\n".join(map(_message, error.errors()))) from error
+
+
+def _message(error: ErrorDetails) -> str:
+    path = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{path}: the chart has no such value"
+    return f"{path}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
