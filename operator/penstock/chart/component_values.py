@@ -50,7 +50,7 @@ class Component(ValuesModel):
     resources: AnyObject
     termination_grace_period_seconds: int
     extra_args: list[str] = Field(
-        default=[], description="Further command-line arguments, such as --drain-timeout-s=30."
+        default=[], description="Further command-line arguments of the container."
     )
     extra_env: list[AnyObject] = Field(
         default=[], description="Further environment variables of the container, as in a pod."
