@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from penstock.chart.chart_files import OLDEST_KUBERNETES
 from penstock.local.chart_tools import ensure_helm
 
 CHART = Path(__file__).parents[2] / "charts" / "penstock"
@@ -23,7 +24,7 @@ def helm() -> Helm:
 
     def run(*arguments: str | Path, values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [binary, *arguments, "--values", "-"],
+            [binary, *arguments, f"--kube-version={OLDEST_KUBERNETES}", "--values", "-"],
             input=json.dumps(values), capture_output=True, text=True, check=False,
         )  # fmt: skip
 
