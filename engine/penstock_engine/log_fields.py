@@ -7,8 +7,8 @@ COMMON = {
     "message": "What happened. The lines below have a fixed message.",
     "traceback": "Where an unexpected error occurred.",
     "left_out": (
-        "Number of equal warnings or errors before this one that were not logged: of one place in the "
-        "code about one service, ten lines are written in a minute."
+        "Number of earlier warnings or errors that were not logged. Of one place in the code about one "
+        "service, at most ten are logged in a minute."
     ),
     "rank": "Rank of a worker process of a model that is split; absent for rank 0.",
 }
@@ -33,7 +33,7 @@ REQUEST = {
 
 # Message "request failed": the answer is an error.
 FAILURE = {
-    "request_id": "As above.",
+    "request_id": "Id of the request, the gateway's if one sent it: header `X-Request-Id`.",
     "status": "HTTP status of the answer.",
     "reason": "The answer's message. Absent for a 400, whose message may quote the request.",
     "param": "The parameter that is wrong.",

@@ -44,4 +44,5 @@ def test_the_index_lists_every_runbook():
 
 @pytest.mark.parametrize("alert", groups.ALERTS, ids=lambda alert: alert.name)
 def test_the_url_of_an_alert_ends_with_its_page(alert):
-    assert (FOLDER / f"{alert.runbook}.md").is_file()
+    page = alert.body()["annotations"]["runbook_url"].rpartition("/")[2]
+    assert (FOLDER / f"{page}.md").is_file()

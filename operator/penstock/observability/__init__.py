@@ -1,4 +1,4 @@
-"""Exports of Penstock: its metrics and log lines, and the files that are generated from their lists.
+"""Lists of Penstock's metrics and log fields, and the alerts, dashboards and pages generated from them.
 
 Pure: nothing here does I/O. Imports core, and the engine's lists of metrics and log fields.
 """

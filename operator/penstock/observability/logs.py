@@ -1,4 +1,4 @@
-"""Fields of log lines, and the reference page about them."""
+"""Fields of the log lines, and the reference page about them."""
 
 from collections.abc import Mapping
 
@@ -12,21 +12,21 @@ ACCESS = {
     "service": "`namespace/name` of the InferenceService.",
     "model_route": "`namespace/name` of the ModelRoute that led there.",
     "revision": "Revision of the engine that was tried last.",
-    "pod": "`namespace/name` of that engine.",
+    "pod": "`namespace/name` of that engine's pod.",
     "status": "HTTP status of the answer; 499: the client left before there was one.",
-    "reason": "Why the answer is not an engine's complete one.",
+    "reason": "Why the answer is not the complete one of an engine: rejected, failed or cut off.",
     "rejection": "Label `reason` of `penstock_gateway_rejections_total`, if the gateway rejected it.",
     "attempts": "Number of engines that were tried.",
     "stream": "Whether the client asked for a stream.",
     "total_ms": "Time from the head of the request to the end of the answer, in milliseconds.",
-    "receive_ms": "Part of it in which the body arrived.",
-    "route_ms": "Part in which the body was read and a service was found.",
-    "wait_ms": "Part in which the request waited for an engine with room.",
-    "connect_ms": "Part in which a connection to an engine was made.",
-    "first_byte_ms": "Part from there to the first byte of a stream, or to the whole of another answer.",
-    "stream_ms": "Part in which the answer was passed on.",
+    "receive_ms": "Part of the total time: to receive the body.",
+    "route_ms": "Part: to read the body and to find a service.",
+    "wait_ms": "Part: in the queue for an engine with room.",
+    "connect_ms": "Part: to connect to an engine.",
+    "first_byte_ms": "Part: until the first byte of a stream, or the whole of another answer.",
+    "stream_ms": "Part: to pass the answer on.",
     "prompt_tokens": "Tokens of the prompt, if the answer has a usage.",
-    "cached_tokens": "Those of them that the engine had cached.",
+    "cached_tokens": "Tokens of the prompt that the engine had cached.",
     "completion_tokens": "Tokens of the answer; an estimate without a usage.",
     "request_bytes": "Size of the request's body.",
     "response_bytes": "Size of the answer's body.",
@@ -45,7 +45,7 @@ RECONCILE = {
     "phase": "Phase of its rollout after the reconcile.",
     "written": "What was written, in order: objects with the verb, and the fields of the status.",
     "plan": "What these writes are for.",
-    "reason": "Message of the rollout; of an invalid spec the error.",
+    "reason": "Message of the rollout, or the error of an invalid spec.",
     "scaling_reason": "Why a Deployment got another number of replicas.",
 }
 

@@ -14,14 +14,18 @@ from penstock.observability.metrics.operator import OBJECTIVE_TARGET
 # Requests that miss the objective within the long window before an alert fires: of a service with few
 # requests, one slow request is no incident.
 MIN_MISSES = 10
-# Fraction of missed requests that always counts as too fast. An attainment of 0.9 allows one request in
-# ten to miss, so no fraction is 14.4 times as many.
-MOST_MISSES = 0.9
+# Upper bound of the fraction of misses that an alert waits for. With an attainment of 0.9 one request in ten
+# may miss, and no fraction is 14.4 times as many.
+MAX_LIMIT = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A pair of windows. factor: of the rate that uses the budget up in exactly 30 days."""
+    """A pair of windows, with the alert on both.
+
+    factor: burn rate that both windows must exceed. At a burn rate of 1 the budget lasts exactly 30 days.
+    hold_s: time for which they must, in seconds.
+    """
 
     long: str
     short: str
@@ -46,22 +50,26 @@ def miss_ratio(window: str) -> str:
     return f"penstock:objective_misses:ratio_rate{window}"
 
 
-def _spans() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(span for window in WINDOWS for span in (window.short, window.long)))
+def _lengths() -> tuple[str, ...]:
+    """The lengths of all windows, each once."""
+    return tuple(dict.fromkeys(each for window in WINDOWS for each in (window.short, window.long)))
 
 
-def _recorded(span: str) -> Record:
+def _recorded_misses(length: str) -> Record:
+    """The recording rule for the fraction of misses in a window of this length."""
     misses, requests = (
-        f"sum by (service, objective) (rate({name}[{span}]))"
+        f"sum by (service, objective) (rate({name}[{length}]))"
         for name in (OBJECTIVE_MISSES.name, OBJECTIVE_REQUESTS.name)
     )
-    return Record(miss_ratio(span), f"{misses} / ({requests} > 0)")
+    return Record(miss_ratio(length), f"{misses} / ({requests} > 0)")
 
 
-def _burns(objective: str, window: Window) -> str:
-    def too_fast(span: str) -> str:
-        ratio = f'{miss_ratio(span)}{{objective="{objective}"}}'
-        limit = f"clamp_max({window.factor:g} * {BUDGET}, {MOST_MISSES:g})"
+def _burns_too_fast(objective: str, window: Window) -> str:
+    """Expression: requests miss the objective too often in both windows."""
+
+    def too_fast(length: str) -> str:
+        ratio = f'{miss_ratio(length)}{{objective="{objective}"}}'
+        limit = f"clamp_max({window.factor:g} * {BUDGET}, {MAX_LIMIT:g})"
         return f"{ratio} > on (service) group_left () {limit}"
 
     misses = (
@@ -76,7 +84,7 @@ def _alert(objective: str, window: Window) -> Alert:
     return Alert(
         name=NAMES[objective],
         severity=window.severity,
-        expr=_burns(objective, window),
+        expr=_burns_too_fast(objective, window),
         hold_s=window.hold_s,
         summary=f"{{{{ $labels.service }}}} misses its objective for the {time}.",
         description=(
@@ -84,7 +92,6 @@ def _alert(objective: str, window: Window) -> Alert:
             f"the objective for the {time}, and those of the last {window.short} still do. At this rate "
             f"the error budget of 30 days lasts for less than {30 / window.factor:.3g} days."
         ),
-        runbook=NAMES[objective],
         labels={"window": window.long},
     )
 
@@ -93,7 +100,7 @@ GROUP = Group(
     "penstock-objectives",
     (
         Record(BUDGET, f"1 - max by (service) ({OBJECTIVE_TARGET.name})"),
-        *map(_recorded, _spans()),
+        *map(_recorded_misses, _lengths()),
         *(_alert(objective, window) for objective in NAMES for window in WINDOWS),
     ),
 )

@@ -7,10 +7,11 @@ from penstock.observability.metrics import gateway, operator
 CERTIFICATE_LEFT_S = 7 * 24 * 3600
 TOKEN_LEFT_S = 300
 # The gateway confirms its routes with the API server at least once a minute.
-MOST_SNAPSHOT_AGE_S = 180
+MAX_SNAPSHOT_AGE_S = 180
 
 
 def _expires(credential: str, within_s: int) -> str:
+    """Expression: a credential of an operator or a gateway expires within this time."""
     return " or ".join(
         f'(min by (pod, credential) ({spec.name}{{credential="{credential}"}}) - time()) < {within_s}'
         for spec in (operator.CREDENTIAL_EXPIRY, gateway.CREDENTIAL_EXPIRY)
@@ -24,10 +25,9 @@ NO_LEADER = Alert(
     hold_s=120,
     summary="No operator leads: services are neither scaled nor rolled out.",
     description=(
-        "Traffic goes on with the last state. Changes of InferenceServices, scaling and the replacement of "
-        "failed pods by Deployments of other numbers wait for a leader."
+        "Services answer requests as before, and their Deployments replace failed pods. Changes of "
+        "InferenceServices, scaling and rollouts wait for a leader."
     ),
-    runbook="PenstockNoLeader",
 )
 
 RECONCILE_ERRORS = Alert(
@@ -40,30 +40,27 @@ RECONCILE_ERRORS = Alert(
     hold_s=900,
     summary="The operator fails to reconcile services.",
     description="Reconciles have ended with errors for fifteen minutes. They are repeated with pauses.",
-    runbook="PenstockReconcileErrors",
 )
 
 GATEWAY_BEHIND = Alert(
     name="PenstockGatewayBehind",
     severity="warning",
-    expr=f"max by (pod) ({gateway.SNAPSHOT_AGE_S.name}) > {MOST_SNAPSHOT_AGE_S}",
+    expr=f"max by (pod) ({gateway.SNAPSHOT_AGE_S.name}) > {MAX_SNAPSHOT_AGE_S}",
     hold_s=60,
     summary="Gateway {{ $labels.pod }} routes by old data.",
     description=(
         "The gateway has not heard from the API server for {{ $value | humanizeDuration }}. It goes on with "
         "the routes and pods that it knows."
     ),
-    runbook="PenstockGatewayBehind",
 )
 
 CREDENTIAL_EXPIRES = Alert(
     name="PenstockCredentialExpires",
     severity="critical",
-    expr=(f"{_expires('ca', CERTIFICATE_LEFT_S)} or {_expires('token', TOKEN_LEFT_S)}"),
+    expr=f"{_expires('ca', CERTIFICATE_LEFT_S)} or {_expires('token', TOKEN_LEFT_S)}",
     hold_s=300,
     summary="The {{ $labels.credential }} of {{ $labels.pod }} expires in {{ $value | humanizeDuration }}.",
     description="After that the process can no longer reach the API server.",
-    runbook="PenstockCredentialExpires",
 )
 
 GROUP = Group(

@@ -6,16 +6,17 @@ Their metrics carry the labels `service` (namespace/name), `revision` and `pod` 
 from penstock.observability.alerts.rules import Alert, Group
 from penstock_engine.metric_specs import KV_USAGE, LORA_RESIDENT, PREEMPTED
 
-FULL = 0.95
+# Fraction of the KV blocks in use above which the caches count as full.
+FULL_KV_USAGE = 0.95
 # Changes between "in memory" and "not in memory" of one adapter on one engine. Above this the adapter is
 # loaded more often than every four minutes.
-MOST_ADAPTER_CHANGES = 10
+MAX_ADAPTER_CHANGES = 10
 
 KV_PRESSURE = Alert(
     name="PenstockKVCachePressure",
     severity="warning",
     expr=(
-        f"avg by (service) ({KV_USAGE.name}) > {FULL:g} and "
+        f"avg by (service) ({KV_USAGE.name}) > {FULL_KV_USAGE:g} and "
         f"sum by (service) (rate({PREEMPTED.name}[5m])) > 0"
     ),
     hold_s=600,
@@ -24,14 +25,13 @@ KV_PRESSURE = Alert(
         "On average {{ $value | humanizePercentage }} of the KV caches are in use. Preempted requests are "
         "computed again, so their answers take longer."
     ),
-    runbook="PenstockKVCachePressure",
 )
 
 ADAPTER_THRASH = Alert(
     name="PenstockAdapterThrash",
     severity="warning",
     expr=(
-        f"max by (service, adapter) (changes({LORA_RESIDENT.name}[20m])) > {MOST_ADAPTER_CHANGES}"
+        f"max by (service, adapter) (changes({LORA_RESIDENT.name}[20m])) > {MAX_ADAPTER_CHANGES}"
     ),
     hold_s=300,
     summary="Adapter {{ $labels.adapter }} of {{ $labels.service }} is loaded again and again.",
@@ -39,7 +39,6 @@ ADAPTER_THRASH = Alert(
         "The adapter was loaded or evicted {{ $value }} times in 20 minutes on one engine: more adapters are "
         "in use than fit into its memory."
     ),
-    runbook="PenstockAdapterThrash",
 )
 
 GROUP = Group("penstock-engines", (KV_PRESSURE, ADAPTER_THRASH))

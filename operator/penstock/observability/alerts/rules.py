@@ -1,4 +1,4 @@
-"""Types of the rules of Prometheus, and the text of a file of them."""
+"""Recording and alert rules of Prometheus, and the text of a rule file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import yaml
 # critical: users notice it now. warning: a person should look at it today.
 Severity = Literal["critical", "warning"]
 
-# The chart replaces it by the value monitoring.prometheusRule.runbooksUrl.
+# Base URL of the runbooks. The chart replaces it by the value monitoring.prometheusRule.runbooksUrl.
 RUNBOOKS = "https://penstock.dev/runbooks"
 
 
@@ -21,6 +21,7 @@ class Record:
     expr: str
 
     def body(self) -> dict[str, Any]:
+        """The rule as an entry of a rule file."""
         return {"record": self.name, "expr": self.expr}
 
 
@@ -28,8 +29,8 @@ class Record:
 class Alert:
     """An alert rule.
 
-    hold_s: time for which the expression must be true, in seconds. summary: one line with the labels of the
-    alert. description: what it means for users and what to look at first. runbook: name of its page.
+    name: also of its runbook. hold_s: time for which the expression must be true, in seconds. summary: one
+    line with the labels of the alert. description: what it means for users and what to look at first.
     labels: more labels, which tell alerts of one name apart.
     """
 
@@ -39,10 +40,10 @@ class Alert:
     hold_s: int
     summary: str
     description: str
-    runbook: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
+        """The rule as an entry of a rule file."""
         return {
             "alert": self.name,
             "expr": self.expr,
@@ -51,7 +52,7 @@ class Alert:
             "annotations": {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": f"{RUNBOOKS}/{self.runbook}",
+                "runbook_url": f"{RUNBOOKS}/{self.name}",
             },
         }
 
@@ -69,7 +70,7 @@ class Group:
 
 
 def rule_file(groups: Sequence[Group]) -> str:
-    """The text of a file of rules."""
+    """The text of a rule file."""
     document = {
         "groups": [
             {"name": group.name, "rules": [rule.body() for rule in group.rules]} for group in groups

@@ -22,18 +22,18 @@ from penstock.observability.metrics.operator import (
 )
 
 # Phases that end by themselves, or that a person has chosen to stay in.
-WITHOUT_LIMIT = (*SETTLED_PHASES, "Paused", "Waiting")
+PHASES_WITHOUT_LIMIT = (*SETTLED_PHASES, "Paused", "Waiting")
 # A canary may take its maxDuration, 1 h unless the service sets another, in its longest phase.
 LONGEST_PHASE_S = 2 * 3600
 # Engines that take longer than this load no usual model: 70 GB at 200 MB/s take 6 minutes.
 SLOW_START_S = 15 * 60
-# Rejections of requests that could not have been served anywhere are no overload.
-OF_CLIENTS = "invalid_request|model_not_found|model_ambiguous|too_large"
+# Reasons of rejections that are the client's fault: no engine could have served these requests.
+CLIENT_REASONS = "invalid_request|model_not_found|model_ambiguous|too_large"
 
 
-def _of_requests(numerator: str, limit: float, window: str = "5m") -> str:
-    """Expression: more than a fraction of the requests of each service."""
-    requests = f"sum by (service) (rate({REQUESTS.name}[{window}]))"
+def _exceeds_share(numerator: str, limit: float) -> str:
+    """Expression: a rate over five minutes is more than this fraction of the service's requests."""
+    requests = f"sum by (service) (rate({REQUESTS.name}[5m]))"
     return f"{numerator} / ({requests} > 0) > {limit:g}"
 
 
@@ -50,14 +50,13 @@ QUEUE_GROWTH = Alert(
         "{{ $value }} requests wait in the gateways for an engine. The queue has not been empty for ten "
         "minutes and is longer than it was."
     ),
-    runbook="PenstockQueueGrowing",
 )
 
 REJECTED = Alert(
     name="PenstockRequestsRejected",
     severity="critical",
-    expr=_of_requests(
-        f'sum by (service) (rate({REJECTIONS.name}{{reason!~"{OF_CLIENTS}"}}[5m]))', 0.02
+    expr=_exceeds_share(
+        f'sum by (service) (rate({REJECTIONS.name}{{reason!~"{CLIENT_REASONS}"}}[5m]))', 0.02
     ),
     hold_s=300,
     summary="The gateways reject requests of {{ $labels.service }}.",
@@ -65,19 +64,17 @@ REJECTED = Alert(
         "{{ $value | humanizePercentage }} of the requests of the last five minutes were answered with "
         "an error by the gateway itself: its queue was full, they waited too long, or no engine was there."
     ),
-    runbook="PenstockRequestsRejected",
 )
 
 ERRORS = Alert(
     name="PenstockErrorRate",
     severity="critical",
-    expr=_of_requests(f'sum by (service) (rate({RESPONSES.name}{{code=~"5.."}}[5m]))', 0.05),
+    expr=_exceeds_share(f'sum by (service) (rate({RESPONSES.name}{{code=~"5.."}}[5m]))', 0.05),
     hold_s=300,
     summary="Requests of {{ $labels.service }} fail.",
     description=(
         "{{ $value | humanizePercentage }} of the requests of the last five minutes had a 5xx response."
     ),
-    runbook="PenstockErrorRate",
 )
 
 EJECTED = Alert(
@@ -93,7 +90,6 @@ EJECTED = Alert(
         "An engine pod reports itself as ready, but its answers failed several times in a row, so the "
         "gateways leave it out."
     ),
-    runbook="PenstockEndpointEjected",
 )
 
 BLIND_SCALER = Alert(
@@ -110,7 +106,6 @@ BLIND_SCALER = Alert(
         "Metrics of engines or gateways have been missing for five minutes. Replicas are added for load that "
         "is known, but none are removed."
     ),
-    runbook="PenstockScalerBlind",
 )
 
 MAXIMUM = Alert(
@@ -123,7 +118,6 @@ MAXIMUM = Alert(
         "For fifteen minutes the load has needed more replicas than spec.scaling.maxReplicas or the "
         "ResourceQuota of the namespace allows."
     ),
-    runbook="PenstockScalerAtMaximum",
 )
 
 SLOW_START = Alert(
@@ -133,9 +127,9 @@ SLOW_START = Alert(
     hold_s=60,
     summary="An engine of {{ $labels.service }} does not become ready.",
     description=(
-        "An engine pod was created {{ $value | humanizeDuration }} ago and has never been ready."
+        "An engine pod that has not restarted is not ready {{ $value | humanizeDuration }} after its "
+        "creation."
     ),
-    runbook="PenstockSlowStart",
 )
 
 STUCK = Alert(
@@ -143,12 +137,11 @@ STUCK = Alert(
     severity="warning",
     expr=(
         f"(time() - max by (service) ({ROLLOUT_PHASE_START.name})) > {LONGEST_PHASE_S} and on (service) "
-        f'max by (service) ({ROLLOUT_PHASE.name}{{phase!~"{"|".join(WITHOUT_LIMIT)}"}}) > 0'
+        f'max by (service) ({ROLLOUT_PHASE.name}{{phase!~"{"|".join(PHASES_WITHOUT_LIMIT)}"}}) > 0'
     ),
     hold_s=300,
     summary="The rollout of {{ $labels.service }} does not end.",
     description="The rollout has been in the same phase for {{ $value | humanizeDuration }}.",
-    runbook="PenstockRolloutStuck",
 )
 
 STALLED = Alert(
@@ -161,7 +154,6 @@ STALLED = Alert(
         "The condition Stalled is True: the spec is refused, its revision was rejected, or its pods do not "
         "start. The service goes on with the last revision that worked, if there is one."
     ),
-    runbook="PenstockServiceStalled",
 )
 
 GROUP = Group(
