@@ -58,7 +58,7 @@ def configure(
         sys.excepthook = _log_crash
 
 
-def current() -> tuple[LogFormat, LogLevel]:
+def current_settings() -> tuple[LogFormat, LogLevel]:
     """The format and the level that `configure` has set, for child processes."""
     root = logging.getLogger()
     is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
@@ -108,6 +108,8 @@ class TextFormatter(logging.Formatter):
 
 @dataclass(slots=True)
 class _Period:
+    """Records of one kind since a time, on the monotonic clock."""
+
     started_s: float
     num_records: int = 0
 

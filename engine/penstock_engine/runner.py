@@ -92,7 +92,7 @@ class Runner:
                 threads = CpuThreads(num_threads_each, on_count=on_threads)
             model: PagedModel | ParallelModel
             if num_ranks > 1:
-                log_format, log_level = logs.current()
+                log_format, log_level = logs.current_settings()
                 part = RankConfig(
                     rank=0, config=config, num_threads=num_threads_each,
                     log_format=log_format, log_level=log_level,

@@ -40,7 +40,10 @@ def _line(call: ast.Call) -> Iterator[tuple[str, set[str]]]:
         return
     assert isinstance(extra.func, ast.Name)
     names = {each.arg for each in extra.keywords if each.arg is not None}
-    yield str(call.args[0].value), names | ({"service"} if extra.func.id == "about" else set())
+    yield (
+        str(call.args[0].value),
+        names | ({"service"} if extra.func.id == "service_fields" else set()),
+    )
 
 
 LINES = list(lines())

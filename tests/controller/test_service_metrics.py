@@ -1,4 +1,4 @@
-"""The series of services: what each is made of, and that none outlives its service or the lead."""
+"""The series of services: where their values come from, and that none outlives its service."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ class World:
         pod = PodView("old", "Ready", 0.0, 1.0, Missing("old", "gone"))
         observation = Observation(0.0, (pod,), provisioned)
         decision = Decision(desired, "why", code, trail, valid)
-        self.metrics.note_decision(SERVICE, observation, decision)
+        self.metrics.observe_decision(SERVICE, observation, decision)
 
     def samples(self):
         """Samples with the label service: name and the other labels, as in the spec -> value."""
@@ -116,9 +116,9 @@ def test_phases_are_counted_when_they_begin():
     world = World()
     before = world.services[KEY]
     after = rolled_out_service(phase="Growing")
-    world.metrics.note_change(KEY, None, before)
-    world.metrics.note_change(KEY, before, before)
-    world.metrics.note_change(KEY, before, after)
+    world.metrics.observe_change(KEY, None, before)
+    world.metrics.observe_change(KEY, before, before)
+    world.metrics.observe_change(KEY, before, after)
     world.services[KEY] = after
     assert value(world, specs.ROLLOUT_TRANSITIONS, "Growing") == 1
     assert value(world, specs.ROLLOUT_TRANSITIONS, "Judging") == 0
@@ -127,13 +127,13 @@ def test_phases_are_counted_when_they_begin():
 def test_attainment_and_error_budget():
     """Two of 100 requests are late (99 ended, one was shed), and half of 10 are within 50 ms."""
     world = World()
-    world.metrics.note_requests()
+    world.metrics.observe_requests()
     assert value(world, specs.ATTAINMENT, "ttft") is None
     world.readings[KEY] = replace(
         NO_REQUESTS, arrivals=100, ended=99, late=2, shed=1,
         tpot_s=Histogram((0.05, 0.1), (5, 4, 0), 0.5),
     )  # fmt: skip
-    world.metrics.note_requests()
+    world.metrics.observe_requests()
     assert value(world, specs.ATTAINMENT, "ttft") == 0.97
     assert value(world, specs.ATTAINMENT, "tpot") == 0.5
     assert round(value(world, specs.ERROR_BUDGET_LEFT, "ttft"), 6) == round(1 - 0.03 / 0.05, 6)
@@ -144,10 +144,10 @@ def test_attainment_and_error_budget():
 def test_every_metric_of_services_has_a_source():
     world = World()
     world.decide(3)
-    world.metrics.note_requests()
+    world.metrics.observe_requests()
     world.readings[KEY] = replace(NO_REQUESTS, arrivals=1, ended=1)
-    world.metrics.note_requests()
-    world.metrics.note_change(KEY, rolled_out_service(phase="Starting"), world.services[KEY])
+    world.metrics.observe_requests()
+    world.metrics.observe_change(KEY, rolled_out_service(phase="Starting"), world.services[KEY])
     exported = {name for name, *_ in world.samples()}
     assert exported == {name for spec in specs.SERVICES for name in spec.samples}
 
@@ -166,15 +166,15 @@ def test_series_do_not_grow_with_services_and_revisions_that_are_gone():
         key = ("default", f"chat-{number}")
         body = rolled_out_service(name=key[1], uid=f"u{number}")
         world.services[key] = body
-        world.metrics.note_change(key, rolled_out_service(phase="Starting"), body)
-        world.metrics.note_decision(
+        world.metrics.observe_change(key, rolled_out_service(phase="Starting"), body)
+        world.metrics.observe_decision(
             replace(SERVICE, name=key[1], uid=f"u{number}"), Observation(0.0, (), 1),
             Decision(2, "why", "ScaleUp"),
         )  # fmt: skip
         del world.services[key]
         world.services[KEY] = rolled_out_service(revision=f"{number:08x}")
         world.pods = [child("new", f"{number:08x}")]
-    world.metrics.note_requests()
+    world.metrics.observe_requests()
     text = world.process.render()[0].decode()
     assert "chat-" not in text
     assert len(world.samples()) <= num_samples

@@ -111,7 +111,7 @@ def test_phases_of_several_attempts_are_added():
     for at_s, phase in enumerate([*RequestPhase][1:5] + [*RequestPhase][2:], start=1):
         now = float(at_s)
         timeline.enter(phase)
-    assert seconds_by_phase(timeline.until(10.0)) == {
+    assert seconds_by_phase(timeline.intervals(10.0)) == {
         RequestPhase.RECEIVE: 1.0,
         RequestPhase.ROUTE: 1.0,
         RequestPhase.WAIT: 2.0,

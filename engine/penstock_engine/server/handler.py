@@ -127,9 +127,9 @@ def _end_callbacks(
     model = state.model_name
     if state.options.enable_log_requests:
         # A gateway logs the id of the header, not the one that a client may put into the body.
-        in_header = http.scope["request_id"]
+        header_request_id = http.scope["request_id"]
         yield lambda choice, reason: log_choice(
-            model, in_header, choice, reason, client_request_id=request.request_id
+            model, header_request_id, choice, reason, client_request_id=request.request_id
         )
     if state.tracer is not None:
         yield state.tracer.start(http.headers, request_id, model, request, choices).end

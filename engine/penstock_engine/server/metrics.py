@@ -135,7 +135,7 @@ class EngineMetrics:
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Returns all metrics as text, and its content type. accept: header of the request."""
-        with suppress(OSError):  # only Linux tells
+        with suppress(OSError):  # only Linux reports it
             self._child(metric_specs.RESIDENT_MEMORY).set(resident_bytes())
         for index, gpu in enumerate(gpu_readings(self._num_gpus)):
             self._observe_gpu(str(index), gpu)
@@ -274,7 +274,7 @@ class EngineMetrics:
         assert event.first_token_s is not None, "a sequence that ended well has no token"
         assert record.last_token_s is not None, "a sequence that ended well has no last token"
         decode_s = record.last_token_s - event.first_token_s
-        in_trace = exemplar(record.trace_id)
+        trace_labels = exemplar(record.trace_id)
         for spec, value in (
             (metric_specs.E2E_LATENCY, record.last_token_s - record.arrival_s),
             (metric_specs.QUEUE_TIME, event.scheduled_s - event.queued_s),
@@ -289,10 +289,10 @@ class EngineMetrics:
             (metric_specs.REQUEST_PARAMS_N, record.num_choices),
             (metric_specs.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
-            self._child(spec).observe(value, in_trace)
+            self._child(spec).observe(value, trace_labels)
         if event.num_output_tokens > 1:
             self._child(metric_specs.TIME_PER_OUTPUT_TOKEN).observe(
-                decode_s / (event.num_output_tokens - 1), in_trace
+                decode_s / (event.num_output_tokens - 1), trace_labels
             )
 
     def _child(self, spec: MetricSpec, **labels: str) -> Any:

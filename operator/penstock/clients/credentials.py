@@ -1,4 +1,4 @@
-"""When the credentials for the API server expire."""
+"""Reads when the credentials for the API server expire."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from typing import Any
 def expiry_times_s(configuration: Any) -> dict[str, float]:
     """Return the times since the epoch at which the CA and the token of a configuration expire.
 
-    Left out is what is not set, not readable, or does not say when it expires. Of several CAs the
+    Leaves out credentials that are not set, cannot be read, or have no expiry. Of several CAs the
     first to expire counts.
     """
     found = {

@@ -1,12 +1,12 @@
-"""Log output of operator and gateway: the engine's, so that one query finds a request in both."""
+"""Log output of operator and gateway. The engine's has the same form, so that one query covers both."""
 
 from typing import Any
 
 from penstock_engine.logs import LogFormat, LogLevel, configure, fields
 
-__all__ = ["LogFormat", "LogLevel", "about", "configure", "fields"]
+__all__ = ["LogFormat", "LogLevel", "configure", "fields", "service_fields"]
 
 
-def about(key: tuple[str, str], **values: Any) -> dict[str, Any]:
+def service_fields(key: tuple[str, str], **values: Any) -> dict[str, Any]:
     """The argument `extra` of a log call about a service. key: its namespace and name."""
     return fields(service="/".join(key), **values)

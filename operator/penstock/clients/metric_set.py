@@ -1,4 +1,4 @@
-"""prometheus_client objects of a list of metric specifications, and their exposition."""
+"""Creates prometheus_client's metrics from a list of specifications, and exposes them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
@@ -14,7 +14,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-from penstock.observability.metrics.specs import REVISION, SERVICE, MetricSpec
+from penstock.observability.metrics.specs import SERVICE, MetricSpec
 from penstock.observability.service_samples import Sample
 from penstock_engine.exposition import render
 
@@ -54,17 +54,15 @@ class MetricSet:
         A counter must exist before its first event: `increase` in PromQL does not see the first value.
         """
         for spec in specs:
-            choices = [
-                [labels[each.name]] if each.name in labels else each.values for each in spec.labels
-            ]
-            for values in product(*choices):
+            for values in _label_values(spec, labels):
                 self._metrics[spec.name].labels(*values)
 
     def remove_stale(self, is_stale: Callable[[Mapping[str, str]], bool]) -> None:
         """Remove the series of what is gone; prometheus_client never does.
 
-        is_stale: called with the labels of each series that has the label service. Each series of a
-        histogram shares service and revision with a counter's; its other labels list their values.
+        is_stale: called with the labels of each series that has the label service. It finds those of
+        histograms by the service and revision of stale counters and gauges: their other labels have
+        listed values.
         """
         stale: set[tuple[str, str]] = set()
         for spec, metric in self._of_services("counter", "gauge"):
@@ -74,10 +72,9 @@ class MetricSet:
                 metric.remove(*(labels[name] for name in spec.label_names))
         for spec, metric in self._of_services("histogram"):
             for service, revision in stale:
-                known = {SERVICE: service, REVISION: revision}
-                if is_stale({each.name: known[each] for each in spec.labels if each in known}):
-                    choices = [[known[e]] if e in known else e.values for e in spec.labels]
-                    for values in product(*choices):
+                known = {"service": service, "revision": revision}
+                if is_stale({name: known[name] for name in spec.label_names if name in known}):
+                    for values in _label_values(spec, known):
                         metric.remove(*values)
 
     def _of_services(self, *kinds: str) -> Iterator[tuple[MetricSpec, Any]]:
@@ -91,6 +88,11 @@ class MetricSet:
         return render(self.registry, accept)
 
 
+def _label_values(spec: MetricSpec, known: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Yield all combinations of a metric's label values. known: the values of some labels, by name."""
+    return product(*([known[e.name]] if e.name in known else e.values for e in spec.labels))
+
+
 def families(specs: Iterable[MetricSpec], samples: Iterable[tuple[str, Sample]]) -> list[Metric]:
     """Build metric families of samples, each with its service, in the order of the specs."""
     made = {spec.name: _FAMILIES[spec.kind](spec) for spec in specs}
@@ -100,7 +102,7 @@ def families(specs: Iterable[MetricSpec], samples: Iterable[tuple[str, Sample]])
 
 
 def _make(spec: MetricSpec, registry: CollectorRegistry) -> Any:
-    # prometheus_client puts `_total` back.
+    # prometheus_client adds `_total` to the name of a counter.
     name = spec.name.removesuffix("_total") if spec.kind == "counter" else spec.name
     options = {"buckets": spec.buckets} if spec.kind == "histogram" else {}
     return _CLASSES[spec.kind](name, spec.help, spec.label_names, registry=registry, **options)

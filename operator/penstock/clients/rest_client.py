@@ -77,7 +77,7 @@ class TrackingRestClient(RESTClientObject):
 
     async def request(self, method: str, url: str, *args: Any, **options: Any) -> RESTResponse:
         """Send a request. The arguments are the base class's."""
-        began_s, status = monotonic(), None
+        started_s, status = monotonic(), None
         try:
             response: RESTResponse = await super().request(  # type: ignore[no-untyped-call]
                 method, url, *args, **options
@@ -86,7 +86,7 @@ class TrackingRestClient(RESTClientObject):
             return response
         finally:
             if self._observe is not None:
-                self._observe(api_verb(method, url), status, monotonic() - began_s)
+                self._observe(api_verb(method, url), status, monotonic() - started_s)
 
     def _create_connector(self) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(

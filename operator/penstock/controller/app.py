@@ -191,7 +191,7 @@ class Leader:
             quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),
             failures=health.failures,
-            decided=self._metrics.note_decision,
+            decided=self._metrics.observe_decision,
         )
         self._judge = Judge(
             kube,
@@ -314,7 +314,7 @@ class Leader:
         self._health.metrics.watch_events.inc()
         known = self._services.pop(key, None)
         if not is_gone:
-            self._metrics.note_change(key, known, body)
+            self._metrics.observe_change(key, known, body)
             self._services[key] = body
             self._queue.add(key)
         if known is None or is_gone:  # its served name may now be taken, or free

@@ -12,7 +12,7 @@ from typing import Protocol
 from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
-from penstock.clients.logs import about
+from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
@@ -165,7 +165,7 @@ class Judge:
             try:
                 await self._evaluate(key, case, now_s)
             except KubeError as error:
-                logger.warning("not judged: %s", error, extra=about(key))
+                logger.warning("not judged: %s", error, extra=service_fields(key))
 
     async def _evaluate(self, key: Key, case: CanaryCase, now_s: float) -> None:
         arms = self._observed.arms(key)
@@ -195,7 +195,8 @@ class Judge:
         self._judgements[key] = judgement
         verdict = judgement.verdict
         logger.info(
-            "judged", extra=about(key, verdict=type(verdict).__name__, reason=verdict.reason)
+            "judged",
+            extra=service_fields(key, verdict=type(verdict).__name__, reason=verdict.reason),
         )
         self._changed(key)
 
@@ -239,7 +240,7 @@ class Judge:
         if not is_ours(body):
             logger.warning(
                 "the ConfigMap of the trial has another owner: the trial is not stored",
-                extra=about(service.key),
+                extra=service_fields(service.key),
             )
             return _OpenTrial(fresh, case.is_mirrored, arms, now_s, is_stored=False)
         stored = from_record(TRIAL.record_of(body, service.uid), case.deployment)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.clients.kube import Kube
-from penstock.clients.logs import about
+from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.manifests.stored_record import SIZING, is_ours
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
@@ -57,7 +57,7 @@ class LearnedStateStore:
             logger.warning(
                 "the ConfigMap %s has another owner: the learned state is not stored",
                 SIZING.name(spec.name),
-                extra=about(spec.key),
+                extra=service_fields(spec.key),
             )
             self._stored[spec.key] = _StoredState(None, math.inf)
             return None
@@ -80,6 +80,8 @@ class LearnedStateStore:
         try:
             await self._kube.apply(SIZING.config_map(spec, to_record(learned)), manager=MANAGER)
         except KubeError as error:
-            logger.warning("the learned state was not stored: %s", error, extra=about(spec.key))
+            logger.warning(
+                "the learned state was not stored: %s", error, extra=service_fields(spec.key)
+            )
             return
         self._stored[spec.key] = _StoredState(learned, next_write_s)

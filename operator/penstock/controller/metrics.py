@@ -1,20 +1,22 @@
-"""The operator's Prometheus metrics of its own process: watches, queue, API calls and loops."""
-
-from importlib.metadata import version
-from typing import Any
+"""Prometheus metrics of the operator's process: watches, queue, API calls and loops."""
 
 from prometheus_client.registry import Collector
 
-from penstock.clients.credentials import expiry_times_s
-from penstock.clients.metric_set import MetricSet
+from penstock.clients.process_metrics import ProcessMetrics
 from penstock.observability.metrics import operator as specs
 
 
-class OperatorMetrics:
+class OperatorMetrics(ProcessMetrics):
     """All metrics of one operator process, in a registry of their own."""
 
     def __init__(self) -> None:
-        self._set = made = MetricSet(specs.PROCESS)
+        super().__init__(
+            specs.PROCESS,
+            build_info=specs.BUILD_INFO,
+            watch_restarts=specs.WATCH_RESTARTS,
+            credential_expiry=specs.CREDENTIAL_EXPIRY,
+        )
+        made = self.metric_set
         self.registry = made.registry
         self.leading = made.gauge(specs.LEADING)
         self.reconciles = made.counter(specs.RECONCILES)
@@ -25,34 +27,15 @@ class OperatorMetrics:
         self.watch_events = made.counter(specs.WATCH_EVENTS)
         self.unexpected_errors = made.counter(specs.UNEXPECTED_ERRORS)
         self.loop_s = made.histogram(specs.LOOP_S)
-        self._watch_restarts = made.counter(specs.WATCH_RESTARTS)
         self._api_requests = made.counter(specs.API_REQUESTS)
         self._api_request_s = made.histogram(specs.API_REQUEST_S)
-        self._credential_expiry = made.gauge(specs.CREDENTIAL_EXPIRY)
-        self._configuration: Any = None
-        made.create_series([specs.RECONCILES, specs.WATCH_RESTARTS, specs.UNEXPECTED_ERRORS])
-        made.gauge(specs.BUILD_INFO).labels(version("penstock")).set(1)
-
-    def observe_credentials(self, configuration: Any) -> None:
-        """Expose when the credentials of this configuration expire, also after they are rotated."""
-        self._configuration = configuration
+        made.create_series([specs.RECONCILES, specs.UNEXPECTED_ERRORS])
 
     def observe_api_request(self, verb: str, status: int | None, seconds: float) -> None:
         """Count a request to the API server. status: None without a response."""
         self._api_requests.labels(verb, "none" if status is None else str(status)).inc()
         self._api_request_s.labels(verb).observe(seconds)
 
-    def count_watch_restart(self, resource: str) -> None:
-        """Count that all objects of a watched kind are listed again."""
-        self._watch_restarts.labels(resource).inc()
-
     def add_collector(self, collector: Collector) -> None:
-        """Expose further series, which the collector makes at each scrape."""
+        """Expose further series, which the collector builds at each scrape."""
         self.registry.register(collector)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return all series as text, and its content type. accept: header of the request."""
-        if self._configuration is not None:
-            for credential, time_s in expiry_times_s(self._configuration).items():
-                self._credential_expiry.labels(credential).set(time_s)
-        return self._set.render(accept)

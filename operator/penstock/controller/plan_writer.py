@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
-from penstock.clients.logs import about
+from penstock.clients.logs import service_fields
 from penstock.clients.resources import DEPLOYMENTS, KINDS, PODS
 from penstock.controller.rejections import RejectionCache
 from penstock.core.reconcile import conditions
@@ -103,7 +103,7 @@ class PlanWriter:
                 raise _NotYet(f"the revision is not stored yet: {error}") from error
             rejection = conditions.explain_rejection(body["kind"], str(error))
             self.rejections.add(spec.uid, body, rejection, monotonic())
-            logger.warning("rejected: %s", rejection[1], extra=about(spec.key))
+            logger.warning("rejected: %s", rejection[1], extra=service_fields(spec.key))
             return rejection
         return None
 

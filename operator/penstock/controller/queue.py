@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from penstock.clients.clock import monotonic
-from penstock.clients.logs import about
+from penstock.clients.logs import service_fields
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.errors import KubeError, Transient
@@ -86,7 +86,9 @@ class WorkQueue:
             self._metrics.reconciles.labels("retry" if after_s == 0 else "ok").inc()
             self._requeue_after(key, after_s)
         except KubeError as error:
-            logger.warning("not reconciled: %s: %s", type(error).__name__, error, extra=about(key))
+            logger.warning(
+                "not reconciled: %s: %s", type(error).__name__, error, extra=service_fields(key)
+            )
             self._metrics.reconciles.labels("error").inc()
             return error
         except Exception as error:  # noqa: BLE001 - retried like any other

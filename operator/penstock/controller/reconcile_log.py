@@ -1,9 +1,9 @@
-"""Log line of a reconcile that wrote something."""
+"""Writes the log line of a reconcile."""
 
 import logging
 from collections.abc import Sequence
 
-from penstock.clients.logs import about
+from penstock.clients.logs import service_fields
 from penstock.core.spec.service import Object
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def log_writes(
     is_scaled = any(each.startswith("scale ") for each in written)
     logger.info(
         "reconciled",
-        extra=about(
+        extra=service_fields(
             key,
             revision=revision,
             phase=rollout.get("phase"),

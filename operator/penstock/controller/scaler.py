@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
-from penstock.clients.logs import about
+from penstock.clients.logs import service_fields
 from penstock.controller.failures import Failures
 from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.objective_scaler import ObjectiveScaler
@@ -140,7 +140,7 @@ class Scaler:
             try:
                 return await self._decide(target, observation, limits)
             except KubeError as error:
-                logger.warning("not scaled: %s", error, extra=about(target.service.key))
+                logger.warning("not scaled: %s", error, extra=service_fields(target.service.key))
         return None
 
     async def _decide(
@@ -201,6 +201,8 @@ class Scaler:
         )
         logger.info(
             "decided",
-            extra=about(key, replicas=decision.desired, code=decision.code, reason=decision.reason),
+            extra=service_fields(
+                key, replicas=decision.desired, code=decision.code, reason=decision.reason
+            ),
         )
         self._changed(key)

@@ -1,6 +1,6 @@
-"""Exports the series of each service, made at each scrape from what the leader knows then.
+"""Collector of the series of all services, which are built anew at each scrape.
 
-Nothing is kept of a service that is gone, so no series can outlive it. Only the leader has any.
+Nothing is kept of a deleted service, so no series can outlive it. Only the leading replica has any.
 """
 
 import asyncio
@@ -35,15 +35,18 @@ from penstock.observability.service_samples import (
 
 Key = tuple[str, str]
 
-# Interval at which the gateways' counts are read. The scaler scrapes them every two seconds.
-NOTE_S = 5.0
-# Steps of a decision whose replicas are asked for. Others only tell of spare capacity or of what there is.
-WANTING_STEPS = ("need", "queue", "up")
+# Interval at which the gateways' counts are added up. The scaler scrapes them every two seconds.
+UPDATE_INTERVAL_S = 5.0
+# Steps of a decision that ask for replicas. The other steps report spare capacity, or limit what was asked.
+REQUESTING_STEPS = ("need", "queue", "up")
 
 
 @dataclass(slots=True)
 class _History:
-    """Counts of one service since this replica leads. uid: of the service that they are of."""
+    """Counts of one service since this replica leads.
+
+    uid: of the service. One that is created again has another uid, and new counts.
+    """
 
     uid: str
     phases: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PHASES, 0)))
@@ -76,7 +79,7 @@ class ServiceMetrics(Collector):
         self._histories: dict[Key, _History] = {}
         self.is_leading = False
 
-    def note_decision(
+    def observe_decision(
         self, service: ServiceSpec, observation: Observation, decision: Decision
     ) -> None:
         """Count a scaling decision."""
@@ -88,16 +91,16 @@ class ServiceMetrics(Collector):
         history.num_unreadable = len(observation.missing)
 
     async def run(self) -> None:
-        """Run `note_requests` every few seconds until cancelled."""
+        """Run `observe_requests` every few seconds until cancelled."""
         while True:
             with self._failures.isolate_errors("metrics"):
-                self.note_requests()
-            await asyncio.sleep(NOTE_S)
+                self.observe_requests()
+            await asyncio.sleep(UPDATE_INTERVAL_S)
 
-    def note_requests(self) -> None:
+    def observe_requests(self) -> None:
         """Add the gateways' counts to the windows of all services with objectives.
 
-        Drops what is known of services that are gone.
+        Drops the counts of deleted services.
         """
         now_s, services = monotonic(), self._services()
         self._histories = {k: h for k, h in self._histories.items() if k in services}
@@ -107,7 +110,7 @@ class ServiceMetrics(Collector):
                 history = self._history(key, body["metadata"]["uid"])
                 history.window = history.window.updated(now_s, reading)
 
-    def note_change(self, key: Key, before: Object | None, after: Object) -> None:
+    def observe_change(self, key: Key, before: Object | None, after: Object) -> None:
         """Count a change of the rollout's phase. before: the service as it was; None if it is new."""
         phase = _phase(after)
         if before is not None and phase and phase != _phase(before):
@@ -171,9 +174,9 @@ def is_at_maximum(spec: ServiceSpec, decision: Decision) -> bool:
     """Whether a step of the decision wanted more replicas than maxReplicas or a quota allows."""
     if decision.code == OVER_BUDGET:
         return True
-    is_most = decision.desired >= spec.scaling.max_replicas
-    wanted = (entry.replicas for entry in decision.trail if entry.step in WANTING_STEPS)
-    return is_most and any(replicas > decision.desired for replicas in wanted)
+    is_at_bound = decision.desired >= spec.scaling.max_replicas
+    wanted = (entry.replicas for entry in decision.trail if entry.step in REQUESTING_STEPS)
+    return is_at_bound and any(replicas > decision.desired for replicas in wanted)
 
 
 def _attainment_samples(window: AttainmentWindow, objectives: Objectives) -> Iterator[Sample]:

@@ -1,27 +1,30 @@
 """The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
-from importlib.metadata import version
-from typing import Any
 
-from penstock.clients.credentials import expiry_times_s
-from penstock.clients.metric_set import MetricSet
+from penstock.clients.process_metrics import ProcessMetrics
 from penstock.gateway.request_record import RequestOutcome
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.exposition import exemplar
 
-OF_SERVICES = (
+SERVICE_COUNTERS = (
     specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS,
 )  # fmt: skip
-OF_OBJECTIVES = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
+OBJECTIVE_COUNTERS = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
 
 
-class Metrics:
+class Metrics(ProcessMetrics):
     """All metrics of one gateway, in a registry of their own."""
 
     def __init__(self) -> None:
-        self._set = made = MetricSet(specs.METRICS)
+        super().__init__(
+            specs.METRICS,
+            build_info=specs.BUILD_INFO,
+            watch_restarts=specs.WATCH_RESTARTS,
+            credential_expiry=specs.CREDENTIAL_EXPIRY,
+        )
+        made = self.metric_set
         self.requests = made.counter(specs.REQUESTS)
         self.responses = made.counter(specs.RESPONSES)
         self.model_route_requests = made.counter(specs.MODEL_ROUTE_REQUESTS)
@@ -50,21 +53,16 @@ class Metrics:
         self._tokens = made.counter(specs.TOKENS_TOTAL)
         self._objective_requests = made.counter(specs.OBJECTIVE_REQUESTS)
         self._objective_misses = made.counter(specs.OBJECTIVE_MISSES)
-        self._watch_restarts = made.counter(specs.WATCH_RESTARTS)
-        self._credential_expiry = made.gauge(specs.CREDENTIAL_EXPIRY)
-        self._configuration: Any = None
-        made.create_series([specs.WATCH_RESTARTS])
-        made.gauge(specs.BUILD_INFO).labels(version("penstock")).set(1)
 
     def create_series(
         self, service: str, revisions: Iterable[str], *, has_objectives: bool
     ) -> None:
         """Create the counters of a service and of its revisions before their first event."""
-        self._set.create_series(OF_SERVICES, service=service)
+        self.metric_set.create_series(SERVICE_COUNTERS, service=service)
         if has_objectives:
-            self._set.create_series(OF_OBJECTIVES, service=service, revision="")
+            self.metric_set.create_series(OBJECTIVE_COUNTERS, service=service, revision="")
         for revision in revisions:
-            self._set.create_series([specs.STREAMS_CUT], service=service, revision=revision)
+            self.metric_set.create_series([specs.STREAMS_CUT], service=service, revision=revision)
 
     def observe_outcome(
         self, service: str, revision: str, outcome: RequestOutcome, trace_id: str = ""
@@ -83,19 +81,11 @@ class Metrics:
 
     def observe_times(self, service: str, intervals: list[Interval], trace_id: str = "") -> None:
         """Record the phases of a request that has ended."""
-        in_trace = exemplar(trace_id)
+        trace_labels = exemplar(trace_id)
         for phase, seconds in seconds_by_phase(intervals).items():
-            self._phase_s.labels(service, phase.value).observe(seconds, in_trace)
+            self._phase_s.labels(service, phase.value).observe(seconds, trace_labels)
         total_s = intervals[-1].end_s - intervals[0].start_s
-        self._request_s.labels(service).observe(total_s, in_trace)
-
-    def count_watch_restart(self, resource: str) -> None:
-        """Count that all objects of a watched kind are listed again."""
-        self._watch_restarts.labels(resource).inc()
-
-    def observe_credentials(self, configuration: Any) -> None:
-        """Expose when the credentials of this configuration expire, also after they are rotated."""
-        self._configuration = configuration
+        self._request_s.labels(service).observe(total_s, trace_labels)
 
     def remove_stale_series(
         self, revisions: Mapping[str, Set[str]], model_routes: Collection[str] = ()
@@ -115,11 +105,4 @@ class Metrics:
                 return True
             return "model_route" in labels and labels["model_route"] not in model_routes
 
-        self._set.remove_stale(is_stale)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return all series as text, and its content type. accept: header of the request."""
-        if self._configuration is not None:
-            for credential, time_s in expiry_times_s(self._configuration).items():
-                self._credential_expiry.labels(credential).set(time_s)
-        return self._set.render(accept)
+        self.metric_set.remove_stale(is_stale)

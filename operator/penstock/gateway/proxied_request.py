@@ -339,7 +339,7 @@ class ProxiedRequest:
 
     def close(self) -> None:
         """Count the outcome of the request, and log it. Call it once, at the very end."""
-        line, intervals = self._line, self._timeline.until(self._state.now())
+        line, intervals = self._line, self._timeline.intervals(self._state.now())
         if self._record is not None and not self._is_disconnected:
             outcome = self._record.close(self._client.status)
             self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)

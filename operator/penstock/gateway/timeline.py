@@ -50,7 +50,7 @@ class Timeline:
         self._starts.append((phase, now_s))
         return now_s
 
-    def until(self, end_s: float) -> list[Interval]:
+    def intervals(self, end_s: float) -> list[Interval]:
         """The phases so far; the last one ends at end_s."""
         ends_s = [start_s for _, start_s in self._starts[1:]] + [end_s]
         return [Interval(*each, end) for each, end in zip(self._starts, ends_s, strict=True)]

@@ -34,7 +34,7 @@ from penstock.gateway.upstream import RawHeaders, UpstreamRequest
 from penstock_engine.traces import make_provider, make_tracer
 
 # Phases of an attempt; the first one starts it.
-ATTEMPT = (RequestPhase.CONNECT, RequestPhase.FIRST_BYTE, RequestPhase.STREAM)
+ATTEMPT_PHASES = (RequestPhase.CONNECT, RequestPhase.FIRST_BYTE, RequestPhase.STREAM)
 W3C_HEADERS = (b"traceparent", b"tracestate")
 
 PROPAGATOR = TraceContextTextMapPropagator()
@@ -137,7 +137,7 @@ class RequestTrace:
         for attempt in self.attempts:
             if attempt.is_recording():
                 attempt.end(end_ns)
-        facts: dict[str, str | int | None] = {
+        attributes: dict[str, str | int | None] = {
             "http.response.status_code": status,
             "gen_ai.request.id": line.request_id,
             "gen_ai.usage.prompt_tokens": None if usage is None else usage.prompt_tokens,
@@ -148,19 +148,19 @@ class RequestTrace:
             "penstock.reason": line.reason or None,
         }
         self.span.set_attributes(
-            {name: value for name, value in facts.items() if value is not None}
+            {name: value for name, value in attributes.items() if value is not None}
         )
         if status >= 500 or (status == 200 and line.reason):
             self.span.set_status(StatusCode.ERROR)
         self.span.end(end_ns)
 
     def _add_phases(self, intervals: list[Interval]) -> None:
-        contexts = iter([set_span_in_context(span) for span in self.attempts])
-        attempt = self._context
+        attempts = iter(self.attempts)
+        attempt_context = self._context
         for phase, start_s, end_s in intervals:
             if phase is RequestPhase.CONNECT:
-                attempt = next(contexts)
-            parent = attempt if phase in ATTEMPT else self._context
+                attempt_context = set_span_in_context(next(attempts))
+            parent = attempt_context if phase in ATTEMPT_PHASES else self._context
             span = self.tracer.start_span(phase.value, parent, start_time=self._unix_ns(start_s))
             span.end(self._unix_ns(end_s))
 

@@ -61,7 +61,7 @@ def spec_samples(spec: ServiceSpec, status: Object) -> Iterator[Sample]:
     yield Sample(specs.SERVICE_INFO, 1, (spec.model_name, scaling.mode, strategy))
     yield Sample(specs.MIN_REPLICAS, scaling.min_replicas)
     yield Sample(specs.MAX_REPLICAS, scaling.max_replicas)
-    for variant, replicas in _desired(spec, status).items():
+    for variant, replicas in _desired_replicas(spec, status).items():
         yield Sample(specs.DESIRED_REPLICAS, replicas, (variant,))
     objectives = scaling.objectives
     if objectives is None:
@@ -73,8 +73,8 @@ def spec_samples(spec: ServiceSpec, status: Object) -> Iterator[Sample]:
         yield Sample(specs.OBJECTIVE_S, objectives.tpot_s, ("tpot",))
 
 
-def _desired(spec: ServiceSpec, status: Object) -> Mapping[str, int]:
-    """Decided replicas by variant."""
+def _desired_replicas(spec: ServiceSpec, status: Object) -> Mapping[str, int]:
+    """Replicas of the last decision by variant; the only variant of a service without variants is ""."""
     if spec.scaling.mode == "External":
         return {"": spec.external_replicas}
     report = ScalingReport.of(status)

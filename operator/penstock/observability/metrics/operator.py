@@ -37,7 +37,7 @@ ARM = Label("arm", ("canary", "control"))
 GATE = Label("gate", "metric gates of the spec, and the evaluation Job")
 GATE_STATE = Label("state", ("Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"))
 CONDITION = Label("type", TYPES)
-TRUTH = Label("status", ("True", "False", "Unknown"))
+CONDITION_STATUS_LABEL = Label("status", ("True", "False", "Unknown"))
 ACCELERATOR = Label("accelerator", "resource names of accelerators in the spec")
 MODEL = Label("model_name", "one for each service")
 MODE = Label("mode", ("Active", "DryRun", "External"))
@@ -122,7 +122,7 @@ CONDITION_STATUS = gauge(
     "1, with the status of each condition of the service.",
     SERVICE,
     CONDITION,
-    TRUTH,
+    CONDITION_STATUS_LABEL,
 )
 
 DESIRED_REPLICAS = gauge(
@@ -255,7 +255,7 @@ TRAFFIC_WEIGHT = gauge(
 )
 CANARY_E_VALUE = gauge(
     "penstock_operator_canary_e_value",
-    "e-value of a test: the evidence that the canary is worse. At 1 it is none.",
+    "e-value of a test: the evidence that the canary is worse. 1 means no evidence.",
     SERVICE,
     REVISION,
     TEST,
