@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from controller.service_bodies import KEY, NEW, OLD, child, rolled_out_service
 from prometheus_client.parser import text_string_to_metric_families
 from service_spec import service_spec
@@ -84,6 +85,18 @@ def test_status_gives_conditions_traffic_and_the_rollout():
     assert value(world, specs.CANARY_EFFECT_BOUND, NEW, "TTFT", "low") is None
     assert value(world, specs.CANARY_SAMPLES, NEW, "TTFT", "control") == 90
     assert value(world, specs.CANARY_GATE, "quality", "Passing") == 1
+
+
+@pytest.mark.parametrize(
+    "ending", [{"revision": None}, {"revision": None, "rejected": {"revision": NEW}}]
+)
+def test_evidence_stays_that_of_the_judged_revision(ending):
+    world = World()
+    status = world.services[KEY]["status"]
+    status["rollout"] |= ending
+    if "rejected" not in ending:
+        status["stableRevision"] = NEW  # promoted
+    assert value(world, specs.CANARY_E_VALUE, NEW, "TTFT") == 3.5
 
 
 def test_decisions_are_counted_by_reason():

@@ -36,11 +36,19 @@ def status_samples(status: Object, generation: int) -> Iterator[Sample]:
         yield Sample(specs.ROLLOUT_PHASE, 1, (rollout["phase"],))
         started_s = parse_timestamp(rollout["phaseTransitionTime"])
         yield Sample(specs.ROLLOUT_PHASE_START, started_s)
-        yield from _canary_samples(rollout)
+        yield from _canary_samples(rollout, _judged_revision(status))
 
 
-def _canary_samples(rollout: Object) -> Iterator[Sample]:
-    revision = rollout.get("revision") or (rollout.get("rejected") or {}).get("revision", "")
+def _judged_revision(status: Object) -> str:
+    """The revision that the evidence is about: a canary, a rejected one, or a promoted one."""
+    rollout = status["rollout"]
+    rejected = rollout.get("rejected") or {}
+    return str(
+        rollout.get("revision") or rejected.get("revision") or status.get("stableRevision", "")
+    )
+
+
+def _canary_samples(rollout: Object, revision: str) -> Iterator[Sample]:
     for test in rollout.get("evidence", []):
         labels = revision, test["metric"]
         yield Sample(specs.CANARY_E_VALUE, test["eValue"], labels)
