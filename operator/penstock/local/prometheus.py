@@ -37,7 +37,7 @@ def ensure(program: Program, say: Callable[[str], None]) -> Path:
                 f"{RELEASES}/v{PROMETHEUS}", archive, "sha256sums.txt", folder / program
             )
         except DownloadFailed as error:
-            say(f"{error}; building from source instead, about five minutes")
+            say(f"{error}; building from source instead, which takes several minutes")
             build(program, folder.with_name(f".build-{program}-{os.getpid()}"), folder)
 
     folder = f"{program}-{PROMETHEUS}-kubernetes"  # older builds are without that discovery

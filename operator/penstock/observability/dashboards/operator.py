@@ -63,7 +63,7 @@ def _work() -> Row:
                 "Unexpected errors",
                 "Errors that a loop did not expect, since the operator started; it went on.",
                 units.Short,
-                (f"sum({PROCESSES.select(metrics.UNEXPECTED_ERRORS)}) or vector(0)", "errors"),
+                (PROCESSES.sum(metrics.UNEXPECTED_ERRORS, "loop"), "{{loop}}"),
             ).span(12),
         ),
     )

@@ -84,7 +84,10 @@ def states(
 
 
 def number(title: str, description: str, unit: str, *queries: Query) -> stat.Panel:
-    """The latest value of each series, as a number."""
+    """The value of each series at the end of the time shown, as a number.
+
+    Such a query may look back over all of that time, which would take too long for every point of a line.
+    """
     last = common_builders.ReduceDataOptions().calcs(["lastNotNull"]).values(False)
     return (
         stat.Panel()
@@ -92,7 +95,7 @@ def number(title: str, description: str, unit: str, *queries: Query) -> stat.Pan
         .description(description)
         .datasource(DATASOURCE)
         .unit(unit)
-        .targets([_target(number, query) for number, query in enumerate(queries)])
+        .targets([_target(number, query).instant() for number, query in enumerate(queries)])
         .height(HEIGHT)
         .span(8)
         .reduce_options(last)
