@@ -1,7 +1,8 @@
 """Evaluates every panel of the dashboards in a Prometheus that scraped a real run, and draws two of them.
 
 A local cluster runs a service with objectives under load, a scale step, a canary, adapters and a kill. Prints
-the number of series of each panel; exits with 1 if one is empty that should not be.
+the number of series of each panel and of each metric that an alert uses. Exits with 1 if there are none where
+there should be some.
 
 .venv/bin/python benchmarks/dashboards.py
 """
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -26,11 +28,13 @@ from campaigns.dashboard_pictures import draw
 from campaigns.dashboard_queries import (
     EMPTY,
     Panel,
+    Query,
     Series,
     Span,
     evaluate,
     read_marks,
     read_panels,
+    read_rules,
 )
 from campaigns.dashboard_run import make_models, play
 
@@ -51,14 +55,26 @@ READY_TIMEOUT_S = 60
 # Step of the queries of annotations.
 MARK_STEP_S = 60
 
-Results = dict[str, dict[str, list[Series]]]
-Marks = list[tuple[str, str, list[float]]]
+RULES = CHART / "files" / "rules" / "alerts.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What the queries returned.
+
+    panels: lines by dashboard and title. marks: colour, text and times. metrics: number of series of each
+    metric that a rule uses.
+    """
+
+    panels: dict[str, dict[str, list[Series]]]
+    marks: list[tuple[str, str, list[float]]]
+    metrics: dict[str, int]
 
 
 @contextmanager
 def prometheus(cluster: Cluster, folder: Path, port: int) -> Iterator[httpx.Client]:
     """Run a Prometheus with examples/prometheus.yaml against the cluster."""
-    shutil.copy(CHART / "files" / "rules" / "alerts.yaml", folder / "rules.yaml")
+    shutil.copy(RULES, folder / "rules.yaml")
     config = folder / "prometheus.yaml"
     config.write_text(json.dumps(_config(cluster)))
     address = f"127.0.0.1:{port}"
@@ -106,8 +122,8 @@ def _wait_until_ready(client: httpx.Client) -> None:
         time.sleep(0.1)
 
 
-async def run(folder: Path) -> tuple[Results, Marks]:
-    """Play the run and evaluate all panels and annotations over its time."""
+async def run(folder: Path) -> Results:
+    """Play the run and evaluate panels, annotations and the metrics of rules over its time."""
     models = folder / "models"
     make_models(models, ensure_model(ROOT / "docs") / MODEL_NAME)
     port, gpus = unused_port(), {"nvidia.com/gpu": "2"}
@@ -126,17 +142,19 @@ async def run(folder: Path) -> tuple[Results, Marks]:
             return _results(client, Span(start_s, time.time(), SCRAPE_S))
 
 
-def _results(client: httpx.Client, span: Span) -> tuple[Results, Marks]:
-    results: Results = {}
+def _results(client: httpx.Client, span: Span) -> Results:
+    panels: dict[str, dict[str, list[Series]]] = {}
     for panel in read_panels(ROOT / "dashboards"):
         lines = [line for query in panel.queries for line in evaluate(client, query, span)]
-        results.setdefault(panel.board, {})[panel.title] = lines
-    marks: Marks = []
+        panels.setdefault(panel.board, {})[panel.title] = lines
+    marks = []
     for color, query, value_is_time in read_marks(ROOT / "dashboards"):
         for line in evaluate(client, query, span):
             times = [value / 1000 for value in line.values] if value_is_time else line.times_s
             marks.append((color, line.name, _starts(times)))
-    return results, marks
+    names = set().union(*read_rules(RULES).values())
+    metrics = {name: len(evaluate(client, Query(name, ""), span)) for name in names}
+    return Results(panels, marks, metrics)
 
 
 def _starts(times_s: Sequence[float]) -> list[float]:
@@ -149,22 +167,25 @@ def _starts(times_s: Sequence[float]) -> list[float]:
     ]
 
 
-def report(panels: list[Panel], results: Results, marks: Marks) -> list[str]:
-    """Print the number of series of each panel. Returns the problems."""
+def report(panels: list[Panel], results: Results) -> list[str]:
+    """Print the number of series of each panel and rule. Returns the problems."""
     problems = []
     for panel in panels:
-        lines, reason = results[panel.board][panel.title], EMPTY.get((panel.board, panel.title))
-        print(
-            f"{panel.board:10} {panel.title:45} {len(lines):4}" + (f"  {reason}" if reason else "")
-        )
-        if not lines and not reason:
-            problems.append(f"{panel.board}: {panel.title} is empty")
-        if lines and reason:
-            problems.append(f"{panel.board}: {panel.title} is not empty; remove it from EMPTY")
-    for kind in {name.split(":")[0] for _, name, _ in marks}:
-        print(f"annotation {kind:45} {sum(name.startswith(kind) for _, name, _ in marks):4}")
-    if len({color for color, _, _ in marks}) < len(read_marks(ROOT / "dashboards")):
-        problems.append("a kind of annotation has no mark")
+        lines = results.panels[panel.board][panel.title]
+        reason = EMPTY.get((panel.board, panel.title), "")
+        print(f"{panel.board:10} {panel.title:45} {len(lines):4}  {reason}".rstrip())
+        if bool(lines) == bool(reason):
+            problems.append(f"{panel.board}: {panel.title} has {len(lines)} series")
+    for rule, names in read_rules(RULES).items():
+        for name in sorted(names):
+            print(f"{rule:36} {name:55} {results.metrics[name]:4}")
+            if not results.metrics[name]:
+                problems.append(f"{rule}: {name} has no series")
+    for color, query, _ in read_marks(ROOT / "dashboards"):
+        count = sum(len(times) for each, _, times in results.marks if each == color)
+        print(f"annotation {query.legend:45} {count:4}")
+        if not count:
+            problems.append(f"annotation {query.legend} has no mark")
     return problems
 
 
@@ -184,12 +205,12 @@ def main() -> None:
             found = asyncio.run(run(Path(folder)))
         args.results.parent.mkdir(parents=True, exist_ok=True)
         args.results.write_bytes(pickle.dumps(found))
-    results, marks = pickle.loads(args.results.read_bytes())
+    results: Results = pickle.loads(args.results.read_bytes())
     panels = read_panels(ROOT / "dashboards")
-    problems = report(panels, results, marks)
+    problems = report(panels, results)
     for name in DRAWN:
         own = [panel for panel in panels if panel.board == name]
-        draw(own, results[name], marks, args.pictures / f"{name}.png")
+        draw(own, results.panels[name], results.marks, args.pictures / f"{name}.png")
     print("\n".join(problems))
     sys.exit(bool(problems))
 

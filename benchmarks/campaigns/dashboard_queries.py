@@ -9,20 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 # Panels that stay empty in the run, by dashboard and title, with the reason.
 EMPTY: Mapping[tuple[str, str], str] = {
     ("engine", "GPU memory"): "the run computes on the CPU",
     ("engine", "GPU utilization"): "the run computes on the CPU",
 }
+METRIC = re.compile(r"\b(?:penstock|vllm)[_:][a-z0-9_:]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression with variables. legend: a text with labels in double braces."""
+    """An expression with variables.
+
+    legend: a text with labels in double braces. is_instant: whether it is evaluated at the end only.
+    """
 
     expression: str
     legend: str
+    is_instant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,16 @@ def read_marks(folder: Path) -> list[tuple[str, Query, bool]]:
     ]
 
 
+def read_rules(file: Path) -> dict[str, set[str]]:
+    """Metrics that the expressions of alerts and recording rules use, by name of the rule."""
+    found: dict[str, set[str]] = {}
+    for group in yaml.safe_load(file.read_text())["groups"]:
+        for rule in group["rules"]:
+            name = rule.get("alert") or rule["record"]
+            found.setdefault(name, set()).update(METRIC.findall(rule["expr"]))
+    return found
+
+
 def evaluate(prometheus: httpx.Client, query: Query, span: Span) -> list[Series]:
     """Evaluate a query over the span. Raises HTTPStatusError for one that Prometheus refuses.
 
@@ -103,7 +119,7 @@ def evaluate(prometheus: httpx.Client, query: Query, span: Span) -> list[Series]
         "/api/v1/query_range",
         params={
             "query": span.substitute(query.expression),
-            "start": span.start_s,
+            "start": span.end_s if query.is_instant else span.start_s,
             "end": span.end_s,
             "step": span.scrape_s,
         },
@@ -132,7 +148,9 @@ def _panel(board: str, panel: Any) -> Panel:
         kind=panel["type"],
         unit=defaults["unit"],
         position=(grid["x"], grid["y"], grid["w"], grid["h"]),
-        queries=tuple(Query(each["expr"], each["legendFormat"]) for each in panel["targets"]),
+        queries=tuple(
+            Query(each["expr"], each["legendFormat"], each["instant"]) for each in panel["targets"]
+        ),
         states={
             number: (state["text"], state["color"])
             for mapping in defaults.get("mappings", [])

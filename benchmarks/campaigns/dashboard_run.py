@@ -22,6 +22,8 @@ from penstock.local import faults
 CHAT, ADAPTED, ROUTE = "chat", "adapted", "assistant"
 ADAPTERS = ("law", "medicine", "poetry")
 START_TIMEOUT_S, JUDGING_S = 240, 180
+# Until the gateway knows a new service.
+APPLIED_S = 5
 RANK = 4
 
 
@@ -123,32 +125,38 @@ async def play(stage: Stage, words: Sequence[str], prometheus_url: str) -> None:
     """Play the run. The claim `models` must have the adapters. Raises TimeoutError."""
     for manifest in (chat(prometheus_url), adapted(), model_route()):
         stage.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    for name in (CHAT, ADAPTED):
-        await stage.wait_until(
-            lambda view: view.ready == 1, name, within_s=START_TIMEOUT_S, what=f"{name} is ready"
-        )
     url = stage.cluster.gateway_url
     workload = Workload(CHAT, words, prompt_words=40, max_tokens=24, seed=1, think_s=0.5)
     routed = Workload(ROUTE, words, prompt_words=20, max_tokens=8, seed=2, think_s=2.0)
-    async with (
-        Load(url, workload) as load,
-        Load(url, routed) as other,
-        _adapter_load(stage, words),
-    ):
-        load.set_clients(5)
+    async with Load(url, workload) as load, Load(url, routed) as other:
+        await asyncio.sleep(APPLIED_S)
+        load.set_clients(5)  # they wait for the first engine
+        for name in (CHAT, ADAPTED):
+            await stage.wait_until(
+                lambda view: view.ready == 1,
+                name,
+                within_s=START_TIMEOUT_S,
+                what=f"{name} is ready",
+            )
         other.set_clients(1)
-        await asyncio.sleep(40)
-        await _rollout(stage)
-        load.set_clients(3)
-        await asyncio.sleep(20)
-        await _scale(stage, 2)
-        await _kill(stage, load)
-        await _bad_requests(url)
-        load.set_clients(40)
-        await asyncio.sleep(15)
-        load.set_clients(3)
-        await asyncio.sleep(30)
+        async with _adapter_load(stage, words):
+            await _disturb(stage, load, url)
         await asyncio.gather(load.finish(), other.finish())
+
+
+async def _disturb(stage: Stage, load: Load, url: str) -> None:
+    """Roll out, scale, kill, send bad requests and a burst, with quiet times between them."""
+    await asyncio.sleep(40)
+    await _rollout(stage)
+    load.set_clients(3)
+    await asyncio.sleep(20)
+    await _scale(stage, 2)
+    await _kill(stage, load)
+    await _bad_requests(url)
+    load.set_clients(40)
+    await asyncio.sleep(15)
+    load.set_clients(3)
+    await asyncio.sleep(30)
 
 
 async def _rollout(stage: Stage) -> None:
