@@ -98,7 +98,7 @@ def _draw_panel(axes: Any, panel: Panel, lines: Sequence[Series]) -> None:
     elif all(value >= 0 for line in lines for value in line.values):
         axes.set_ylim(bottom=-0.02 * axes.get_ylim()[1])  # lines at 0 stay visible
     if panel.unit == "percentunit":
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     elif panel.unit == "s":
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g} s")
     handles, names = axes.get_legend_handles_labels()
