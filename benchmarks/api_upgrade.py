@@ -42,8 +42,8 @@ from penstock.local.install import install
 ROOT = Path(__file__).parents[1]
 # Times that all services are reconciled after a step, besides those that the step causes.
 ROUNDS = 3
-# Time without a change before the drill starts, and the limit of waiting for it, s.
-CALM_S, PATIENCE_S = 30.0, 300.0
+# Time without a change before the drill starts, and the time-out of the wait for it, s.
+SETTLED_S, SETTLE_TIMEOUT_S = 30.0, 300.0
 # Longest time between the two halves of a step that changes CRDs and operator together, s.
 MAX_GAP_S = 3.0
 RECONCILES, ERRORS = (
@@ -76,13 +76,14 @@ STEPS = (
 
 
 class Drill:
-    """The drill on one cluster. draw: chooses the moments."""
+    """The drill on one cluster.
 
-    def __init__(
-        self, stage: Stage, loads: list[Load], quiet_s: float, draw: random.Random
-    ) -> None:
+    quiet_s: time of each step after its changes. rng: chooses the delays within a step.
+    """
+
+    def __init__(self, stage: Stage, loads: list[Load], quiet_s: float, rng: random.Random) -> None:
         self._stage, self._kube, self._loads = stage, stage.kube, loads
-        self._quiet_s, self._draw = quiet_s, draw
+        self._quiet_s, self._rng = quiet_s, rng
         self._services = StandingServices(stage, CASES)
         self._operator = InstalledOperator(stage.kube)
         self._crds = self._version = THIS
@@ -94,18 +95,18 @@ class Drill:
 
     async def settle(self) -> Record:
         """Wait until nothing changes by itself any more. Raises TimeoutError."""
-        deadline_s, last = monotonic() + PATIENCE_S, await self._record()
+        deadline_s, last = monotonic() + SETTLE_TIMEOUT_S, await self._record()
         while monotonic() < deadline_s:
-            await asyncio.sleep(CALM_S)
+            await asyncio.sleep(SETTLED_S)
             now = await self._record()
             if now == last and not await self._services.unexpected():
                 return now
             print(*differences(last, now), sep="\n", flush=True)
             last = now
-        raise TimeoutError(f"it is not calm: {await self._services.unexpected()}")
+        raise TimeoutError(f"services still change: {await self._services.unexpected()}")
 
     async def take(self, step: Step, before: Record) -> tuple[Record, bool]:
-        """Take a step. Returns the record after it, and whether all is as it was."""
+        """Take a step. Returns the record after it, and whether nothing changed or failed."""
         done = [len(load.outcomes) for load in self._loads]
         started = await self._counts()
         await self._install(step)
@@ -118,31 +119,29 @@ class Drill:
         found = list(differences(before, after))
         breaches = [str(each) for each in found] + await self._services.unexpected()
         breaches += await self._field_errors()
-        ends = Counter(
-            outcome.end
-            for load, count in zip(self._loads, done, strict=True)
-            for outcome in load.outcomes[count:]
-        )
-        failed = ends.total() - ends[End.DONE]
+        num_requests, num_failed = self._requests_since(done)
         numbers = Counter(each.aspect for each in found)
-        cells = [
-            step.title,
-            counts[RECONCILES],
-            *(numbers[a] for a in ASPECTS),
-            ends.total(),
-            failed,
-        ]
-        print_row(cells)
+        changes = [numbers[aspect] for aspect in ASPECTS]
+        print_row([step.title, counts[RECONCILES], *changes, num_requests, num_failed])
         if counts[RECONCILES] < ROUNDS * len(CASES):
             breaches.append(f"only {counts[RECONCILES]} reconciles")
         if counts[ERRORS]:
             breaches.append(f"{counts[ERRORS]} unexpected errors of the operator")
         print(*(f"  {line}\n" for line in breaches), sep="", end="", flush=True)
-        return after, not breaches and not failed
+        return after, not breaches and not num_failed
+
+    def _requests_since(self, done: list[int]) -> tuple[int, int]:
+        """Numbers of requests, and of failed ones. done: of each load, those that are not counted."""
+        ends = Counter(
+            outcome.end
+            for load, count in zip(self._loads, done, strict=True)
+            for outcome in load.outcomes[count:]
+        )
+        return ends.total(), ends.total() - ends[End.DONE]
 
     async def _install(self, step: Step) -> None:
-        gap_s = self._draw.uniform(0, MAX_GAP_S) if step.crds and step.operator else 0.0
-        gaps = self._draw.sample([0.0, gap_s], 2)
+        gap_s = self._rng.uniform(0, MAX_GAP_S) if step.crds and step.operator else 0.0
+        gaps = self._rng.sample([0.0, gap_s], 2)
         async with asyncio.TaskGroup() as group:
             if step.crds is not None:
                 self._crds = step.crds
@@ -161,7 +160,7 @@ class Drill:
         await self._operator.run(version)
 
     async def _field_errors(self) -> list[str]:
-        """Services whose status lacks the field of the next version, or has it although it cannot."""
+        """Services whose status lacks the next version's field, or has it although the CRD lacks it."""
         if self._version is THIS:
             return []
         wanted = self._crds is NEXT

@@ -19,7 +19,7 @@ UNSET = "none"
 
 
 def upgrade() -> None:
-    """Change the imported penstock to the next version. Call it before the import of anything else."""
+    """Patch penstock's modules to the next version. Call it before anything else imports them."""
     _extend_core()
     _extend_api()
     engine = import_module("penstock.core.manifests.engine")

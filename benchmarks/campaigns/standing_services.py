@@ -11,7 +11,8 @@ from penstock.clients.resources import INFERENCE_SERVICES, PODS
 from penstock.core.spec.service import SERVICE_LABEL
 from penstock.demo.stage import Stage, poll_until
 
-PATIENCE_S = 600.0
+# Longest time of a step towards a service's phase.
+PHASE_TIMEOUT_S = 600.0
 # Services that are started at the same time: more of them only slow each other down.
 NUM_AT_ONCE = 8
 MANAGER = "drill"
@@ -27,13 +28,13 @@ class StandingServices:
         """Create all services, and wait until each is in its phase."""
         slots = asyncio.Semaphore(NUM_AT_ONCE)
 
-        async def bring(case: Case) -> None:
+        async def prepare(case: Case) -> None:
             async with slots:
-                await self._bring(case)
+                await self._prepare(case)
 
         async with asyncio.TaskGroup() as group:
             for case in self._cases:
-                group.create_task(bring(case))
+                group.create_task(prepare(case))
 
     async def unexpected(self) -> list[str]:
         """The services that are not in their phase, or not stalled as they should be, in words."""
@@ -54,19 +55,20 @@ class StandingServices:
     async def bodies(self) -> list[Object]:
         return (await self._kube.list(INFERENCE_SERVICES, "default"))[0]
 
-    async def _bring(self, case: Case) -> None:
+    async def _prepare(self, case: Case) -> None:
+        """Create a service, and bring it to its phase."""
         await self._kube.create(
             INFERENCE_SERVICES, "default", service_manifest(case.name, case.spec)
         )
         if case.spec.get("template", {}).get("spec", {}).get("schedulerName") == NO_SCHEDULER:
-            await self._fail_to_pull(case.name)
+            await self._fail_image_pull(case.name)
         for step in case.steps:
             await self._take(case.name, step)
-        await self._until(case.name, (case.phase, case.stalled))
+        await self._wait_for(case.name, (case.phase, case.stalled))
 
     async def _take(self, name: str, step: Step) -> None:
         phase, action = step
-        await self._until(name, (phase, ""))
+        await self._wait_for(name, (phase, ""))
         if isinstance(action, str):
             code, output = await self._stage.rollout(action, name)
             if code:
@@ -77,20 +79,20 @@ class StandingServices:
             patch = {"spec": action}
             await self._kube.merge(INFERENCE_SERVICES, "default", name, patch, manager=MANAGER)
 
-    async def _until(self, name: str, state: tuple[str, str]) -> None:
+    async def _wait_for(self, name: str, state: tuple[str, str]) -> None:
         async def is_there() -> bool:
             return _state(await self._kube.get(INFERENCE_SERVICES, "default", name)) == state
 
-        await poll_until(is_there, within_s=PATIENCE_S, what=f"{name} is {state}")
+        await poll_until(is_there, within_s=PHASE_TIMEOUT_S, what=f"{name} is {state}")
 
-    async def _fail_to_pull(self, name: str) -> None:
+    async def _fail_image_pull(self, name: str) -> None:
         """Give the service's first pod, which no node runs, the status of one without its image."""
         selector = f"{SERVICE_LABEL}={name}"
 
         async def has_pod() -> bool:
             return bool((await self._kube.list(PODS, "default", labelSelector=selector))[0])
 
-        await poll_until(has_pod, within_s=PATIENCE_S, what=f"the pod of {name}")
+        await poll_until(has_pod, within_s=PHASE_TIMEOUT_S, what=f"the pod of {name}")
         [pod] = (await self._kube.list(PODS, "default", labelSelector=selector))[0]
         container = pod["spec"]["containers"][0]
         waiting = {"reason": "ImagePullBackOff", "message": "the registry does not answer"}

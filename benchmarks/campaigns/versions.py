@@ -15,7 +15,7 @@ from penstock.errors import Rejected
 from penstock.local.install import MANAGER
 
 NEXT_VERSION = Path(__file__).with_name("next_version.py")
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ NEXT = Version("next", ("python", "-c", NEXT_VERSION.read_text()), "penstock-nex
 
 
 class InstalledOperator:
-    """The operator of a cluster."""
+    """The operator of a cluster, whose version can be changed."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -41,7 +41,7 @@ class InstalledOperator:
     async def stop(self) -> None:
         """Scale the operator to zero, and wait until its pods are gone."""
         await self._patch({"spec": {"replicas": 0}})
-        await poll_until(self._is_gone, within_s=PATIENCE_S, what="the operator has gone")
+        await poll_until(self._is_gone, within_s=TIMEOUT_S, what="the operator has gone")
 
     async def run(self, version: Version) -> None:
         """Run this version, and wait until it leads and no other operator is left."""
@@ -59,7 +59,7 @@ class InstalledOperator:
         async def leads_alone() -> bool:
             return await self._holder() not in (before, "") and len(await self.pods()) == 1
 
-        await poll_until(leads_alone, within_s=PATIENCE_S, what=f"the {version.name} version leads")
+        await poll_until(leads_alone, within_s=TIMEOUT_S, what=f"the {version.name} version leads")
 
     async def pods(self) -> list[Object]:
         selector = f"app.kubernetes.io/name={OPERATOR}"
@@ -77,7 +77,7 @@ class InstalledOperator:
 
 
 async def apply_crds(kube: Kube, version: Version, probe: Object) -> None:
-    """Apply the CRDs of a version, and wait until the API server validates by them.
+    """Apply the CRDs of a version, and wait until the API server validates with them.
 
     probe: an InferenceService with the next version's field.
     """
@@ -96,7 +96,9 @@ async def apply_crds(kube: Kube, version: Version, probe: Object) -> None:
     async def is_in_effect() -> bool:
         return await is_known() == (version is NEXT)
 
-    await poll_until(is_in_effect, within_s=PATIENCE_S, what=f"the CRDs of the {version.name} one")
+    await poll_until(
+        is_in_effect, within_s=TIMEOUT_S, what=f"the CRDs of the {version.name} version are served"
+    )
 
 
 async def _crds(version: Version) -> list[Object]:

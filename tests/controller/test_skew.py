@@ -28,7 +28,7 @@ MANUAL = {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}
 AT_ONCE = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "0s"}}
 TWO = {"minReplicas": 2, "maxReplicas": 2}
 CHANGED = {"engine": {"seed": 1}}
-# A finalizer on this phase's pods: they do not end.
+# Step that puts a finalizer on the pods, so that they do not end.
 HELD = "held"
 # The first spec, and what is done in which phase until the last phase is reached.
 PHASES = {
@@ -113,9 +113,9 @@ def newer_operator(monkeypatch):
         def newer_to_core(body):
             known = to_core(body)
             values = {field.name: getattr(known, field.name) for field in fields(known)}
-            said = spec.model_validate(body["spec"]).engine.quantization
+            value = spec.model_validate(body["spec"]).engine.quantization
             written = {n: value for n, value in body["spec"].items() if n in spec_fields.RECORDED}
-            return service(**values | {"shape": written}, quantization=said)
+            return service(**values | {"shape": written}, quantization=value)
 
         monkeypatch.setattr("penstock.controller.reconciler.to_core", newer_to_core)
         added = RevisionField("engine.quantization", "quantization", None)
@@ -131,7 +131,7 @@ async def settle(stand):
 
 
 async def hold_pods(stand, *, held=True):
-    """Let the pods stay when they are deleted, or let them go."""
+    """Add a finalizer to the pods, so that they stay when they are deleted; or remove it."""
     patch = {"metadata": {"finalizers": ["penstock.test/held"] if held else None}}
     for pod in await stand.pods():
         name = pod["metadata"]["name"]
@@ -154,7 +154,7 @@ async def bring(stand, phase):
 
 
 async def lasting_state(stand):
-    """The state once it does not change any more: Kubernetes' controllers take their time."""
+    """The state once it does not change any more, as Kubernetes' controllers may still write."""
     last = None
     for _ in range(30):
         await settle(stand)

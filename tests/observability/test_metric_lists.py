@@ -1,4 +1,4 @@
-"""The lists of metrics: their conventions, and that each metric has a place in the code that sets it."""
+"""The lists of metrics follow naming conventions, and code sets each metric."""
 
 import ast
 from pathlib import Path
@@ -9,7 +9,7 @@ from penstock.clients.metric_set import MetricSet
 from penstock.observability.metrics import gateway, operator
 
 PACKAGE = Path(gateway.__file__).parents[2]
-# Units as in Prometheus' naming rules, and what counts things or tells a state.
+# Suffixes that the names of a type must have.
 SUFFIXES = {
     "counter": ("_total",),
     "histogram": ("_seconds",),
@@ -20,7 +20,8 @@ SOURCES = {
     operator: ["controller/metrics.py", "controller/service_metrics.py",
                "observability/service_samples.py"],
 }  # fmt: skip
-CONTAINING = ("isolate_errors", "isolate_pass", "report")
+# Methods that report a loop's errors. Their first argument is the loop's name.
+ERROR_METHODS = ("isolate_errors", "isolate_pass", "report")
 LISTS = pytest.mark.parametrize("listed", list(SOURCES), ids=["gateway", "operator"])
 
 
@@ -63,10 +64,10 @@ def test_exposition_has_exactly_the_names_of_the_list(listed):
 
 
 def test_every_loop_of_the_operator_is_in_the_list():
-    """Loops are named where their errors are contained."""
+    """Loops are named where their errors are reported."""
     found = set()
     for path in (PACKAGE / "controller").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in CONTAINING:
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ERROR_METHODS:
                 found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
     assert found == set(operator.LOOP.values)
