@@ -62,10 +62,11 @@ verify: install         ## fail when a generated file differs from what the code
 	$(BIN)/penstock docs --check
 	$(BIN)/penstock chart --check
 
-figures: install        ## draw docs/assets again, some 35 minutes; TRACES: the folder with the traces (docs/concepts/simulator.md)
+figures: install        ## draw docs/assets again, some 40 minutes; TRACES: the folder with the traces (docs/concepts/simulator.md)
 	$(BIN)/python -m penstock.sim.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \
 	  --rules static dynamo-throughput llmd-token-aware keda-queue-guard llmd-slo-aware-measured dynamo hpa-kv \
 	  penstock oracle --plot docs/assets/frontier.png
+	$(BIN)/python benchmarks/dashboards.py
 
 install: .venv/.installed
 
