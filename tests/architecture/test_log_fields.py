@@ -10,7 +10,7 @@ from penstock.observability import logs
 from penstock_engine import log_fields
 
 ROOT = Path(__file__).parents[2]
-# By the message of the line, with the part of the tree that writes it.
+# Fields by the line's message and by the part of the tree that writes it.
 DOCUMENTED = {
     ("penstock", "reconciled"): logs.RECONCILE,
     ("penstock", "decided"): logs.DECISION,

@@ -12,10 +12,10 @@ def minutes(count: int) -> timedelta:
 
 @dataclass(frozen=True)
 class Scenario:
-    """An incident.
+    """Series of an incident, and the alert on it.
 
-    fires_at and clears_at: times at which the alert must fire, and must not any more. window: label of the
-    alert, if it has one. step: time between two values.
+    fires_at: time at which the alert must fire. clears_at: time at which it must not any more. window: label
+    of the alert, if it has one. step: time between two values.
     """
 
     alert: str
@@ -28,7 +28,7 @@ class Scenario:
 
 
 def rate(*spans: tuple[float, int]) -> str:
-    """A counter that grows by so much a step, for so many steps, span after span."""
+    """Values of a counter. spans: growth in each step, and number of steps."""
     values = [0.0]
     for per_step, count in spans:
         values += [values[-1] + per_step * each for each in range(1, count + 1)]
@@ -36,7 +36,7 @@ def rate(*spans: tuple[float, int]) -> str:
 
 
 def level(*spans: tuple[float, int]) -> str:
-    """A gauge with this value for so many steps, span after span."""
+    """Values of a gauge. spans: value, and number of steps."""
     return " ".join(f"{value:g}x{count - 1}" for value, count in spans)
 
 
@@ -51,7 +51,7 @@ def misses(objective: str, requests: str, missed: str, target: float = 0.99) -> 
 
 
 def burning(alert: str, objective: str, target: float = 0.99) -> list[Scenario]:
-    """For each pair of windows a time in which requests miss somewhat more often than it allows."""
+    """An incident for each pair of windows: a burn rate a little above the one that fires the alert."""
     budget = 1 - target
 
     def incident(

@@ -30,7 +30,7 @@ def monitors():
 
 
 def test_promtool_accepts_the_example(tmp_path):
-    """With the rules beside it, as its first lines say."""
+    """promtool also finds the rules, which lie beside the example as its first lines say."""
     (tmp_path / EXAMPLE.name).write_text(EXAMPLE.read_text())
     rules = ROOT / "charts" / "penstock" / "files" / "rules" / "alerts.yaml"
     (tmp_path / "rules.yaml").write_text(rules.read_text())

@@ -34,20 +34,7 @@ async def test_a_streamed_request_is_one_trace(
     tracer = RequestTracer()
     front = await start_gateway(tracer=tracer)
     front.publish(service(engine, served_name="soup"))
-    body = {"prompt": "The engine", "max_tokens": 40, "ignore_eos": True, "stream": True}
-    client_s: dict[str, float] = {}
-    for number in range(NUM_REQUESTS):
-        request_id = f"request-{number}"
-        started_s = time.perf_counter()
-        async with front.client.post(
-            front.url + "/v1/completions",
-            json=body | {"model": "soup", "stream_options": {"include_usage": True}},
-            headers={REQUEST_ID_HEADER: request_id},
-        ) as got:
-            assert got.status == 200
-            text = await got.read()
-        client_s[request_id] = time.perf_counter() - started_s
-        assert text.endswith(b"data: [DONE]\n\n")
+    client_s = await send_requests(front)
     await front.idle()
     tracer.close()
     process.terminate()  # exports the rest of its spans
@@ -64,20 +51,7 @@ async def test_a_streamed_request_is_one_trace(
     assert by_name.keys() == {
         request.name, "attempt", "llm_request", *GATEWAY_PHASES, *ENGINE_PHASES,
     }  # fmt: skip
-    assert by_name["llm_request"].parent_span_id == by_name["attempt"].span_id
-    assert {by_name[name].parent_span_id for name in ENGINE_PHASES} == {
-        by_name["llm_request"].span_id
-    }
-    services = {span.span_id: name for name, span in collector.spans_with_service}
-    assert services[request.span_id] == "penstock-gateway"
-    assert services[by_name["llm_request"].span_id] == "penstock-engine"
-    # Both processes read the same clock.
-    assert contains(request, by_name["attempt"])
-    assert by_name["llm_request"].start_time_unix_nano > by_name["connect"].start_time_unix_nano
-    for names in (GATEWAY_PHASES, ENGINE_PHASES):
-        for before, after in pairwise(names):
-            end_ns = by_name[before].end_time_unix_nano
-            assert end_ns == by_name[after].start_time_unix_nano
+    check_nesting(collector, request, by_name)
     # The id of the request leads from the gateway's line to the engine's, and to the trace.
     (access,) = [r.fields for r in caplog.records if r.fields["request_id"] == REQUEST_ID]
     engine_logs = tmp_path_factory.getbasetemp().glob("engine*/log")
@@ -92,6 +66,47 @@ async def test_a_streamed_request_is_one_trace(
     beyond_ms = [1e3 * (client_s[name] - duration_s(requests[name])) for name in client_s]
     assert min(beyond_ms) > 0
     with capsys.disabled():
-        print("\nclient less gateway:", *(f"{each:.2f}" for each in beyond_ms), "ms")
-        for name in (request.name, *GATEWAY_PHASES, "llm_request", *ENGINE_PHASES):
-            print(f"{name:22} {duration_s(by_name[name]) * 1e3:8.2f} ms")
+        print_times(beyond_ms, request, by_name)
+
+
+async def send_requests(front: Any) -> dict[str, float]:
+    """Send NUM_REQUESTS streamed requests, one after the other. Returns each one's time by its id."""
+    body = {"prompt": "The engine", "max_tokens": 40, "ignore_eos": True, "stream": True}
+    client_s: dict[str, float] = {}
+    for number in range(NUM_REQUESTS):
+        request_id = f"request-{number}"
+        started_s = time.perf_counter()
+        async with front.client.post(
+            front.url + "/v1/completions",
+            json=body | {"model": "soup", "stream_options": {"include_usage": True}},
+            headers={REQUEST_ID_HEADER: request_id},
+        ) as got:
+            assert got.status == 200
+            text = await got.read()
+        client_s[request_id] = time.perf_counter() - started_s
+        assert text.endswith(b"data: [DONE]\n\n")
+    return client_s
+
+
+def check_nesting(collector: Collector, request: Any, by_name: dict[str, Any]) -> None:
+    """Check the parents of the spans, their services, and that phases follow each other without gaps."""
+    assert by_name["llm_request"].parent_span_id == by_name["attempt"].span_id
+    assert {by_name[name].parent_span_id for name in ENGINE_PHASES} == {
+        by_name["llm_request"].span_id
+    }
+    services = {span.span_id: name for name, span in collector.spans_with_service}
+    assert services[request.span_id] == "penstock-gateway"
+    assert services[by_name["llm_request"].span_id] == "penstock-engine"
+    # Both processes read the same clock.
+    assert contains(request, by_name["attempt"])
+    assert by_name["llm_request"].start_time_unix_nano > by_name["connect"].start_time_unix_nano
+    for names in (GATEWAY_PHASES, ENGINE_PHASES):
+        for before, after in pairwise(names):
+            end_ns = by_name[before].end_time_unix_nano
+            assert end_ns == by_name[after].start_time_unix_nano
+
+
+def print_times(beyond_ms: list[float], request: Any, by_name: dict[str, Any]) -> None:
+    print("\nclient less gateway:", *(f"{each:.2f}" for each in beyond_ms), "ms")
+    for name in (request.name, *GATEWAY_PHASES, "llm_request", *ENGINE_PHASES):
+        print(f"{name:22} {duration_s(by_name[name]) * 1e3:8.2f} ms")

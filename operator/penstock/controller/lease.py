@@ -76,7 +76,7 @@ class Lease(LeaseLock):
         return True
 
     async def _owners(self, namespace: str) -> list[client.V1OwnerReference]:
-        """This operator's service account, with which the Lease is deleted: an uninstall leaves nothing.
+        """Owner references to this operator's service account, so that an uninstall deletes the Lease too.
 
         Empty outside of a pod, or if the API server does not tell who asks.
         """

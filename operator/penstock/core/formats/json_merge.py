@@ -4,7 +4,7 @@ from typing import Any
 
 
 def merged(stored: Any, patch: Any) -> Any:
-    """The value that a merge patch makes of a stored one: null removes a field, a list replaces a list."""
+    """The stored value with a merge patch applied: null removes a field, a list replaces a list."""
     if not isinstance(patch, dict):
         return patch
     made = dict(stored) if isinstance(stored, dict) else {}

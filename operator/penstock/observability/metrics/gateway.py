@@ -19,7 +19,9 @@ PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
 WATCHED = Label("resource", ("inferenceservices", "modelroutes", "pods"))
 ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
-CODE = Label("code", "HTTP statuses that the gateway sends or passes on; 499 of a client that left")
+CODE = Label(
+    "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
+)
 CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))
 REJECTION = Label(
     "reason",
@@ -98,8 +100,8 @@ OBJECTIVE_REQUESTS = counter(
 )
 OBJECTIVE_MISSES = counter(
     "penstock_gateway_objective_misses_total",
-    "Those of them that missed it: late, shed or failed. A response that is no stream misses ttft if "
-    "it takes longer than both objectives allow.",
+    "Requests that missed an objective: late, shed or failed. A response that is no stream misses ttft "
+    "if it takes longer than both objectives allow.",
     SERVICE,
     REVISION,
     OBJECTIVE,
@@ -166,10 +168,13 @@ EJECTIONS = counter(
     SERVICE,
 )
 
-SNAPSHOTS = counter("penstock_gateway_snapshots_total", "Changes of what requests are routed by.")
+SNAPSHOTS = counter(
+    "penstock_gateway_snapshots_total",
+    "Changes of the routing snapshot: services, pods and routes.",
+)
 SNAPSHOT_AGE_S = gauge(
     "penstock_gateway_snapshot_age_seconds",
-    "Time since the API server last confirmed what requests are routed by.",
+    "Time since the API server last confirmed the routing snapshot.",
 )
 WATCH_RESTARTS = counter(
     "penstock_gateway_watch_restarts_total",

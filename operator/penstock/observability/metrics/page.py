@@ -44,7 +44,7 @@ answers requests. Each label has a bounded number of values, and the series of a
 revision are dropped. Histograms have the samples `_bucket`, `_sum` and `_count`. Names and meanings
 stay: see [API stability](api-stability.md#metrics-commands-and-http)."""
 
-# Labels that at least so many metrics of a process have are explained once.
+# A label that at least this many metrics of a process have is explained once, above their tables.
 MIN_SHARED = 3
 
 # Name, type, labels with their bounds, and help of a metric.
@@ -52,7 +52,7 @@ Row = tuple[str, str, Mapping[str, str], str]
 
 
 def page() -> str:
-    """The Markdown page."""
+    """The page docs/reference/metrics.md."""
     parts = [INTRODUCTION, "## Operator", "Only the leading replica has series with `service`."]
     parts += _section([("", map(_row, operator.METRICS))])
     parts += ["## Gateway", *_section([("", map(_row, gateway.METRICS))])]
@@ -78,14 +78,14 @@ def _engine_row(spec: EngineMetricSpec) -> Row:
 
 def _section(groups: Iterable[tuple[str, Iterable[Row]]]) -> list[str]:
     """A table of the shared labels, and one table for each group of metrics with its introduction."""
-    read = [(introduction, list(rows)) for introduction, rows in groups]
+    tables = [(introduction, list(rows)) for introduction, rows in groups]
     used = Counter(
-        label for _, rows in read for _, _, labels, _ in rows for label in labels.items()
+        label for _, rows in tables for _, _, labels, _ in rows for label in labels.items()
     )
     shared = {label: bound for (label, bound), count in used.items() if count >= MIN_SHARED}
     lines = [f"| `{label}` | {bound} |" for label, bound in shared.items()]
     parts = ["\n".join(["| label | values |", "| --- | --- |", *lines])]
-    for introduction, rows in read:
+    for introduction, rows in tables:
         parts += [*([introduction] if introduction else []), _table(rows, shared)]
     return parts
 

@@ -1,4 +1,4 @@
-"""Specification of one metric, and of its labels with what bounds their values."""
+"""Types that specify a metric and its labels."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label. values: all that it can have, or what bounds their number."""
+    """A label of a metric. values: all that it can have, or what bounds their number."""
 
     name: str
     values: tuple[str, ...] | str
