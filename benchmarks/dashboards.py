@@ -60,7 +60,7 @@ RULES = CHART / "files" / "rules" / "alerts.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What the queries returned.
+    """Results of the queries.
 
     panels: lines by dashboard and title. marks: colour, text and times. metrics: number of series of each
     metric that a rule uses.

@@ -20,7 +20,7 @@ COLORS = {
 # Space left of a plot for its names or numbers, as a fraction of the picture, and below it for time and
 # legend, in rows of the grid.
 NAMES_WIDTH, NUMBERS_WIDTH, LEGEND_ROWS = 0.075, 0.035, 2.3
-MOST_ROWS_IN_LEGEND = 3
+MAX_LEGEND_ROWS = 3
 # A state that lasts for a smaller fraction of the time has no text on it.
 MIN_TEXT_WIDTH = 0.06
 
@@ -118,7 +118,7 @@ def _draw_states(axes: Any, panel: Panel, lines: Sequence[Series]) -> None:
     shown: dict[str, str] = {}
     for row, line in enumerate(lines):
         all_s = line.times_s[-1] - line.times_s[0]
-        for value, start_s, end_s in _stretches(line):
+        for value, start_s, end_s in _constant_intervals(line):
             text, color = panel.states[f"{value:g}"]
             shown[text] = COLORS.get(color, color)
             axes.barh(row, end_s - start_s, left=start_s, height=0.8, color=shown[text])
@@ -130,8 +130,8 @@ def _draw_states(axes: Any, panel: Panel, lines: Sequence[Series]) -> None:
     _legend(axes, handles, list(shown))
 
 
-def _stretches(line: Series) -> Iterator[tuple[float, float, float]]:
-    """Value, start and end of each time in which the value stayed the same."""
+def _constant_intervals(line: Series) -> Iterator[tuple[float, float, float]]:
+    """Yield value, start and end of each interval in which the value stayed the same."""
     times = line.times_s
     start_s = times[0]
     for number, value in enumerate(line.values):
@@ -147,9 +147,9 @@ def _legend(axes: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
     longest = max((len(name) for name in names), default=1)
     width = axes.get_position().width * COLUMNS * INCHES_PER_COLUMN
     columns = max(1, min(len(names), int(width / (0.062 * longest + 0.4))))
-    most = columns * MOST_ROWS_IN_LEGEND
+    max_names = columns * MAX_LEGEND_ROWS
     axes.legend(
-        handles[:most], names[:most], fontsize=7, ncols=columns, frameon=False, loc="upper left",
+        handles[:max_names], names[:max_names], fontsize=7, ncols=columns, frameon=False, loc="upper left",
         bbox_to_anchor=(-0.02, -0.09), columnspacing=1.0, handlelength=1.2,
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from penstock.local import faults
 CHAT, ADAPTED, ROUTE = "chat", "adapted", "assistant"
 ADAPTERS = ("law", "medicine", "poetry")
 START_TIMEOUT_S, JUDGING_S = 240, 180
-# Until the gateway knows a new service.
+# Time for the gateway to learn of a new service, s.
 APPLIED_S = 5
 RANK = 4
 

@@ -5,7 +5,7 @@ from penstock.chart.tree import If, ReleaseNamespace, Text, Tree, Value
 from penstock.core.spec.service import Object
 
 _API_VERSION = "flowcontrol.apiserver.k8s.io/v1"
-# Before the FlowSchema of all service accounts, which has 9000.
+# Lower than the 9000 of the FlowSchema for all service accounts: the lowest that matches wins.
 _PRECEDENCE = 5000
 
 

@@ -22,14 +22,14 @@ OpenAI-compatible URL within the cluster:
 From this machine:
   kubectl -n {{{{ .Release.Namespace }}}} port-forward service/{GATEWAY} 8080:80
   curl http://localhost:8080/v1/models
-The gateway authenticates nobody: put what does so in front of it before others can reach it.
+The gateway authenticates nobody: put a proxy that does so in front of it before others can reach it.
 
 Next: describe a model as an InferenceService.
 {{{{- with .Values.watchNamespace }}}} Only the namespace {{{{ . }}}} is watched.{{{{ end }}}}
   kubectl explain inferenceservice.spec
 
 `helm uninstall` deletes operator and gateway. It leaves the CRDs, all InferenceServices and
-ModelRoutes, and the engines that run, which nothing manages any more. To delete these too:
+ModelRoutes, and the running engines, which nothing manages any more. To delete these too:
   kubectl delete inferenceservices,modelroutes --all --all-namespaces   # before the uninstall
   kubectl delete crd {" ".join(CRD_NAMES)}   # after it
 """

@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 
 AnyObject = dict[str, Any]
 
-# Labels that the Deployments select pods by, or that name what a pod belongs to.
+# Labels that the Deployments select pods by, or that say what a pod belongs to.
 _OWN_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from penstock.observability.alerts.groups import rules_yaml
 
-# Written by `penstock dashboards`: whoever installs Penstock does not have Grafana's SDK.
+# Files that `penstock dashboards` writes. They are in the package, as installations lack Grafana's SDK.
 DASHBOARDS = Path(__file__).with_name("dashboards")
 
 

@@ -33,7 +33,7 @@ ENGINES = "penstock-engines"
 
 
 def monitoring() -> list[Tree]:
-    """PodMonitors, PrometheusRules and dashboards: those that the values ask for."""
+    """PodMonitors, PrometheusRules and dashboards, each if its values enable it."""
     namespaces = If("watchNamespace", {"matchNames": [Value("watchNamespace")]}, {"any": True})
     engines = _monitor(ENGINES, {ROLE_LABEL: SERVE}, ENGINE_PORT_NAME)
     engines["spec"]["namespaceSelector"] = namespaces
@@ -65,7 +65,7 @@ def _monitor(name: str, match_labels: Object, port: str) -> Object:
 
 
 def _engine_labels() -> list[Object]:
-    """Rules that give the series of engines the labels of those of operator and gateway."""
+    """Relabelings that give series of engines the labels that series of operator and gateway have."""
     service = {
         "sourceLabels": ["__meta_kubernetes_namespace", _meta_label(SERVICE_LABEL)],
         "separator": "/",

@@ -11,7 +11,7 @@ class PodMonitor(ValuesModel):
 
     enabled: bool = Field(
         default=False,
-        description="Make PodMonitors for operator, gateway and engines. Needs the CRDs of the "
+        description="Create PodMonitors for operator, gateway and engines. Needs the CRDs of the "
         "Prometheus operator.",
     )
     interval: str = Field(
@@ -27,14 +27,14 @@ class PrometheusRule(ValuesModel):
 
     enabled: bool = Field(
         default=False,
-        description="Make PrometheusRules. Needs the CRDs of the Prometheus operator.",
+        description="Create PrometheusRules. Needs the CRDs of the Prometheus operator.",
     )
     labels: dict[str, str] = Field(
         default={}, description="Labels by which a Prometheus selects the PrometheusRules."
     )
     runbooks_url: str = Field(
         default=RUNBOOKS,
-        description="Beginning of the alerts' runbook_url: the address at which you publish docs/runbooks.",
+        description="Base URL of the alerts' runbooks: the address at which you publish docs/runbooks.",
         min_length=1,
     )
 
@@ -42,7 +42,7 @@ class PrometheusRule(ValuesModel):
 class Dashboards(ValuesModel):
     """Dashboards for Grafana, as ConfigMaps."""
 
-    enabled: bool = Field(default=False, description="Make a ConfigMap for each dashboard.")
+    enabled: bool = Field(default=False, description="Create a ConfigMap for each dashboard.")
     labels: dict[str, str] = Field(
         default={"grafana_dashboard": "1"},
         description="Labels by which Grafana's sidecar finds the ConfigMaps.",

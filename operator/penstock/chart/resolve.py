@@ -34,7 +34,10 @@ class MissingValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """An installation's inputs. values: complete, by name. files: of the chart, by path."""
+    """Inputs of an installation.
+
+    values: complete, as nested maps. files: content of the chart's files, by path.
+    """
 
     values: Mapping[str, Any]
     namespace: str

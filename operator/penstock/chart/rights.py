@@ -1,6 +1,6 @@
 """Access rights of operator and gateway.
 
-The verbs in use and no others: e2e/revision_change compares these rules with the audit log.
+They have only the verbs in use: e2e/revision_change compares these rules with the audit log.
 """
 
 from penstock.chart.names import GATEWAY, LEASE_ROLE, OPERATOR, labels
@@ -9,7 +9,7 @@ from penstock.core.spec.service import GROUP, Object
 
 _API = "rbac.authorization.k8s.io"
 
-# In every namespace, or in the one of `watchNamespace`.
+# Granted in every namespace, or in that of `watchNamespace`.
 OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
@@ -52,7 +52,7 @@ CRD_RULES: list[Object] = [
         "verbs": ["list", "watch"],
     },
 ]
-# In the namespace of the installation.
+# Granted in the namespace of the installation.
 LEASE_RULES: list[Object] = [
     {
         "apiGroups": ["coordination.k8s.io"],
@@ -60,7 +60,7 @@ LEASE_RULES: list[Object] = [
         "verbs": ["get", "create", "update"],
     }
 ]
-# In that namespace too, if OPERATOR_RULES are granted in another one.
+# Granted there too if OPERATOR_RULES are granted in another namespace: the operator reads the gateways.
 GATEWAY_PODS_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 ]
@@ -101,25 +101,28 @@ def _account(name: str, component: str) -> Tree:
 
 
 def _role(name: str, rules: list[Object], cluster_rules: list[Object]) -> list[Tree]:
-    """Rights in all namespaces, or in the one of `watchNamespace`."""
+    """The role with its binding: in all namespaces, or in that of `watchNamespace`."""
     return [
         If("watchNamespace", role, cluster_role)
         for role, cluster_role in zip(
-            _bound("", name, rules, Value("watchNamespace")),
-            _bound("Cluster", name, rules + cluster_rules, None),
+            _role_and_binding("", name, rules, Value("watchNamespace")),
+            _role_and_binding("Cluster", name, rules + cluster_rules, None),
             strict=True,
         )
     ]
 
 
 def _lease_role() -> list[Tree]:
-    role, binding = _bound("", LEASE_ROLE, LEASE_RULES, ReleaseNamespace())
+    """The operator's role in the namespace of the installation, with its binding."""
+    role, binding = _role_and_binding("", LEASE_ROLE, LEASE_RULES, ReleaseNamespace())
     pods = [If("watchNamespace", rule) for rule in GATEWAY_PODS_RULES]
     subject = binding["subjects"][0] | {"name": OPERATOR}
     return [role | {"rules": [*LEASE_RULES, *pods]}, binding | {"subjects": [subject]}]
 
 
-def _bound(scope: str, name: str, rules: list[Object], namespace: Tree | None) -> list[Tree]:
+def _role_and_binding(
+    scope: str, name: str, rules: list[Object], namespace: Tree | None
+) -> list[Tree]:
     """A Role and a RoleBinding, or with scope "Cluster" a ClusterRole and a ClusterRoleBinding."""
     metadata: Object = {"name": name}
     if namespace is not None:

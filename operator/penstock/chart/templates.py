@@ -19,7 +19,7 @@ CRD_NAMES = [f"{plural}.{GROUP}" for plural in (v1alpha1.PLURAL, modelroute.PLUR
 def templates() -> dict[str, list[Tree]]:
     """Name of a template, without its suffix -> trees of its objects."""
     return {
-        "crds": [If("crds.enabled", _kept(crd)) for crd in crds()],
+        "crds": [If("crds.enabled", _keep_at_uninstall(crd)) for crd in crds()],
         "rights": rights.rights(),
         "api-priority": api_priority(),
         "network-policies": network_policies(),
@@ -29,7 +29,7 @@ def templates() -> dict[str, list[Tree]]:
     }
 
 
-def _kept(crd: Object) -> Object:
-    """The CRD, which Helm does not delete: all services would be deleted with it."""
+def _keep_at_uninstall(crd: Object) -> Object:
+    """The CRD with the annotation that Helm keeps it: with a CRD all its objects are deleted."""
     annotations = {"helm.sh/resource-policy": "keep"}
     return crd | {"metadata": crd["metadata"] | {"annotations": annotations}}

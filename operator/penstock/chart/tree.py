@@ -2,7 +2,7 @@
 
 An object is a tree of dicts, lists and scalars with these nodes in it. `penstock.chart.resolve` makes a
 plain object of it, `penstock.chart.helm` a Helm template. A path is that of a value, such as "gateway.port".
-ITEM is the present item of a ForEach.
+ITEM is the current item of a ForEach.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ForEach:
-    """Items of a list: one for each item of the list at a path."""
+    """Part of a list: `item` for each item of the list at a path."""
 
     path: str
     item: Tree
@@ -87,7 +87,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class ForEachFile:
-    """Objects: one for each of the chart's files whose path matches `pattern`."""
+    """Part of a list of objects: `item` for each of the chart's files whose path matches `pattern`."""
 
     pattern: str
     item: Tree
@@ -95,19 +95,19 @@ class ForEachFile:
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """Name of the present file of a ForEachFile. suffix: is removed from it."""
+    """Name of the current file of a ForEachFile, without `suffix`."""
 
     suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """Content of the present file of a ForEachFile."""
+    """Content of the current file of a ForEachFile."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileYaml:
-    """Content of the present file of a ForEachFile, parsed as YAML, with a text replaced by a value.
+    """Content of the current file of a ForEachFile, parsed as YAML, with a text replaced by a value.
 
     replaced: the text. path: of the value.
     """

@@ -88,7 +88,7 @@ class Prometheus(ValuesModel):
     )
 
     @model_validator(mode="after")
-    def _checked(self) -> Self:
+    def _check_url(self) -> Self:
         if (self.token_file or self.ca_file) and not self.url:
             raise ValueError("tokenFile and caFile need a url")
         if self.token_file and not self.url.startswith("https://"):
@@ -108,7 +108,7 @@ class Operator(Component):
         default=10, description="Time for the pod to end after SIGTERM, in seconds.", ge=1
     )
     engine_image: str = Field(
-        default="", description="Image of engine pods. Empty: the image above."
+        default="", description="Image of engine pods. Empty: that of `image`."
     )
     metrics_hosts: list[str] = Field(
         default=[],
@@ -148,8 +148,8 @@ class GatewayService(ValuesModel):
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         default="ClusterIP",
-        description="Type of the Service. The gateway authenticates nobody: put what does so in front "
-        "of it before it is reachable from outside.",
+        description="Type of the Service. The gateway authenticates nobody: put a proxy that does so in "
+        "front of it before it is reachable from outside.",
     )
     annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
 
@@ -181,7 +181,7 @@ class Gateway(Component):
 
 
 class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator and gateway: what is not listed here is denied."""
+    """NetworkPolicies of operator and gateway: other connections than they need are denied."""
 
     enabled: bool = Field(
         default=True,
@@ -252,7 +252,7 @@ class Values(ValuesModel):
     )
     network_policy: NetworkPolicy = Field(
         default=NetworkPolicy(),
-        description="NetworkPolicies of operator and gateway: what is not listed here is denied.",
+        description="NetworkPolicies of operator and gateway: other connections than they need are denied.",
     )
     api_priority: ApiPriority = Field(
         default=ApiPriority(), description="Priority of the operator's requests at the API server."
