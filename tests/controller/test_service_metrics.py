@@ -107,8 +107,8 @@ def test_decisions_are_counted_by_reason():
     world.decide(3, "MetricsMissing", provisioned=3, valid=False)
     assert value(world, specs.DECISIONS, "ScaleUp") == 1
     assert value(world, specs.DECISIONS, "Steady") == 1
-    assert value(world, specs.DECISION_REASON_NOW, "MetricsMissing") == 1
-    assert value(world, specs.DECISION_REASON_NOW, "Steady") is None
+    assert value(world, specs.LAST_DECISION_REASON, "MetricsMissing") == 1
+    assert value(world, specs.LAST_DECISION_REASON, "Steady") is None
     assert value(world, specs.SCALE_STEPS, "up") == 1
     assert value(world, specs.SCALE_STEPS, "down") == 0
     assert value(world, specs.BLIND) == 1

@@ -164,7 +164,7 @@ def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
         yield Sample(specs.DECISIONS, count, (reason,))
     for direction, count in history.steps.items():
         yield Sample(specs.SCALE_STEPS, count, (direction,))
-    yield Sample(specs.DECISION_REASON_NOW, 1, (decision.code,))
+    yield Sample(specs.LAST_DECISION_REASON, 1, (decision.code,))
     yield Sample(specs.BLIND, not decision.valid)
     yield Sample(specs.AT_MAXIMUM, is_at_maximum(spec, decision))
     yield Sample(specs.UNREADABLE_ENGINES, history.num_unreadable)

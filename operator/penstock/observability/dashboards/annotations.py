@@ -14,12 +14,12 @@ from penstock.observability.metrics.operator import (
     SPEC_GENERATION,
 )
 
-# Annotation queries have no variable for it. A change is marked within so much of its time.
+# Step of annotation queries, which have no variable for it. A mark is at most this far from its event.
 STEP = "1m"
 
 
 class PrometheusAnnotation(dashboard.AnnotationQuery):
-    """An annotation with the fields that only those of Prometheus have, which the SDK has no names for."""
+    """An annotation of a Prometheus data source, with the fields that the SDK lacks."""
 
     def __init__(self, query: "Mark") -> None:
         super().__init__(
@@ -39,7 +39,7 @@ class PrometheusAnnotation(dashboard.AnnotationQuery):
 
 @dataclass(frozen=True, slots=True)
 class Mark(Builder[dashboard.AnnotationQuery]):
-    """A mark. expression: has results where a mark is, or the times of the marks in ms as its values."""
+    """A kind of mark. expression: has results where a mark is, or the times of the marks in ms as values."""
 
     name: str
     color: str
@@ -51,7 +51,7 @@ class Mark(Builder[dashboard.AnnotationQuery]):
         return PrometheusAnnotation(self)
 
 
-def _grew(spec: Spec, by: str) -> str:
+def _has_grown(spec: Spec, by: str) -> str:
     """Expression: the series grew within the step, or began above 0."""
     now = SERVICES.max(spec, by)
     before = f"max by ({by}) ({SERVICES.select(spec)} offset {STEP})"
@@ -59,7 +59,7 @@ def _grew(spec: Spec, by: str) -> str:
 
 
 SCALE = Mark(
-    "Scale steps", "blue", "Replicas: {{direction}}", _grew(SCALE_STEPS, "service, direction")
+    "Scale steps", "blue", "Replicas: {{direction}}", _has_grown(SCALE_STEPS, "service, direction")
 )
 ROLLOUT = Mark(
     "Rollouts",
@@ -69,7 +69,7 @@ ROLLOUT = Mark(
     f"({SERVICES.max(ROLLOUT_PHASE_START, 'service')})",
     value_is_time=True,
 )
-# A service that is new has no mark: all of its spec is.
+# A new service has no mark: its series did not exist a step ago.
 SPEC = Mark(
     "Spec changes",
     "orange",

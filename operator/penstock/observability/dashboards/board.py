@@ -25,7 +25,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard. name: of its file and in its address."""
+    """A dashboard. name: of its file, and part of its URL."""
 
     name: str
     title: str

@@ -19,7 +19,7 @@ def board() -> Board:
         "Cost",
         f"Accelerators, prices and money for tokens. Prices are {PRICES}.",
         (variables.datasource(), variables.namespace(), variables.service()),
-        (_now(), _of_range()),
+        (_over_time(), _totals()),
     )
 
 
@@ -32,7 +32,7 @@ def _tokens(by: str, *matchers: str, window: str) -> str:
     return SERVICES.rate(gateway.TOKENS_TOTAL, by, *matchers, window=window)
 
 
-def _now() -> Row:
+def _over_time() -> Row:
     price = SERVICES.sum(operator.PRICE_PER_HOUR, "service")
     tokens, output = (
         f"{_tokens('service', *matchers, window='5m')} * 3600 / {PER_TOKENS}"
@@ -80,7 +80,7 @@ def _now() -> Row:
     )
 
 
-def _of_range() -> Row:
+def _totals() -> Row:
     spent = _hours(SERVICES.sum(operator.PRICE_PER_HOUR, "service"))
     tokens = f"sum by (service) (increase({SERVICES.select(gateway.TOKENS_TOTAL)}[{RANGE}])) / {PER_TOKENS}"
     return Row(

@@ -11,7 +11,7 @@ Spec = MetricSpec | EngineMetricSpec
 # Labels that the scrape configuration gives to all series, and those that it gives to the series of engines.
 SCRAPED = ("pod",)
 SCRAPED_OF_ENGINES = ("service", "revision", "pod")
-# Grafana puts a window of at least four scrape intervals in its place.
+# Grafana replaces it with at least four scrape intervals.
 WINDOW = "$__rate_interval"
 
 
@@ -24,7 +24,7 @@ def labels_of(spec: Spec) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Restricts series by the dashboard variables of these names, as far as they have such labels."""
+    """Restricts series by dashboard variables: those of these names that the series have as labels."""
 
     variables: tuple[str, ...]
 

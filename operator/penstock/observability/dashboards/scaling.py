@@ -47,7 +47,7 @@ def board() -> Board:
 
 def _decisions() -> Row:
     reason = SERVICES.state(
-        operator.DECISION_REASON_NOW, "service", operator.DECISION_REASON.name, tuple(REASONS)
+        operator.LAST_DECISION_REASON, "service", operator.DECISION_REASON.name, tuple(REASONS)
     )
     return Row(
         "Decisions",

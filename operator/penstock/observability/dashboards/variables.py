@@ -27,7 +27,7 @@ def model() -> Variable:
 
 
 def service(*, by_model: bool = False) -> Variable:
-    """by_model: only the services of the chosen models."""
+    """The InferenceServices. by_model: only those of the chosen models."""
     matchers = 'service=~"$namespace/.+"' + (',model_name=~"$model"' if by_model else "")
     made = _query("service", "Service", f"label_values({SERVICE_INFO.name}{{{matchers}}}, service)")
     return made.description("InferenceServices, as namespace/name.")
