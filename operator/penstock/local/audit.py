@@ -74,10 +74,14 @@ def service_account_user(name: str, namespace: str = "penstock-system") -> str:
     return f"system:serviceaccount:{namespace}:{name}"
 
 
+# A Lease is renewed by whoever leads or wants to; a review asks a question, and stores nothing.
+_NO_WRITES = ("leases", "selfsubjectreviews")
+
+
 def writes_by(users: Iterable[str], entries: Iterable[AuditEntry]) -> list[AuditEntry]:
-    """Select the writes of these users, except of Leases, which a leader renews."""
+    """Select the writes of these users, without those of the leader election."""
     wanted = set(users)
-    return [e for e in entries if e.user in wanted and e.is_write and e.resource != "leases"]
+    return [e for e in entries if e.user in wanted and e.is_write and e.resource not in _NO_WRITES]
 
 
 def rights_used(user: str, entries: Iterable[AuditEntry]) -> set[Right]:
