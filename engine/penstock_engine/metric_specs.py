@@ -302,7 +302,9 @@ LORA_INFO = gauge(
     labels=("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
 )
 LORA_RESIDENT = gauge(
-    "penstock:lora_resident", "1 while the adapter is in memory.", extra_labels=("adapter",)
+    "penstock:lora_resident",
+    "1 while the adapter is in memory, 0 after it was evicted.",
+    extra_labels=("adapter",),
 )
 ADAPTER_REQUESTS = counter(
     "penstock:adapter_requests_total",

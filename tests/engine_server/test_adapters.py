@@ -191,7 +191,19 @@ def unload(client: httpx.Client, *names: str) -> None:
 
 
 def resident(client: httpx.Client, name: str) -> bool:
-    return f'penstock:lora_resident{{adapter="{name}"' in client.get("/metrics").text
+    return resident_value(client, name) == 1
+
+
+def resident_value(client: httpx.Client, name: str) -> float | None:
+    """The gauge of an adapter; None without a series."""
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    samples = (sample for family in families for sample in family.samples)
+    values = [
+        each.value
+        for each in samples
+        if each.name == "penstock:lora_resident" and each.labels["adapter"] == name
+    ]
+    return values[0] if values else None
 
 
 def test_an_adapter_is_replaced_in_place(adapted: httpx.Client) -> None:
@@ -215,6 +227,16 @@ def test_an_adapter_is_replaced_in_place(adapted: httpx.Client) -> None:
     assert cards["newest"] == "medicine"
     assert (rejected.status_code, kept) == (400, texts[1])
     assert not resident(adapted, "newest")
+
+
+def test_metrics_show_evictions_and_forget_unloaded_adapters(adapted: httpx.Client) -> None:
+    names = [f"many{number}" for number in range(6)]
+    for name in names:
+        assert load(adapted, name, "law").status_code == 200
+        text(adapted, name)
+    assert {resident_value(adapted, name) for name in names} == {0, 1}
+    unload(adapted, *names)
+    assert 'adapter="many' not in adapted.get("/metrics").text
 
 
 async def complete(client: httpx.AsyncClient, model: str, **body: Any) -> httpx.Response:

@@ -276,8 +276,10 @@ class AdapterRegistry:
         self._in_memory.pop(identity, None)
         self._is_released.set()
         current = self._known.get(entry.name)
-        is_replaced = current is not None and current.identity in self._in_memory
-        self._metrics.set_adapter(entry.name, in_memory=is_replaced)
+        if current is None:
+            self._metrics.remove_adapter(entry.name)
+        else:
+            self._metrics.set_adapter(entry.name, in_memory=current.identity in self._in_memory)
         await self._remove(identity)
 
     async def _remove(self, identity: str) -> None:

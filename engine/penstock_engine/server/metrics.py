@@ -164,12 +164,14 @@ class EngineMetrics:
             self._child(metric_specs.SLEEP_STATE, sleep_state=state).set(level == own)
 
     def set_adapter(self, name: str, *, in_memory: bool) -> None:
-        if in_memory:
-            self._child(metric_specs.LORA_RESIDENT, adapter=name).set(1)
-        else:
-            self._metrics[metric_specs.LORA_RESIDENT.name].remove_by_labels(
-                self._labels | {"adapter": name}
-            )
+        """Sets whether an adapter is in memory. name: of a registered adapter."""
+        self._child(metric_specs.LORA_RESIDENT, adapter=name).set(in_memory)
+
+    def remove_adapter(self, name: str) -> None:
+        """Removes the series of an adapter that is no longer registered."""
+        for spec in metric_specs.ADAPTER_METRICS:
+            if "adapter" in spec.labels:
+                self._metrics[spec.name].remove_by_labels(self._labels | {"adapter": name})
 
     def observe_timeout(self, record: RequestRecord, phase: Phase) -> None:
         record.timeout_phase = phase

@@ -14,7 +14,7 @@ ENGINE_BOUNDS: Mapping[tuple[str, str], str] = {
     ("", "engine"): "0",
     ("", "model_name"): "one for each engine",
     ("", "position"): "draft tokens of a step",
-    ("", "adapter"): "adapters that the engine has loaded",
+    ("", "adapter"): "adapters that are registered",
     ("", "kind"): "prompt, generation",
     ("", "max_lora"): "one for each engine",
     ("", "running_lora_adapters"): "one at a time",
