@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.observability.metrics import operator
 from penstock.observability.metrics.specs import MetricSpec
 from penstock_engine.metric_types import MetricSpec as EngineMetricSpec
 
@@ -36,7 +37,14 @@ class Scope:
         return f"{spec.name}{suffix}{{{text}}}" if text else f"{spec.name}{suffix}"
 
     def sum(self, spec: Spec, by: str, *matchers: str) -> str:
-        return f"sum by ({by}) ({self.select(spec, *matchers)})"
+        """Sum by labels. Of a service's state it takes each series once, whoever exports it.
+
+        For a while after a change of the leader, the series of the old one are there too.
+        """
+        series = self.select(spec, *matchers)
+        if isinstance(spec, MetricSpec) and spec in operator.SERVICES:
+            series = f"max by ({', '.join(spec.label_names)}) ({series})"
+        return f"sum by ({by}) ({series})"
 
     def max(self, spec: Spec, by: str, *matchers: str) -> str:
         return f"max by ({by}) ({self.select(spec, *matchers)})"
