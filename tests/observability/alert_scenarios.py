@@ -96,6 +96,15 @@ INCIDENTS = [
         fires_at=minutes(45), clears_at=minutes(60),
     ),
     Scenario(
+        "PenstockRequestsRejected", "critical",  # before the gateways know the service
+        {
+            'penstock_gateway_responses_total{service="",revision="",code="503"}': rate((60, 90)),
+            'penstock_gateway_rejections_total{service="",reason="memory"}':
+                rate((0, 20), (6, 30), (0, 40)),
+        },
+        fires_at=minutes(45), clears_at=minutes(60),
+    ),
+    Scenario(
         "PenstockErrorRate", "critical",
         {
             REQUESTS: rate((60, 90)),
@@ -134,6 +143,23 @@ INCIDENTS = [
         "PenstockScalerAtMaximum", "warning",
         {f"penstock_operator_scaling_at_maximum{{{SERVICE}}}": level((0, 5), (1, 30), (0, 20))},
         fires_at=minutes(30), clears_at=minutes(40),
+    ),
+    Scenario(
+        "PenstockScalerAtMaximum", "warning",  # while another pod becomes the leader
+        {
+            f'penstock_operator_scaling_at_maximum{{{SERVICE},pod="a"}}': level((1, 10)) + " stale",
+            f'penstock_operator_scaling_at_maximum{{{SERVICE},pod="b"}}': "_x12 1x17 0x20",
+        },
+        fires_at=minutes(18), clears_at=minutes(35),
+    ),
+    Scenario(
+        "PenstockTTFTBurnRate", "critical",  # while another pod becomes the leader
+        misses("ttft", rate((60, 140)), rate((30, 70), (0, 70)))
+        | {
+            f"penstock_operator_objective_target_ratio{{{SERVICE}}}":
+                level((0.99, 68)) + " stale _x2 " + level((0.99, 60)),
+        },
+        fires_at=minutes(69), clears_at=minutes(85), window="1h",
     ),
     Scenario(
         "PenstockSlowStart", "warning",

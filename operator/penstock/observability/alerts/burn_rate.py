@@ -7,7 +7,7 @@ factors are those of "The Site Reliability Workbook", chapter 5, table 5-8, for 
 
 from dataclasses import dataclass
 
-from penstock.observability.alerts.rules import Alert, Group, Record, Severity
+from penstock.observability.alerts.rules import Alert, Group, Record, Severity, latest
 from penstock.observability.metrics.gateway import OBJECTIVE_MISSES, OBJECTIVE_REQUESTS
 from penstock.observability.metrics.operator import OBJECTIVE_TARGET
 
@@ -89,8 +89,9 @@ def _alert(objective: str, window: Window) -> Alert:
         summary=f"{{{{ $labels.service }}}} misses its objective for the {time}.",
         description=(
             f"{{{{ $value | humanizePercentage }}}} of the requests of the last {window.long} missed "
-            f"the objective for the {time}, and those of the last {window.short} still do. At this rate "
-            f"the error budget of 30 days lasts for less than {30 / window.factor:.3g} days."
+            f"the objective for the {time}, and those of the last {window.short} still do. The limit "
+            f"is a burn rate of {window.factor:g}, at which the error budget of 30 days lasts for "
+            f"{30 / window.factor:.3g} days, but at most {MAX_LIMIT:.0%} of the requests."
         ),
         labels={"window": window.long},
     )
@@ -99,7 +100,7 @@ def _alert(objective: str, window: Window) -> Alert:
 GROUP = Group(
     "penstock-objectives",
     (
-        Record(BUDGET, f"1 - max by (service) ({OBJECTIVE_TARGET.name})"),
+        Record(BUDGET, f"1 - max by (service) ({latest(OBJECTIVE_TARGET.name)})"),
         *map(_recorded_misses, _lengths()),
         *(_alert(objective, window) for objective in NAMES for window in WINDOWS),
     ),

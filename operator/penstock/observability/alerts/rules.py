@@ -12,6 +12,17 @@ Severity = Literal["critical", "warning"]
 # Base URL of the runbooks. The chart replaces it by the value monitoring.prometheusRule.runbooksUrl.
 RUNBOOKS = "https://penstock.dev/runbooks"
 
+# Longest time without a leader, and so without its series of services, that alerts ignore.
+LEADERLESS = "5m"
+
+
+def latest(gauge: str) -> str:
+    """Expression: the last values of a leader's gauge, also while the leader changes.
+
+    Without them a change of the leader would resolve an alert, or start its hold time anew.
+    """
+    return f"last_over_time({gauge}[{LEADERLESS}])"
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

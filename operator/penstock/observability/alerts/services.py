@@ -1,7 +1,7 @@
 """Alerts on services: queues, errors, scaling, start-up, rollouts and endpoints."""
 
 from penstock.core.observed.rollout_state import SETTLED_PHASES
-from penstock.observability.alerts.rules import Alert, Group
+from penstock.observability.alerts.rules import Alert, Group, latest
 from penstock.observability.metrics.gateway import (
     EJECTIONS,
     ENDPOINTS,
@@ -29,6 +29,9 @@ LONGEST_PHASE_S = 2 * 3600
 SLOW_START_S = 15 * 60
 # Reasons of rejections that are the client's fault: no engine could have served these requests.
 CLIENT_REASONS = "invalid_request|model_not_found|model_ambiguous|too_large"
+# Reasons of rejections before the service is known that are not the client's fault.
+UNROUTED_REASONS = "internal|memory|not_synced|route_broken"
+MAX_REJECTED = 0.02
 
 
 def _exceeds_share(numerator: str, limit: float) -> str:
@@ -55,11 +58,16 @@ QUEUE_GROWTH = Alert(
 REJECTED = Alert(
     name="PenstockRequestsRejected",
     severity="critical",
-    expr=_exceeds_share(
-        f'sum by (service) (rate({REJECTIONS.name}{{reason!~"{CLIENT_REASONS}"}}[5m]))', 0.02
+    expr=(
+        _exceeds_share(
+            f'sum by (service) (rate({REJECTIONS.name}{{reason!~"{CLIENT_REASONS}"}}[5m]))',
+            MAX_REJECTED,
+        )
+        + f' or sum(rate({REJECTIONS.name}{{service="",reason=~"{UNROUTED_REASONS}"}}[5m]))'
+        f" / (sum(rate({RESPONSES.name}[5m])) > 0) > {MAX_REJECTED:g}"
     ),
     hold_s=300,
-    summary="The gateways reject requests of {{ $labels.service }}.",
+    summary="The gateways reject requests{{ with $labels.service }} of {{ . }}{{ end }}.",
     description=(
         "{{ $value | humanizePercentage }} of the requests of the last five minutes were answered with "
         "an error by the gateway itself: its queue was full, they waited too long, or no engine was there."
@@ -111,7 +119,7 @@ BLIND_SCALER = Alert(
 MAXIMUM = Alert(
     name="PenstockScalerAtMaximum",
     severity="warning",
-    expr=f"max by (service) ({AT_MAXIMUM.name}) > 0",
+    expr=f"max by (service) ({latest(AT_MAXIMUM.name)}) > 0",
     hold_s=900,
     summary="{{ $labels.service }} needs more replicas than it may have.",
     description=(
