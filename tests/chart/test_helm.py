@@ -43,6 +43,14 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             {"gateway": {"service": {"type": "Ingress"}}},
             ["at '/gateway/service/type': value must be one of 'ClusterIP', 'NodePort', 'LoadBalancer'"],
         ),
+        (
+            {"gateway": {"podLabels": {"app.kubernetes.io/name": "x"}}},
+            ["at '/gateway/podLabels/app.kubernetes.io~1name': false schema"],
+        ),
+        (
+            {"networkPolicy": {"apiServerPorts": [443, 70000]}},
+            ["at '/networkPolicy/apiServerPorts/1': maximum: got 70,000, want 65,535"],
+        ),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

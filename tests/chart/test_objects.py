@@ -85,6 +85,49 @@ def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["defaults", "peers", "host_network"])
+def test_policies_let_the_operator_read_from_gateways(name: str) -> None:
+    """It needs their stats reports, whoever the clients of the gateway are."""
+    by_kind = objects(VALUE_SETS[name])
+    operator, gateway = (
+        by_kind["Deployment", each]["spec"]["template"] for each in (OPERATOR, GATEWAY)
+    )
+    port = gateway["spec"]["containers"][0]["ports"][0]["containerPort"]
+
+    def allowed(rules: list[Any], peers: str, template: Any) -> bool:
+        is_selectable = not template["spec"].get("hostNetwork")
+        labels = template["metadata"]["labels"]
+        return any(
+            {"port": port, "protocol": "TCP"} in rule["ports"]
+            and (
+                peers not in rule
+                or any(
+                    is_selectable and [*each] == ["podSelector"] and selects(each["podSelector"], labels)
+                    for each in rule[peers]
+                )
+            )
+            for rule in rules
+        )  # fmt: skip
+
+    assert allowed(by_kind["NetworkPolicy", OPERATOR]["spec"]["egress"], "to", gateway)
+    assert allowed(by_kind["NetworkPolicy", GATEWAY]["spec"]["ingress"], "from", operator)
+
+
+def test_clients_of_the_gateway_can_be_restricted() -> None:
+    peers = VALUE_SETS["peers"]["networkPolicy"]["gatewayFrom"]
+    rules = objects(VALUE_SETS["peers"])["NetworkPolicy", GATEWAY]["spec"]["ingress"]
+    operator = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}}}
+    assert [rule["from"] for rule in rules] == [peers, [operator]]
+
+
+def test_a_gateway_on_the_nodes_network_finds_services_by_name() -> None:
+    def pod(values: dict[str, Any]) -> Any:
+        return objects(values)["Deployment", GATEWAY]["spec"]["template"]["spec"]
+
+    assert pod(VALUE_SETS["host_network"])["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert "dnsPolicy" not in pod({})
+
+
 def test_options_of_the_operator() -> None:
     assert container(VALUE_SETS["prometheus"], OPERATOR)["args"] == [
         "operator", "run",

@@ -19,6 +19,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"operator": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "operator.podLabels: "),
     ({"operator": None}, ""),
     ({"networkPolicy": {"apiServerPorts": []}}, "networkPolicy.apiServerPorts: List should have"),
+    (
+        {"networkPolicy": {"prometheusPorts": [70000]}},
+        "networkPolicy.prometheusPorts.0: Input should be less than or equal to 65535",
+    ),
     ({"imagePullSecrets": ["registry"]}, "imagePullSecrets.0: Input should be"),
     (
         {"operator": {"prometheus": {"url": "http://p", "tokenFile": "/t"}}},

@@ -1,5 +1,6 @@
 """Values that the operator's and the gateway's pods have in common."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -64,7 +65,9 @@ class Component(ValuesModel):
     pod_labels: Annotated[dict[str, str], AfterValidator(_without_own_labels)] = Field(
         default={},
         description="Further labels of pods.",
-        json_schema_extra={"propertyNames": {"not": {"enum": list(_OWN_LABELS)}}},
+        json_schema_extra={
+            "patternProperties": {f"^{re.escape(name)}$": False for name in _OWN_LABELS}
+        },
     )
     pod_annotations: dict[str, str] = Field(default={}, description="Annotations of pods.")
     node_selector: dict[str, str] = Field(

@@ -66,15 +66,17 @@ def gateway() -> list[Tree]:
             {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
         ),
     }
+    pod: Object = {
+        "hostNetwork": optional("gateway.hostNetwork"),
+        # The default policy of such a pod is the node's DNS, which does not know Services.
+        "dnsPolicy": If("gateway.hostNetwork", "ClusterFirstWithHostNet"),
+    }
     return [
-        deployment(
-            GATEWAY, "gateway", container, pod={"hostNetwork": optional("gateway.hostNetwork")},
-            spec=spec,
-        ),
+        deployment(GATEWAY, "gateway", container, pod=pod, spec=spec),
         _budget(GATEWAY),
         _service(),
         If("gateway.autoscaling.enabled", _autoscaler()),
-    ]  # fmt: skip
+    ]
 
 
 def _flag(flag: str, path: str) -> If:

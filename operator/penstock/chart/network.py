@@ -8,25 +8,35 @@ from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
 def network_policies() -> list[Tree]:
     """The policies of operator and gateway. Probes come from the node, which policies do not restrict."""
     prometheus = {"ports": [ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM)))]}
+    gateway_ports = {"ports": [_port(Value("gateway.port"))]}
     operator_egress = [
-        {"to": [{"podSelector": {"matchLabels": selector(GATEWAY)}}],
-         "ports": [_port(Value("gateway.port"))]},
+        # A pod on the node's network has the node's address: no podSelector selects it.
+        If("gateway.hostNetwork", gateway_ports, gateway_ports | {"to": [_pods(GATEWAY)]}),
         If("operator.metricsHosts", prometheus, If("operator.prometheus.url", prometheus)),
-    ]  # fmt: skip
+    ]
+    # The operator reads stats reports at the port of the clients.
+    from_operator = If("networkPolicy.gatewayFrom", gateway_ports | {"from": [_pods(OPERATOR)]})
     return [
         If(
             "networkPolicy.enabled",
-            _policy(OPERATOR, OPERATOR_PORT, "networkPolicy.metricsFrom", operator_egress),
+            _policy(OPERATOR, OPERATOR_PORT, "networkPolicy.metricsFrom", [], operator_egress),
         ),
         If(
             "networkPolicy.enabled",
-            _policy(GATEWAY, Value("gateway.port"), "networkPolicy.gatewayFrom", []),
+            _policy(
+                GATEWAY, Value("gateway.port"), "networkPolicy.gatewayFrom", [from_operator], []
+            ),
         ),
     ]
 
 
-def _policy(name: str, port: Tree, allowed_from: str, egress: list[Tree]) -> Object:
-    """A component's policy. port: that it listens on. allowed_from: path of its clients."""
+def _policy(
+    name: str, port: Tree, allowed_from: str, ingress: list[Tree], egress: list[Tree]
+) -> Object:
+    """A component's policy. port: that it listens on. allowed_from: path of its clients.
+
+    ingress, egress: further rules.
+    """
     namespaces = If(
         "watchNamespace",
         {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
@@ -40,7 +50,7 @@ def _policy(name: str, port: Tree, allowed_from: str, egress: list[Tree]) -> Obj
         "spec": {
             "podSelector": {"matchLabels": selector(name)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": [_port(port)], "from": optional(allowed_from)}],
+            "ingress": [{"ports": [_port(port)], "from": optional(allowed_from)}, *ingress],
             "egress": [
                 {"ports": [{"port": 53, "protocol": "UDP"}, _port(53)]},
                 {"ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))]},
@@ -50,6 +60,11 @@ def _policy(name: str, port: Tree, allowed_from: str, egress: list[Tree]) -> Obj
             ],
         },
     }
+
+
+def _pods(name: str) -> Object:
+    """The peer that is a component's pods, in the namespace of the installation."""
+    return {"podSelector": {"matchLabels": selector(name)}}
 
 
 def _port(port: Tree) -> Object:

@@ -1,13 +1,15 @@
 """The chart's values: the one source of values.yaml, its schema, its page, and their defaults."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 from penstock.chart.monitoring_values import Monitoring
+
+Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class InvalidValues(ValueError):
@@ -171,8 +173,9 @@ class Gateway(Component):
     port: int = Field(default=8080, description="Port of the pods.", ge=1024, le=65535)
     host_network: bool = Field(
         default=False,
-        description="Listen on the node's address, for clusters without load balancers. Pods are then "
-        "replaced with an interruption.",
+        description="Listen on the node's address, for clusters without load balancers. A node then runs "
+        "one gateway, pods are replaced with an interruption, and most network plugins do not apply "
+        "NetworkPolicies to them.",
     )
     autoscaling: Autoscaling = Field(
         default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
@@ -189,18 +192,20 @@ class NetworkPolicy(ValuesModel):
     )
     gateway_from: list[AnyObject] = Field(
         default=[],
-        description="Peers that may connect to the gateway, as in a NetworkPolicy's `from`. Empty: all.",
+        description="Peers that may connect to the gateway besides the operator, as in a "
+        "NetworkPolicy's `from`. Empty: all.",
     )
     metrics_from: list[AnyObject] = Field(
         default=[],
-        description="Peers that may connect to the operator's metrics port. Empty: all.",
+        description="Peers that may connect to the operator's metrics port: Prometheus, and the API "
+        "server, through which `kubectl penstock explain` and `record` read from it. Empty: all.",
     )
-    api_server_ports: list[int] = Field(
+    api_server_ports: list[Port] = Field(
         default=[443, 6443, 8443, 16443],
         min_length=1,
         description="Ports of the API server, before and after address translation.",
     )
-    prometheus_ports: list[int] = Field(
+    prometheus_ports: list[Port] = Field(
         default=[443, 9090],
         min_length=1,
         description="Ports of the servers in operator.metricsHosts and operator.prometheus.",
