@@ -69,7 +69,7 @@ def test_replicas_are_counted_by_revision():
     assert value(world, specs.REPLICAS, NEW, "") == 1
     assert value(world, specs.READY_REPLICAS, OLD, "") == 1
     assert value(world, specs.READY_REPLICAS, NEW, "") == 0
-    assert value(world, specs.STARTING_AGE_S) > 0
+    assert value(world, specs.UNREADY_S) > 0
     assert value(world, specs.DESIRED_REPLICAS, "") == 2
 
 

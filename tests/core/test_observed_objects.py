@@ -59,7 +59,7 @@ OOM, ERROR = terminated(reason="OOMKilled", message="m"), terminated(reason="Err
                 "ready_at": READY,
             },
         ),
-        (BARE, {"conditions": [ready_condition("False")]}, {}),
+        (BARE, {"conditions": [ready_condition("False")]}, {"unready_at": READY}),
         (BARE, engine(state=OOM, restartCount=2),
          {"termination_message": "m", "restarts": 2, "is_out_of_memory": True}),
         (BARE, engine(state={"running": {}}, lastState=OOM),

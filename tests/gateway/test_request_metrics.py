@@ -72,7 +72,7 @@ async def test_phases_of_a_request(start_engine, start_gateway):
     assert await front.metric(f"{specs.REQUEST_S.name}_count") == 1
 
 
-async def test_endpoints_by_state_and_ejections(start_engine, start_gateway):
+async def test_endpoints_by_state_and_ejections(start_engine, start_gateway, caplog):
     front = await start_gateway(await start_engine(fails), await start_engine())
     for _ in range(20):
         await front.ask()
@@ -82,6 +82,8 @@ async def test_endpoints_by_state_and_ejections(start_engine, start_gateway):
     assert await front.metric(endpoints, state="ejected", service="default/chat") == 1
     assert await front.metric(endpoints, state="unready", service="default/chat") == 0
     assert await front.metric(specs.EJECTIONS.name, service="default/chat") == 1
+    (line,) = [each for each in caplog.records if "failed several in a row" in each.message]
+    assert line.fields == {"service": "default/chat"}
 
 
 async def test_draining_and_connections(start_gateway):

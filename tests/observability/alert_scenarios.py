@@ -163,7 +163,7 @@ INCIDENTS = [
     ),
     Scenario(
         "PenstockSlowStart", "warning",
-        {f"penstock_operator_oldest_starting_replica_seconds{{{SERVICE}}}": "0+60x30 0x20"},
+        {f"penstock_operator_longest_unready_seconds{{{SERVICE}}}": "0+60x30 0x20"},
         fires_at=minutes(20), clears_at=minutes(35),
     ),
     Scenario(
@@ -274,7 +274,7 @@ QUIET = [
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Starting"}}': "_x9 1x10 stale",
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': "_x19 1x60 stale",
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Stable"}}': "1x9 _x70 1x40",
-            f"penstock_operator_oldest_starting_replica_seconds{{{SERVICE}}}": "0x10 0+60x9 0x100",
+            f"penstock_operator_longest_unready_seconds{{{SERVICE}}}": "0x10 0+60x9 0x100",
             f'penstock_gateway_responses_total{{{SERVICE},revision="c2",code="200"}}': rate((6, 120)),
         },
         minutes(120),

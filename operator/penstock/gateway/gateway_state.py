@@ -1,10 +1,12 @@
 """State shared by all requests of a gateway."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.clients.clock import monotonic
+from penstock.clients.logs import fields
 from penstock.gateway.admission_queues import AdmissionQueues
 from penstock.gateway.body_memory import BodyMemory
 from penstock.gateway.cancellation import CancellationScope
@@ -22,6 +24,8 @@ from penstock.observability.metrics.gateway import ENDPOINT_STATE
 
 if TYPE_CHECKING:
     from penstock.gateway.tracing import RequestTracer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -51,7 +55,7 @@ class GatewayState:
     _scraped: Snapshot | None = None  # the snapshot at the last scrape
 
     def __post_init__(self) -> None:
-        self.endpoints = EndpointStates(self._count_ejection)
+        self.endpoints = EndpointStates(self._note_ejection)
         self.bodies = BodyMemory(self.settings.max_held_body_bytes)
         self.mirror = RequestMirror(self.settings, self.metrics, self.bodies, self.now)
         self.stats = StatsRegistry(self.now)
@@ -94,10 +98,14 @@ class GatewayState:
         routes = {route.key for route in snapshot.routes}
         self.metrics.remove_stale_series(revisions, routes)
 
-    def _count_ejection(self, pod: str) -> None:
+    def _note_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services
         service = next((each.key for each in services if pod in each.sides), "")
         self.metrics.ejections.labels(service).inc()
+        logger.warning(
+            "%s gets no requests for a while: it failed several in a row", pod,
+            extra=fields(service=service),
+        )  # fmt: skip
 
     @property
     def waiting(self) -> int:

@@ -108,12 +108,12 @@ def replica_samples(
         yield Sample(specs.PROVISIONED_REPLICAS, requested[labels], labels)
         yield Sample(specs.REPLICAS, running[labels], labels)
         yield Sample(specs.READY_REPLICAS, ready[labels], labels)
-    starting = [
-        now_s - parse_timestamp(pod.created_at)
+    unready = [
+        now_s - parse_timestamp(pod.unready_at or pod.created_at)
         for pod in engines
-        if not pod.is_ready and not pod.restarts
+        if not pod.is_ready
     ]
-    yield Sample(specs.STARTING_AGE_S, max(starting, default=0.0))
+    yield Sample(specs.UNREADY_S, max(unready, default=0.0))
     yield from _cost_samples(spec, Counter(pod.variant for pod in engines))
 
 

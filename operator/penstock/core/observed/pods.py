@@ -22,10 +22,10 @@ UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
 class ObservedPod:
     """A pod of an engine, a preflight or an evaluation.
 
-    trouble: (reason, message) if the pod cannot become ready without a change. created_at, ready_at: RFC
-    3339; ready_at is None while the pod is not ready. restarts: of its container. is_out_of_memory: whether
-    the container was last ended by an OOM kill. owner: uid of the pod's controller. lost: why the pod failed
-    for an external reason, such as an eviction; else empty.
+    trouble: (reason, message) if the pod cannot become ready without a change. created_at, ready_at,
+    unready_at: RFC 3339; ready_at is None while the pod is not ready, unready_at while it is. restarts: of
+    its container. is_out_of_memory: whether the container was last ended by an OOM kill. owner: uid of the
+    pod's controller. lost: why the pod failed for an external reason, such as an eviction; else empty.
     """
 
     name: str
@@ -40,6 +40,7 @@ class ObservedPod:
     termination_message: str
     created_at: str = ""
     ready_at: str | None = None
+    unready_at: str | None = None
     cohort: str = ""
     restarts: int = 0
     is_out_of_memory: bool = False
@@ -82,6 +83,7 @@ class ObservedPod:
             termination_message=_termination_message(engine),
             created_at=metadata["creationTimestamp"],
             ready_at=ready.get("lastTransitionTime") if is_ready else None,
+            unready_at=None if is_ready else ready.get("lastTransitionTime"),
             cohort=labels.get(COHORT_LABEL, ""),
             restarts=engine.get("restartCount", 0),
             is_out_of_memory=_ended_by(engine) == "OOMKilled",

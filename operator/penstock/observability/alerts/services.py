@@ -17,8 +17,8 @@ from penstock.observability.metrics.operator import (
     READY_REPLICAS,
     ROLLOUT_PHASE,
     ROLLOUT_PHASE_START,
-    STARTING_AGE_S,
     UNREADABLE_ENGINES,
+    UNREADY_S,
 )
 
 # Phases that end by themselves, or that a person has chosen to stay in.
@@ -131,13 +131,10 @@ MAXIMUM = Alert(
 SLOW_START = Alert(
     name="PenstockSlowStart",
     severity="warning",
-    expr=f"max by (service) ({STARTING_AGE_S.name}) > {SLOW_START_S}",
+    expr=f"max by (service) ({UNREADY_S.name}) > {SLOW_START_S}",
     hold_s=60,
     summary="An engine of {{ $labels.service }} does not become ready.",
-    description=(
-        "An engine pod that has not restarted is not ready {{ $value | humanizeDuration }} after its "
-        "creation."
-    ),
+    description=("An engine pod has not been ready for {{ $value | humanizeDuration }}."),
 )
 
 STUCK = Alert(

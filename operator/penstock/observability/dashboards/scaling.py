@@ -151,10 +151,10 @@ def _starts() -> Row:
         "Start-up of engines",
         (
             series(
-                "Oldest starting replica",
-                "Age of the oldest engine pod that has never been ready.",
+                "Longest wait for an engine",
+                "Longest time for which one of the engine pods has not been ready.",
                 units.Seconds,
-                (SERVICES.max(operator.STARTING_AGE_S, "service"), "{{service}}"),
+                (SERVICES.max(operator.UNREADY_S, "service"), "{{service}}"),
             ).span(12),
             series(
                 "Phases of the start",

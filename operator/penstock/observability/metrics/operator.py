@@ -154,9 +154,9 @@ READY_REPLICAS = gauge(
 )
 MIN_REPLICAS = gauge("penstock_operator_min_replicas", "spec.scaling.minReplicas.", SERVICE)
 MAX_REPLICAS = gauge("penstock_operator_max_replicas", "spec.scaling.maxReplicas.", SERVICE)
-STARTING_AGE_S = gauge(
-    "penstock_operator_oldest_starting_replica_seconds",
-    "Age of the oldest engine pod that is not ready and has not restarted; 0 without one.",
+UNREADY_S = gauge(
+    "penstock_operator_longest_unready_seconds",
+    "Longest time for which one of the engine pods has not been ready; 0 if all are ready.",
     SERVICE,
 )
 ACCELERATORS = gauge(
@@ -294,7 +294,7 @@ CANARY_GATE = gauge(
 
 SERVICES: tuple[MetricSpec, ...] = (
     SERVICE_INFO, SPEC_GENERATION, CONDITION_STATUS, DESIRED_REPLICAS, PROVISIONED_REPLICAS,
-    REPLICAS, READY_REPLICAS, MIN_REPLICAS, MAX_REPLICAS, STARTING_AGE_S, ACCELERATORS,
+    REPLICAS, READY_REPLICAS, MIN_REPLICAS, MAX_REPLICAS, UNREADY_S, ACCELERATORS,
     PRICE_PER_HOUR, DECISIONS, LAST_DECISION_REASON, SCALE_STEPS, BLIND, AT_MAXIMUM,
     UNREADABLE_ENGINES, OBJECTIVE_S, OBJECTIVE_TARGET, ATTAINMENT, ERROR_BUDGET_LEFT,
     ROLLOUT_PHASE, ROLLOUT_PHASE_START, ROLLOUT_TRANSITIONS, TRAFFIC_WEIGHT, CANARY_E_VALUE,
