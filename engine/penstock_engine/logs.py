@@ -22,7 +22,7 @@ LogFormat = Literal["json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 # Control characters, the line separators of Unicode, and those that change the direction of text.
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 # Values that text shows without quotes.
 PLAIN_VALUE = re.compile(r"[\w./:@%+-]+")
 

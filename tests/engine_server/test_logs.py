@@ -18,7 +18,7 @@ from penstock_engine.logs import (
     fields,
 )
 
-FORGED = 'x\n{"level": "error"}\r\x1b[2K\u2028\u202e\x85 status=200'
+FORGED = 'x\u061c\n{"level": "error"}\r\x1b[2K\u2028\u202e\x85 status=200'
 
 
 def record(
