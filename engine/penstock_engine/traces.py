@@ -3,6 +3,7 @@
 OpenTelemetry's SDK is imported only if they are: it takes a second and megabytes.
 """
 
+import logging
 import os
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 EXPORT_TIMEOUT_S = 5
+
+# They warn of malformed headers, with the text of the client.
+LOGGERS_OF_HEADERS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
@@ -38,6 +42,8 @@ def make_provider(service_name: str, endpoint: str | None = None) -> "TracerProv
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    for name in LOGGERS_OF_HEADERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
     resource = Resource.create()
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": service_name}))

@@ -89,6 +89,26 @@ async def test_a_request_without_a_trace_starts_one(start_engine, start_gateway,
     assert request.trace_id.hex() in engine.requests[0].headers["traceparent"]
 
 
+@pytest.mark.parametrize(
+    ("parent", "state"),
+    [
+        (f"00-{'0' * 32}-{PARENT_ID}-01", "a=b"),
+        ("x" * 5000, "a=b"),
+        (f"00-{TRACE_ID}-{PARENT_ID}-01", "not a member"),
+    ],
+)
+async def test_malformed_headers_are_neither_passed_on_nor_logged(
+    parent, state, start_engine, start_gateway, tracer, caplog
+):
+    engine = await start_engine()
+    front = await start_gateway(engine, tracer=tracer)
+    assert await ask(front, tracer, traceparent=parent, tracestate=state) == 200
+    sent = engine.requests[0].headers
+    assert "tracestate" not in sent
+    assert sent["traceparent"] != parent
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 async def test_what_the_client_does_not_sample_is_not_exported(
     start_engine, start_gateway, collector, tracer
 ):

@@ -173,6 +173,9 @@ class RequestTrace:
 
 
 def _with_parent(headers: Mapping[str, str], span: Span) -> Mapping[str, str]:
+    """Return the headers with the span as parent, without the client's own, which may be malformed."""
     changed = CIMultiDict(headers)
+    for name in W3C_HEADERS:
+        changed.popall(name.decode(), None)
     PROPAGATOR.inject(changed, set_span_in_context(span))
     return changed
