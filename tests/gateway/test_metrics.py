@@ -76,3 +76,15 @@ async def test_stats_report_requires_the_pods_own_address(start_gateway, host, s
     assert int(answer.split()[1]) == status
     writer.close()
     await writer.wait_closed()
+
+
+async def test_a_path_with_a_newline_is_no_route(start_engine, start_gateway):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    async with front.client.post(
+        front.url + "/v1/completions%0a", json={"model": "chat", "prompt": "x"}
+    ) as got:
+        assert got.status == 404
+    assert engine.requests == []
+    async with front.client.get(front.url + "/metrics") as got:
+        assert "/v1/completions\\n" not in await got.text()

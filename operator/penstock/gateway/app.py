@@ -126,6 +126,10 @@ class EngineRoute:
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            scope["path"] not in ENGINE_ROUTES
+        ):  # Starlette's routes match a newline after the path too
+            raise HTTPException(404, "Not Found")
         request_id = _request_id(scope)
         response = ClientResponse(send, request_id, closing=self._state.is_draining)
         proxied = ProxiedRequest(self._state, scope, response, request_id)
