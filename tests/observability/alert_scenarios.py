@@ -205,6 +205,19 @@ INCIDENTS = [
         {f"penstock_operator_leading{{{POD}}}": level((1, 5), (0, 10), (1, 10))},
         fires_at=minutes(10), clears_at=minutes(17),
     ),
+    Scenario(  # of two installations, all operators of one vanish
+        "PenstockNoLeader", "critical",
+        {
+            f'penstock_operator_leading{{{POD},namespace="pen-a"}}': level((1, 60)),
+            f'penstock_operator_leading{{{POD},namespace="pen-b"}}': "1x4 stale _x9 1x30",
+        },
+        fires_at=minutes(10), clears_at=minutes(17),
+    ),
+    Scenario(  # Prometheus has never read an operator
+        "PenstockNoLeader", "critical",
+        {f"penstock_operator_leading{{{POD}}}": "_x10 1x30"},
+        fires_at=minutes(8), clears_at=minutes(12),
+    ),
     Scenario(
         "PenstockReconcileErrors", "warning",
         {f'penstock_operator_reconciles_total{{{POD},outcome="error"}}': rate((0, 5), (1, 30), (0, 30))},

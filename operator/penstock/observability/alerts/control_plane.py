@@ -18,10 +18,21 @@ def _expires(credential: str, within_s: int) -> str:
     )
 
 
+def _no_leader() -> str:
+    """Expression: an installation has no leading operator. Each is in a namespace of its own.
+
+    One whose operators all vanished counts for another hour, and if Prometheus knows none, that counts too.
+    """
+    name = operator.LEADING.name
+    of_last_hour = f"last_over_time({name}[1h])"
+    leaders = f"sum by (namespace) ({name}) or 0 * sum by (namespace) ({of_last_hour})"
+    return f"({leaders}) < 1 or absent({of_last_hour})"
+
+
 NO_LEADER = Alert(
     name="PenstockNoLeader",
     severity="critical",
-    expr=f"(sum({operator.LEADING.name}) or vector(0)) < 1",
+    expr=_no_leader(),
     hold_s=120,
     summary="No operator leads: services are neither scaled nor rolled out.",
     description=(

@@ -10,8 +10,8 @@ from penstock_engine.metric_types import MetricSpec as EngineMetricSpec
 Spec = MetricSpec | EngineMetricSpec
 
 # Labels that the scrape configuration gives to all series, and those that it gives to the series of engines.
-SCRAPED = ("pod",)
-SCRAPED_OF_ENGINES = ("service", "revision", "pod")
+SCRAPED = ("namespace", "pod")
+SCRAPED_OF_ENGINES = ("service", "revision", *SCRAPED)
 # Grafana replaces it with at least four scrape intervals.
 WINDOW = "$__rate_interval"
 
