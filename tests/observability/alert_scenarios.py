@@ -1,5 +1,6 @@
 """Series of metrics that make each alert fire and clear, in promtool's notation."""
 
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -38,6 +39,12 @@ def rate(*spans: tuple[float, int]) -> str:
 def level(*spans: tuple[float, int]) -> str:
     """Values of a gauge. spans: value, and number of steps."""
     return " ".join(f"{value:g}x{count - 1}" for value, count in spans)
+
+
+def around(mean: int, spread: int, count: int) -> str:
+    """A gauge that varies around a mean, for so many steps."""
+    values = random.Random(1)
+    return " ".join(str(values.randint(mean - spread, mean + spread)) for _ in range(count))
 
 
 def misses(objective: str, requests: str, missed: str, target: float = 0.99) -> dict[str, str]:
@@ -291,6 +298,11 @@ QUIET = [
             f'penstock_gateway_responses_total{{{SERVICE},revision="c2",code="200"}}': rate((6, 120)),
         },
         minutes(120),
+    ),
+    Quiet(
+        "a queue that is neither empty nor grows",
+        {f"penstock_gateway_requests_waiting{{{SERVICE}}}": around(40, 9, 360)},
+        minutes(360),
     ),
     Quiet(
         "one slow request in an hour without others",

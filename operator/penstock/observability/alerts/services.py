@@ -32,6 +32,10 @@ CLIENT_REASONS = "invalid_request|model_not_found|model_ambiguous|too_large"
 # Reasons of rejections before the service is known that are not the client's fault.
 UNROUTED_REASONS = "internal|memory|not_synced|route_broken"
 MAX_REJECTED = 0.02
+QUEUE = f"(sum by (service) ({WAITING.name}))"
+# Ratio of the queue's means of ten minutes above which it grows. Those of a steady queue differ by some
+# percent.
+MIN_QUEUE_GROWTH = 1.2
 
 
 def _exceeds_share(numerator: str, limit: float) -> str:
@@ -44,14 +48,14 @@ QUEUE_GROWTH = Alert(
     name="PenstockQueueGrowing",
     severity="warning",
     expr=(
-        f"min_over_time(sum by (service) ({WAITING.name})[10m:30s]) > 0 and "
-        f"sum by (service) ({WAITING.name}) > sum by (service) ({WAITING.name} offset 10m)"
+        f"{QUEUE} and min_over_time({QUEUE}[10m:30s]) > 0 and avg_over_time({QUEUE}[10m:30s]) > "
+        f"{MIN_QUEUE_GROWTH:g} * avg_over_time({QUEUE}[10m:30s] offset 10m)"
     ),
     hold_s=300,
     summary="The queue of {{ $labels.service }} grows.",
     description=(
         "{{ $value }} requests wait in the gateways for an engine. The queue has not been empty for ten "
-        "minutes and is longer than it was."
+        "minutes, and was on average longer than in the ten minutes before."
     ),
 )
 
