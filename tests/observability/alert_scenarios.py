@@ -305,6 +305,14 @@ QUIET = [
         minutes(360),
     ),
     Quiet(
+        "each of two gateways ejects an engine once",
+        {
+            f'penstock_gateway_ejections_total{{{SERVICE},pod="{pod}"}}': level((3, 30), (4, 60))
+            for pod in ("gateway-1", "gateway-2")
+        },
+        minutes(90),
+    ),
+    Quiet(
         "one slow request in an hour without others",
         misses("ttft", rate((0, 10), (1, 1), (0, 109)), rate((0, 10), (1, 1), (0, 109))),
         minutes(120),

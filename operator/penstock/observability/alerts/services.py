@@ -32,6 +32,9 @@ CLIENT_REASONS = "invalid_request|model_not_found|model_ambiguous|too_large"
 # Reasons of rejections before the service is known that are not the client's fault.
 UNROUTED_REASONS = "internal|memory|not_synced|route_broken"
 MAX_REJECTED = 0.02
+# Ejections by one gateway within 15 minutes: `increase` extrapolates two to 2.1. All gateways eject an engine
+# that fails.
+MAX_EJECTIONS = 2.5
 QUEUE = f"(sum by (service) ({WAITING.name}))"
 # Ratio of the queue's means of ten minutes above which it grows. Those of a steady queue differ by some
 # percent.
@@ -94,7 +97,7 @@ EJECTED = Alert(
     severity="warning",
     expr=(
         f'sum by (service) ({ENDPOINTS.name}{{state="ejected"}}) > 0 or '
-        f"sum by (service) (increase({EJECTIONS.name}[15m])) > 2"
+        f"max by (service) (increase({EJECTIONS.name}[15m])) > {MAX_EJECTIONS:g}"
     ),
     hold_s=120,
     summary="Gateways send no requests to an engine of {{ $labels.service }} that is ready.",
