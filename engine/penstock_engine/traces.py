@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXPORT_TIMEOUT_S = 5
 
-# They warn of malformed headers, with the text of the client.
+# Loggers whose warnings of malformed headers quote the client.
 LOGGERS_OF_HEADERS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -87,7 +87,7 @@ def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
 
 @pytest.mark.parametrize("name", ["defaults", "peers", "host_network"])
 def test_policies_let_the_operator_read_from_gateways(name: str) -> None:
-    """It needs their stats reports, whoever the clients of the gateway are."""
+    """The operator may read stats reports, whichever clients the policy admits."""
     by_kind = objects(VALUE_SETS[name])
     operator, gateway = (
         by_kind["Deployment", each]["spec"]["template"] for each in (OPERATOR, GATEWAY)

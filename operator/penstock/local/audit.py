@@ -74,7 +74,7 @@ def service_account_user(name: str, namespace: str = "penstock-system") -> str:
     return f"system:serviceaccount:{namespace}:{name}"
 
 
-# A Lease is renewed by whoever leads or wants to; a review asks a question, and stores nothing.
+# Resources of the leader election. A review stores nothing.
 _NO_WRITES = ("leases", "selfsubjectreviews")
 
 

@@ -37,9 +37,9 @@ class Scope:
         return f"{spec.name}{suffix}{{{text}}}" if text else f"{spec.name}{suffix}"
 
     def sum(self, spec: Spec, by: str, *matchers: str) -> str:
-        """Sum by labels. Of a service's state it takes each series once, whoever exports it.
+        """Sum by labels, in which each series about a service counts once.
 
-        For a while after a change of the leader, the series of the old one are there too.
+        For some minutes after a change of the leader, Prometheus has the series of both operators.
         """
         series = self.select(spec, *matchers)
         if isinstance(spec, MetricSpec) and spec in operator.SERVICES:

@@ -1,4 +1,4 @@
-"""Counterfactual: the work that each fixed number of replicas would have served late over the last hours.
+"""Estimates the work that each fixed number of replicas would have served late over the last hours.
 
 Level and headroom follow a load that lasts. They do not cover bursts that end before a new pod could start.
 If such bursts recur and too much work is late, the service keeps as many replicas as would have been enough.
@@ -134,7 +134,7 @@ class Counterfactual:
         )
 
     def true_part(self, loss: float) -> float:
-        """Ratio of counted to modelled late work, at most 1. loss: the allowed fraction of late work."""
+        """Ratio of the counted late work to that of the model, at most 1. loss: the allowed fraction."""
         if not self.outcomes.requests or not self.own.late_s:
             return 1.0
         trust = TRUST * loss
@@ -142,7 +142,7 @@ class Counterfactual:
         return min(1.0, (measured + trust) / (self.own.late_s / self.came_s + trust))
 
     def late_share(self, may_fail: float) -> float:
-        """Fraction of late requests that gateways counted; before any data the allowed one, `may_fail`."""
+        """Fraction of requests that gateways counted as late; without data the allowed one, `may_fail`."""
         believed = PRIOR_S / max(self.watched_s, 1.0) * self.outcomes.requests
         all_of_them = believed + self.outcomes.requests
         return (may_fail * believed + self.outcomes.late) / all_of_them if all_of_them else may_fail
