@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from code_blocks import read_blocks
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
@@ -44,6 +45,11 @@ def anchors_of(page: Path) -> set[str]:
     """Anchors of the headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_blocks_of_code_name_their_language(document: Path) -> None:
+    read_blocks(document.read_text())  # raises UnclearPage
 
 
 def test_results_fit_on_a_screen() -> None:

@@ -313,6 +313,17 @@ QUIET = [
         minutes(90),
     ),
     Quiet(
+        "two failures among few requests",
+        {
+            REQUESTS: rate((0.2, 60)),
+            f'penstock_gateway_responses_total{{{SERVICE},revision="b1",code="502"}}':
+                rate((0, 20), (1, 2), (0, 38)),
+            f'penstock_gateway_rejections_total{{{SERVICE},reason="timeout"}}':
+                rate((0, 20), (1, 2), (0, 38)),
+        },
+        minutes(60),
+    ),
+    Quiet(
         "one slow request in an hour without others",
         misses("ttft", rate((0, 10), (1, 1), (0, 109)), rate((0, 10), (1, 1), (0, 109))),
         minutes(120),

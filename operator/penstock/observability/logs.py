@@ -79,7 +79,7 @@ and line separators in texts that users made are escaped, so that nobody can for
 [Follow one request](../concepts/tracing.md) from the gateway to its engine by the id that its answer has in
 `X-Request-Id`:
 
-```console
+```text
 kubectl logs -n penstock-system -l app.kubernetes.io/name=penstock-gateway --tail=-1 | grep 3f0c2a
 kubectl logs -l serving.penstock.dev/service=chat --tail=-1 | grep 3f0c2a
 ```

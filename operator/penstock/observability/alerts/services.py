@@ -31,7 +31,10 @@ SLOW_START_S = 15 * 60
 CLIENT_REASONS = "invalid_request|model_not_found|model_ambiguous|too_large"
 # Reasons of rejections before the service is known that are not the client's fault.
 UNROUTED_REASONS = "internal|memory|not_synced|route_broken"
-MAX_REJECTED = 0.02
+MAX_REJECTED, MAX_ERRORS = 0.02, 0.05
+# Failures within five minutes before an alert fires: of a service with few requests, one is no incident.
+MIN_FAILURES = 5
+BY_SERVICE = " by (service)"
 # Ejections by one gateway within 15 minutes: `increase` extrapolates two to 2.1. All gateways eject an engine
 # that fails.
 MAX_EJECTIONS = 2.5
@@ -41,10 +44,13 @@ QUEUE = f"(sum by (service) ({WAITING.name}))"
 MIN_QUEUE_GROWTH = 1.2
 
 
-def _exceeds_share(numerator: str, limit: float) -> str:
-    """Expression: a rate over five minutes is more than this fraction of the service's requests."""
-    requests = f"sum by (service) (rate({REQUESTS.name}[5m]))"
-    return f"{numerator} / ({requests} > 0) > {limit:g}"
+def _exceeds_share(failures: str, requests: str, limit: float, by: str = "") -> str:
+    """Expression: more than this fraction of the requests of five minutes failed, and at least MIN_FAILURES.
+
+    failures, requests: selectors of counters.
+    """
+    failed = f"sum{by} (increase({failures}[5m]))"
+    return f"{failed} / (sum{by} (increase({requests}[5m])) > 0) > {limit:g} and {failed} >= {MIN_FAILURES}"
 
 
 QUEUE_GROWTH = Alert(
@@ -67,11 +73,17 @@ REJECTED = Alert(
     severity="critical",
     expr=(
         _exceeds_share(
-            f'sum by (service) (rate({REJECTIONS.name}{{reason!~"{CLIENT_REASONS}"}}[5m]))',
+            f'{REJECTIONS.name}{{reason!~"{CLIENT_REASONS}"}}',
+            REQUESTS.name,
+            MAX_REJECTED,
+            BY_SERVICE,
+        )
+        + " or "
+        + _exceeds_share(
+            f'{REJECTIONS.name}{{service="",reason=~"{UNROUTED_REASONS}"}}',
+            RESPONSES.name,
             MAX_REJECTED,
         )
-        + f' or sum(rate({REJECTIONS.name}{{service="",reason=~"{UNROUTED_REASONS}"}}[5m]))'
-        f" / (sum(rate({RESPONSES.name}[5m])) > 0) > {MAX_REJECTED:g}"
     ),
     hold_s=300,
     summary="The gateways reject requests{{ with $labels.service }} of {{ . }}{{ end }}.",
@@ -84,7 +96,7 @@ REJECTED = Alert(
 ERRORS = Alert(
     name="PenstockErrorRate",
     severity="critical",
-    expr=_exceeds_share(f'sum by (service) (rate({RESPONSES.name}{{code=~"5.."}}[5m]))', 0.05),
+    expr=_exceeds_share(f'{RESPONSES.name}{{code=~"5.."}}', REQUESTS.name, MAX_ERRORS, BY_SERVICE),
     hold_s=300,
     summary="Requests of {{ $labels.service }} fail.",
     description=(
