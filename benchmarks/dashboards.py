@@ -62,7 +62,7 @@ RULES = CHART / "files" / "rules" / "alerts.yaml"
 class Results:
     """Results of the queries.
 
-    panels: lines by dashboard and title. marks: colour, text and times. metrics: number of series of each
+    panels: lines by dashboard and title. marks: color, text and times. metrics: number of series of each
     metric that a rule uses.
     """
 

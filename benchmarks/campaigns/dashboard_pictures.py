@@ -12,7 +12,7 @@ from penstock.clients.pyplot import pyplot
 
 COLUMNS = 24
 INCHES_PER_COLUMN, INCHES_PER_ROW = 0.85, 0.42
-# Grafana's names of colours, as matplotlib knows them.
+# Grafana's names of colors, as matplotlib knows them.
 COLORS = {
     "green": "#73bf69", "yellow": "#fade2a", "red": "#f2495c", "blue": "#5794f2", "orange": "#ff9830",
     "purple": "#b877d9", "dark-red": "#c4162a", "dark-green": "#37872d", "light-blue": "#8ab8ff",
@@ -24,7 +24,7 @@ MAX_LEGEND_ROWS = 3
 # A state that lasts for a smaller fraction of the time has no text on it.
 MIN_TEXT_WIDTH = 0.06
 
-# Lines of each panel by title, and marks: colour, text and Unix times.
+# Lines of each panel by title, and marks: color, text and Unix times.
 Results = Mapping[str, Sequence[Series]]
 Marks = Sequence[tuple[str, str, Sequence[float]]]
 
@@ -57,7 +57,7 @@ def draw(panels: Sequence[Panel], results: Results, marks: Marks, path: Path) ->
 
 
 def _draw_marks(axes: Any, marks: Marks) -> None:
-    """Vertical lines, whose dashes leave room for those of other colours at the same time."""
+    """Vertical lines, whose dashes leave room for those of other colors at the same time."""
     colors = sorted({color for color, _, _ in marks})
     for color, _, times_s in marks:
         dashes = (2 * colors.index(color), (2, 2 * len(colors) - 2))
@@ -114,7 +114,7 @@ def _draw_areas(axes: Any, lines: Sequence[Series]) -> None:
 
 
 def _draw_states(axes: Any, panel: Panel, lines: Sequence[Series]) -> None:
-    """A row of bars for each line, in the colours of its states."""
+    """A row of bars for each line, in the colors of its states."""
     shown: dict[str, str] = {}
     for row, line in enumerate(lines):
         all_s = line.times_s[-1] - line.times_s[0]

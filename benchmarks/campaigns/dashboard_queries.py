@@ -35,7 +35,7 @@ class Query:
 class Panel:
     """A panel.
 
-    position: column, row, width and height on Grafana's grid. states: texts and colours by number. dashed:
+    position: column, row, width and height on Grafana's grid. states: texts and colors by number. dashed:
     pattern of the legends of dashed lines.
     """
 
@@ -88,7 +88,7 @@ def read_panels(folder: Path) -> list[Panel]:
 
 
 def read_marks(folder: Path) -> list[tuple[str, Query, bool]]:
-    """Annotations, which all dashboards share: colour, query, and whether values are times in ms."""
+    """Annotations, which all dashboards share: color, query, and whether values are times in ms."""
     board = json.loads(next(folder.glob("*.json")).read_text())
     return [
         (

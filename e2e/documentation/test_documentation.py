@@ -14,6 +14,7 @@ import yaml
 from code_blocks import CodeBlock, read_blocks
 from page_session import PageSession
 
+from penstock.chart import values
 from penstock.clients.caches import cache_root
 from penstock.local import chat_model
 from penstock.local.binaries import ensure_binaries
@@ -33,6 +34,7 @@ kubectl delete psvc chat --ignore-not-found
 kubectl apply -f examples/quickstart.yaml
 kubectl wait --for=condition=Ready psvc/chat --timeout=3m
 """
+CHART_VALUES = values.complete({}).keys()
 SMALLEST: dict[str, Any] = {
     "apiVersion": "serving.penstock.dev/v1alpha1",
     "kind": "InferenceService",
@@ -106,12 +108,16 @@ def test_commands_run(page: str, tree: Path, home: Path, answers_are_known: bool
 
 @pytest.mark.parametrize("page", PAGES)
 def test_yaml_is_accepted(page: str, tree: Path, home: Path) -> None:
-    manifests = [
-        _manifest(document)
+    documents = [
+        document
         for block in read_blocks((ROOT / page).read_text())
         if block.language == "yaml" and block.is_run
         for document in yaml.safe_load_all(block.text)
     ]
+    for document in documents:
+        if document.keys() <= CHART_VALUES:
+            values.complete(document)  # raises InvalidValues
+    manifests = [_manifest(each) for each in documents if not each.keys() <= CHART_VALUES]
     if not manifests:
         return
     (tree / "manifests.yaml").write_text(yaml.safe_dump_all(manifests))

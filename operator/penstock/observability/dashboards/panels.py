@@ -58,7 +58,7 @@ def logarithmic(panel: timeseries.Panel) -> timeseries.Panel:
 def states(
     title: str, description: str, texts: Mapping[str, str], *queries: Query
 ) -> statetimeline.Panel:
-    """States over time. texts: of the numbers 0, 1, … that the queries return, each with its colour."""
+    """States over time. texts: of the numbers 0, 1, … that the queries return, each with its color."""
     results = {
         str(number): dashboard.ValueMappingResult(text=text, color=color, index=number)
         for number, (text, color) in enumerate(texts.items())
