@@ -34,10 +34,10 @@ def seen(
     requests, the same in each tick."""
     hindsight = hindsight or Counterfactual()
     now_s, total_s = hindsight.at_s or 0.0, hindsight.total_s
-    hindsight = hindsight.after(now_s, total_s, SLACK_S, rate, NOBODY_TELLS)
+    hindsight = hindsight.with_observation(now_s, total_s, SLACK_S, rate, NOBODY_TELLS)
     for each in work:
         now_s, total_s = now_s + LOOK_S, total_s + each
-        hindsight = hindsight.after(now_s, total_s, SLACK_S, rate, outcomes)
+        hindsight = hindsight.with_observation(now_s, total_s, SLACK_S, rate, outcomes)
     return hindsight
 
 
@@ -103,7 +103,7 @@ def test_looks_that_failed_are_no_bursts() -> None:
     found = seen([1.0] * 100, 1.0)
     for number in range(1, 9):
         now_s, total_s = 200.0 + 300 * number, 100.0 + 150 * number
-        found = found.after(now_s, total_s, SLACK_S, 1.0, NOBODY_TELLS)
+        found = found.with_observation(now_s, total_s, SLACK_S, 1.0, NOBODY_TELLS)
     assert found.own.late_s == 0
 
 

@@ -17,7 +17,7 @@ def test_what_came_over_a_headroom_is_counted_by_its_excess() -> None:
     seen = ForecastErrors()
     for now in range(0, 1000, 20):
         came = 2.0 if now % 40 else 3.0
-        seen = seen.after(float(now), 20.0, 2.0, came)
+        seen = seen.with_observation(float(now), 20.0, 2.0, came)
     assert seen.came == pytest.approx(2.5)
     by_headroom = dict(zip(HEADROOMS, seen.beyond, strict=True))
     assert by_headroom[1.0] == pytest.approx(0.5)
@@ -26,7 +26,7 @@ def test_what_came_over_a_headroom_is_counted_by_its_excess() -> None:
 
 
 def test_a_horizon_is_looked_at_ten_times_while_it_passes() -> None:
-    seen = ForecastErrors().after(100.0, 2.0, 1.0, 1.0)
+    seen = ForecastErrors().with_observation(100.0, 2.0, 1.0, 1.0)
     assert seen.is_due(102.0, 5.0)
     assert not seen.is_due(102.0, 160.0)
     assert seen.is_due(116.0, 160.0)

@@ -27,7 +27,7 @@ def watched(rates: list[tuple[float, float]], draw: random.Random | None = None)
             else:
                 arrivals = sum(draw.random() < rate * PERIOD_S / 100 for _ in range(100))
             came += rate * PERIOD_S
-            silence = silence.after(now_s, arrivals, is_waiting=False)
+            silence = silence.with_interval(now_s, arrivals, is_waiting=False)
             seen.append(silence)
     return seen
 
@@ -67,7 +67,7 @@ def test_who_waits_is_no_silence() -> None:
     """Waiting requests are no idle gap: all clients of a closed loop may wait at once and send nothing."""
     silence = watched([(7200, 10.0)])[-1]
     for look in range(300):
-        silence = silence.after(7200 + PERIOD_S * (look + 1), 0, is_waiting=True)
+        silence = silence.with_interval(7200 + PERIOD_S * (look + 1), 0, is_waiting=True)
         assert not silence.lasts(7200 + PERIOD_S * (look + 1))
     assert silence.rate == pytest.approx(10.0, rel=0.01)
 

@@ -1,11 +1,10 @@
-"""Estimates the work that each fixed number of replicas would have served late over the last hours.
+"""Model of how each fixed number of replicas would have met the TTFT objective in the last hours.
 
 Level and headroom follow a load that lasts. They do not cover bursts that end before a new pod could start.
 If such bursts recur and too much work is late, the service keeps as many replicas as would have been enough.
 
 A fluid model for each of RATES: work that waits for longer than the TTFT objective allows is late, and is
-served after all other work, as by admission. The result is corrected by the number of late requests that
-gateways counted.
+served after all other work, as by admission. The late requests that gateways counted correct the result.
 """
 
 import math
@@ -48,7 +47,7 @@ class RateOutcome:
     bursts: float = 0.0
     is_late: bool = False
 
-    def after(
+    def with_interval(
         self,
         rate: float,
         elapsed_s: float,
@@ -57,7 +56,7 @@ class RateOutcome:
         recent: float,
         faded: float,
     ) -> "RateOutcome":
-        """Add an interval.
+        """The outcome with one more interval.
 
         work_s: work that arrived. slack_s: how long work may wait. recent: recent rate of work. faded: factor
         by which earlier observations decayed.
@@ -90,10 +89,10 @@ class Counterfactual:
     own: RateOutcome = RateOutcome()
     paces: tuple[RateOutcome, ...] = (RateOutcome(),) * len(RATES)
 
-    def after(
+    def with_observation(
         self, now_s: float, total_s: float, slack_s: float, rate: float, outcomes: Outcomes
     ) -> "Counterfactual":
-        """Add an observation.
+        """The estimate with one more observation.
 
         total_s: all work that ever arrived. slack_s: how long it may wait. rate: of the running replicas;
         while there are none, requests wait for the first one and count as no burst. outcomes: since the
@@ -114,9 +113,9 @@ class Counterfactual:
             self.watched_s * faded + elapsed_s,
             recent,
             self.outcomes.after(faded, outcomes),
-            self.own.after(rate, elapsed_s, work_s, slack_s, recent, faded),
+            self.own.with_interval(rate, elapsed_s, work_s, slack_s, recent, faded),
             tuple(
-                pace.after(each, elapsed_s, work_s, slack_s, recent, faded)
+                pace.with_interval(each, elapsed_s, work_s, slack_s, recent, faded)
                 for each, pace in zip(RATES, self.paces, strict=True)
             ),
         )

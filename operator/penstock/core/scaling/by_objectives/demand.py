@@ -161,7 +161,7 @@ class Demand:
             return errors
         came = (now.work_s - then.work_s) / elapsed_s
         since_s = min(now.at_s - errors.at_s, horizon_s)  # the first update stands for one horizon
-        return errors.after(now.at_s, since_s, then.level, came)
+        return errors.with_observation(now.at_s, since_s, then.level, came)
 
     def _noise(self, history: tuple[Moment, ...], request_s: float, elapsed_s: float) -> float:
         """Noise of the demand, from the difference of two neighboring blocks: a step counts only once."""

@@ -39,8 +39,13 @@ class ForecastErrors:
     def is_due(self, now_s: float, horizon_s: float) -> bool:
         return now_s - self.at_s >= STRIDE * horizon_s
 
-    def after(self, now_s: float, elapsed_s: float, level: float, came: float) -> "ForecastErrors":
-        """Add an observation. level: the predicted rate. came: the mean rate since the prediction."""
+    def with_observation(
+        self, now_s: float, elapsed_s: float, level: float, came: float
+    ) -> "ForecastErrors":
+        """The errors with one more observation.
+
+        level: the predicted rate. came: the mean rate since the prediction.
+        """
         weight = elapsed_s / (self.watched_s + elapsed_s)
         beyond = tuple(
             x + weight * (max(0.0, came - level * h) - x)

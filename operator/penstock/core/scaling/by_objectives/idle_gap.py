@@ -31,8 +31,11 @@ class IdleGap:
     since_s: float = 0.0
     least: float = 0.0
 
-    def after(self, now_s: float, arrivals: int, *, is_waiting: bool) -> "IdleGap":
-        """Add an interval with its arrivals. is_waiting: a client that waits may send nothing else."""
+    def with_interval(self, now_s: float, arrivals: int, *, is_waiting: bool) -> "IdleGap":
+        """The gap with one more interval and its arrivals.
+
+        is_waiting: whether requests wait. A client that waits may send nothing else.
+        """
         if self.heard_s is None:
             return IdleGap(now_s, since_s=now_s) if arrivals else self
         if not arrivals and not is_waiting:

@@ -86,7 +86,9 @@ class Sizing:
             return _held(bounds, seen, why, "NoRequests"), replace(state, calm_s=None)
         need = self._need(objectives, bounds, seen, state)
         came_s, rate = state.demand.history[-1].work_s, need.rate_of(seen)
-        hindsight = state.hindsight.after(seen.now_s, came_s, need.slack_s, rate, outcomes)
+        hindsight = state.hindsight.with_observation(
+            seen.now_s, came_s, need.slack_s, rate, outcomes
+        )
         state = replace(state, hindsight=hindsight)
         trail = _known(seen, need, state)
         state, entries = self._wanted(objectives, bounds, seen, need, state)
@@ -153,7 +155,7 @@ class Sizing:
             entries += [queue] if queue is not None else []
         elif 0 < current < bounds.max_replicas:
             enough_s = self.patience * need.horizon_s
-            patience, entry = state.patience.after(wanted, current, seen.now_s, enough_s)
+            patience, entry = state.patience.delay(wanted, current, seen.now_s, enough_s)
             state = replace(state, patience=patience)
             entries.append(entry)
         return state, entries

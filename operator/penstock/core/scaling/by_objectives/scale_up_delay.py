@@ -15,7 +15,7 @@ class ScaleUpDelay:
     since_s: float | None = None
     least: int = 0
 
-    def after(
+    def delay(
         self, wanted: int, current: int, now_s: float, enough_s: float
     ) -> tuple["ScaleUpDelay", TrailEntry]:
         """The next state, and the replicas to request: the least wanted for enough_s, else `current`."""

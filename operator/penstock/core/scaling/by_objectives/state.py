@@ -60,7 +60,7 @@ class SizingState:
         silence = self.silence
         if is_new:
             is_waiting = seen.waiting > 0
-            silence = silence.after(seen.now_s, traffic.arrivals, is_waiting=is_waiting)
+            silence = silence.with_interval(seen.now_s, traffic.arrivals, is_waiting=is_waiting)
         if silence.heard_s is not None and silence.lasts(seen.now_s):
             demand = self.demand.until(silence.heard_s)
         else:
