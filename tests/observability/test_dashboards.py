@@ -13,7 +13,6 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from observability.dashboard_panels import BOARDS, BUILT_IN, VARIABLE, expressions, panels
 
-from penstock.chart.files import DASHBOARDS
 from penstock.core.scaling.by_kv import ReasonCode
 from penstock.core.scaling.quotas import OVER_BUDGET
 from penstock.local import prometheus
@@ -22,13 +21,17 @@ from penstock.observability.dashboards import scaling
 from penstock.observability.dashboards.files import files
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (ROOT / "dashboards", ROOT / "charts" / "penstock" / "files" / "dashboards", DASHBOARDS)
 EXPRESSIONS = list(expressions())
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=str)
-def test_files_are_the_generated_ones(folder):
+def test_files_are_the_generated_ones():
+    folder = ROOT / "dashboards"
     assert {path.name: path.read_text() for path in folder.iterdir()} == files()
+
+
+def test_the_chart_ships_the_same_dashboards():
+    folder = ROOT / "charts" / "penstock" / "files" / "dashboards"
+    assert {path.name: json.loads(path.read_text()) for path in folder.iterdir()} == BOARDS
 
 
 def test_promtool_accepts_every_expression(tmp_path):

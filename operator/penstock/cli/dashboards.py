@@ -5,19 +5,13 @@ from typing import Annotated
 
 import typer
 
-from penstock.chart.files import DASHBOARDS
 from penstock.cli.generated import write_or_check
 from penstock.observability.dashboards.files import files
 
 
 def command(
     output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("dashboards"),
-    chart: Annotated[
-        Path, typer.Option(help="Folder for the copies that `penstock chart` and manifests ship.")
-    ] = DASHBOARDS,
     check: Annotated[bool, typer.Option(help="Write nothing; fail if a file differs.")] = False,
 ) -> None:
     """Write the dashboards for Grafana, or check that they are up to date."""
-    made = files()
-    for folder in (output, chart):
-        write_or_check(folder, made, check=check)
+    write_or_check(output, files(), check=check)
