@@ -7,6 +7,7 @@ factors are those of "The Site Reliability Workbook", chapter 5, table 5-8, for 
 
 from dataclasses import dataclass
 
+from penstock.observability.alerts.conditions import Combination, Comparison, all_of
 from penstock.observability.alerts.rules import Alert, Group, Record, Severity, latest
 from penstock.observability.metrics.gateway import OBJECTIVE_MISSES, OBJECTIVE_REQUESTS
 from penstock.observability.metrics.operator import OBJECTIVE_TARGET
@@ -64,19 +65,23 @@ def _recorded_misses(length: str) -> Record:
     return Record(miss_ratio(length), f"{misses} / ({requests} > 0)")
 
 
-def _burns_too_fast(objective: str, window: Window) -> str:
-    """Expression: requests miss the objective too often in both windows."""
-
-    def too_fast(length: str) -> str:
-        ratio = f'{miss_ratio(length)}{{objective="{objective}"}}'
-        limit = f"clamp_max({window.factor:g} * {BUDGET}, {MAX_LIMIT:g})"
-        return f"{ratio} > on (service) group_left () {limit}"
-
+def _burns_too_fast(objective: str, window: Window) -> Combination:
+    """Requests miss the objective too often in both windows."""
+    limit = f"clamp_max({window.factor:g} * {BUDGET}, {MAX_LIMIT:g})"
+    too_fast = (
+        Comparison(
+            f'{miss_ratio(length)}{{objective="{objective}"}}',
+            ">",
+            limit,
+            "on (service) group_left ()",
+        )
+        for length in (window.long, window.short)
+    )
     misses = (
         f"sum by (service, objective) "
-        f'(increase({OBJECTIVE_MISSES.name}{{objective="{objective}"}}[{window.long}])) >= {MIN_MISSES}'
+        f'(increase({OBJECTIVE_MISSES.name}{{objective="{objective}"}}[{window.long}]))'
     )
-    return f"({too_fast(window.long)}) and ({too_fast(window.short)}) and ({misses})"
+    return all_of(*too_fast, Comparison(misses, ">=", MIN_MISSES))
 
 
 def _alert(objective: str, window: Window) -> Alert:
@@ -84,7 +89,7 @@ def _alert(objective: str, window: Window) -> Alert:
     return Alert(
         name=NAMES[objective],
         severity=window.severity,
-        expr=_burns_too_fast(objective, window),
+        condition=_burns_too_fast(objective, window),
         hold_s=window.hold_s,
         summary=f"{{{{ $labels.service }}}} misses its objective for the {time}.",
         description=(

@@ -1,5 +1,11 @@
 """Alerts on Penstock itself: operators and gateways."""
 
+from penstock.observability.alerts.conditions import (
+    Absent,
+    Combination,
+    Comparison,
+    any_of,
+)
 from penstock.observability.alerts.rules import Alert, Group
 from penstock.observability.metrics import gateway, operator
 
@@ -10,29 +16,33 @@ TOKEN_LEFT_S = 300
 MAX_SNAPSHOT_AGE_S = 180
 
 
-def _expires(credential: str, within_s: int) -> str:
-    """Expression: a credential of an operator or a gateway expires within this time."""
-    return " or ".join(
-        f'(min by (pod, credential) ({spec.name}{{credential="{credential}"}}) - time()) < {within_s}'
+def _expires(credential: str, within_s: int) -> list[Comparison]:
+    """A credential of an operator, or one of a gateway, expires within this time."""
+    return [
+        Comparison(
+            f'(min by (pod, credential) ({spec.name}{{credential="{credential}"}}) - time())',
+            "<",
+            within_s,
+        )
         for spec in (operator.CREDENTIAL_EXPIRY, gateway.CREDENTIAL_EXPIRY)
-    )
+    ]
 
 
-def _no_leader() -> str:
-    """Expression: an installation has no leading operator. Each is in a namespace of its own.
+def _no_leader() -> Combination:
+    """An installation has no leading operator. Each is in a namespace of its own.
 
     One whose operators all vanished counts for another hour, and if Prometheus knows none, that counts too.
     """
     name = operator.LEADING.name
     of_last_hour = f"last_over_time({name}[1h])"
-    leaders = f"sum by (namespace) ({name}) or 0 * sum by (namespace) ({of_last_hour})"
-    return f"({leaders}) < 1 or absent({of_last_hour})"
+    leaders = f"(sum by (namespace) ({name}) or 0 * sum by (namespace) ({of_last_hour}))"
+    return any_of(Comparison(leaders, "<", 1), Absent(of_last_hour))
 
 
 NO_LEADER = Alert(
     name="PenstockNoLeader",
     severity="critical",
-    expr=_no_leader(),
+    condition=_no_leader(),
     hold_s=120,
     summary="No operator leads: services are neither scaled nor rolled out.",
     description=(
@@ -44,9 +54,9 @@ NO_LEADER = Alert(
 RECONCILE_ERRORS = Alert(
     name="PenstockReconcileErrors",
     severity="warning",
-    expr=(
-        f'sum(rate({operator.RECONCILES.name}{{outcome="error"}}[10m])) > 0 or '
-        f"sum(increase({operator.UNEXPECTED_ERRORS.name}[10m])) > 0"
+    condition=any_of(
+        Comparison(f'sum(rate({operator.RECONCILES.name}{{outcome="error"}}[10m]))', ">", 0),
+        Comparison(f"sum(increase({operator.UNEXPECTED_ERRORS.name}[10m]))", ">", 0),
     ),
     hold_s=900,
     summary="The operator fails to reconcile services.",
@@ -56,7 +66,7 @@ RECONCILE_ERRORS = Alert(
 GATEWAY_BEHIND = Alert(
     name="PenstockGatewayBehind",
     severity="warning",
-    expr=f"max by (pod) ({gateway.SNAPSHOT_AGE_S.name}) > {MAX_SNAPSHOT_AGE_S}",
+    condition=Comparison(f"max by (pod) ({gateway.SNAPSHOT_AGE_S.name})", ">", MAX_SNAPSHOT_AGE_S),
     hold_s=60,
     summary="Gateway {{ $labels.pod }} routes by old data.",
     description=(
@@ -68,7 +78,7 @@ GATEWAY_BEHIND = Alert(
 CREDENTIAL_EXPIRES = Alert(
     name="PenstockCredentialExpires",
     severity="critical",
-    expr=f"{_expires('ca', CERTIFICATE_LEFT_S)} or {_expires('token', TOKEN_LEFT_S)}",
+    condition=any_of(*_expires("ca", CERTIFICATE_LEFT_S), *_expires("token", TOKEN_LEFT_S)),
     hold_s=300,
     summary="The {{ $labels.credential }} of {{ $labels.pod }} expires in {{ $value | humanizeDuration }}.",
     description="After that the process can no longer reach the API server.",

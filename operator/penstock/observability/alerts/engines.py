@@ -3,6 +3,7 @@
 Their metrics carry the labels `service` (namespace/name), `revision` and `pod` from the scrape configuration.
 """
 
+from penstock.observability.alerts.conditions import Comparison, all_of
 from penstock.observability.alerts.rules import Alert, Group
 from penstock_engine.metric_specs import KV_USAGE, LORA_RESIDENT, PREEMPTED
 
@@ -15,9 +16,9 @@ MAX_ADAPTER_CHANGES = 10
 KV_PRESSURE = Alert(
     name="PenstockKVCachePressure",
     severity="warning",
-    expr=(
-        f"avg by (service) ({KV_USAGE.name}) > {FULL_KV_USAGE:g} and "
-        f"sum by (service) (rate({PREEMPTED.name}[5m])) > 0"
+    condition=all_of(
+        Comparison(f"avg by (service) ({KV_USAGE.name})", ">", FULL_KV_USAGE),
+        Comparison(f"sum by (service) (rate({PREEMPTED.name}[5m]))", ">", 0),
     ),
     hold_s=600,
     summary="The KV caches of {{ $labels.service }} are full, and running requests are preempted.",
@@ -30,8 +31,8 @@ KV_PRESSURE = Alert(
 ADAPTER_THRASH = Alert(
     name="PenstockAdapterThrash",
     severity="warning",
-    expr=(
-        f"max by (service, adapter) (changes({LORA_RESIDENT.name}[20m])) > {MAX_ADAPTER_CHANGES}"
+    condition=Comparison(
+        f"max by (service, adapter) (changes({LORA_RESIDENT.name}[20m]))", ">", MAX_ADAPTER_CHANGES
     ),
     hold_s=300,
     summary="Adapter {{ $labels.adapter }} of {{ $labels.service }} is loaded again and again.",

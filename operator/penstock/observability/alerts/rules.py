@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import yaml
 
+from penstock.observability.alerts.conditions import Condition
+
 # critical: users notice it now. warning: a person should look at it today.
 Severity = Literal["critical", "warning"]
 
@@ -40,18 +42,22 @@ class Record:
 class Alert:
     """An alert rule.
 
-    name: also of its runbook. hold_s: time for which the expression must be true, in seconds. summary: one
+    name: also of its runbook. hold_s: time for which the condition must hold, in seconds. summary: one
     line with the labels of the alert. description: what it means for users and what to look at first.
     labels: more labels, which tell alerts of one name apart.
     """
 
     name: str
     severity: Severity
-    expr: str
+    condition: Condition
     hold_s: int
     summary: str
     description: str
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def expr(self) -> str:
+        return self.condition.expr
 
     def body(self) -> dict[str, Any]:
         """The rule as an entry of a rule file."""

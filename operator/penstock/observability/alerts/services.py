@@ -1,6 +1,13 @@
 """Alerts on services: queues, errors, scaling, start-up, rollouts and endpoints."""
 
 from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.observability.alerts.conditions import (
+    Combination,
+    Comparison,
+    Present,
+    all_of,
+    any_of,
+)
 from penstock.observability.alerts.rules import Alert, Group, latest
 from penstock.observability.metrics.gateway import (
     EJECTIONS,
@@ -44,21 +51,29 @@ QUEUE = f"(sum by (service) ({WAITING.name}))"
 MIN_QUEUE_GROWTH = 1.2
 
 
-def _exceeds_share(failures: str, requests: str, limit: float, by: str = "") -> str:
-    """Expression: more than this fraction of the requests of five minutes failed, and at least MIN_FAILURES.
+def _exceeds_share(failures: str, requests: str, limit: float, by: str = "") -> Combination:
+    """More than this fraction of the requests of five minutes failed, and at least MIN_FAILURES.
 
     failures, requests: selectors of counters.
     """
     failed = f"sum{by} (increase({failures}[5m]))"
-    return f"{failed} / (sum{by} (increase({requests}[5m])) > 0) > {limit:g} and {failed} >= {MIN_FAILURES}"
+    return all_of(
+        Comparison(f"{failed} / (sum{by} (increase({requests}[5m])) > 0)", ">", limit),
+        Comparison(failed, ">=", MIN_FAILURES),
+    )
 
 
 QUEUE_GROWTH = Alert(
     name="PenstockQueueGrowing",
     severity="warning",
-    expr=(
-        f"{QUEUE} and min_over_time({QUEUE}[10m:30s]) > 0 and avg_over_time({QUEUE}[10m:30s]) > "
-        f"{MIN_QUEUE_GROWTH:g} * avg_over_time({QUEUE}[10m:30s] offset 10m)"
+    condition=all_of(
+        Present(QUEUE),
+        Comparison(f"min_over_time({QUEUE}[10m:30s])", ">", 0),
+        Comparison(
+            f"avg_over_time({QUEUE}[10m:30s])",
+            ">",
+            f"{MIN_QUEUE_GROWTH:g} * avg_over_time({QUEUE}[10m:30s] offset 10m)",
+        ),
     ),
     hold_s=300,
     summary="The queue of {{ $labels.service }} grows.",
@@ -71,19 +86,18 @@ QUEUE_GROWTH = Alert(
 REJECTED = Alert(
     name="PenstockRequestsRejected",
     severity="critical",
-    expr=(
+    condition=any_of(
         _exceeds_share(
             f'{REJECTIONS.name}{{reason!~"{CLIENT_REASONS}"}}',
             REQUESTS.name,
             MAX_REJECTED,
             BY_SERVICE,
-        )
-        + " or "
-        + _exceeds_share(
+        ),
+        _exceeds_share(
             f'{REJECTIONS.name}{{service="",reason=~"{UNROUTED_REASONS}"}}',
             RESPONSES.name,
             MAX_REJECTED,
-        )
+        ),
     ),
     hold_s=300,
     summary="The gateways reject requests{{ with $labels.service }} of {{ . }}{{ end }}.",
@@ -96,7 +110,9 @@ REJECTED = Alert(
 ERRORS = Alert(
     name="PenstockErrorRate",
     severity="critical",
-    expr=_exceeds_share(f'{RESPONSES.name}{{code=~"5.."}}', REQUESTS.name, MAX_ERRORS, BY_SERVICE),
+    condition=_exceeds_share(
+        f'{RESPONSES.name}{{code=~"5.."}}', REQUESTS.name, MAX_ERRORS, BY_SERVICE
+    ),
     hold_s=300,
     summary="Requests of {{ $labels.service }} fail.",
     description=(
@@ -107,9 +123,9 @@ ERRORS = Alert(
 EJECTED = Alert(
     name="PenstockEndpointEjected",
     severity="warning",
-    expr=(
-        f'sum by (service) ({ENDPOINTS.name}{{state="ejected"}}) > 0 or '
-        f"max by (service) (increase({EJECTIONS.name}[15m])) > {MAX_EJECTIONS:g}"
+    condition=any_of(
+        Comparison(f'sum by (service) ({ENDPOINTS.name}{{state="ejected"}})', ">", 0),
+        Comparison(f"max by (service) (increase({EJECTIONS.name}[15m]))", ">", MAX_EJECTIONS),
     ),
     hold_s=120,
     summary="Gateways send no requests to an engine of {{ $labels.service }} that is ready.",
@@ -123,9 +139,13 @@ BLIND_SCALER = Alert(
     name="PenstockScalerBlind",
     severity="warning",
     # A service without a ready engine has other alerts.
-    expr=(
-        f"(max by (service) ({BLIND.name}) > 0 or max by (service) ({UNREADABLE_ENGINES.name}) > 0) "
-        f"and on (service) sum by (service) ({READY_REPLICAS.name}) > 0"
+    condition=all_of(
+        any_of(
+            Comparison(f"max by (service) ({BLIND.name})", ">", 0),
+            Comparison(f"max by (service) ({UNREADABLE_ENGINES.name})", ">", 0),
+        ),
+        Comparison(f"sum by (service) ({READY_REPLICAS.name})", ">", 0),
+        matching="on (service)",
     ),
     hold_s=300,
     summary="The scaler holds the replicas of {{ $labels.service }}, because it cannot read metrics.",
@@ -138,7 +158,7 @@ BLIND_SCALER = Alert(
 MAXIMUM = Alert(
     name="PenstockScalerAtMaximum",
     severity="warning",
-    expr=f"max by (service) ({latest(AT_MAXIMUM.name)}) > 0",
+    condition=Comparison(f"max by (service) ({latest(AT_MAXIMUM.name)})", ">", 0),
     hold_s=900,
     summary="{{ $labels.service }} needs more replicas than it may have.",
     description=(
@@ -150,7 +170,7 @@ MAXIMUM = Alert(
 SLOW_START = Alert(
     name="PenstockSlowStart",
     severity="warning",
-    expr=f"max by (service) ({UNREADY_S.name}) > {SLOW_START_S}",
+    condition=Comparison(f"max by (service) ({UNREADY_S.name})", ">", SLOW_START_S),
     hold_s=60,
     summary="An engine of {{ $labels.service }} does not become ready.",
     description=("An engine pod has not been ready for {{ $value | humanizeDuration }}."),
@@ -159,9 +179,16 @@ SLOW_START = Alert(
 STUCK = Alert(
     name="PenstockRolloutStuck",
     severity="warning",
-    expr=(
-        f"(time() - max by (service) ({ROLLOUT_PHASE_START.name})) > {LONGEST_PHASE_S} and on (service) "
-        f'max by (service) ({ROLLOUT_PHASE.name}{{phase!~"{"|".join(PHASES_WITHOUT_LIMIT)}"}}) > 0'
+    condition=all_of(
+        Comparison(
+            f"(time() - max by (service) ({ROLLOUT_PHASE_START.name}))", ">", LONGEST_PHASE_S
+        ),
+        Comparison(
+            f'max by (service) ({ROLLOUT_PHASE.name}{{phase!~"{"|".join(PHASES_WITHOUT_LIMIT)}"}})',
+            ">",
+            0,
+        ),
+        matching="on (service)",
     ),
     hold_s=300,
     summary="The rollout of {{ $labels.service }} does not end.",
@@ -171,7 +198,9 @@ STUCK = Alert(
 STALLED = Alert(
     name="PenstockServiceStalled",
     severity="warning",
-    expr=f'max by (service) ({CONDITION_STATUS.name}{{type="Stalled",status="True"}}) > 0',
+    condition=Comparison(
+        f'max by (service) ({CONDITION_STATUS.name}{{type="Stalled",status="True"}})', ">", 0
+    ),
     hold_s=300,
     summary="{{ $labels.service }} cannot reach what its spec asks for.",
     description=(
