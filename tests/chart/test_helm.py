@@ -51,6 +51,11 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             {"networkPolicy": {"apiServerPorts": [443, 70000]}},
             ["at '/networkPolicy/apiServerPorts/1': maximum: got 70,000, want 65,535"],
         ),
+        (
+            {"tracing": {"endpoint": "collector:4318", "samplerArg": "0.1"}},
+            ["at '/tracing/endpoint': 'collector:4318' does not match pattern",
+             "at '/tracing/samplerArg': maxLength: got 3, want 0"],
+        ),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

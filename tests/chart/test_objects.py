@@ -143,6 +143,30 @@ def test_options_of_the_operator() -> None:
     ]  # fmt: skip
 
 
+def test_tracing_sets_the_variables_of_opentelemetry() -> None:
+    def variables(values: dict[str, Any], name: str) -> dict[str, str]:
+        env = container(values, name)["env"]
+        return {each["name"]: each["value"] for each in env if each["name"].startswith("OTEL_")}
+
+    assert variables(VALUE_SETS["traced"], GATEWAY) == {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.observability:14318/otlp",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.01",
+    }
+    assert variables({}, GATEWAY) == variables(VALUE_SETS["traced"], OPERATOR) == {}
+
+
+def test_only_a_gateway_with_tracing_reaches_the_collector() -> None:
+    def has_rule(values: dict[str, Any], name: str) -> bool:
+        egress = objects(values)["NetworkPolicy", name]["spec"]["egress"]
+        return {"ports": [{"port": 14318, "protocol": "TCP"}]} in egress
+
+    traced = VALUE_SETS["traced"]
+    assert has_rule(traced, GATEWAY)
+    assert not has_rule(traced, OPERATOR)
+    assert not has_rule(traced | {"tracing": {}}, GATEWAY)
+
+
 @pytest.mark.parametrize(
     ("reference", "parts"),
     [

@@ -29,6 +29,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "operator.prometheus: tokenFile needs a url with https",
     ),
     ({"operator": {"prometheus": {"caFile": "/c"}}}, "operator.prometheus: tokenFile and caFile need"),
+    ({"tracing": {"endpoint": "collector:4318"}}, "tracing.endpoint: String should match pattern"),
+    ({"tracing": {"endpoint": "grpc://collector:4317"}}, "tracing.endpoint: String should match"),
+    ({"tracing": {"endpoint": "http://me:secret@collector"}}, "tracing.endpoint: String should match"),
+    ({"tracing": {"endpoint": "http://collector:port"}}, "tracing.endpoint: String should match"),
+    ({"tracing": {"sampler": "ratio"}}, "tracing.sampler: Input should be"),
+    ({"tracing": {"sampler": "traceidratio"}}, "tracing: samplerArg is for traceidratio samplers"),
+    ({"tracing": {"samplerArg": "0.1"}}, "tracing: samplerArg is for traceidratio samplers"),
+    (
+        {"tracing": {"sampler": "traceidratio", "samplerArg": "1.5"}},
+        "tracing.samplerArg: String should match pattern",
+    ),
 ]  # fmt: skip
 
 

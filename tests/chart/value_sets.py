@@ -13,7 +13,7 @@ PODS: dict[str, Any] = {
     "topologySpread": {"topologyKeys": ["rack"], "whenUnsatisfiable": "DoNotSchedule"},
     "priorityClassName": "system-cluster-critical",
     "serviceAccount": {"annotations": {"role": "arn:x"}},
-    "extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}],
+    "extraEnv": [{"name": "OTEL_EXPORTER_OTLP_HEADERS", "value": "a=b"}],
     "extraVolumes": [{"name": "token", "secret": {"secretName": "token"}}],
     "extraVolumeMounts": [{"name": "token", "mountPath": "/token", "readOnly": True}],
     "resources": {"limits": {"memory": None, "cpu": 2}, "requests": {"cpu": "1500m"}},
@@ -70,6 +70,15 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "extraEgress": [{"ports": [{"port": 4318, "protocol": "TCP"}]}],
         }
     },
+    "traced": {
+        "tracing": {
+            "endpoint": "http://collector.observability:14318/otlp",
+            "sampler": "parentbased_traceidratio",
+            "samplerArg": "0.01",
+        },
+        "networkPolicy": {"collectorPorts": [14318]},
+    },
+    "traced_whole": {"tracing": {"endpoint": "https://[2001:db8::1]:4318"}},
 }  # fmt: skip
 for _name, _values in VALUE_SETS.items():
     if _name != "defaults":

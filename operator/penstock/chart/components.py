@@ -72,10 +72,26 @@ def gateway() -> list[Tree]:
         "dnsPolicy": If("gateway.hostNetwork", "ClusterFirstWithHostNet"),
     }
     return [
-        deployment(GATEWAY, "gateway", container, pod=pod, spec=spec),
+        deployment(
+            GATEWAY, "gateway", container, pod=pod, spec=spec, variables=_tracing_variables()
+        ),
         _budget(GATEWAY),
         _service(),
         If("gateway.autoscaling.enabled", _autoscaler()),
+    ]
+
+
+def _tracing_variables() -> list[Tree]:
+    """OpenTelemetry's variables, with the values of `tracing`."""
+
+    def variable(name: str, path: str) -> Tree:
+        return {"name": name, "value": Value(path)}
+
+    argument = variable("OTEL_TRACES_SAMPLER_ARG", "tracing.samplerArg")
+    return [
+        If("tracing.endpoint", variable("OTEL_EXPORTER_OTLP_ENDPOINT", "tracing.endpoint")),
+        If("tracing.endpoint", variable("OTEL_TRACES_SAMPLER", "tracing.sampler")),
+        If("tracing.endpoint", If("tracing.samplerArg", argument)),
     ]
 
 

@@ -1,5 +1,6 @@
 """The Deployment of a component, with what its values can change."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 from penstock.chart.names import labels, selector
@@ -37,10 +38,18 @@ IMAGE = Text.of(
 )
 
 
-def deployment(name: str, component: str, container: Object, *, pod: Object, spec: Object) -> Tree:
+def deployment(
+    name: str,
+    component: str,
+    container: Object,
+    *,
+    pod: Object,
+    spec: Object,
+    variables: Sequence[Tree] = (),
+) -> Tree:
     """The Deployment of a component. Its `container`, `pod` and `spec` complete what all have.
 
-    component: the key of its values.
+    component: the key of its values. variables: further environment variables of the container.
     """
     metadata = {
         "labels": Merge(labels(name), f"{component}.podLabels"),
@@ -62,7 +71,7 @@ def deployment(name: str, component: str, container: Object, *, pod: Object, spe
                 "metadata": metadata,
                 "spec": _pod(name, component)
                 | pod
-                | {"containers": [_container(component) | container]},
+                | {"containers": [_container(component, variables) | container]},
             },
         },
     }
@@ -101,7 +110,7 @@ def _spread(name: str, component: str) -> Object:
     }
 
 
-def _container(component: str) -> Object:
+def _container(component: str, variables: Sequence[Tree]) -> Object:
     def probe(path: str, failures: int) -> Object:
         return {
             "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
@@ -121,6 +130,7 @@ def _container(component: str) -> Object:
             variable("POD_IP", "status.podIP"),
             variable("POD_NAME", "metadata.name"),
             {"name": "PENSTOCK_SERVICE_ACCOUNT_DIR", "value": SERVICE_ACCOUNT_DIR},
+            *variables,
             ForEach(f"{component}.extraEnv", Value(ITEM)),
         ],
         "resources": Value(f"{component}.resources"),

@@ -14,6 +14,8 @@ def network_policies() -> list[Tree]:
         If("gateway.hostNetwork", gateway_ports, gateway_ports | {"to": [_pods(GATEWAY)]}),
         If("operator.metricsHosts", prometheus, If("operator.prometheus.url", prometheus)),
     ]
+    collector = {"ports": [ForEach("networkPolicy.collectorPorts", _port(Value(ITEM)))]}
+    gateway_egress = [If("tracing.endpoint", collector)]
     # The operator reads stats reports at the port of the clients.
     from_operator = If("networkPolicy.gatewayFrom", gateway_ports | {"from": [_pods(OPERATOR)]})
     return [
@@ -24,7 +26,11 @@ def network_policies() -> list[Tree]:
         If(
             "networkPolicy.enabled",
             _policy(
-                GATEWAY, Value("gateway.port"), "networkPolicy.gatewayFrom", [from_operator], []
+                GATEWAY,
+                Value("gateway.port"),
+                "networkPolicy.gatewayFrom",
+                [from_operator],
+                gateway_egress,
             ),
         ),
     ]

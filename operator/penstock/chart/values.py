@@ -1,15 +1,15 @@
 """The chart's values: the one source of values.yaml, its schema, its page, and their defaults."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 from penstock.chart.monitoring_values import Monitoring
-
-Port = Annotated[int, Field(ge=1, le=65535)]
+from penstock.chart.network_values import ApiPriority, NetworkPolicy
+from penstock.chart.tracing_values import Tracing
 
 
 class InvalidValues(ValueError):
@@ -183,55 +183,6 @@ class Gateway(Component):
     service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
 
 
-class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator and gateway: other connections than they need are denied."""
-
-    enabled: bool = Field(
-        default=True,
-        description="Restrict the connections of operator and gateway. Engine pods are not restricted.",
-    )
-    gateway_from: list[AnyObject] = Field(
-        default=[],
-        description="Peers that may connect to the gateway besides the operator, as in a "
-        "NetworkPolicy's `from`. Empty: all.",
-    )
-    metrics_from: list[AnyObject] = Field(
-        default=[],
-        description="Peers that may connect to the operator's metrics port: Prometheus, and the API "
-        "server, through which `kubectl penstock explain` and `record` read from it. Empty: all.",
-    )
-    api_server_ports: list[Port] = Field(
-        default=[443, 6443, 8443, 16443],
-        min_length=1,
-        description="Ports of the API server, before and after address translation.",
-    )
-    prometheus_ports: list[Port] = Field(
-        default=[443, 9090],
-        min_length=1,
-        description="Ports of the servers in operator.metricsHosts and operator.prometheus.",
-    )
-    extra_egress: list[AnyObject] = Field(
-        default=[],
-        description="Further egress rules of operator and gateway, such as to a trace collector.",
-    )
-
-
-class ApiPriority(ValuesModel):
-    """Priority of the operator's requests at the API server."""
-
-    enabled: bool = Field(
-        default=True,
-        description="Give the operator's requests a FlowSchema and a PriorityLevelConfiguration of "
-        "their own.",
-    )
-    concurrency_shares: int = Field(
-        default=10,
-        description="Share of the API server's concurrency, of which the level for other workloads has "
-        "100.",
-        ge=1,
-    )
-
-
 class Values(ValuesModel):
     """All values of the chart."""
 
@@ -264,6 +215,10 @@ class Values(ValuesModel):
     )
     monitoring: Monitoring = Field(
         default=Monitoring(), description="Objects for Prometheus and Grafana."
+    )
+    tracing: Tracing = Field(
+        default=Tracing(),
+        description="OpenTelemetry traces of the gateway. Engines get theirs from their services.",
     )
 
 

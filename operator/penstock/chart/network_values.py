@@ -1,0 +1,62 @@
+"""Values of the NetworkPolicies, and of the priority at the API server."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.chart.component_values import AnyObject, ValuesModel
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class NetworkPolicy(ValuesModel):
+    """NetworkPolicies of operator and gateway: other connections than they need are denied."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Restrict the connections of operator and gateway. Engine pods are not restricted.",
+    )
+    gateway_from: list[AnyObject] = Field(
+        default=[],
+        description="Peers that may connect to the gateway besides the operator, as in a "
+        "NetworkPolicy's `from`. Empty: all.",
+    )
+    metrics_from: list[AnyObject] = Field(
+        default=[],
+        description="Peers that may connect to the operator's metrics port: Prometheus, and the API "
+        "server, through which `kubectl penstock explain` and `record` read from it. Empty: all.",
+    )
+    api_server_ports: list[Port] = Field(
+        default=[443, 6443, 8443, 16443],
+        min_length=1,
+        description="Ports of the API server, before and after address translation.",
+    )
+    prometheus_ports: list[Port] = Field(
+        default=[443, 9090],
+        min_length=1,
+        description="Ports of the servers in operator.metricsHosts and operator.prometheus.",
+    )
+    collector_ports: list[Port] = Field(
+        default=[443, 4318],
+        min_length=1,
+        description="Ports of the collector in tracing.endpoint, before and after address translation.",
+    )
+    extra_egress: list[AnyObject] = Field(
+        default=[], description="Further egress rules of operator and gateway."
+    )
+
+
+class ApiPriority(ValuesModel):
+    """Priority of the operator's requests at the API server."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Give the operator's requests a FlowSchema and a PriorityLevelConfiguration of "
+        "their own.",
+    )
+    concurrency_shares: int = Field(
+        default=10,
+        description="Share of the API server's concurrency, of which the level for other workloads has "
+        "100.",
+        ge=1,
+    )

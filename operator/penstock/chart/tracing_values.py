@@ -1,0 +1,54 @@
+"""Values of the gateway's traces."""
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
+
+from penstock.chart.component_values import ValuesModel
+
+_URL = r"https?://([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@\s]*)?"
+_RATIO = "traceidratio"
+
+_ARGUMENT_RULE: JsonDict = {
+    "if": {"properties": {"sampler": {"pattern": f"{_RATIO}$"}}},
+    "then": {"properties": {"samplerArg": {"minLength": 1}}},
+    "else": {"properties": {"samplerArg": {"maxLength": 0}}},
+}
+
+
+class Tracing(ValuesModel):
+    """OpenTelemetry traces of the gateway. Engines get theirs from their services."""
+
+    model_config = ConfigDict(json_schema_extra=_ARGUMENT_RULE)
+
+    endpoint: str = Field(
+        default="",
+        description="URL at which a collector accepts OTLP over HTTP (not gRPC), such as "
+        "http://collector.observability:4318. Empty: no traces.",
+        pattern=f"^({_URL})?$",
+    )
+    sampler: Literal[
+        "always_on",
+        "always_off",
+        "traceidratio",
+        "parentbased_always_on",
+        "parentbased_always_off",
+        "parentbased_traceidratio",
+    ] = Field(
+        default="parentbased_always_on",
+        description="Which requests are recorded. `parentbased` samplers follow the client's decision "
+        "if it sent one.",
+    )
+    sampler_arg: str = Field(
+        default="",
+        description="Fraction of requests that a `traceidratio` sampler records, such as '0.01'. Set it "
+        "with these samplers only.",
+        pattern=r"^(0|1|0?\.[0-9]+)?$",
+    )
+
+    @model_validator(mode="after")
+    def _check_argument(self) -> Self:
+        if self.sampler.endswith(_RATIO) != bool(self.sampler_arg):
+            raise ValueError("samplerArg is for traceidratio samplers, which need one")
+        return self
