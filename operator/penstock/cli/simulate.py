@@ -5,16 +5,15 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
-from penstock.cli.output_file import require_writable
+from penstock.cli import simulate_options as option
 from penstock.cli.terminal import make_console
-from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, compiled, policies, scenario
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps
@@ -41,87 +40,39 @@ FIGURE_FORMATS = {
 
 
 def command(
-    wanted: Annotated[
-        str,
-        typer.Argument(
-            metavar="[SCENARIO]", help="Name of a shipped scenario, or a YAML or JSON file."
-        ),
-    ] = "",
-    policy: Annotated[str, typer.Option(help="Scaling policy.")] = "static",
-    param: Annotated[
-        list[str] | None,
-        typer.Option(help="Parameter of the policy as name=value; may be repeated."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with seeds from 0.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of parallel runs.")] = 1,
-    trace: Annotated[
-        Path | None, typer.Option(help="Recorded trace to simulate instead of a scenario.")
-    ] = None,
-    form: Annotated[Format, typer.Option("--format", help="Format of the trace.")] = "azure",
-    rate_scale: Annotated[float, typer.Option(help="Factor on the trace's arrival rate.")] = 1.0,
-    from_s: Annotated[float, typer.Option(help="Start time within the trace, in seconds.")] = 0.0,
-    duration_s: Annotated[
-        float, typer.Option(help="Duration of the trace to simulate, in seconds.")
-    ] = 3600.0,
-    profile: Annotated[
-        str | None, typer.Option(help="Profile of the engine and its GPU. Default: the scenario's.")
-    ] = None,
-    startup_s: Annotated[
-        float | None,
-        typer.Option(help="Median start-up time of a pod, in seconds. Default: the scenario's."),
-    ] = None,
-    ttft_s: Annotated[
-        float | None, typer.Option(help="Objective for TTFT, in seconds. Default: the scenario's.")
-    ] = None,
-    tpot_s: Annotated[
-        float | None, typer.Option(help="Objective for TPOT, in seconds. Default: the scenario's.")
-    ] = None,
-    min_replicas: Annotated[
-        int | None, typer.Option(min=0, help="Minimum number of replicas. Default: the scenario's.")
-    ] = None,
-    max_replicas: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of replicas. Default: the scenario's.")
-    ] = None,
-    admission: Annotated[
-        Policy | None,
-        typer.Option(help="Admission policy of the gateway. Default: the scenario's."),
-    ] = None,
-    json_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--json",
-            help="File to write all results to, as JSON; - is standard output.",
-            callback=require_writable,
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="File to plot the run with the first seed to.", callback=require_writable
-        ),
-    ] = None,
-    capacity: Annotated[
-        bool,
-        typer.Option(
-            help="Measure the rate that one replica sustains with the scenario's requests."
-        ),
-    ] = False,
-    show: Annotated[
-        bool, typer.Option("--list", help="List scenarios, policies and profiles.")
-    ] = False,
-    _interpreted: Annotated[
-        bool, typer.Option("--interpreted", help="Do not build or use compiled modules.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Check the arguments and simulate nothing.")
-    ] = False,
+    wanted: option.ScenarioName = "",
+    policy: option.PolicyName = "static",
+    param: option.Params = None,
+    seeds: option.Seeds = 1,
+    jobs: option.Jobs = 1,
+    trace: option.Trace = None,
+    form: option.TraceFormat = "azure",
+    rate_scale: option.RateScale = 1.0,
+    from_s: option.FromS = 0.0,
+    duration_s: option.DurationS = 3600.0,
+    profile: option.Profile = None,
+    startup_s: option.StartupS = None,
+    ttft_s: option.TtftS = None,
+    tpot_s: option.TpotS = None,
+    min_replicas: option.MinReplicas = None,
+    max_replicas: option.MaxReplicas = None,
+    admission: option.Admission = None,
+    json_file: option.JsonFile = None,
+    plot: option.Plot = None,
+    capacity: option.Capacity = False,
+    show: option.ShowList = False,
+    _interpreted: option.Interpreted = False,
+    check: option.Check = False,
 ) -> None:
     """Simulate a SCENARIO or a --trace under one scaling policy, with several seeds."""
     if show:
         _list()
         return
     try:
-        chosen = _trace_scenario(locals()) if trace else scenario.load(wanted)
+        if trace:
+            chosen = _trace_scenario(trace, form, rate_scale, from_s, duration_s)
+        else:
+            chosen = scenario.load(wanted)
         chosen = chosen.with_each(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
@@ -135,18 +86,20 @@ def command(
             return
         start_s = time.perf_counter()
         outcome = campaign.hold(chosen, policy, knobs, seeds, jobs, plot)
-        if not any(outcome.total["arrivals"].per_seed):
-            raise ValueError("no request arrived, so there is nothing to judge the policy by")
+        _require_arrivals(outcome)
     except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
         typer.echo(f"penstock simulate: {error}", err=True)
         raise typer.Exit(2) from error
     wall_s = time.perf_counter() - start_s
     _print(outcome, wall_s)
     if json_file is not None:
-        text = json.dumps(_json(outcome, wall_s), indent=1)
-        sys.stdout.write(f"{text}\n") if str(json_file) == "-" else json_file.write_text(
-            f"{text}\n"
-        )
+        _write_json(json_file, outcome, wall_s)
+
+
+def _require_arrivals(outcome: Campaign) -> None:
+    """Raise ValueError if no request arrived."""
+    if not any(outcome.total["arrivals"].per_seed):
+        raise ValueError("no request arrived, so there is nothing to judge the policy by")
 
 
 def _print_capacity(chosen: scenario.Scenario, seeds: int) -> None:
@@ -161,22 +114,23 @@ def _print_capacity(chosen: scenario.Scenario, seeds: int) -> None:
         )
 
 
-def _trace_scenario(options: dict[str, Any]) -> scenario.Scenario:
+def _trace_scenario(
+    path: Path, form: Format, rate_scale: float, from_s: float, duration_s: float
+) -> scenario.Scenario:
     """Build a scenario with one service from --trace and its options.
 
     Engine and objectives default to those of llm-d's benchmark.
     """
-    path: Path = options["trace"]
     workload = {
         "kind": "trace",
         "path": str(path),
-        "format": options["form"],
-        "rate_scale": options["rate_scale"],
-        "from_s": options["from_s"],
+        "format": form,
+        "rate_scale": rate_scale,
+        "from_s": from_s,
     }
     service = {"profile": "llama-3.1-8b-h100", "ttft_s": 2.0, "tpot_s": 0.1, "workload": workload}
     return scenario.Scenario.model_validate(
-        {"name": path.stem, "duration_s": options["duration_s"], "services": [service]}
+        {"name": path.stem, "duration_s": duration_s, "services": [service]}
     )
 
 
@@ -211,6 +165,14 @@ def _cell(form: str, figure: Estimate) -> str:
     """Format a mean, with its confidence interval if there are several seeds."""
     mean = form.format(figure.mean)
     return f"{mean} ± {form.format(figure.ci95)}" if len(figure.per_seed) > 1 else mean
+
+
+def _write_json(path: Path, outcome: Campaign, wall_s: float) -> None:
+    text = json.dumps(_json(outcome, wall_s), indent=1) + "\n"
+    if str(path) == "-":
+        sys.stdout.write(text)
+    else:
+        path.write_text(text)
 
 
 def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
