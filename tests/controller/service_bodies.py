@@ -50,7 +50,7 @@ def rolled_out_service(name="chat", uid="u1", phase="Judging", revision=NEW):
             ],
             "rollout": {
                 "strategy": "Canary", "phase": phase, "phaseTransitionTime": AT, "message": "why",
-                "revision": revision, "evidence": [evidence], "gates": [gate],
+                "revision": revision, "replicas": 2, "evidence": [evidence], "gates": [gate],
             },
             "scaling": {"desiredReplicas": 2, "message": "why", "lastScaleTime": AT},
         },

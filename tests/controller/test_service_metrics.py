@@ -87,6 +87,15 @@ def test_status_gives_conditions_traffic_and_the_rollout():
     assert value(world, specs.CANARY_GATE, "quality", "Passing") == 1
 
 
+def test_a_rollout_has_a_deadline_unless_it_waits_for_a_person():
+    world = World()
+    body = world.services[KEY]
+    body["spec"]["rollout"] = {"strategy": "Canary", "canary": {"maxDuration": "3h"}}
+    assert value(world, specs.ROLLOUT_DEADLINE) == 1767225600 + 3 * 3600
+    body["status"]["rollout"]["phase"] = "Paused"
+    assert value(world, specs.ROLLOUT_DEADLINE) is None
+
+
 @pytest.mark.parametrize(
     "ending", [{"revision": None}, {"revision": None, "rejected": {"revision": NEW}}]
 )

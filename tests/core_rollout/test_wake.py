@@ -1,33 +1,17 @@
-"""Deadlines of a rollout, and when it is next due."""
+"""When a rollout is next due."""
 
 import pytest
 from core_rollout.rollout_inputs import (
     BACK,
     JUDGED,
     KEPT,
-    OLD,
     PROMOTING,
     SETTLED,
-    SINCE_S,
     inputs,
-    pod,
     state,
 )
 
-from penstock.core.formats.timestamps import timestamp
-from penstock.core.rollout.events import deadline_s
 from penstock.core.rollout.wake import earlier_s, wake_s
-
-
-def test_each_pod_that_becomes_ready_moves_the_deadline():
-    def at(*after_s):
-        return [pod(name=f"{s}", ready_at=timestamp(SINCE_S + s)) for s in after_s]
-
-    starting = state("Starting")
-    assert deadline_s(starting, inputs(pod(ready=False))) == SINCE_S + 600
-    assert deadline_s(starting, inputs(*at(-50))) == SINCE_S + 600
-    assert deadline_s(starting, inputs(*at(50, 90, 70))) == SINCE_S + 690
-    assert deadline_s(starting, inputs(pod(OLD, ready_at=timestamp(SINCE_S + 99)))) == SINCE_S + 600
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from penstock.observability.metrics import operator as specs
 from penstock.observability.service_samples import (
     Sample,
     replica_samples,
+    rollout_samples,
     spec_samples,
     status_samples,
 )
@@ -141,7 +142,10 @@ class ServiceMetrics(Collector):
         except InvalidService:
             return found
         found += spec_samples(spec, status)
-        found += replica_samples(spec, *children_of(body, deployments, pods), unix_time())
+        own_deployments, own_pods = children_of(body, deployments, pods)
+        now_s = unix_time()
+        found += rollout_samples(spec, status, own_pods, now_s)
+        found += replica_samples(spec, own_deployments, own_pods, now_s)
         found += _decision_samples(spec, history)
         if spec.scaling.objectives is not None:
             found += _attainment_samples(history.window, spec.scaling.objectives)

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.core.formats.timestamps import parse_timestamp
-from penstock.core.observed.children import ObservedDeployment
+from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.rollout.deadlines import phase_deadline_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import SERVE, Object, ServiceSpec
 from penstock.observability.metrics import operator as specs
@@ -37,6 +39,17 @@ def status_samples(status: Object, generation: int) -> Iterator[Sample]:
         started_s = parse_timestamp(rollout["phaseTransitionTime"])
         yield Sample(specs.ROLLOUT_PHASE_START, started_s)
         yield from _canary_samples(rollout, _judged_revision(status))
+
+
+def rollout_samples(
+    spec: ServiceSpec, status: Object, pods: Iterable[ObservedPod], now_s: float
+) -> Iterator[Sample]:
+    """The sample of the rollout's deadline. now_s: since the epoch."""
+    state = RolloutState.of(status, now_s)
+    if state is not None:
+        at_s = phase_deadline_s(state, spec, ObservedState(pods=tuple(pods)))
+        if at_s is not None:
+            yield Sample(specs.ROLLOUT_DEADLINE, at_s)
 
 
 def _judged_revision(status: Object) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.core.canary.verdict import Abort, Accept, MirrorPassed, Verdict
-from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
-from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
+from penstock.core.rollout.deadlines import PHASES_WITH_DEADLINE, progress_deadline_s
 from penstock.core.rollout.phases import TRANSITIONS, Event
 from penstock.core.rollout.size import pods_for
 from penstock.core.routing.pick import Side
@@ -26,8 +26,6 @@ EventWithReason = tuple[Event, str]
 
 # Container restarts of a new pod that are tolerated: a single crash may have a cause outside the revision.
 MAX_RESTARTS = 1
-# Phases whose new pods must become ready within progressDeadline.
-PHASES_WITH_DEADLINE: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +105,9 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             return f"{pod.name} crashed {pod.restarts} times: {_termination_message(pod)}"
     is_waited_for = state.phase in PHASES_WITH_DEADLINE or not _is_traffic_moved(state, inputs)
-    if is_waited_for and inputs.now_s >= deadline_s(state, inputs):
+    if is_waited_for and _is_progress_overdue(state, inputs):
         return _no_progress(state, inputs)
     return None
-
-
-def deadline_s(state: RolloutState, inputs: RolloutInputs) -> float:
-    """Unix time by which the next pod must be ready; each pod that becomes ready extends it."""
-    pods = inputs.observed.serving(state.revision)
-    ready_s = [parse_timestamp(pod.ready_at) for pod in pods if pod.ready_at]
-    return max([state.since_s, *ready_s]) + inputs.spec.progress_deadline_s
 
 
 def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
@@ -125,8 +116,12 @@ def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
     A first revision and Recreate have no revision to roll back to, so the phase continues.
     """
     is_final = (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]
-    is_late = state.phase in PHASES_WITH_DEADLINE and inputs.now_s >= deadline_s(state, inputs)
+    is_late = state.phase in PHASES_WITH_DEADLINE and _is_progress_overdue(state, inputs)
     return _no_progress(state, inputs) if is_final and is_late else ""
+
+
+def _is_progress_overdue(state: RolloutState, inputs: RolloutInputs) -> bool:
+    return inputs.now_s >= progress_deadline_s(state, inputs.spec, inputs.observed)
 
 
 def _no_progress(state: RolloutState, inputs: RolloutInputs) -> str:

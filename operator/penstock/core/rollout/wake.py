@@ -1,12 +1,8 @@
 """Computes when a rollout has to be evaluated again without an external change."""
 
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.events import (
-    PHASES_WITH_DEADLINE,
-    RolloutInputs,
-    deadline_s,
-    rollback_until_s,
-)
+from penstock.core.rollout.deadlines import PHASES_WITH_DEADLINE, progress_deadline_s
+from penstock.core.rollout.events import RolloutInputs, rollback_until_s
 from penstock.core.rollout.routes import RECHECK_S
 
 
@@ -15,7 +11,7 @@ def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
     if state.phase in ("Promoting", "RollingBack"):
         due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
     elif state.phase in PHASES_WITH_DEADLINE:
-        due_s = deadline_s(state, inputs)
+        due_s = progress_deadline_s(state, inputs.spec, inputs.observed)
     else:
         return None
     return due_s - inputs.now_s if due_s > inputs.now_s else None

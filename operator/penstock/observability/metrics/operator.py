@@ -240,6 +240,12 @@ ROLLOUT_PHASE_START = gauge(
     "Time at which the phase began, in seconds since the epoch.",
     SERVICE,
 )
+ROLLOUT_DEADLINE = gauge(
+    "penstock_operator_rollout_deadline_timestamp_seconds",
+    "Time by which the phase should end, or the next of the pods that it starts be ready, in seconds since "
+    "the epoch: by maxDuration, progressDeadline and the like. None for a phase without a limit.",
+    SERVICE,
+)
 ROLLOUT_TRANSITIONS = counter(
     "penstock_operator_rollout_transitions_total",
     "Changes of the phase, by the phase that began.",
@@ -297,8 +303,8 @@ SERVICES: tuple[MetricSpec, ...] = (
     REPLICAS, READY_REPLICAS, MIN_REPLICAS, MAX_REPLICAS, UNREADY_S, ACCELERATORS,
     PRICE_PER_HOUR, DECISIONS, LAST_DECISION_REASON, SCALE_STEPS, BLIND, AT_MAXIMUM,
     UNREADABLE_ENGINES, OBJECTIVE_S, OBJECTIVE_TARGET, ATTAINMENT, ERROR_BUDGET_LEFT,
-    ROLLOUT_PHASE, ROLLOUT_PHASE_START, ROLLOUT_TRANSITIONS, TRAFFIC_WEIGHT, CANARY_E_VALUE,
-    CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
+    ROLLOUT_PHASE, ROLLOUT_PHASE_START, ROLLOUT_DEADLINE, ROLLOUT_TRANSITIONS, TRAFFIC_WEIGHT,
+    CANARY_E_VALUE, CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
 )  # fmt: skip
 
 METRICS: tuple[MetricSpec, ...] = PROCESS + SERVICES

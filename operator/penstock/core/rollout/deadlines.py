@@ -1,0 +1,59 @@
+"""Computes until when each phase of a rollout should take by the settings of its service."""
+
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.children import ObservedState
+from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
+from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.service import ServiceSpec
+
+# Phases whose new pods must become ready within progressDeadline.
+PHASES_WITH_DEADLINE: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
+# Phases that last until a user decides, or until the spec changes.
+PHASES_WITHOUT_DEADLINE: tuple[Phase, ...] = ("Stable", "Rejected", "Paused", "Waiting")
+
+
+def progress_deadline_s(state: RolloutState, spec: RolloutSpec, observed: ObservedState) -> float:
+    """Unix time by which the next new pod must be ready; each pod that becomes ready extends it."""
+    return _last_progress_s(state, state.revision, observed) + spec.progress_deadline_s
+
+
+def phase_deadline_s(
+    state: RolloutState, spec: ServiceSpec, observed: ObservedState
+) -> float | None:
+    """Unix time by which the phase should end, or the next of the pods that it starts be ready.
+
+    None for PHASES_WITHOUT_DEADLINE. A canary may take longer: time without requests does not count towards
+    its maxDuration.
+    """
+    if state.phase in PHASES_WITHOUT_DEADLINE:
+        return None
+    if state.phase in PHASES_WITH_DEADLINE:
+        return progress_deadline_s(state, spec.rollout, observed)
+    if state.phase == "RollingBack" and state.strategy == "Rolling":  # stable pods start again
+        progress_s = _last_progress_s(state, state.stable, observed)
+        return progress_s + spec.rollout.progress_deadline_s
+    return state.since_s + _limit_s(state, spec)
+
+
+def _last_progress_s(state: RolloutState, revision: str | None, observed: ObservedState) -> float:
+    """Unix time at which the phase began or a pod of the revision became ready, the latest of them."""
+    ready_s = (parse_timestamp(pod.ready_at) for pod in observed.serving(revision) if pod.ready_at)
+    return max([state.since_s, *ready_s])
+
+
+def _limit_s(state: RolloutState, spec: ServiceSpec) -> float:
+    """Longest time of a phase that starts no pods, in seconds."""
+    rollout = spec.rollout
+    match state.phase:
+        case "Mirroring":
+            return rollout.canary.mirror.duration_s if rollout.canary.mirror else 0.0
+        case "Judging":
+            evaluation_s = rollout.evaluation.timeout_s if rollout.evaluation else 0.0
+            return rollout.canary.max_duration_s + evaluation_s
+        case "Promoting" if state.strategy == "BlueGreen":
+            return rollout.scale_down_delay_s + GATEWAY_TIMEOUT_S
+        case "Promoting" | "RollingBack":
+            return GATEWAY_TIMEOUT_S
+        case _:  # Stopping, Draining and Discarding: pods terminate
+            return spec.termination_grace_s
