@@ -83,6 +83,7 @@ def burning(alert: str, objective: str, target: float = 0.99) -> list[Scenario]:
 REQUESTS = f"penstock_gateway_requests_total{{{SERVICE}}}"
 READY = f'penstock_operator_ready_replicas{{{SERVICE},revision="b1",variant=""}}'
 POD = 'pod="penstock-0"'
+DEADLINE = f"penstock_operator_rollout_deadline_timestamp_seconds{{{SERVICE}}}"
 
 INCIDENTS = [
     *burning("PenstockTTFTBurnRate", "ttft"),
@@ -152,44 +153,37 @@ INCIDENTS = [
         fires_at=minutes(30), clears_at=minutes(40),
     ),
     Scenario(
-        "PenstockScalerAtMaximum", "warning",  # while another pod becomes the leader
-        {
-            f'penstock_operator_scaling_at_maximum{{{SERVICE},pod="a"}}': level((1, 10)) + " stale",
-            f'penstock_operator_scaling_at_maximum{{{SERVICE},pod="b"}}': "_x12 1x17 0x20",
-        },
-        fires_at=minutes(18), clears_at=minutes(35),
-    ),
-    Scenario(
-        "PenstockTTFTBurnRate", "critical",  # while another pod becomes the leader
-        misses("ttft", rate((60, 140)), rate((30, 70), (0, 70)))
-        | {
-            f"penstock_operator_objective_target_ratio{{{SERVICE}}}":
-                level((0.99, 68)) + " stale _x2 " + level((0.99, 60)),
-        },
-        fires_at=minutes(69), clears_at=minutes(85), window="1h",
-    ),
-    Scenario(
         "PenstockSlowStart", "warning",
         {f"penstock_operator_longest_unready_seconds{{{SERVICE}}}": "0+60x30 0x20"},
         fires_at=minutes(20), clears_at=minutes(35),
     ),
-    Scenario(
+    Scenario(  # a canary of at most an hour, whose next phase is in time
         "PenstockRolloutStuck", "warning",
         {
-            f"penstock_operator_rollout_phase_start_timestamp_seconds{{{SERVICE}}}":
-                level((600, 200), (12000, 60)),
+            DEADLINE: level((4200, 200), (12600, 60)),
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': level((1, 200)) + " stale",
-            f'penstock_operator_rollout_phase{{{SERVICE},phase="Growing"}}': "_x199 1x60",
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Growing"}}': "_x200 1x60",
         },
-        fires_at=minutes(150), clears_at=minutes(205),
+        fires_at=minutes(140), clears_at=minutes(201),
+    ),
+    Scenario(  # until a person pauses the canary
+        "PenstockRolloutStuck", "warning",
+        {
+            DEADLINE: level((4200, 200)) + " stale",
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': level((1, 200)) + " stale",
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Paused"}}': "_x200 1x60",
+        },
+        fires_at=minutes(140), clears_at=minutes(201),
     ),
     Scenario(
         "PenstockServiceStalled", "warning",
         {
             f'penstock_operator_condition{{{SERVICE},type="Stalled",status="True"}}':
-                "_x4 1x20 stale",
+                "_x5 1x19 stale",
+            f'penstock_operator_condition{{{SERVICE},type="Stalled",status="False"}}':
+                "1x4 stale _x19 1x20",
         },
-        fires_at=minutes(15), clears_at=minutes(27),
+        fires_at=minutes(15), clears_at=minutes(26),
     ),
     Scenario(
         "PenstockKVCachePressure", "warning",
@@ -289,8 +283,7 @@ QUIET = [
         "a canary of an hour",
         _healthy(120)
         | {
-            f"penstock_operator_rollout_phase_start_timestamp_seconds{{{SERVICE}}}":
-                level((0, 10), (600, 10), (1200, 60), (4800, 40)),
+            DEADLINE: f"_x10 {level((1200, 10), (4800, 60))} stale",
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Starting"}}': "_x9 1x10 stale",
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': "_x19 1x60 stale",
             f'penstock_operator_rollout_phase{{{SERVICE},phase="Stable"}}': "1x9 _x70 1x40",
@@ -298,6 +291,14 @@ QUIET = [
             f'penstock_gateway_responses_total{{{SERVICE},revision="c2",code="200"}}': rate((6, 120)),
         },
         minutes(120),
+    ),
+    Quiet(
+        "a canary of ten hours that may take twelve",
+        {
+            DEADLINE: level((12 * 3600, 600)),
+            f'penstock_operator_rollout_phase{{{SERVICE},phase="Judging"}}': level((1, 600)),
+        },
+        minutes(600),
     ),
     Quiet(
         "a queue that is neither empty nor grows",

@@ -105,7 +105,7 @@ def _alert(objective: str, window: Window) -> Alert:
 GROUP = Group(
     "penstock-objectives",
     (
-        Record(BUDGET, f"1 - max by (service) ({latest(OBJECTIVE_TARGET.name)})"),
+        Record(BUDGET, f"1 - {latest(OBJECTIVE_TARGET.name)}"),
         *map(_recorded_misses, _lengths()),
         *(_alert(objective, window) for objective in NAMES for window in WINDOWS),
     ),

@@ -19,11 +19,13 @@ LEADERLESS = "5m"
 
 
 def latest(gauge: str) -> str:
-    """Expression: the last values of a leader's gauge, also while the leader changes.
+    """Quantity: a leader's gauge by service; its last value while there is no leader.
 
-    Without them a change of the leader would resolve an alert, or start its hold time anew.
+    Without the last value a change of the leader would resolve an alert, or start its hold time anew. The
+    value of a leader always counts more than that of the one before. gauge: a selector.
     """
-    return f"last_over_time({gauge}[{LEADERLESS}])"
+    last = f"last_over_time({gauge}[{LEADERLESS}])"
+    return f"(max by (service) ({gauge}) or max by (service) ({last}))"
 
 
 @dataclass(frozen=True, slots=True)

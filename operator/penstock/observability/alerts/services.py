@@ -1,6 +1,6 @@
 """Alerts on services: queues, errors, scaling, start-up, rollouts and endpoints."""
 
-from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.core.rollout.deadlines import PHASES_WITHOUT_DEADLINE
 from penstock.observability.alerts.conditions import (
     Combination,
     Comparison,
@@ -22,16 +22,15 @@ from penstock.observability.metrics.operator import (
     BLIND,
     CONDITION_STATUS,
     READY_REPLICAS,
+    ROLLOUT_DEADLINE,
     ROLLOUT_PHASE,
-    ROLLOUT_PHASE_START,
     UNREADABLE_ENGINES,
     UNREADY_S,
 )
 
-# Phases that end by themselves, or that a person has chosen to stay in.
-PHASES_WITHOUT_LIMIT = (*SETTLED_PHASES, "Paused", "Waiting")
-# A canary may take its maxDuration, 1 h unless the service sets another, in its longest phase.
-LONGEST_PHASE_S = 2 * 3600
+PHASES_WITHOUT_LIMIT = "|".join(PHASES_WITHOUT_DEADLINE)
+# Time after a rollout's deadline. A canary's time without requests does not count towards its maxDuration.
+MAX_ROLLOUT_DELAY_S = 3600
 # Engines that take longer than this load no usual model: 70 GB at 200 MB/s take 6 minutes.
 SLOW_START_S = 15 * 60
 # Reasons of rejections that are the client's fault: no engine could have served these requests.
@@ -141,11 +140,10 @@ BLIND_SCALER = Alert(
     # A service without a ready engine has other alerts.
     condition=all_of(
         any_of(
-            Comparison(f"max by (service) ({BLIND.name})", ">", 0),
-            Comparison(f"max by (service) ({UNREADABLE_ENGINES.name})", ">", 0),
+            Comparison(latest(BLIND.name), ">", 0),
+            Comparison(latest(UNREADABLE_ENGINES.name), ">", 0),
         ),
-        Comparison(f"sum by (service) ({READY_REPLICAS.name})", ">", 0),
-        matching="on (service)",
+        Comparison(latest(READY_REPLICAS.name), ">", 0),
     ),
     hold_s=300,
     summary="The scaler holds the replicas of {{ $labels.service }}, because it cannot read metrics.",
@@ -158,7 +156,7 @@ BLIND_SCALER = Alert(
 MAXIMUM = Alert(
     name="PenstockScalerAtMaximum",
     severity="warning",
-    condition=Comparison(f"max by (service) ({latest(AT_MAXIMUM.name)})", ">", 0),
+    condition=Comparison(latest(AT_MAXIMUM.name), ">", 0),
     hold_s=900,
     summary="{{ $labels.service }} needs more replicas than it may have.",
     description=(
@@ -170,7 +168,7 @@ MAXIMUM = Alert(
 SLOW_START = Alert(
     name="PenstockSlowStart",
     severity="warning",
-    condition=Comparison(f"max by (service) ({UNREADY_S.name})", ">", SLOW_START_S),
+    condition=Comparison(latest(UNREADY_S.name), ">", SLOW_START_S),
     hold_s=60,
     summary="An engine of {{ $labels.service }} does not become ready.",
     description=("An engine pod has not been ready for {{ $value | humanizeDuration }}."),
@@ -179,27 +177,30 @@ SLOW_START = Alert(
 STUCK = Alert(
     name="PenstockRolloutStuck",
     severity="warning",
-    condition=all_of(
-        Comparison(
-            f"(time() - max by (service) ({ROLLOUT_PHASE_START.name}))", ">", LONGEST_PHASE_S
+    condition=Combination(
+        "unless",
+        (
+            Comparison(f"(time() - {latest(ROLLOUT_DEADLINE.name)})", ">", MAX_ROLLOUT_DELAY_S),
+            Present(f'max by (service) ({ROLLOUT_PHASE.name}{{phase=~"{PHASES_WITHOUT_LIMIT}"}})'),
         ),
-        Comparison(
-            f'max by (service) ({ROLLOUT_PHASE.name}{{phase!~"{"|".join(PHASES_WITHOUT_LIMIT)}"}})',
-            ">",
-            0,
-        ),
-        matching="on (service)",
     ),
     hold_s=300,
     summary="The rollout of {{ $labels.service }} does not end.",
-    description="The rollout has been in the same phase for {{ $value | humanizeDuration }}.",
+    description=(
+        "The phase of the rollout should have ended {{ $value | humanizeDuration }} ago by the limits in "
+        "spec.rollout, such as maxDuration and progressDeadline."
+    ),
 )
 
 STALLED = Alert(
     name="PenstockServiceStalled",
     severity="warning",
-    condition=Comparison(
-        f'max by (service) ({CONDITION_STATUS.name}{{type="Stalled",status="True"}})', ">", 0
+    condition=Combination(
+        "unless",
+        (
+            Comparison(latest(f'{CONDITION_STATUS.name}{{type="Stalled",status="True"}}'), ">", 0),
+            Present(f'max by (service) ({CONDITION_STATUS.name}{{type="Stalled",status!="True"}})'),
+        ),
     ),
     hold_s=300,
     summary="{{ $labels.service }} cannot reach what its spec asks for.",
