@@ -17,8 +17,8 @@ from penstock.cli.prometheus_options import (
     prometheus,
 )
 from penstock.clients.logs import configure as configure_logs
-from penstock.controller.app import Settings
 from penstock.controller.app import run as run_operator
+from penstock.controller.settings import Settings
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -4,9 +4,10 @@ import asyncio
 
 from kubernetes.aio import client
 
-from penstock.controller.app import Leader, Settings
 from penstock.controller.health import Health
+from penstock.controller.leader import Leader
 from penstock.controller.recorder import Recorder
+from penstock.controller.settings import Settings
 from penstock.errors import NotFound
 
 

@@ -1,0 +1,210 @@
+"""The work of the leading replica: watches, reconciliation, scaling and canary judging."""
+
+import asyncio
+import logging
+
+import kopf
+from kubernetes.aio import client
+
+from penstock.chart.names import gateway_url
+from penstock.clients.clock import steady
+from penstock.clients.kube import Kube, Object
+from penstock.clients.prometheus import Prometheus
+from penstock.clients.prometheus_scraper import PrometheusScraper
+from penstock.clients.scrape import Scraper
+from penstock.controller import kopf_watch
+from penstock.controller.health import Health
+from penstock.controller.judge import CanaryCase, Judge, canary_cases
+from penstock.controller.kv_scaler import KvScaler
+from penstock.controller.learned_state import LearnedStateStore
+from penstock.controller.metric_queries import MetricQueries
+from penstock.controller.objective_scaler import ObjectiveScaler
+from penstock.controller.observer import Observer
+from penstock.controller.queue import Key, WorkQueue
+from penstock.controller.reconciler import Reconciler
+from penstock.controller.recorder import Recorder
+from penstock.controller.route_statuses import RouteStatuses
+from penstock.controller.scale_targets import ScaleTarget, scale_targets
+from penstock.controller.scaler import Scaler
+from penstock.controller.service_metrics import ServiceMetrics
+from penstock.controller.settings import Settings
+from penstock.controller.stop_signals import stop_on_signals
+from penstock.controller.watches import Watches
+
+logger = logging.getLogger(__name__)
+
+RESYNC_S = 300.0  # all services are reconciled this often, even without an event
+
+
+class LeadershipLost(Exception):
+    """Another replica may lead now. The process ends, and is restarted as a standby."""
+
+
+class Leader:
+    """The work that only the leading replica does."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        configuration: client.Configuration,
+        settings: Settings,
+        health: Health,
+        recorder: Recorder,
+        stop: asyncio.Event,
+    ) -> None:
+        self._kube = kube
+        self._configuration = configuration
+        self._settings = settings
+        self._health = health
+        self._stop = stop
+        self._leading: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._services: dict[Key, Object] = {}
+        self._queue = WorkQueue(self._reconcile, health.failures, health.metrics)
+        self._watches = Watches(
+            kube, settings, self._child_changed, health.metrics.count_watch_restart
+        )
+        self._scraper = Scraper(steady)
+        self._observer = self._make_observer()
+        self._metrics = self._make_metrics()
+        self._scaler = self._make_scaler(recorder)
+        self._judge = self._make_judge()
+        self._reconciler = self._make_reconciler()
+        self._route_statuses = self._make_route_statuses()
+
+    async def raise_errors(self) -> None:
+        """Wait for an error in `lead` and raise it: the election does not check its own task."""
+        await self._ended
+
+    async def lead(self) -> None:
+        """Run the watches, the scaler, the judge and the resync until one of them ends."""
+        logger.info("leading")
+        self._leading = asyncio.current_task()
+        self._health.metrics.leading.set(1)
+        self._metrics.is_leading = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._watches.start(group)
+                group.create_task(self._scaler.run())
+                group.create_task(self._judge.run())
+                group.create_task(self._route_statuses.run())
+                group.create_task(self._resync())
+                group.create_task(self._metrics.run())
+                ours = asyncio.all_tasks()
+                watch = await kopf_watch.start(
+                    self._configuration, self._settings.watch_namespace, self._service_changed
+                )
+                stop_on_signals(self._stop)  # in place of Kopf's handlers
+                await kopf.run_tasks(watch, ignored=ours)
+                raise LeadershipLost("the watches have ended")
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed to `raise_errors`, which ends the process
+            if not self._ended.done():
+                self._ended.set_exception(error)
+        finally:
+            await self._scraper.close()
+
+    async def end(self) -> None:
+        """Stop leading. Nothing is written after this returns."""
+        self._metrics.is_leading = False
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.wait({self._leading})
+
+    async def _reconcile(self, key: Key) -> float | None:
+        return await self._reconciler.reconcile(key)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_S)
+            for key in list(self._services):
+                self._queue.add(key)
+
+    def _targets(self) -> list[ScaleTarget]:
+        return scale_targets(
+            self._services, *self._watches.children.snapshot(), self._health.failures
+        )
+
+    def _cases(self) -> list[CanaryCase]:
+        return canary_cases(
+            self._services, *self._watches.children.snapshot(), self._health.failures
+        )
+
+    def _child_changed(self, service: Key) -> None:
+        self._health.metrics.watch_events.inc()
+        self._queue.add(service)
+
+    def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
+        self._health.metrics.watch_events.inc()
+        known = self._services.pop(key, None)
+        if not is_gone:
+            self._metrics.observe_change(key, known, body)
+            self._services[key] = body
+            self._queue.add(key)
+        if known is None or is_gone:  # its served name may now be taken, or free
+            for other in self._services:
+                if other[0] == key[0] and other != key:
+                    self._queue.add(other)
+
+    def _make_observer(self) -> Observer:
+        server = self._settings.prometheus
+        fallback = None if server is None else PrometheusScraper(server, steady)
+        return Observer(self._scraper, self._watches.gateways, self._health.failures, fallback)
+
+    def _make_metrics(self) -> ServiceMetrics:
+        metrics = ServiceMetrics(
+            services=lambda: self._services,
+            children=self._watches.children.snapshot,
+            reading=self._observer.reading,
+            failures=self._health.failures,
+        )
+        self._health.metrics.add_collector(metrics)
+        return metrics
+
+    def _make_scaler(self, recorder: Recorder) -> Scaler:
+        failures = self._health.failures
+        return Scaler(
+            self._observer,
+            ObjectiveScaler(LearnedStateStore(self._kube), recorder, failures),
+            KvScaler(recorder, failures),
+            targets=self._targets,
+            quotas=lambda: self._watches.quotas,
+            changed=self._queue.add,
+            failures=failures,
+            decided=self._metrics.observe_decision,
+        )
+
+    def _make_judge(self) -> Judge:
+        return Judge(
+            self._kube,
+            self._observer,
+            MetricQueries(Prometheus(self._settings.metrics_hosts)),
+            services=lambda: self._services,
+            cases=self._cases,
+            changed=self._queue.add,
+            failures=self._health.failures,
+        )
+
+    def _make_reconciler(self) -> Reconciler:
+        return Reconciler(
+            self._kube,
+            self._settings.engine_image,
+            services=lambda: self._services,
+            scaling=self._scaler.report,
+            judgement=self._judge.judgement,
+            applied_generations=self._observer.applied_generations,
+            gateway_url=gateway_url(self._settings.namespace),
+            gone=lambda key: self._service_changed(key, {}, is_gone=True),
+        )
+
+    def _make_route_statuses(self) -> RouteStatuses:
+        return RouteStatuses(
+            self._kube,
+            namespace=self._settings.watch_namespace,
+            services=self._watches.services,
+            deployments=self._watches.deployments,
+            applied=self._observer.applied_route_generations,
+            failures=self._health.failures,
+            restarted=self._health.metrics.count_watch_restart,
+        )

@@ -1,0 +1,63 @@
+"""Watches of what the leader reads."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.chart.names import GATEWAY
+from penstock.clients.informer import Informer, key_of
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import INFERENCE_SERVICES, PODS, RESOURCE_QUOTAS, Resource
+from penstock.controller.child_mirror import ChildMirror
+from penstock.controller.queue import Key
+from penstock.controller.settings import Settings
+
+
+class Watches:
+    """Watches of the services' children, gateway pods, quotas, and services.
+
+    child_changed: called with the service's key after each change of a child. restarted: called with
+    the kind each time that its objects are listed again.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: Settings,
+        child_changed: Callable[[Key], None],
+        restarted: Callable[[str], None],
+    ) -> None:
+        def watch(resource: Resource, namespace: str | None, selector: str = "") -> Informer:
+            return Informer(
+                kube,
+                resource,
+                namespace=namespace,
+                selector=selector,
+                changed=lambda _: None,
+                restarted=restarted,
+            )
+
+        watched = settings.watch_namespace
+        self.children = ChildMirror(kube, child_changed, restarted, namespace=watched)
+        self.quotas = watch(RESOURCE_QUOTAS, watched)
+        self._gateways = watch(PODS, settings.namespace, f"app.kubernetes.io/name={GATEWAY}")
+        # Kopf does not tell when it has listed all services.
+        self._services = watch(INFERENCE_SERVICES, watched)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start all watches as tasks of the group."""
+        for each in (self._gateways, self.quotas, self._services, self.children):
+            group.create_task(each.run())
+
+    def gateways(self) -> Informer | None:
+        """The gateways' pods; None until they have been listed."""
+        return self._gateways if self._gateways.synced.is_set() else None
+
+    def services(self) -> dict[Key, Object] | None:
+        """All services; None until they have been listed."""
+        if not self._services.synced.is_set():
+            return None
+        return {key_of(each): each for each in self._services}
+
+    def deployments(self) -> list[Object] | None:
+        """The Deployments of all services; None until the children have been listed."""
+        return self.children.snapshot()[0] if self.children.is_synced else None
