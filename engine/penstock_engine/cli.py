@@ -122,6 +122,16 @@ def preflight(
             min=1, help="Memory of the engine in bytes. Default: the memory limit of this process."
         ),
     ] = None,
+    accelerator_memory_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=(
+                "Memory of each GPU in bytes, for --device cuda. Default: unknown, so that memory is "
+                "not checked."
+            ),
+        ),
+    ] = None,
     termination_log: Annotated[
         Path | None, typer.Option(help="File that the result is written to, too.")
     ] = None,
@@ -129,7 +139,11 @@ def preflight(
 ) -> None:
     """Print as JSON whether a model can be served with these flags, without loading it."""
     config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
-    verdict = judge(config, memory_limit_bytes=memory_limit_bytes)
+    verdict = judge(
+        config,
+        memory_limit_bytes=memory_limit_bytes,
+        accelerator_memory_bytes=accelerator_memory_bytes,
+    )
     text = json.dumps(verdict)
     typer.echo(text)
     if termination_log is not None:

@@ -45,14 +45,28 @@ class EngineConfig:
         ),
     ] = None
     max_num_seqs: Annotated[
-        int, Option(min=1, help="Maximum number of sequences that run at the same time.")
-    ] = 64
-    max_num_batched_tokens: Annotated[
-        int,
+        int | None,
         Option(
-            parser=count, metavar="INTEGER", help="Maximum number of tokens that one step computes."
+            min=1,
+            help=(
+                "Maximum number of sequences that run at the same time. Default: 64 on the CPU, 256 "
+                "on a GPU, and 1024 on one of 70 GiB or more; fewer if memory or "
+                "--max-num-batched-tokens allow no more."
+            ),
         ),
-    ] = 512
+    ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        Option(
+            parser=count,
+            metavar="INTEGER",
+            help=(
+                "Maximum number of tokens that one step computes. Default: 512 on the CPU, 2048 on a "
+                "GPU, and 8192 on one of 70 GiB or more; fewer if memory allows no more, and at least "
+                "--max-num-seqs."
+            ),
+        ),
+    ] = None
     max_num_queued_reqs: Annotated[
         int,
         Option(min=1, help="Maximum number of waiting requests. Further requests get status 503."),

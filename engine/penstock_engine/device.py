@@ -203,34 +203,34 @@ def rows_at_once(vocab_size: int, device: str) -> int:
     return max(1, LOGITS_AT_ONCE[device] // vocab_size)
 
 
-def kv_memory_bytes(
-    device: str,
-    *,
-    memory_limit_bytes: int,
-    utilization: float,
-    weights_bytes: int,
-    base_bytes: int,
-    num_devices: int = 1,
-) -> int:
-    """Memory for the KV cache in bytes; zero or negative if there is none left.
+class DeviceMemory(NamedTuple):
+    """Memory of the CPU's processes or of one GPU, in bytes. used_bytes: by other programs."""
 
-    On cuda it is the device's memory minus that of other programs, and memory_limit_bytes is ignored;
-    with several devices, that of the one with least. base_bytes: everything but weights and KV cache.
+    total_bytes: int
+    used_bytes: int = 0
+
+    def usable_bytes(self, utilization: float) -> int:
+        """Memory for weights, working memory and KV cache. utilization: fraction of all memory."""
+        return int(self.total_bytes * utilization) - self.used_bytes
+
+
+def device_memory(device: str, *, utilization: float, num_devices: int = 1) -> DeviceMemory:
+    """Memory of the CPU, or on cuda that of the GPU with the least usable memory of num_devices.
+
     Raises ModelError if there are fewer than num_devices devices.
     """
-    if device == "cuda":
-        import torch
+    if device == "cpu":
+        return DeviceMemory(memory_limit_bytes())
+    import torch
 
-        if num_devices > torch.cuda.device_count():
-            raise ModelError(
-                "NoDevice",
-                f"{num_devices} devices are needed, but there are {torch.cuda.device_count()}",
-            )
-        memories = [torch.cuda.mem_get_info(index) for index in range(num_devices)]
-        usable_bytes = min(int(total * utilization) - (total - free) for free, total in memories)
-    else:
-        usable_bytes = int(memory_limit_bytes * utilization)
-    return usable_bytes - weights_bytes - base_bytes
+    if num_devices > torch.cuda.device_count():
+        raise ModelError(
+            "NoDevice",
+            f"{num_devices} devices are needed, but there are {torch.cuda.device_count()}",
+        )
+    memories = [torch.cuda.mem_get_info(index) for index in range(num_devices)]
+    found = [DeviceMemory(total, total - free) for free, total in memories]
+    return min(found, key=lambda memory: memory.usable_bytes(utilization))
 
 
 def shared_kv_bytes(memory_limit_bytes: int) -> int:

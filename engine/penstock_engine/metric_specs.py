@@ -229,6 +229,10 @@ WRITTEN_BYTES = counter(
 PREFILL_TOKENS_PENDING = gauge(
     "penstock:prefill_tokens_pending", "Prompt tokens that are accepted and not yet computed."
 )
+MAX_SEQS = gauge("penstock:max_num_seqs", "Maximum number of sequences that run at the same time.")
+MAX_BATCHED_TOKENS = gauge(
+    "penstock:max_num_batched_tokens", "Maximum number of tokens that one step computes."
+)
 BUSY_SECONDS = counter(
     "penstock:busy_seconds_total",
     "Seconds in which a step was computed: over the count of vllm:iteration_tokens_total, the time of "
@@ -293,7 +297,7 @@ METRICS: tuple[MetricSpec, ...] = (
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
     FLOPS, READ_BYTES, WRITTEN_BYTES,
     KV_EXHAUSTED, PREFILL_TOKENS_PENDING, BUSY_SECONDS, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
-    RESIDENT_MEMORY, STRUCTURED_ANSWERS, TOOL_PARSE_FAILURES,
+    RESIDENT_MEMORY, STRUCTURED_ANSWERS, TOOL_PARSE_FAILURES, MAX_SEQS, MAX_BATCHED_TOKENS,
 )  # fmt: skip
 
 LORA_INFO = gauge(

@@ -27,24 +27,42 @@ HINTS = {
 }
 
 
-def preflight(config: EngineConfig, *, memory_limit_bytes: int | None = None) -> dict[str, Any]:
+# Memory of an accelerator that is unknown: enough for any model.
+UNBOUNDED_BYTES = 1 << 60
+
+
+def preflight(
+    config: EngineConfig,
+    *,
+    memory_limit_bytes: int | None = None,
+    accelerator_memory_bytes: int | None = None,
+) -> dict[str, Any]:
     """Check a model. Returns {"ok": true, …} or {"ok": false, "reason", "message"}.
 
-    memory_limit_bytes: of the engine; None: the limit of this process. For device cuda, only checks
-    that do not depend on the device's memory are made, because only the engine can query it.
+    memory_limit_bytes: of an engine on the CPU; None: the limit of this process.
+    accelerator_memory_bytes: of each GPU, for device cuda; None: unknown, so the model fits in any case.
+    A GPU's driver takes some of its memory, which is not counted: a model that is refused cannot be
+    served, and one that is not may still be too large by some hundred MiB.
     """
+    is_cuda = config.device == "cuda"
     try:
-        if config.device == "cuda":
+        if is_cuda:
             dtype = "bfloat16" if config.dtype == "auto" else config.dtype
-            config, memory_limit_bytes = replace(config, dtype=dtype), 1 << 60
-        limit_bytes = memory_limit_bytes or device.memory_limit_bytes()
-        memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=limit_bytes)
+            config = replace(config, dtype=dtype)
+            limit_bytes = accelerator_memory_bytes or UNBOUNDED_BYTES
+        else:
+            limit_bytes = memory_limit_bytes or device.memory_limit_bytes()
+        memory_plan = plan_memory(
+            config,
+            device_name="cuda" if is_cuda else "cpu",
+            memory=device.DeviceMemory(limit_bytes),
+        )
     except ModelError as error:
         hint = HINTS.get(error.reason)
         place = f" ({config.model_dir})" if error.reason == "ModelNotFound" else ""
         message = f"{error}{place}: {hint}" if hint else str(error)
         return {"ok": False, "reason": error.reason, "message": message}
-    return {
+    verdict: dict[str, Any] = {
         "ok": True,
         "architecture": memory_plan.model.architecture,
         "model_type": memory_plan.model.model_type,
@@ -52,4 +70,12 @@ def preflight(config: EngineConfig, *, memory_limit_bytes: int | None = None) ->
         "kv_bytes_per_token": memory_plan.kv_bytes_per_token,
         "max_model_len": memory_plan.max_model_len,
         "kv_capacity_tokens": memory_plan.kv_capacity_tokens,
+        "max_num_seqs": memory_plan.max_num_seqs,
+        "max_num_batched_tokens": memory_plan.max_num_batched_tokens,
     }
+    if not is_cuda:
+        return verdict
+    if accelerator_memory_bytes is None:
+        depends_on_memory = ("kv_capacity_tokens", "max_num_seqs", "max_num_batched_tokens")
+        verdict |= dict.fromkeys(depends_on_memory)
+    return verdict | {"accelerator_memory_bytes": accelerator_memory_bytes}

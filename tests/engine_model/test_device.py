@@ -12,12 +12,13 @@ import torch
 from penstock_engine import device
 from penstock_engine.core.errors import ModelError
 from penstock_engine.device import (
+    DeviceMemory,
     activation_bytes,
     choose_device,
     choose_dtype,
     cpu_flags,
+    device_memory,
     gathered_bytes,
-    kv_memory_bytes,
     memory_limit_bytes,
     num_kv_blocks,
     num_threads,
@@ -146,11 +147,17 @@ def test_blocks_that_fit() -> None:
         num_kv_blocks(kv_bytes=-5, max_model_len=1, **sizes)
 
 
-def test_the_cache_gets_what_weights_and_work_leave() -> None:
-    left = kv_memory_bytes(
-        "cpu", memory_limit_bytes=100, utilization=0.9, weights_bytes=30, base_bytes=20
-    )
-    assert left == 40
+def test_the_gpu_with_the_least_usable_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of other programs is not usable, and neither is what the utilization leaves."""
+    free_and_total = [(70, 80), (30, 40), (40, 40)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free_and_total.__getitem__)
+    memory = device_memory("cuda", utilization=0.9, num_devices=3)
+    assert memory == DeviceMemory(40, used_bytes=10)
+    assert memory.usable_bytes(0.9) == 26
+    with pytest.raises(ModelError, match="4 devices are needed, but there are 3"):
+        device_memory("cuda", utilization=0.9, num_devices=4)
+    assert device_memory("cpu", utilization=0.9) == DeviceMemory(memory_limit_bytes())
 
 
 def test_activations_grow_with_the_batch() -> None:

@@ -14,6 +14,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.step import SequenceOutput, Step
+from penstock_engine.device import DeviceMemory
 from penstock_engine.memory_plan import plan_memory
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
@@ -88,12 +89,12 @@ async def serve_runner(model_dir: Path) -> AsyncIterator[ServeRunner]:
             served_model_names=["small"],
             **{name: value for name, value in flags.items() if name not in names},
         )
-        memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 40)
+        memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 40))
         metrics = EngineMetrics("small", config, memory_plan)
         scheduler = Scheduler(
             SchedulerConfig(
-                max_num_seqs=config.max_num_seqs,
-                max_num_batched_tokens=config.max_num_batched_tokens,
+                max_num_seqs=memory_plan.max_num_seqs,
+                max_num_batched_tokens=memory_plan.max_num_batched_tokens,
                 max_model_len=64,
                 block_size=16,
                 num_blocks=16,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock_engine.config import EngineConfig
+from penstock_engine.device import DeviceMemory
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.memory_plan import plan_memory
 from penstock_engine.server.adapters import AdapterRegistry
@@ -66,7 +67,7 @@ def _fake_read_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
 def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> AdapterRegistry:
     """Returns a registry with room for one adapter."""
     config = EngineConfig(model_dir=model_dir, enable_lora=True, max_loras=1, max_cpu_loras=1)
-    memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 40)
+    memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 40))
     return AdapterRegistry(
         engine, config, EngineMetrics("small", config, memory_plan),
         targets={}, dtype="float32", root=None, taken_names=["small"],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock_engine.config import EngineConfig
+from penstock_engine.device import DeviceMemory
 from penstock_engine.flag_values import FIT
 from penstock_engine.memory_plan import plan_memory
 
@@ -23,13 +24,13 @@ def test_the_cache_fills_the_memory_that_is_left(model_dir: Path) -> None:
         model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
     )
     small, large = (
-        plan_memory(config, device_name="cpu", memory_limit_bytes=memory)
+        plan_memory(config, device_name="cpu", memory=DeviceMemory(memory))
         for memory in (2 * GIB, 3 * GIB)
     )
     grown_bytes = (large.num_blocks - small.num_blocks) * 16 * small.kv_bytes_per_token
     assert abs(grown_bytes - 0.9 * GIB) < MIB
     half = plan_memory(
-        replace(config, dtype="bfloat16"), device_name="cpu", memory_limit_bytes=2 * GIB
+        replace(config, dtype="bfloat16"), device_name="cpu", memory=DeviceMemory(2 * GIB)
     )
     assert half.kv_bytes_per_token * 2 == small.kv_bytes_per_token
 
@@ -50,7 +51,7 @@ def test_the_cache_leaves_memory_to_other_programs(
 ) -> None:
     """The default size is at most a quarter of the memory, 4 GiB, and what all requests can use."""
     config = EngineConfig(model_dir=model_dir, dtype="float32", **{"max_num_seqs": 1000, **flags})
-    memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=memory)
+    memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(memory))
     assert memory_plan.kv_capacity_tokens * memory_plan.kv_bytes_per_token == expected_bytes
 
 
@@ -61,7 +62,7 @@ def test_the_cache_holds_at_least_one_longest_request(model_dir: Path, tmp_path:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 81920}))
     config = EngineConfig(model_dir=folder, dtype="float32")
-    memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=int(1.2 * GIB))
+    memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(int(1.2 * GIB)))
     assert memory_plan.kv_capacity_tokens == 81920
 
 
@@ -73,7 +74,7 @@ def test_memory_utilization_sets_the_size_of_the_cache(model_dir: Path, utilizat
         max_num_seqs=10_000,
         gpu_memory_utilization=utilization,
     )
-    memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=16 * GIB)
+    memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(16 * GIB))
     assert (
         memory_plan.kv_capacity_tokens * memory_plan.kv_bytes_per_token
         > (utilization * 16 - 2) * GIB
@@ -96,7 +97,7 @@ def test_a_quantized_cache_holds_more_tokens(
         model_dir=model_dir, dtype=dtype, max_num_seqs=1000, kv_cache_memory_bytes=64 * MIB
     )
     full, quantized = (
-        plan_memory(c, device_name="cpu", memory_limit_bytes=4 * GIB)
+        plan_memory(c, device_name="cpu", memory=DeviceMemory(4 * GIB))
         for c in (config, replace(config, kv_cache_dtype=kv_cache_dtype))
     )
     assert full.kv_bytes_per_token == pytest.approx(quantized.kv_bytes_per_token * factor)
@@ -110,7 +111,9 @@ def test_quantized_weights_leave_room_for_more_tokens(model_dir: Path) -> None:
         model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
     )
     full, int8, int4 = (
-        plan_memory(replace(config, quantization=q), device_name="cpu", memory_limit_bytes=2 * GIB)
+        plan_memory(
+            replace(config, quantization=q), device_name="cpu", memory=DeviceMemory(2 * GIB)
+        )
         for q in (None, "int8", "int4")
     )
     assert int4.weights_bytes < int8.weights_bytes < full.weights_bytes
@@ -128,6 +131,6 @@ def test_a_fitted_context_has_the_length_of_the_cache(
     config = EngineConfig(
         model_dir=model_dir, max_model_len=FIT, num_gpu_blocks_override=num_blocks, dtype="float32"
     )
-    memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 50)
+    memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 50))
     assert memory_plan.max_model_len == (length or memory_plan.model.max_model_len)
     assert memory_plan.kv_capacity_tokens >= memory_plan.max_model_len

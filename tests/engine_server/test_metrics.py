@@ -16,6 +16,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import SequenceOutput
+from penstock_engine.device import DeviceMemory
 from penstock_engine.memory_plan import plan_memory
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
@@ -76,8 +77,16 @@ def test_other_metrics_are_penstocks_own(client: httpx.Client) -> None:
         "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
         "penstock:kv_exhausted", "penstock:draining", "penstock:busy_seconds",
         "penstock:cpu_threads", "penstock:resident_memory_bytes", "penstock:structured_answers",
-        "penstock:tool_parse_failures",
+        "penstock:tool_parse_failures", "penstock:max_num_seqs", "penstock:max_num_batched_tokens",
     }  # fmt: skip
+
+
+def test_the_limits_of_a_step_are_metrics(client: httpx.Client) -> None:
+    """The server was started with --max-num-seqs only."""
+    families = scrape(client)
+    (seqs,) = families["penstock:max_num_seqs"].samples
+    (tokens,) = families["penstock:max_num_batched_tokens"].samples
+    assert (seqs.value, tokens.value) == (8, 512)  # a flag, and the default
 
 
 def test_cache_config_info_has_the_cache_capacity(client: httpx.Client) -> None:
@@ -189,7 +198,7 @@ class ClockedEngine:
 
     def __init__(self, model_dir: Path) -> None:
         config = EngineConfig(model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16)
-        memory_plan = plan_memory(config, device_name="cpu", memory_limit_bytes=1 << 40)
+        memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 40))
         self.metrics = EngineMetrics("m", config, memory_plan)
         self.scheduler = Scheduler(
             SchedulerConfig(

@@ -132,6 +132,8 @@ class EngineMetrics:
         self._stats: SchedulerStats | None = None
         self.set_sleep(None)
         self._expose_cache_config(config, memory_plan)
+        self._child(metric_specs.MAX_SEQS).set(memory_plan.max_num_seqs)
+        self._child(metric_specs.MAX_BATCHED_TOKENS).set(memory_plan.max_num_batched_tokens)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Returns all metrics as text, and its content type. accept: header of the request."""

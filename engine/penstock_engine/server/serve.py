@@ -71,9 +71,12 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     """Serves until SIGTERM or SIGINT and the end of the drain. Raises ModelError if it cannot start."""
     startup_timer.end_phase("import")
     device_name = device.choose_device(config.device)
-    memory_plan = plan_memory(
-        config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes()
+    memory = device.device_memory(
+        device_name,
+        utilization=config.memory_utilization,
+        num_devices=config.layout.num_ranks,
     )
+    memory_plan = plan_memory(config, device_name=device_name, memory=memory)
     tokenizer = Tokenizer(config.tokenizer_dir, _template_options(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
@@ -117,9 +120,11 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
         responses=ResponseStore() if options.enable_responses_store else None,
     )  # fmt: skip
     logger.info(
-        "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
+        "loaded: %s on %s in %s, %d blocks of %d tokens, context %d, at most %d sequences and %d "
+        "tokens in a step",
         state.model_name, device_name, memory_plan.dtype,
         memory_plan.num_blocks, memory_plan.block_size, memory_plan.max_model_len,
+        memory_plan.max_num_seqs, memory_plan.max_num_batched_tokens,
     )  # fmt: skip
     if config.max_model_len == FIT and memory_plan.max_model_len < memory_plan.model.max_model_len:
         logger.warning(
@@ -192,8 +197,8 @@ def _template_options(options: ServeOptions) -> TemplateOptions:
 
 def _scheduler_config(config: EngineConfig, memory_plan: MemoryPlan) -> SchedulerConfig:
     return SchedulerConfig(
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=memory_plan.max_num_seqs,
+        max_num_batched_tokens=memory_plan.max_num_batched_tokens,
         max_model_len=memory_plan.max_model_len,
         block_size=memory_plan.block_size,
         num_blocks=memory_plan.num_blocks,
@@ -220,8 +225,8 @@ def _load(
         dtype=memory_plan.dtype,
         num_blocks=memory_plan.num_blocks,
         block_size=memory_plan.block_size,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=memory_plan.max_num_seqs,
+        max_num_batched_tokens=memory_plan.max_num_batched_tokens,
         max_model_len=memory_plan.max_model_len,
         draft_model_dir=config.draft_model_dir,
         draft_method="eagle" if config.has_draft_head else "draft_model",

@@ -73,7 +73,7 @@ class ServerState:
     @property
     def max_open_choices(self) -> int:
         """Maximum number of choices that run or wait in the queue."""
-        return self.config.max_num_seqs + self.config.max_num_queued_reqs
+        return self.memory_plan.max_num_seqs + self.config.max_num_queued_reqs
 
     def admit(self) -> None:
         """Raises RequestError if no request can be accepted now.
