@@ -97,6 +97,30 @@ async def test_a_shorter_grace_period_replaces_a_longer_one(
     await poll_until(is_gone, within_s=20, what="no process")
 
 
+async def test_only_the_first_process_gets_sigterm(
+    kube: Kube, namespace: str, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """A server ends its workers itself, once they have done their work."""
+    story = tmp_path / "story"
+    waiting = "while :; do sleep 0.1; done"
+    worker = f"trap 'echo worker >> {story}; exit' TERM; touch {story}; {waiting}"
+    parent = f"trap 'echo parent >> {story}; sleep 1; exit' TERM; sh -c \"$WORKER\" & {waiting}"
+    main = {"env": [{"name": "WORKER", "value": worker}]}
+    body = pod("server", ["sh", "-c", parent], main=main, terminationGracePeriodSeconds=20)
+    uid = (await kube.create(PODS, namespace, body))["metadata"]["uid"]
+
+    async def is_up() -> bool:
+        return story.exists()
+
+    async def is_gone() -> bool:
+        return processes.find_in_pod(uid) == []
+
+    await poll_until(is_up, within_s=20, what="up")
+    kubectl("delete", "pod", "server", "-n", namespace, "--wait=false")
+    await poll_until(is_gone, within_s=20, what="gone")
+    assert story.read_text().split() == ["parent"]
+
+
 async def test_a_containers_child_processes_end_with_it(kube: Kube, namespace: str) -> None:
     """Children in sessions of their own and orphaned ones are killed too."""
     child = "setsid sh -c 'setsid sleep 900 & sleep 900 &' & sleep 0.5; exit 3"

@@ -91,7 +91,7 @@ class Container:
         try:
             code = await self._process.wait()
         finally:
-            self.signal(signal.SIGKILL)
+            self.kill()
             await asyncio.to_thread(self._kill_remaining)
             self.has_ended = True
         return 128 - code if code < 0 else code
@@ -101,11 +101,21 @@ class Container:
         uid, name = self._marks[processes.POD_UID], self._marks[processes.CONTAINER]
         processes.kill(lambda: processes.find_in_pod(uid, name))
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process group, if it is running."""
+    def terminate(self) -> None:
+        """Send SIGTERM to the container's first process, which ends the others as it sees fit.
+
+        Container runtimes do so too. A worker process that got the signal itself would break off the
+        requests that its parent lets finish.
+        """
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL to the process group, if it is running."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def message(self, exit_code: int) -> str:
         """Return the termination message, as terminationMessagePolicy defines it."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import signal
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -223,7 +222,7 @@ class PodWorker:
         hook = spec.get("lifecycle", {}).get("postStart")
         if hook and (failure := await container.act(hook, 600)):
             await self._report.warn("FailedPostStartHook", failure)
-            container.signal(signal.SIGKILL)
+            container.kill()
             return
         startup = ProbeSpec.of(spec.get("startupProbe"))
         if startup:
@@ -284,10 +283,10 @@ class PodWorker:
             await asyncio.gather(acting, return_exceptions=True)
             if failure:
                 await self._report.warn("FailedPreStopHook", failure)
-        container.signal(signal.SIGTERM)
+        container.terminate()
         while self._running.get(container.name) is container:
             if left_s() <= 0:
-                container.signal(signal.SIGKILL)
+                container.kill()
             await asyncio.sleep(POLL_S)
 
     def _grace_s(self, probe: ProbeSpec) -> float:
