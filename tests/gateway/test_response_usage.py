@@ -37,6 +37,20 @@ def test_errors_of_a_stream(code, has_error, has_engine_error):
     assert (count.has_error, count.has_engine_error) == (has_error, has_engine_error)
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize(
+    ("reason", "is_aborted"), [("abort", True), ("error", True), ("stop", False)]
+)
+def test_an_answer_that_the_engine_aborts_is_an_engine_error(is_stream, reason, is_aborted):
+    """vLLM sends no error event when it shuts down before an answer is complete."""
+    count = ResponseUsage(is_stream=is_stream, overhead_events=1)
+    count.feed(
+        b'data: {"choices":[{"text":"\\"finish_reason\\":\\"abort\\"","finish_reason":"%s"}]}\n\n'
+        % reason.encode()
+    )
+    assert (count.has_error, count.has_engine_error) == (is_aborted, is_aborted)
+
+
 def test_complete_response_has_no_error_events():
     count = ResponseUsage(is_stream=False, overhead_events=1)
     count.feed(b'data: {"error": {"code": 500}}\n\n')

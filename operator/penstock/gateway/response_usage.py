@@ -26,6 +26,8 @@ ERROR_EVENT = re.compile(
     rb"|(?:^|\n)event: ?response\.failed\s"
 )
 CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
+# vLLM ends an answer so, without an error event, if it stops before the answer is complete.
+ABORTED = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
 
 
 def error_status(events: bytes) -> int | None:
@@ -41,8 +43,9 @@ class ResponseUsage:
     """Token counts and errors of one response, from its bytes.
 
     overhead_events: events of a stream that carry no token. has_text: whether there is any text or tool
-    call. has_error: whether a stream has an error event. has_engine_error: whether the code of one is
-    5xx, so that it is not the client's fault. prompt_tokens: None without usage.
+    call. has_error: whether a stream has an error event, or the engine aborted the answer.
+    has_engine_error: whether it did, or the code of the event is 5xx, so that it is not the client's
+    fault. prompt_tokens: None without usage.
     """
 
     def __init__(self, *, is_stream: bool, overhead_events: int) -> None:
@@ -62,6 +65,8 @@ class ResponseUsage:
             self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
             if (status := error_status(chunk)) is not None:
                 self.has_error, self.has_engine_error = True, status >= 500
+        if ABORTED.search(chunk) is not None:
+            self.has_error = self.has_engine_error = True
         if not self.has_text:
             self.has_text = TEXT.search(chunk) is not None
         if b'"completion_tokens"' in chunk:
