@@ -14,13 +14,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Folders of tests that start no cluster and no engine: what `make check` runs, less the markers below.
 CHECKED := tests/api tests/architecture tests/calibration tests/chart tests/controller tests/core* tests/engine_core \
-  tests/gateway tests/sim_baselines
+  tests/gateway tests/images tests/sim_baselines
 NOT_CHECKED := cluster or slow
+
+# Of `make images`. Flags are passed to the build of both images, or of the engine's alone.
+REGISTRY ?= localhost
+CONTAINER_TOOL ?= $(notdir $(shell command -v podman || command -v docker))
+BUILD_FLAGS ?=
+ENGINE_BUILD_FLAGS ?=
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Of `make test` on two cores: a third worker computes while tests of the others wait.
 WORKERS := 3
 
-.PHONY: help demo check quick test unit lint generate verify figures install requirements clean
+.PHONY: help demo check quick test unit lint generate verify figures images install requirements clean
 .DEFAULT_GOAL := test
 
 help:                   ## this list
@@ -68,6 +75,13 @@ figures: install        ## draw docs/assets again, some 40 minutes; TRACES: the 
 	  penstock oracle --plot docs/assets/frontier.png
 	$(BIN)/python benchmarks/dashboards.py
 
+images:                 ## build REGISTRY/penstock and REGISTRY/penstock-engine, with podman or docker
+	@test -n "$(CONTAINER_TOOL)" || { echo "make images needs podman or docker on PATH" >&2; exit 1; }
+	$(CONTAINER_TOOL) build $(BUILD_FLAGS) --file operator/Containerfile --build-arg VERSION=$(VERSION) \
+	  --tag $(REGISTRY)/penstock:$(VERSION) .
+	$(CONTAINER_TOOL) build $(BUILD_FLAGS) $(ENGINE_BUILD_FLAGS) --file engine/Containerfile --build-arg VERSION=$(VERSION) \
+	  --tag $(REGISTRY)/penstock-engine:$(VERSION) .
+
 install: .venv/.installed
 
 .venv/.installed: requirements/bootstrap.txt requirements/all.txt pyproject.toml
@@ -81,6 +95,12 @@ install: .venv/.installed
 requirements:           ## re-resolve the pinned, hashed requirement files after editing pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/all.txt
+	$(BIN)/uv pip compile pyproject.toml --extra operator --extra gateway --constraint requirements/all.txt --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make requirements" --quiet -o requirements/control-plane.txt
+	$(BIN)/uv pip compile pyproject.toml --extra engine --constraint requirements/all.txt --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make requirements" --quiet -o requirements/engine.txt
 	$(BIN)/uv pip compile requirements/litellm.in --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/litellm.txt
 	$(BIN)/uv pip compile requirements/kubernetes-schemas.in --universal --python-version 3.11 --generate-hashes \
