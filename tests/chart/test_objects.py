@@ -131,7 +131,7 @@ def test_a_gateway_on_the_nodes_network_finds_services_by_name() -> None:
 def test_options_of_the_operator() -> None:
     assert container(VALUE_SETS["prometheus"], OPERATOR)["args"] == [
         "operator", "run",
-        "--engine-image=registry.example/team/penstock:v1",
+        "--engine-image=registry.example/team/penstock-engine:v1",
         "--host=$(POD_IP)", "--port=8081",
         "--lease-namespace=here",
         "--log-level=info",

@@ -1,6 +1,6 @@
 """Operator and gateway: Deployments, disruption budgets, Service and autoscaler."""
 
-from penstock.chart.deployment import IMAGE, deployment
+from penstock.chart.deployment import ENGINE_IMAGE, deployment
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
 from penstock.chart.tree import (
     ABSENT,
@@ -24,7 +24,7 @@ def operator() -> list[Tree]:
         "command": ["penstock"],
         "args": [
             "operator", "run",
-            Text.of("--engine-image=", If("operator.engineImage", Value("operator.engineImage"), IMAGE)),
+            Text.of("--engine-image=", ENGINE_IMAGE),
             "--host=$(POD_IP)", f"--port={OPERATOR_PORT}",
             Text.of("--lease-namespace=", ReleaseNamespace()),
             _flag("--namespace=", "watchNamespace"),

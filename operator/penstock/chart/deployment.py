@@ -28,13 +28,17 @@ SCANNER_EXCEPTIONS = {
     "checkov.io/skip2": "CKV_K8S_38=operator and gateway watch the API server with their tokens",
 }
 
+_REPOSITORY = Required(
+    "image.repository",
+    "image.repository must be set, such as registry.example/penstock. No image is published: "
+    "`make images` builds them (docs/tutorials/install.md)",
+)
+_TAG = If("image.tag", Value("image.tag"), VERSION)
 IMAGE = Text.of(
-    Required("image.repository", "image.repository must be set, such as registry.example/penstock"),
-    If(
-        "image.digest",
-        Text.of("@", Value("image.digest")),
-        Text.of(":", If("image.tag", Value("image.tag"), VERSION)),
-    ),
+    _REPOSITORY, If("image.digest", Text.of("@", Value("image.digest")), Text.of(":", _TAG))
+)
+ENGINE_IMAGE = If(
+    "operator.engineImage", Value("operator.engineImage"), Text.of(_REPOSITORY, "-engine:", _TAG)
 )
 
 

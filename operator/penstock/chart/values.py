@@ -17,12 +17,12 @@ class InvalidValues(ValueError):
 
 
 class Image(ValuesModel):
-    """The image of operator, gateway and engines."""
+    """The image of operator and gateway."""
 
     repository: str = Field(
         default="",
-        description="Repository of the image with penstock[operator,gateway,engine], such as "
-        "registry.example/penstock. Must be set.",
+        description="Repository of the image, such as registry.example/penstock. Must be set: no image is "
+        "published.",
         pattern=r"^[\w./:-]*$",
     )
     tag: str = Field(
@@ -32,7 +32,7 @@ class Image(ValuesModel):
     )
     digest: str = Field(
         default="",
-        description="Digest of the image; used in place of the tag.",
+        description="Digest of the image of operator and gateway; used in place of the tag.",
         pattern=r"^(sha256:[0-9a-f]{64})?$",
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
@@ -110,7 +110,9 @@ class Operator(Component):
         default=10, description="Time for the pod to end after SIGTERM, in seconds.", ge=1
     )
     engine_image: str = Field(
-        default="", description="Image of engine pods. Empty: that of `image`."
+        default="",
+        description="Image of engine pods. Empty: REPOSITORY-engine:TAG with the repository and tag of "
+        "`image`.",
     )
     metrics_hosts: list[str] = Field(
         default=[],
@@ -186,7 +188,7 @@ class Gateway(Component):
 class Values(ValuesModel):
     """All values of the chart."""
 
-    image: Image = Field(default=Image(), description="The image of operator, gateway and engines.")
+    image: Image = Field(default=Image(), description="The image of operator and gateway.")
     image_pull_secrets: list[PullSecret] = Field(
         default=[], description="Secrets with which nodes pull the image of operator and gateway."
     )

@@ -16,7 +16,10 @@ from penstock.chart.values import InvalidValues, merged
 def command(
     image: Annotated[
         str,
-        typer.Option(help="Image with penstock and penstock-engine, such as HOST/penstock:TAG."),
+        typer.Option(
+            help="Image of operator and gateway, such as HOST/penstock:TAG. That of engines is "
+            "HOST/penstock-engine:TAG, unless operator.engineImage is set."
+        ),
     ],
     namespace: Annotated[str, typer.Option(help="Namespace to install in.")] = NAMESPACE,
     values: Annotated[
