@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.demo.stage import poll_until
 from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics.operator_labels import VERB
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -87,7 +88,7 @@ async def test_operator_and_gateway_export_their_lists(cluster, kube, namespace)
         assert total(found, operator.API_REQUESTS, verb="watch", code="200") >= 4
         assert total(found, operator.API_REQUESTS, verb="update", code="200") >= 1  # the Lease
         verbs = {sample.labels["verb"] for sample in found[operator.API_REQUESTS.name].samples}
-        assert verbs <= set(operator.VERB.values)
+        assert verbs <= set(VERB.values)
         assert total(found, operator.CREDENTIAL_EXPIRY, credential="ca") > 1.7e9
 
         async def is_synced():

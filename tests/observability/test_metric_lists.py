@@ -7,6 +7,7 @@ import pytest
 
 from penstock.clients.metric_set import MetricSet
 from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics.operator_labels import LOOP
 
 PACKAGE = Path(gateway.__file__).parents[2]
 # Suffixes that the names of a type must have.
@@ -70,4 +71,4 @@ def test_every_loop_of_the_operator_is_in_the_list():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ERROR_METHODS:
                 found |= {each.value for each in node.args[:1] if isinstance(each, ast.Constant)}
-    assert found == set(operator.LOOP.values)
+    assert found == set(LOOP.values)

@@ -12,6 +12,7 @@ from penstock.core.rollout.deadlines import phase_deadline_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import SERVE, Object, ServiceSpec
 from penstock.observability.metrics import operator as specs
+from penstock.observability.metrics.operator_labels import CONDITION
 from penstock.observability.metrics.specs import MetricSpec
 
 
@@ -28,7 +29,7 @@ def status_samples(status: Object, generation: int) -> Iterator[Sample]:
     """Samples of a status with the current names of its fields. generation: of the spec."""
     yield Sample(specs.SPEC_GENERATION, generation)
     for condition in status.get("conditions", []):
-        if condition["type"] in specs.CONDITION.values:  # others belong to other writers
+        if condition["type"] in CONDITION.values:  # others belong to other writers
             yield Sample(specs.CONDITION_STATUS, 1, (condition["type"], condition["status"]))
     for target in status.get("traffic", []):
         labels = target["revision"], target["cohort"]

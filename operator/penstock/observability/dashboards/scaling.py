@@ -16,7 +16,7 @@ from penstock.observability.dashboards.panels import (
     states,
 )
 from penstock.observability.dashboards.promql import SERVICES, or_zero
-from penstock.observability.metrics import gateway, operator
+from penstock.observability.metrics import gateway, operator, operator_labels
 from penstock_engine import metric_specs as engine
 
 REASONS: Mapping[str, tuple[str, str]] = {
@@ -47,7 +47,10 @@ def board() -> Board:
 
 def _decisions() -> Row:
     reason = SERVICES.state(
-        operator.LAST_DECISION_REASON, "service", operator.DECISION_REASON.name, tuple(REASONS)
+        operator.LAST_DECISION_REASON,
+        "service",
+        operator_labels.DECISION_REASON.name,
+        tuple(REASONS),
     )
     return Row(
         "Decisions",

@@ -1,7 +1,6 @@
 """The metrics of the operator. Only the leading replica has series with the label `service`."""
 
-from penstock.core.observed.rollout_state import PHASES
-from penstock.core.reconcile.condition_types import TYPES
+from penstock.observability.metrics import operator_labels as label
 from penstock.observability.metrics.specs import (
     CALL_S,
     CREDENTIAL,
@@ -9,46 +8,18 @@ from penstock.observability.metrics.specs import (
     REVISION,
     SERVICE,
     VERSION,
-    Label,
     MetricSpec,
     counter,
     gauge,
     histogram,
 )
 
-LOOP = Label(
-    "loop",
-    (
-        "judge", "lease", "memory", "metrics", "observer", "reconcile", "recorder", "routes", "scaler",
-    ),
-)  # fmt: skip
-WATCHED = Label("resource", ("deployments", "modelroutes", "pods", "resourcequotas"))
-OUTCOME = Label("outcome", ("ok", "retry", "error"))
-VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
-CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
-VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
-DECISION_REASON = Label("reason", "reason codes of the scaling rules")
-DIRECTION = Label("direction", ("up", "down"))
-PHASE = Label("phase", tuple(PHASES))
-COHORT = Label("cohort", ("Primary", "Control"))
-TEST = Label("metric", "tests of the canary's judge")
-BOUND = Label("bound", ("low", "high"))
-ARM = Label("arm", ("canary", "control"))
-GATE = Label("gate", "metric gates of the spec, and the evaluation Job")
-GATE_STATE = Label("state", ("Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"))
-CONDITION = Label("type", TYPES)
-CONDITION_STATUS_LABEL = Label("status", ("True", "False", "Unknown"))
-ACCELERATOR = Label("accelerator", "resource names of accelerators in the spec")
-MODEL = Label("model_name", "one for each service")
-MODE = Label("mode", ("Active", "DryRun", "External"))
-STRATEGY = Label("strategy", ("Canary", "BlueGreen", "Rolling", "Recreate"))
-
 BUILD_INFO = gauge("penstock_operator_build_info", "1, with the version of Penstock.", VERSION)
 LEADING = gauge("penstock_operator_leading", "1 while this replica leads.")
 RECONCILES = counter(
     "penstock_operator_reconciles_total",
     "Reconciles of services. retry: the service changed meanwhile. error: repeated after a pause.",
-    OUTCOME,
+    label.OUTCOME,
 )
 RECONCILE_S = histogram(
     "penstock_operator_reconcile_seconds", "Duration of a reconcile.", buckets=CALL_S
@@ -67,29 +38,29 @@ WATCH_RESTARTS = counter(
     "penstock_operator_watch_restarts_total",
     "Watches that failed, or whose version was too old, so that all objects were listed again. "
     "Without those of Kopf, which watches the services.",
-    WATCHED,
+    label.WATCHED,
 )
 API_REQUESTS = counter(
     "penstock_operator_api_requests_total",
     "Requests to the API server, without those of Kopf, which watches the services.",
-    VERB,
-    CODE,
+    label.VERB,
+    label.CODE,
 )
 API_REQUEST_S = histogram(
     "penstock_operator_api_request_seconds",
     "Time until the API server's response began.",
-    VERB,
+    label.VERB,
     buckets=CALL_S,
 )
 UNEXPECTED_ERRORS = counter(
     "penstock_operator_unexpected_errors_total",
     "Errors that a loop of the operator did not expect; it went on with the next service.",
-    LOOP,
+    label.LOOP,
 )
 LOOP_S = histogram(
     "penstock_operator_loop_seconds",
     "Duration of a pass of the scaler or the judge over all services.",
-    Label("loop", ("scaler", "judge")),
+    label.PASS,
     buckets=CALL_S,
 )
 CREDENTIAL_EXPIRY = gauge(
@@ -108,9 +79,9 @@ SERVICE_INFO = gauge(
     "penstock_operator_service_info",
     "1, with the model name that clients send, the scaling mode and the strategy of the last rollout.",
     SERVICE,
-    MODEL,
-    MODE,
-    STRATEGY,
+    label.MODEL,
+    label.MODE,
+    label.STRATEGY,
 )
 SPEC_GENERATION = gauge(
     "penstock_operator_spec_generation",
@@ -121,36 +92,36 @@ CONDITION_STATUS = gauge(
     "penstock_operator_condition",
     "1, with the status of each condition of the service.",
     SERVICE,
-    CONDITION,
-    CONDITION_STATUS_LABEL,
+    label.CONDITION,
+    label.CONDITION_STATUS,
 )
 
 DESIRED_REPLICAS = gauge(
     "penstock_operator_desired_replicas",
     "Replicas by the last scaling decision; in mode External those of the spec.",
     SERVICE,
-    VARIANT,
+    label.VARIANT,
 )
 PROVISIONED_REPLICAS = gauge(
     "penstock_operator_provisioned_replicas",
     "Replicas that the Deployments request.",
     SERVICE,
     REVISION,
-    VARIANT,
+    label.VARIANT,
 )
 REPLICAS = gauge(
     "penstock_operator_replicas",
     "Engine pods, ready or not, without those that terminate.",
     SERVICE,
     REVISION,
-    VARIANT,
+    label.VARIANT,
 )
 READY_REPLICAS = gauge(
     "penstock_operator_ready_replicas",
     "Engine pods that are ready, without those that terminate.",
     SERVICE,
     REVISION,
-    VARIANT,
+    label.VARIANT,
 )
 MIN_REPLICAS = gauge("penstock_operator_min_replicas", "spec.scaling.minReplicas.", SERVICE)
 MAX_REPLICAS = gauge("penstock_operator_max_replicas", "spec.scaling.maxReplicas.", SERVICE)
@@ -163,32 +134,32 @@ ACCELERATORS = gauge(
     "penstock_operator_accelerators",
     "Accelerators that the engine pods hold.",
     SERVICE,
-    VARIANT,
-    ACCELERATOR,
+    label.VARIANT,
+    label.ACCELERATOR,
 )
 PRICE_PER_HOUR = gauge(
     "penstock_operator_price_per_hour",
     "Price of the engine pods per hour: their number times spec.variants[].pricePerHour. Only of "
     "services with variants.",
     SERVICE,
-    VARIANT,
+    label.VARIANT,
 )
 
 DECISIONS = counter(
     "penstock_operator_scaling_decisions_total",
     "Scaling decisions, one for each pass of the scaler over the service.",
     SERVICE,
-    DECISION_REASON,
+    label.DECISION_REASON,
 )
 LAST_DECISION_REASON = gauge(
     "penstock_operator_scaling_reason", "1, with the reason of the last decision.", SERVICE,
-    DECISION_REASON,
+    label.DECISION_REASON,
 )  # fmt: skip
 SCALE_STEPS = counter(
     "penstock_operator_scale_steps_total",
     "Decisions that changed the number of replicas.",
     SERVICE,
-    DIRECTION,
+    label.DIRECTION,
 )
 BLIND = gauge(
     "penstock_operator_scaling_blind",
@@ -233,7 +204,7 @@ ERROR_BUDGET_LEFT = gauge(
 )
 
 ROLLOUT_PHASE = gauge(
-    "penstock_operator_rollout_phase", "1, with the phase of the rollout.", SERVICE, PHASE
+    "penstock_operator_rollout_phase", "1, with the phase of the rollout.", SERVICE, label.PHASE
 )
 ROLLOUT_PHASE_START = gauge(
     "penstock_operator_rollout_phase_start_timestamp_seconds",
@@ -250,21 +221,21 @@ ROLLOUT_TRANSITIONS = counter(
     "penstock_operator_rollout_transitions_total",
     "Changes of the phase, by the phase that began.",
     SERVICE,
-    PHASE,
+    label.PHASE,
 )
 TRAFFIC_WEIGHT = gauge(
     "penstock_operator_traffic_weight_ratio",
     "Fraction of the traffic that the revision receives.",
     SERVICE,
     REVISION,
-    COHORT,
+    label.COHORT,
 )
 CANARY_E_VALUE = gauge(
     "penstock_operator_canary_e_value",
     "e-value of a test: the evidence that the canary is worse. 1 means no evidence.",
     SERVICE,
     REVISION,
-    TEST,
+    label.TEST,
 )
 CANARY_EFFECT = gauge(
     "penstock_operator_canary_effect_ratio",
@@ -272,30 +243,30 @@ CANARY_EFFECT = gauge(
     "requests.",
     SERVICE,
     REVISION,
-    TEST,
+    label.TEST,
 )
 CANARY_EFFECT_BOUND = gauge(
     "penstock_operator_canary_effect_bound_ratio",
     "Confidence bounds of the effect, as far as they are known.",
     SERVICE,
     REVISION,
-    TEST,
-    BOUND,
+    label.TEST,
+    label.BOUND,
 )
 CANARY_SAMPLES = gauge(
     "penstock_operator_canary_samples",
     "Requests that a test has counted.",
     SERVICE,
     REVISION,
-    TEST,
-    ARM,
+    label.TEST,
+    label.ARM,
 )
 CANARY_GATE = gauge(
     "penstock_operator_canary_gate",
     "1, with the state of a metric gate or of the evaluation.",
     SERVICE,
-    GATE,
-    GATE_STATE,
+    label.GATE,
+    label.GATE_STATE,
 )
 
 SERVICES: tuple[MetricSpec, ...] = (

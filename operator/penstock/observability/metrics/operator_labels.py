@@ -1,0 +1,33 @@
+"""Labels that only metrics of the operator have."""
+
+from penstock.core.observed.rollout_state import PHASES
+from penstock.core.reconcile.condition_types import TYPES
+from penstock.observability.metrics.specs import Label
+
+LOOP = Label(
+    "loop",
+    (
+        "judge", "lease", "memory", "metrics", "observer", "reconcile", "recorder", "routes", "scaler",
+    ),
+)  # fmt: skip
+PASS = Label("loop", ("scaler", "judge"))
+WATCHED = Label("resource", ("deployments", "modelroutes", "pods", "resourcequotas"))
+OUTCOME = Label("outcome", ("ok", "retry", "error"))
+VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
+CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
+VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
+DECISION_REASON = Label("reason", "reason codes of the scaling rules")
+DIRECTION = Label("direction", ("up", "down"))
+PHASE = Label("phase", tuple(PHASES))
+COHORT = Label("cohort", ("Primary", "Control"))
+TEST = Label("metric", "tests of the canary's judge")
+BOUND = Label("bound", ("low", "high"))
+ARM = Label("arm", ("canary", "control"))
+GATE = Label("gate", "metric gates of the spec, and the evaluation Job")
+GATE_STATE = Label("state", ("Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"))
+CONDITION = Label("type", TYPES)
+CONDITION_STATUS = Label("status", ("True", "False", "Unknown"))
+ACCELERATOR = Label("accelerator", "resource names of accelerators in the spec")
+MODEL = Label("model_name", "one for each service")
+MODE = Label("mode", ("Active", "DryRun", "External"))
+STRATEGY = Label("strategy", ("Canary", "BlueGreen", "Rolling", "Recreate"))
