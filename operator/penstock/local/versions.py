@@ -5,6 +5,9 @@ ETCD = "3.6.5"
 PROMETHEUS = "3.11.3"
 HELM = "4.3.1"
 KUBECONFORM = "0.8.0"
+OTEL_COLLECTOR = "0.165.0"
+OTEL_COLLECTOR_FILE = "0.165.1"  # of its file exporter
+OTEL_COLLECTOR_STABLE = "1.71.0"  # of its modules that have reached version 1
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")
@@ -19,4 +22,5 @@ OLDEST = {
     "promtool": (2, 42),
     "helm": (3, 18),  # the first with this validator of schemas
     "kubeconform": (0, 6),
+    "otelcol": (0, 120),
 }

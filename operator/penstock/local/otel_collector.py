@@ -1,0 +1,104 @@
+"""Finds an OpenTelemetry collector, or builds one from its Go modules. For tests."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.clients.caches import cache_root
+from penstock.local.binaries import kept
+from penstock.local.gobuild import GO_VERSION, Go, require_go
+from penstock.local.installed import find_installed
+from penstock.local.versions import OTEL_COLLECTOR, OTEL_COLLECTOR_FILE, OTEL_COLLECTOR_STABLE
+
+NAME = "otelcol"
+
+GO_MOD = f"""module penstock.local/otelcol
+
+go {GO_VERSION}
+
+require (
+	github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter v{OTEL_COLLECTOR_FILE}
+	go.opentelemetry.io/collector/confmap/provider/envprovider v{OTEL_COLLECTOR_STABLE}
+	go.opentelemetry.io/collector/confmap/provider/fileprovider v{OTEL_COLLECTOR_STABLE}
+	go.opentelemetry.io/collector/otelcol v{OTEL_COLLECTOR}
+	go.opentelemetry.io/collector/receiver/otlpreceiver v{OTEL_COLLECTOR}
+)
+"""
+
+# A collector with the OTLP receiver and the file exporter.
+MAIN = """package main
+
+import (
+	"log"
+
+	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/confmap/provider/envprovider"
+	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
+	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/otelcol"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
+)
+
+func factories() (otelcol.Factories, error) {
+	receivers, err := otelcol.MakeFactoryMap[receiver.Factory](otlpreceiver.NewFactory())
+	if err != nil {
+		return otelcol.Factories{}, err
+	}
+	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory())
+	return otelcol.Factories{
+		Receivers: receivers,
+		Exporters: exporters,
+		Telemetry: otelconftelemetry.NewFactory(),
+	}, err
+}
+
+func main() {
+	providers := []confmap.ProviderFactory{envprovider.NewFactory(), fileprovider.NewFactory()}
+	command := otelcol.NewCommand(otelcol.CollectorSettings{
+		BuildInfo: component.BuildInfo{Command: "otelcol", Version: "%s"},
+		Factories: factories,
+		ConfigProviderSettings: otelcol.ConfigProviderSettings{
+			ResolverSettings: confmap.ResolverSettings{ProviderFactories: providers},
+		},
+	})
+	if err := command.Execute(); err != nil {
+		log.Fatal(err)
+	}
+}
+"""
+
+
+def ensure_otel_collector(say: Callable[[str], None]) -> Path:
+    """Return the path of an `otelcol` binary that can receive OTLP and write files.
+
+    say: called before each slow step. Raises BuildFailed.
+    """
+    if (installed := find_installed(NAME, say)) is not None:
+        return installed
+
+    def make(folder: Path) -> None:
+        require_go(NAME)
+        say(f"building {NAME} {OTEL_COLLECTOR}, about a minute")
+        work = folder.with_name(f".build-{NAME}-{os.getpid()}")
+        work.mkdir()
+        try:
+            _build(work, folder / NAME)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    return kept(cache_root() / "bin" / f"{NAME}-{OTEL_COLLECTOR}", make) / NAME
+
+
+def _build(work: Path, binary: Path) -> None:
+    source = work / "source"
+    source.mkdir()
+    (source / "go.mod").write_text(GO_MOD)
+    (source / "main.go").write_text(MAIN % OTEL_COLLECTOR)
+    # Not `go mod tidy`: it would fetch what tests of the modules need, too.
+    go = Go(work)
+    go(source, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", str(binary), ".")
