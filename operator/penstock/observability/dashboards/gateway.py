@@ -4,7 +4,7 @@ from grafana_foundation_sdk.models import units
 
 from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
-from penstock.observability.dashboards.panels import areas, series
+from penstock.observability.dashboards.panels import Panel, areas, series
 from penstock.observability.dashboards.promql import PROCESSES, SERVICES, Scope
 from penstock.observability.metrics import gateway as metrics
 
@@ -25,58 +25,66 @@ def board() -> Board:
 
 
 def _requests() -> Row:
-    return Row(
-        "Requests",
-        (
-            areas(
-                "Responses by code",
-                "Responses by HTTP status. 499: the client disconnected before there was one.",
-                units.RequestsPerSecond,
-                (
-                    UNKNOWN_TOO.rate(metrics.RESPONSES, "service, code", SERVICE_OR_NONE),
-                    "{{service}} {{code}}",
-                ),
+    return Row("Requests", (*_responses(), *_load()))
+
+
+def _responses() -> tuple[Panel, ...]:
+    """Panels of what the gateway answered."""
+    return (
+        areas(
+            "Responses by code",
+            "Responses by HTTP status. 499: the client disconnected before there was one.",
+            units.RequestsPerSecond,
+            (
+                UNKNOWN_TOO.rate(metrics.RESPONSES, "service, code", SERVICE_OR_NONE),
+                "{{service}} {{code}}",
             ),
-            areas(
-                "Responses by API",
-                "Responses by the route of the API.",
-                units.RequestsPerSecond,
-                (
-                    UNKNOWN_TOO.rate(metrics.RESPONSES, "route", SERVICE_OR_NONE),
-                    "{{route}}",
-                ),
+        ),
+        areas(
+            "Responses by API",
+            "Responses by the route of the API.",
+            units.RequestsPerSecond,
+            (
+                UNKNOWN_TOO.rate(metrics.RESPONSES, "route", SERVICE_OR_NONE),
+                "{{route}}",
             ),
-            series(
-                "Rejections",
-                "Requests that the gateway answered with an error of its own, by reason. The service is "
-                "empty if it is not known.",
-                units.RequestsPerSecond,
-                (
-                    UNKNOWN_TOO.rate(metrics.REJECTIONS, "service, reason", SERVICE_OR_NONE),
-                    "{{service}} {{reason}}",
-                ),
+        ),
+        series(
+            "Rejections",
+            "Requests that the gateway answered with an error of its own, by reason. The service is "
+            "empty if it is not known.",
+            units.RequestsPerSecond,
+            (
+                UNKNOWN_TOO.rate(metrics.REJECTIONS, "service, reason", SERVICE_OR_NONE),
+                "{{service}} {{reason}}",
             ),
-            series(
-                "Requests in flight and waiting",
-                "Requests that are at an engine, and those that wait for one.",
-                units.Short,
-                (SERVICES.sum(metrics.IN_FLIGHT, "service"), "{{service}} in flight"),
-                (SERVICES.sum(metrics.WAITING, "service"), "{{service}} waiting"),
-            ),
-            series(
-                "Tokens",
-                "Tokens of finished requests.",
-                units.CountsPerSecond,
-                (SERVICES.rate(metrics.TOKENS_TOTAL, "service, kind"), "{{service}} {{kind}}"),
-            ),
-            series(
-                "Requests of ModelRoutes",
-                "Requests that a ModelRoute sent to each service.",
-                units.RequestsPerSecond,
-                (
-                    SERVICES.rate(metrics.MODEL_ROUTE_REQUESTS, "model_route, service"),
-                    "{{model_route}} to {{service}}",
-                ),
+        ),
+    )
+
+
+def _load() -> tuple[Panel, ...]:
+    """Panels of what passes through the gateway."""
+    return (
+        series(
+            "Requests in flight and waiting",
+            "Requests that are at an engine, and those that wait for one.",
+            units.Short,
+            (SERVICES.sum(metrics.IN_FLIGHT, "service"), "{{service}} in flight"),
+            (SERVICES.sum(metrics.WAITING, "service"), "{{service}} waiting"),
+        ),
+        series(
+            "Tokens",
+            "Tokens of finished requests.",
+            units.CountsPerSecond,
+            (SERVICES.rate(metrics.TOKENS_TOTAL, "service, kind"), "{{service}} {{kind}}"),
+        ),
+        series(
+            "Requests of ModelRoutes",
+            "Requests that a ModelRoute sent to each service.",
+            units.RequestsPerSecond,
+            (
+                SERVICES.rate(metrics.MODEL_ROUTE_REQUESTS, "model_route, service"),
+                "{{model_route}} to {{service}}",
             ),
         ),
     )

@@ -9,6 +9,7 @@ from penstock.observability.dashboards.panels import (
     GREEN,
     RED,
     YELLOW,
+    Panel,
     areas,
     fractions,
     series,
@@ -45,68 +46,76 @@ def objective(name: str) -> tuple[str, str]:
 
 
 def _objectives() -> Row:
-    burn = f'{miss_ratio("5m")}{{service=~"$service"}} / on (service) group_left () {BUDGET}'
-    return Row(
-        "Objectives",
-        (
-            series(
-                "Time to the first token, p95",
-                "From a request's arrival at the gateway to the first byte of its response, with the "
-                "objective. Of a response that is no stream the first byte is also the last.",
-                units.Seconds,
-                (SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, "service"), "{{service}}"),
-                objective("ttft"),
-            ),
-            series(
-                "Time per output token, p95",
-                "Mean time between the tokens of a stream, with the objective.",
-                units.Seconds,
-                (SERVICES.quantile(0.95, gateway.TPOT_S, "service"), "{{service}}"),
-                objective("tpot"),
-            ),
-            fractions(
-                "Attainment",
-                "Fraction of the requests of the last hour that met each objective, and the fraction "
-                "that must. Requests that were shed or failed did not.",
-                (
-                    SERVICES.max(operator.ATTAINMENT, "service, objective"),
-                    "{{service}} {{objective}}",
-                ),
-                (SERVICES.max(operator.OBJECTIVE_TARGET, "service"), "{{service}} target"),
-            ),
-            series(
-                "Error budget left",
-                "Fraction of the error budget of the last hour that is left: 100 % without a miss, 0 at "
-                "the target, below 0 when the objective is missed.",
-                units.PercentUnit,
-                (
-                    SERVICES.max(operator.ERROR_BUDGET_LEFT, "service, objective"),
-                    "{{service}} {{objective}}",
-                ),
-            ).max(1),
-            series(
-                "Burn rate",
-                "How fast the last 5 minutes used up the error budget: at 1 it lasts for exactly 30 "
-                "days. Recorded by the alert rules.",
-                units.Short,
-                (burn, "{{service}} {{objective}}"),
-            ),
-            states(
-                "Ready",
-                "The condition Ready of each service.",
-                READY,
-                (
-                    SERVICES.state(
-                        operator.CONDITION_STATUS,
-                        "service",
-                        "status",
-                        ("False", "Unknown", "True"),
-                        'type="Ready"',
-                    ),
-                    "{{service}}",
-                ),
-            ).span(8),
+    return Row("Objectives", (*_latencies(), *_attainment()))
+
+
+def _latencies() -> tuple[Panel, ...]:
+    """Panels of latency against the objectives."""
+    return (
+        series(
+            "Time to the first token, p95",
+            "From a request's arrival at the gateway to the first byte of its response, with the "
+            "objective. Of a response that is no stream the first byte is also the last.",
+            units.Seconds,
+            (SERVICES.quantile(0.95, gateway.FIRST_BYTE_S, "service"), "{{service}}"),
+            objective("ttft"),
         ),
+        series(
+            "Time per output token, p95",
+            "Mean time between the tokens of a stream, with the objective.",
+            units.Seconds,
+            (SERVICES.quantile(0.95, gateway.TPOT_S, "service"), "{{service}}"),
+            objective("tpot"),
+        ),
+    )
+
+
+def _attainment() -> tuple[Panel, ...]:
+    """Panels of how well the objectives are met."""
+    burn = f'{miss_ratio("5m")}{{service=~"$service"}} / on (service) group_left () {BUDGET}'
+    return (
+        fractions(
+            "Attainment",
+            "Fraction of the requests of the last hour that met each objective, and the fraction "
+            "that must. Requests that were shed or failed did not.",
+            (
+                SERVICES.max(operator.ATTAINMENT, "service, objective"),
+                "{{service}} {{objective}}",
+            ),
+            (SERVICES.max(operator.OBJECTIVE_TARGET, "service"), "{{service}} target"),
+        ),
+        series(
+            "Error budget left",
+            "Fraction of the error budget of the last hour that is left: 100 % without a miss, 0 at "
+            "the target, below 0 when the objective is missed.",
+            units.PercentUnit,
+            (
+                SERVICES.max(operator.ERROR_BUDGET_LEFT, "service, objective"),
+                "{{service}} {{objective}}",
+            ),
+        ).max(1),
+        series(
+            "Burn rate",
+            "How fast the last 5 minutes used up the error budget: at 1 it lasts for exactly 30 "
+            "days. Recorded by the alert rules.",
+            units.Short,
+            (burn, "{{service}} {{objective}}"),
+        ),
+        states(
+            "Ready",
+            "The condition Ready of each service.",
+            READY,
+            (
+                SERVICES.state(
+                    operator.CONDITION_STATUS,
+                    "service",
+                    "status",
+                    ("False", "Unknown", "True"),
+                    'type="Ready"',
+                ),
+                "{{service}}",
+            ),
+        ).span(8),
     )
 
 

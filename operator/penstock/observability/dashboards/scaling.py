@@ -12,6 +12,7 @@ from penstock.observability.dashboards.panels import (
     GREY,
     RED,
     YELLOW,
+    Panel,
     series,
     states,
 )
@@ -46,58 +47,71 @@ def board() -> Board:
 
 
 def _decisions() -> Row:
+    return Row("Decisions", (*_last_decision(), *_steps()))
+
+
+def _last_decision() -> tuple[Panel, ...]:
+    """Panels of the last decision: its replicas, and its reason in words."""
     reason = SERVICES.state(
         operator.LAST_DECISION_REASON,
         "service",
         operator_labels.DECISION_REASON.name,
         tuple(REASONS),
     )
-    return Row(
-        "Decisions",
-        (
-            series(
-                "Wanted and actual replicas",
-                "Replicas that the last decision wants, those that the Deployments request and those "
-                "that are ready, between the bounds of the spec.",
-                units.Short,
-                (SERVICES.sum(operator.DESIRED_REPLICAS, "service"), "{{service}} wanted"),
-                (SERVICES.sum(operator.PROVISIONED_REPLICAS, "service"), "{{service}} requested"),
-                (SERVICES.sum(operator.READY_REPLICAS, "service"), "{{service}} ready"),
-                (SERVICES.max(operator.MIN_REPLICAS, "service"), "{{service}} minReplicas"),
-                (SERVICES.max(operator.MAX_REPLICAS, "service"), "{{service}} maxReplicas"),
-            ).span(24),
-            states(
-                "Reason",
-                "Why the service has its number of replicas, by the last decision. `penstock explain` "
-                "prints the numbers behind it.",
-                dict(REASONS.values()),
-                (reason, "{{service}}"),
-            ),
-            series(
-                "Decisions by reason",
-                "Decisions per minute: one for each pass of the scaler over a service.",
-                units.CountsPerMinute,
-                (f"60 * {SERVICES.rate(operator.DECISIONS, 'service, reason')}",
-                 "{{service}} {{reason}}"),
-            ),
-            series(
-                "Scale steps",
-                "Decisions that changed the number of replicas, since the operator leads.",
-                units.Short,
-                (SERVICES.max(operator.SCALE_STEPS, "service, direction"),
-                 "{{service}} {{direction}}"),
-            ),
-            series(
-                "Replicas by variant",
-                "Wanted and ready replicas of each variant.",
-                units.Short,
-                (SERVICES.sum(operator.DESIRED_REPLICAS, "service, variant"),
-                 "{{service}} {{variant}} wanted"),
-                (SERVICES.sum(operator.READY_REPLICAS, "service, variant"),
-                 "{{service}} {{variant}} ready"),
+    return (
+        series(
+            "Wanted and actual replicas",
+            "Replicas that the last decision wants, those that the Deployments request and those "
+            "that are ready, between the bounds of the spec.",
+            units.Short,
+            (SERVICES.sum(operator.DESIRED_REPLICAS, "service"), "{{service}} wanted"),
+            (SERVICES.sum(operator.PROVISIONED_REPLICAS, "service"), "{{service}} requested"),
+            (SERVICES.sum(operator.READY_REPLICAS, "service"), "{{service}} ready"),
+            (SERVICES.max(operator.MIN_REPLICAS, "service"), "{{service}} minReplicas"),
+            (SERVICES.max(operator.MAX_REPLICAS, "service"), "{{service}} maxReplicas"),
+        ).span(24),
+        states(
+            "Reason",
+            "Why the service has its number of replicas, by the last decision. `penstock explain` "
+            "prints the numbers behind it.",
+            dict(REASONS.values()),
+            (reason, "{{service}}"),
+        ),
+    )
+
+
+def _steps() -> tuple[Panel, ...]:
+    """Panels of decisions over time, by reason, direction and variant."""
+    return (
+        series(
+            "Decisions by reason",
+            "Decisions per minute: one for each pass of the scaler over a service.",
+            units.CountsPerMinute,
+            (
+                f"60 * {SERVICES.rate(operator.DECISIONS, 'service, reason')}",
+                "{{service}} {{reason}}",
             ),
         ),
-    )  # fmt: skip
+        series(
+            "Scale steps",
+            "Decisions that changed the number of replicas, since the operator leads.",
+            units.Short,
+            (SERVICES.max(operator.SCALE_STEPS, "service, direction"), "{{service}} {{direction}}"),
+        ),
+        series(
+            "Replicas by variant",
+            "Wanted and ready replicas of each variant.",
+            units.Short,
+            (
+                SERVICES.sum(operator.DESIRED_REPLICAS, "service, variant"),
+                "{{service}} {{variant}} wanted",
+            ),
+            (
+                SERVICES.sum(operator.READY_REPLICAS, "service, variant"),
+                "{{service}} {{variant}} ready",
+            ),
+        ),
+    )
 
 
 def _inputs() -> Row:
