@@ -26,6 +26,8 @@ vllm:kv_cache_usage_perc{engine="0",model_name="chat"} 0.25
 vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="128"} 1.0
 # TYPE penstock:prefill_tokens_pending gauge
 penstock:prefill_tokens_pending{engine="0",model_name="chat"} 77.0
+penstock:max_num_seqs{engine="0",model_name="chat"} 64.0
+penstock:max_num_batched_tokens{engine="0",model_name="chat"} 512.0
 # TYPE vllm:prompt_tokens counter
 vllm:prompt_tokens_total{engine="0",model_name="chat"} 900.0
 vllm:prompt_tokens_by_source_total{engine="0",model_name="chat",source="local_compute"} 800.0
@@ -61,6 +63,8 @@ READING = EngineReading(
     preemptions=1,
     ttft_s=Histogram((0.1, 1.0), (5, 2, 1), 4.5),
     itl_s=Histogram((0.01,), (40, 12), 0.9),
+    max_num_seqs=64,
+    max_num_batched_tokens=512,
 )
 
 
@@ -68,9 +72,11 @@ def test_what_an_engine_says():
     assert parse("p", TEXT, NOW_S) == READING
 
 
-def test_vllm_has_no_pending_tokens():
+def test_vllm_has_neither_pending_tokens_nor_limits():
     text = "\n".join(line for line in TEXT.splitlines() if "penstock" not in line)
-    assert parse("p", text, NOW_S) == replace(READING, prefill_tokens_pending=0)
+    assert parse("p", text, NOW_S) == replace(
+        READING, prefill_tokens_pending=0, max_num_seqs=None, max_num_batched_tokens=None
+    )
 
 
 def test_a_label_may_hold_what_looks_like_another():

@@ -69,6 +69,13 @@ def test_full_is_who_has_fewer_places_than_wait(
     assert queue(engines, at_gateway).is_full == is_full
 
 
+def test_an_engine_has_as_many_places_as_it_reports() -> None:
+    reported = replace(HALF, max_num_seqs=12)
+    assert queue([HALF]).free == 8
+    assert queue([reported]).free == 4
+    assert queue([replace(reported, max_num_seqs=64)]).free > 8
+
+
 @pytest.mark.parametrize("waiting", [1, 8, 40])
 def test_a_queue_drains_as_answers_end(waiting: int) -> None:
     """Running answers end at the rate of their number divided by their duration (Little's law)."""

@@ -60,6 +60,7 @@ class World:
         self.state = rule.initial()
         self.now_s, self.arrivals = 0.0, 0.0
         self.decision: Decision | None = None
+        self.max_num_seqs: int | None = None
 
     def runs(self, seconds: float, rate: float, **changes: object) -> list[int]:
         """The numbers asked for. changes: of each sight."""
@@ -76,10 +77,8 @@ class World:
 
     def sight(self) -> Observation:
         share = int(self.arrivals) // max(1, self.replicas)
-        pods = tuple(
-            PodView(f"pod-{i}", "Ready", 0.0, 0.0, engine(self.now_s, share))
-            for i in range(self.replicas)
-        )
+        reading = replace(engine(self.now_s, share), max_num_seqs=self.max_num_seqs)
+        pods = tuple(PodView(f"pod-{i}", "Ready", 0.0, 0.0, reading) for i in range(self.replicas))
         arrivals = int(self.arrivals)
         seen = gateway(self.now_s, arrivals, late=int(self.late * arrivals))
         return Observation(self.now_s, pods, self.replicas, seen)
@@ -91,6 +90,22 @@ def test_a_step_is_asked_for_within_a_minute_and_kept() -> None:
     grown = world.runs(60, 30.0)[-1]
     assert grown >= 3 * calm
     assert min(world.runs(600, 30.0)) >= grown
+
+
+def test_the_sequences_that_an_engine_reports_bound_its_capacity() -> None:
+    """The rule's own number is for engines that report none."""
+    world = World(2, Bounds(1, 20), replace(RULE, max_num_seqs=2))
+
+    def limit() -> str:
+        world.runs(10, 4.0)
+        assert world.decision is not None
+        return next(entry.note for entry in world.decision.trail if entry.step == "capacity")
+
+    assert "batch size" in limit()
+    world.max_num_seqs = 1024
+    assert "batch size" not in limit()
+    world.max_num_seqs = 1
+    assert "batch size" in limit()
 
 
 def test_a_burst_that_is_over_in_seconds_is_worth_nothing_however_high() -> None:

@@ -26,9 +26,10 @@ REQUIRED = (
     specs.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
     *(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum")),
 )  # fmt: skip
-# vLLM has none of the first two, and the third only if it is configured to check for it.
+# vLLM has CORRUPTED only if it is configured to check for it, and none of the others.
 WANTED = (
     *REQUIRED, specs.PREFILL_TOKENS_PENDING.name, specs.BUSY_SECONDS.name, specs.CORRUPTED.name,
+    specs.MAX_SEQS.name, specs.MAX_BATCHED_TOKENS.name,
 )  # fmt: skip
 
 
@@ -123,6 +124,8 @@ def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
         else None,
         corrupted=count(specs.CORRUPTED.name),
         source=source,
+        max_num_seqs=count(specs.MAX_SEQS.name) or None,
+        max_num_batched_tokens=count(specs.MAX_BATCHED_TOKENS.name) or None,
     )
 
 

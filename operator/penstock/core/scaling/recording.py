@@ -32,7 +32,7 @@ NO_OBJECTIVES = Objectives(math.inf, math.inf)
 class Settings:
     """Settings of a decision on a service with objectives.
 
-    max_num_batched_tokens: of an engine, for rules that need it.
+    max_num_batched_tokens: of an engine that does not report it, for rules that need it.
     """
 
     rule: Sizing
@@ -191,21 +191,21 @@ class Recording:
 
         Raises DecodeError if no engine was seen, or without objectives, as only the rule of these learns.
         """
-        capacities = [r.kv_capacity_tokens for line in self.lines for r in line.seen.readings]
-        if not capacities:
+        readings = [reading for line in self.lines for reading in line.seen.readings]
+        if not readings:
             raise DecodeError("no engine was seen in the recording")
         ((last, _),) = deque(self.replay(), maxlen=1)
         if not isinstance(last, Tick):
             raise DecodeError("the speed of engines is only learned with spec.objectives")
-        model, settings = last.state.fit.model, last.settings
+        model, settings, reading = last.state.fit.model, last.settings, readings[-1]
         return EngineProfile(
             base_s=model.base_s,
             prefill_token_s=model.prefill_token_s,
             sequence_s=model.sequence_s,
             kv_token_s=model.kv_token_s,
-            max_batched_tokens=settings.max_num_batched_tokens,
-            max_sequences=settings.rule.max_num_seqs,
-            kv_capacity_tokens=capacities[-1],
+            max_batched_tokens=reading.max_num_batched_tokens or settings.max_num_batched_tokens,
+            max_sequences=reading.max_num_seqs or settings.rule.max_num_seqs,
+            kv_capacity_tokens=reading.kv_capacity_tokens,
         )
 
 

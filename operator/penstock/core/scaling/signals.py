@@ -78,7 +78,8 @@ class EngineReading:
     Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted, not yet computed).
     Counters: prompt_tokens and cached_tokens of prompts with a first token, output_tokens, steps, finished
     requests. output_tokens_finished: of finished requests only. busy_s: time in steps; None if the engine
-    does not report it. corrupted: requests with NaN logits; 0 if the engine does not check.
+    does not report it. corrupted: requests with NaN logits; 0 if the engine does not check. max_num_seqs,
+    max_num_batched_tokens: limits of one step; None if the engine does not report them.
     """
 
     at_s: float
@@ -99,6 +100,8 @@ class EngineReading:
     busy_s: float | None = None
     corrupted: int = 0
     source: Source = "Engine"
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
 
     @property
     def kv_tokens(self) -> float:

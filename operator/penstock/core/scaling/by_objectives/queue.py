@@ -47,6 +47,7 @@ class Queue:
 
     @classmethod
     def seen(cls, seen: Observation, model: IterationModel, mix: Mix, max_num_seqs: int) -> "Queue":
+        """max_num_seqs: of an engine that does not report it."""
         engines, gateway = seen.readings, seen.gateway
         waiting = seen.waiting
         oldest_s = 0.0
@@ -56,7 +57,8 @@ class Queue:
         free = 0.0
         for reading in engines:
             room = MAX_KV_USAGE * reading.kv_capacity_tokens - reading.kv_tokens
-            free += max(0.0, min(max_num_seqs - reading.running, room / mix.held_tokens))
+            num_seqs = (reading.max_num_seqs or max_num_seqs) - reading.running
+            free += max(0.0, min(num_seqs, room / mix.held_tokens))
         # Each iteration one of `output_tokens` of the sequences ends, and a prompt takes its place.
         batch = running / max(1, len(engines))
         prompts = batch / mix.output_tokens * mix.uncached_tokens

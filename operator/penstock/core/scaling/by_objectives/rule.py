@@ -9,7 +9,7 @@ inequality to hold with one replica fewer for some time, with any headroom and u
 metrics the number is held.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.scaling.by_objectives.capacity import Room
@@ -23,7 +23,7 @@ from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.state import HOLD_S, SizingState
 from penstock.core.scaling.by_objectives.watch import Watch
 from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
-from penstock.core.scaling.signals import STALE_S, Missing, Observation
+from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, Observation
 from penstock.core.spec.objectives import Objectives
 
 # Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
@@ -46,9 +46,10 @@ class Sizing:
     corrects it. startup_s: believed until the first pod has started. loss: how many times as many
     requests as may fail the objectives may come too early for the replicas there are, by each margin
     for itself; as replicas are whole and margins add up, fewer do. calm_s: for how long a smaller
-    number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that new
-    pods are to take over; in deadline order what is late already waits for a quieter moment. patience:
-    for what part of a pod's start more must have been needed, unless there is none.
+    number must have been enough. max_num_seqs: of an engine that does not report it. backlog: the share
+    of waiting work that new pods are to take over; in deadline order what is late already waits for a
+    quieter moment. patience: for what part of a pod's start more must have been needed, unless there is
+    none.
     variants: of the engines, to choose from by price; none where all are alike."""
 
     prior: IterationModel
@@ -112,13 +113,20 @@ class Sizing:
         mix = state.traffic.mix
         assert mix is not None
 
-        def need(model: IterationModel, kv_tokens: int | None, startup: StartUp) -> Need:
+        def need(
+            model: IterationModel,
+            kv_tokens: int | None,
+            startup: StartUp,
+            engines: Collection[EngineReading],
+        ) -> Need:
+            limits = (each.max_num_seqs or self.max_num_seqs for each in engines)
+            max_num_seqs = min(limits, default=self.max_num_seqs)
             return Need(
                 objectives,
                 seen,
                 mix,
                 model,
-                Room(kv_tokens or UNKNOWN_KV_TOKENS, self.max_num_seqs),
+                Room(kv_tokens or UNKNOWN_KV_TOKENS, max_num_seqs),
                 state.demand,
                 state.hindsight,
                 horizon_s=startup.expected_s + 2 * self.period_s,
@@ -129,13 +137,13 @@ class Sizing:
         if self.variants:
             models = believed(self.variants, state.known)
             needs = (
-                need(model, known.kv_tokens, known.startup)
-                for model, known in zip(models, state.known.values(), strict=True)
+                need(model, known.kv_tokens, known.startup, state.readings.of_variant(name, seen))
+                for model, (name, known) in zip(models, state.known.items(), strict=True)
             )
             return MixedNeed(self.variants, tuple(needs), seen.by_variant, bounds)
         engines = state.readings.engines.values()
         kv_tokens = min((reading.kv_capacity_tokens for reading in engines), default=None)
-        return need(state.fit.model, kv_tokens, state.startup)
+        return need(state.fit.model, kv_tokens, state.startup, engines)
 
     def _wanted(
         self,

@@ -51,6 +51,11 @@ class Readings:
                 engines[pod.name] = known
         return Readings(gateway, engines)
 
+    def of_variant(self, variant: str, seen: Observation) -> list[EngineReading]:
+        """Readings of the variant's engines that are ready."""
+        ready = (pod.name for pod in seen.ready if pod.variant == variant)
+        return [self.engines[name] for name in ready if name in self.engines]
+
     def are_older_than(self, seen: Observation) -> bool:
         """Whether arrivals were counted since: numbers that stand still are no sign that nobody comes."""
         if isinstance(seen.gateway, Missing):
