@@ -44,6 +44,14 @@ async def test_series_are_removed_with_their_revision_and_service(
     assert await series(front) == {("default/other", "r1"), ("default/other", "")}
 
 
+async def test_rare_events_are_counted_from_zero(start_engine, start_gateway):
+    front = await start_gateway(await start_engine())
+    async with front.client.get(front.url + "/metrics") as got:
+        lines = (await got.text()).splitlines()
+    assert 'penstock_gateway_ejections_total{service="default/chat"} 0.0' in lines
+    assert 'penstock_gateway_wait_seconds_count{service="default/chat"} 0.0' in lines
+
+
 async def test_revision_without_weight_keeps_its_series_while_it_has_pods(
     start_engine, start_gateway, make_service
 ):

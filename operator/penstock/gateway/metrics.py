@@ -8,8 +8,8 @@ from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.exposition import exemplar
 
-SERVICE_COUNTERS = (
-    specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS,
+SERVICE_COUNTS = (
+    specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS, specs.WAIT_S,
 )  # fmt: skip
 OBJECTIVE_COUNTERS = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
 
@@ -57,8 +57,8 @@ class Metrics(ProcessMetrics):
     def create_series(
         self, service: str, revisions: Iterable[str], *, has_objectives: bool
     ) -> None:
-        """Create the counters of a service and of its revisions before their first event."""
-        self.metric_set.create_series(SERVICE_COUNTERS, service=service)
+        """Create what counts rare events of a service and of its revisions, before the first of them."""
+        self.metric_set.create_series(SERVICE_COUNTS, service=service)
         if has_objectives:
             self.metric_set.create_series(OBJECTIVE_COUNTERS, service=service, revision="")
         for revision in revisions:
