@@ -84,15 +84,16 @@ FIRING = {
     ),
 }  # fmt: skip
 
-# Values at the last step of the first leader that the next one does not have: no alert may fire.
+# Values of the first leader, for less than the hold time of the alert, that the next one does not have: no
+# alert may fire, although the hold time ends soon after the change.
+SHORT, LONG = CHANGE - 3, CHANGE - 12
 ENDED = {
-    "blind": READY | led(gauge("scaling_blind"), 1, after=0, begin=CHANGE - 1),
-    "at the maximum": led(gauge("scaling_at_maximum"), 1, after=0, begin=CHANGE - 1),
-    "a rollout": led(gauge("rollout_deadline_timestamp_seconds"), 60, after=9e9, begin=CHANGE - 1),
+    "blind": READY | led(gauge("scaling_blind"), 1, after=0, begin=SHORT),
+    "at the maximum": led(gauge("scaling_at_maximum"), 1, after=0, begin=LONG),
+    "a rollout": led(gauge("rollout_deadline_timestamp_seconds"), 60, after=9e9, begin=SHORT),
     "a condition": {
-        name: values
-        for name, values in (led(stalled("True"), begin=CHANGE - 1) | led(stalled("False"))).items()
-        if ('"True"' in name) == ('pod="a"' in name)
+        stalled("True") + ',pod="a"}': f"_x{SHORT} {level((1, CHANGE - SHORT))} stale",
+        stalled("False") + ',pod="b"}': f"_x{CHANGE + LEADERLESS} {level((1, STEPS))}",
     },
 }
 

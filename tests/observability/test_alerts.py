@@ -4,7 +4,8 @@ import subprocess
 from datetime import timedelta
 
 import pytest
-from observability.alert_scenarios import INCIDENTS, QUIET
+from observability.alert_scenarios import INCIDENTS
+from observability.quiet_times import QUIET
 
 from penstock.observability.alerts import groups
 
@@ -38,6 +39,13 @@ def test_an_alert_fires_and_clears(incident, passes):
         ],
         incident.step,
     )
+
+
+@pytest.mark.parametrize("alert", groups.ALERTS, ids=lambda each: each.name)
+def test_an_expression_consists_of_its_quantities(alert):
+    quantities = alert.condition.quantities
+    assert quantities
+    assert all(each in alert.expr for each in quantities)
 
 
 def test_every_alert_has_an_incident():
