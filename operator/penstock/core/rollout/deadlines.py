@@ -1,4 +1,4 @@
-"""Computes until when each phase of a rollout should take by the settings of its service."""
+"""Deadlines of the phases of a rollout, from the settings of its service."""
 
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedState
