@@ -1,8 +1,8 @@
 """Evaluates every panel of the dashboards in a Prometheus that scraped a real run, and draws two of them.
 
-A local cluster runs a service with objectives under load, a scale step, a canary, adapters and a kill. Prints
-the number of series of each panel and of each metric that an alert uses. Exits with 1 if there are none where
-there should be some.
+A local cluster runs a service with objectives under load, a scale step, a canary, adapters and a kill. That
+Prometheus also evaluates the alert rules. Prints the number of series of each panel and of each quantity that
+an alert compares with a limit. Exits with 1 if a rule failed, or if one has none where there should be some.
 
 .venv/bin/python benchmarks/dashboards.py
 """
@@ -24,17 +24,16 @@ from pathlib import Path
 import httpx
 import yaml
 from aiohttp.test_utils import unused_port
+from campaigns.alert_rules import RuleResult, rule_results
 from campaigns.dashboard_pictures import draw
 from campaigns.dashboard_queries import (
     EMPTY,
     Panel,
-    Query,
     Series,
     Span,
     evaluate,
     read_marks,
     read_panels,
-    read_rules,
 )
 from campaigns.dashboard_run import make_models, play
 
@@ -62,13 +61,12 @@ RULES = CHART / "files" / "rules" / "alerts.yaml"
 class Results:
     """Results of the queries.
 
-    panels: lines by dashboard and title. marks: color, text and times. metrics: number of series of each
-    metric that a rule uses.
+    panels: lines by dashboard and title. marks: color, text and times.
     """
 
     panels: dict[str, dict[str, list[Series]]]
     marks: list[tuple[str, str, list[float]]]
-    metrics: dict[str, int]
+    rules: list[RuleResult]
 
 
 @contextmanager
@@ -123,7 +121,7 @@ def _wait_until_ready(client: httpx.Client) -> None:
 
 
 async def run(folder: Path) -> Results:
-    """Play the run and evaluate panels, annotations and the metrics of rules over its time."""
+    """Play the run and evaluate panels, annotations and rules over its time."""
     models = folder / "models"
     make_models(models, ensure_model(ROOT / "docs") / MODEL_NAME)
     port, gpus = unused_port(), {"nvidia.com/gpu": "2"}
@@ -152,9 +150,7 @@ def _results(client: httpx.Client, span: Span) -> Results:
         for line in evaluate(client, query, span):
             times = [value / 1000 for value in line.values] if value_is_time else line.times_s
             marks.append((color, line.name, _starts(times)))
-    names = set().union(*read_rules(RULES).values())
-    metrics = {name: len(evaluate(client, Query(name, ""), span)) for name in names}
-    return Results(panels, marks, metrics)
+    return Results(panels, marks, rule_results(client, span))
 
 
 def _starts(times_s: Sequence[float]) -> list[float]:
@@ -168,7 +164,7 @@ def _starts(times_s: Sequence[float]) -> list[float]:
 
 
 def report(panels: list[Panel], results: Results) -> list[str]:
-    """Print the number of series of each panel and rule. Returns the problems."""
+    """Print the number of series of each panel, rule and annotation. Returns the problems."""
     problems = []
     for panel in panels:
         lines = results.panels[panel.board][panel.title]
@@ -176,11 +172,11 @@ def report(panels: list[Panel], results: Results) -> list[str]:
         print(f"{panel.board:10} {panel.title:45} {len(lines):4}  {reason}".rstrip())
         if bool(lines) == bool(reason):
             problems.append(f"{panel.board}: {panel.title} has {len(lines)} series")
-    for rule, names in read_rules(RULES).items():
-        for name in sorted(names):
-            print(f"{rule:36} {name:55} {results.metrics[name]:4}")
-            if not results.metrics[name]:
-                problems.append(f"{rule}: {name} has no series")
+    for rule in results.rules:
+        print(f"{rule.name:36} {rule.health}")
+        for quantity, count in rule.series.items():
+            print(f"{count:7}  {quantity}")
+        problems += rule.problems
     for color, query, _ in read_marks(ROOT / "dashboards"):
         count = sum(len(times) for each, _, times in results.marks if each == color)
         print(f"annotation {query.legend:45} {count:4}")

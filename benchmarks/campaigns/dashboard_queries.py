@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 # Panels that stay empty in the run, by dashboard and title, with the reason.
 EMPTY: Mapping[tuple[str, str], str] = {
     ("engine", "GPU memory"): "the run computes on the CPU",
     ("engine", "GPU utilization"): "the run computes on the CPU",
 }
-METRIC = re.compile(r"\b(?:penstock|vllm)[_:][a-z0-9_:]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +96,6 @@ def read_marks(folder: Path) -> list[tuple[str, Query, bool]]:
         )
         for mark in board["annotations"]["list"]
     ]
-
-
-def read_rules(file: Path) -> dict[str, set[str]]:
-    """Metrics that the expressions of alerts and recording rules use, by name of the rule."""
-    found: dict[str, set[str]] = {}
-    for group in yaml.safe_load(file.read_text())["groups"]:
-        for rule in group["rules"]:
-            name = rule.get("alert") or rule["record"]
-            found.setdefault(name, set()).update(METRIC.findall(rule["expr"]))
-    return found
 
 
 def evaluate(prometheus: httpx.Client, query: Query, span: Span) -> list[Series]:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import torch
@@ -19,7 +20,9 @@ from penstock.demo.load import Load, Workload
 from penstock.demo.stage import Stage
 from penstock.local import faults
 
-CHAT, ADAPTED, ROUTE = "chat", "adapted", "assistant"
+CHAT, ADAPTED = "chat", "adapted"
+# ModelRoutes: to CHAT, to CHAT with a limit that no response keeps, and to no service.
+ROUTE, HASTY, BROKEN = "assistant", "hasty", "broken"
 ADAPTERS = ("law", "medicine", "poetry")
 START_TIMEOUT_S, JUDGING_S = 240, 180
 # Time for the gateway to learn of a new service, s.
@@ -90,14 +93,15 @@ def adapted() -> Object:
     )
 
 
-def model_route() -> Object:
+def model_route(name: str, service: str, **rule: Any) -> Object:
+    """rule: more fields of its only rule."""
     return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "ModelRoute",
-        "metadata": {"name": ROUTE},
+        "metadata": {"name": name},
         "spec": {
-            "modelName": ROUTE,
-            "rules": [{"name": "all", "backendRefs": [{"name": CHAT}]}],
+            "modelName": name,
+            "rules": [{"name": "all", "backendRefs": [{"name": service}], **rule}],
         },
     }
 
@@ -123,7 +127,12 @@ def make_models(folder: Path, model: Path) -> None:
 
 async def play(stage: Stage, words: Sequence[str], prometheus_url: str) -> None:
     """Play the run. The claim `models` must have the adapters. Raises TimeoutError."""
-    for manifest in (chat(prometheus_url), adapted(), model_route()):
+    routes = (
+        model_route(ROUTE, CHAT),
+        model_route(HASTY, CHAT, timeouts={"request": "10ms"}),
+        model_route(BROKEN, "nobody"),
+    )
+    for manifest in (chat(prometheus_url), adapted(), *routes):
         stage.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     url = stage.cluster.gateway_url
     workload = Workload(CHAT, words, prompt_words=40, max_tokens=24, seed=1, think_s=0.5)
@@ -205,12 +214,13 @@ async def _kill(stage: Stage, load: Load) -> None:
 
 
 async def _bad_requests(url: str) -> None:
-    """Send requests that are refused, and one whose client disconnects in the middle."""
+    """Send requests that are refused or take too long, and some whose client disconnects in the middle."""
     target = f"{url}/v1/chat/completions"
     message = [{"role": "user", "content": "Tell a story."}]
     async with aiohttp.ClientSession() as session:
         for _ in range(5):
-            bodies: tuple[Object, ...] = ({"model": "nobody", "messages": message}, {"model": CHAT})
+            bodies: list[Object] = [{"model": CHAT}]  # without messages
+            bodies += ({"model": name, "messages": message} for name in ("nobody", HASTY, BROKEN))
             for body in bodies:
                 async with session.post(target, json=body) as answer:
                     await answer.read()
