@@ -174,6 +174,7 @@ async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "penstock", "operator", "run", "--engine-image", "penstock",
             "--host", "127.0.0.1", "--port", "0", "--lease-namespace", namespace,
+            "--allowed-host-path", "/",
             env=environment | {"KUBECONFIG": str(config)},
             stdout=log, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip

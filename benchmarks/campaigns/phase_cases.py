@@ -28,7 +28,7 @@ def _shell(command: str) -> list[str]:
 
 SEED: Object = {"engine": {"seed": 1}}
 HANGING = _container(command=_shell("exec sleep infinity"))
-UNREADABLE = _container(**{"$patch": "delete"})
+UNREADABLE = _container(image="")
 
 
 def _alone(label: str) -> Object:

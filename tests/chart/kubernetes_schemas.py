@@ -21,6 +21,8 @@ KINDS = (
     "networkpolicy-networking-v1", "poddisruptionbudget-policy-v1",
     "prioritylevelconfiguration-flowcontrol-v1", "role-rbac-v1", "rolebinding-rbac-v1",
     "service-v1", "serviceaccount-v1",
+    "validatingadmissionpolicy-admissionregistration-v1",
+    "validatingadmissionpolicybinding-admissionregistration-v1",
 )  # fmt: skip
 _DEFINITIONS = "/api/_definitions.json"
 

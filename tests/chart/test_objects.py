@@ -13,7 +13,7 @@ from penstock.core.observed.label_selector import selects
 
 CLUSTER_SCOPED = {
     "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema",
-    "PriorityLevelConfiguration",
+    "PriorityLevelConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
 
 
@@ -165,6 +165,20 @@ def test_only_a_gateway_with_tracing_reaches_the_collector() -> None:
     assert has_rule(traced, GATEWAY)
     assert not has_rule(traced, OPERATOR)
     assert not has_rule(traced | {"tracing": {}}, GATEWAY)
+
+
+def test_limits_of_templates() -> None:
+    """The operator's flags, and the policy, which is for the watched namespace."""
+    name = ("ValidatingAdmissionPolicy", "penstock-operator-here")
+    assert "namespaceSelector" not in objects({})[name]["spec"]["matchConstraints"]
+    chosen = objects({"watchNamespace": "team-a"})[name]["spec"]["matchConstraints"]
+    assert selects(chosen["namespaceSelector"], {"kubernetes.io/metadata.name": "team-a"})
+    for absent in ("bare", "unrestricted_templates"):
+        assert not any(kind.startswith("Validating") for kind, _ in objects(VALUE_SETS[absent]))
+    args = container(VALUE_SETS["unrestricted_templates"], OPERATOR)["args"]
+    assert "--allow-unrestricted-templates" in args
+    args = container(VALUE_SETS["models_on_nodes"], OPERATOR)["args"]
+    assert "--allowed-host-path=/models" in args
 
 
 @pytest.mark.parametrize(

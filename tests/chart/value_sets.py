@@ -50,7 +50,10 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     "bare": {
         "networkPolicy": {"enabled": False},
         "apiPriority": {"enabled": False},
+        "admissionPolicy": {"enabled": False},
     },
+    "unrestricted_templates": {"operator": {"allowUnrestrictedTemplates": True}},
+    "models_on_nodes": {"operator": {"allowedHostPaths": ["/models", "/mnt/a-b_c+d@e%f:g=h,i"]}},
     "prometheus": {
         "operator": {
             "metricsHosts": ["prometheus.monitoring:9090", "other"],

@@ -97,6 +97,8 @@ class Workload(Model):
         default=PodTemplate(),
         description=(
             "Strategic-merge patch of the engine pods' template. The engine's container is "
-            "named `engine`. Its args, if given, replace all that Penstock sets, and begin with `serve`."
+            "named `engine`. Its args, if given, replace all that Penstock sets, and begin with `serve`. "
+            "What would give pods more rights is refused unless the operator was started with "
+            "--allow-unrestricted-templates."
         ),
     )

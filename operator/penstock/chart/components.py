@@ -30,6 +30,8 @@ def operator() -> list[Tree]:
             _flag("--namespace=", "watchNamespace"),
             _flag("--log-level=", "logLevel"),
             ForEach("operator.metricsHosts", Text.of("--metrics-host=", Value(ITEM))),
+            If("operator.allowUnrestrictedTemplates", "--allow-unrestricted-templates"),
+            ForEach("operator.allowedHostPaths", Text.of("--allowed-host-path=", Value(ITEM))),
             _flag("--prometheus-url=", "operator.prometheus.url"),
             _flag("--prometheus-token-file=", "operator.prometheus.tokenFile"),
             _flag("--prometheus-ca-file=", "operator.prometheus.caFile"),

@@ -17,6 +17,7 @@ from penstock.chart.tree import (
     ForEach,
     ForEachFile,
     If,
+    Json,
     Merge,
     Number,
     ReleaseNamespace,
@@ -166,6 +167,8 @@ def _expression(node: Tree) -> str:
         case Value(path):
             return _reference(path)
         case Number(path):  # a float in Helm, which `print` would write as 1e+06
+            return f"(toJson {_reference(path)})"
+        case Json(path):
             return f"(toJson {_reference(path)})"
         case Required(path, message):
             return f"(required {json.dumps(message)} {_reference(path)})"

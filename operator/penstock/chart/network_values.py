@@ -60,3 +60,14 @@ class ApiPriority(ValuesModel):
         "100.",
         ge=1,
     )
+
+
+class AdmissionPolicy(ValuesModel):
+    """ValidatingAdmissionPolicy of services."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Have the API server refuse services whose pods would have rights that the operator "
+        "does not allow. Without it they are taken, and get the condition SpecValid=False. Not "
+        "installed with operator.allowUnrestrictedTemplates.",
+    )

@@ -1,6 +1,7 @@
 """Resolves trees of install objects to plain objects."""
 
 import fnmatch
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -18,6 +19,7 @@ from penstock.chart.tree import (
     ForEach,
     ForEachFile,
     If,
+    Json,
     Merge,
     Number,
     ReleaseNamespace,
@@ -86,6 +88,8 @@ class _Resolver:
                 return "".join(str(each) for each in texts if each is not ABSENT)
             case Value(path) | Number(path):
                 return self._value(path)
+            case Json(path):
+                return json.dumps(self._value(path), separators=(",", ":"))
             case Required(path, message):
                 if not (found := self._value(path)):
                     raise MissingValue(message)

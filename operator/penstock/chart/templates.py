@@ -5,6 +5,7 @@ from functools import cache
 from penstock.api import modelroute, v1alpha1
 from penstock.api.crdgen import crds
 from penstock.chart import rights
+from penstock.chart.admission_policy import admission_policy
 from penstock.chart.api_priority import api_priority
 from penstock.chart.components import gateway, operator
 from penstock.chart.monitoring import monitoring
@@ -22,6 +23,7 @@ def templates() -> dict[str, list[Tree]]:
         "crds": [If("crds.enabled", _keep_at_uninstall(crd)) for crd in crds()],
         "rights": rights.rights(),
         "api-priority": api_priority(),
+        "admission-policy": admission_policy(),
         "network-policies": network_policies(),
         "operator": operator(),
         "gateway": gateway(),

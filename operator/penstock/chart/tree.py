@@ -29,6 +29,13 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Json:
+    """The value at a path as JSON, as a part of a Text."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Required:
     """The value at a path, which must be set. message: the error without it."""
 
@@ -60,7 +67,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string of several parts: strings, Value, Number, Required, ReleaseNamespace, or If of these."""
+    """A string of several parts: strings, Value, Number, Json, Required, ReleaseNamespace, or If of these."""
 
     parts: tuple[Tree, ...]
 

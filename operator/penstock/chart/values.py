@@ -1,15 +1,17 @@
 """The chart's values: the one source of values.yaml, its schema, its page, and their defaults."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 from penstock.chart.monitoring_values import Monitoring
-from penstock.chart.network_values import ApiPriority, NetworkPolicy
+from penstock.chart.network_values import AdmissionPolicy, ApiPriority, NetworkPolicy
 from penstock.chart.tracing_values import Tracing
+
+HostPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9@%+=:,._/-]*$")]
 
 
 class InvalidValues(ValueError):
@@ -118,6 +120,15 @@ class Operator(Component):
         default=[],
         description="HOST or HOST:PORT of each Prometheus that canaries' metric queries may use.",
     )
+    allow_unrestricted_templates: bool = Field(
+        default=False,
+        description="Allow services any pod template, also one whose pods have more rights than the "
+        "restricted Pod Security Standard gives: a user who may create a service may then create any pod.",
+    )
+    allowed_host_paths: list[HostPath] = Field(
+        default=[],
+        description="Folders of the nodes below which file:// models may be. Empty: no such models.",
+    )
     prometheus: Prometheus = Field(
         default=Prometheus(),
         description="A Prometheus that scrapes the engines, used when the operator cannot scrape them.",
@@ -214,6 +225,9 @@ class Values(ValuesModel):
     )
     api_priority: ApiPriority = Field(
         default=ApiPriority(), description="Priority of the operator's requests at the API server."
+    )
+    admission_policy: AdmissionPolicy = Field(
+        default=AdmissionPolicy(), description="ValidatingAdmissionPolicy of services."
     )
     monitoring: Monitoring = Field(
         default=Monitoring(), description="Objects for Prometheus and Grafana."

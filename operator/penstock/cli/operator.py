@@ -19,6 +19,7 @@ from penstock.cli.prometheus_options import (
 from penstock.clients.logs import configure as configure_logs
 from penstock.controller.app import run as run_operator
 from penstock.controller.settings import Settings
+from penstock.core.manifests.allowed_pods import PodLimits
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -43,6 +44,20 @@ def run(
         typer.Option(help="Operate only services of this namespace. Default: all namespaces."),
     ] = None,
     metrics_host: MetricsHosts = None,
+    allow_unrestricted_templates: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unrestricted-templates",
+            help="Allow any spec.template, also one whose pods have more rights than the restricted Pod "
+            "Security Standard gives: a user who may create a service may then create any pod.",
+        ),
+    ] = False,
+    allowed_host_path: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folder of the nodes below which file:// models may be. May be repeated. Default: none."
+        ),
+    ] = None,
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
     prometheus_ca_file: PrometheusCaFile = None,
@@ -63,5 +78,6 @@ def run(
         tuple(metrics_host or ()),
         prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file),
         namespace,
+        PodLimits(allow_unrestricted_templates, tuple(allowed_host_path or ())),
     )
     asyncio.run(run_operator(settings))

@@ -48,6 +48,12 @@ FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io/v1", "flowschemas", namesp
 PRIORITY_LEVELS = Resource(
     "flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations", namespaced=False
 )
+ADMISSION_POLICIES = Resource(
+    "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False
+)
+ADMISSION_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
+)
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
@@ -72,6 +78,8 @@ KINDS = {
     "HorizontalPodAutoscaler": HORIZONTAL_POD_AUTOSCALERS,
     "FlowSchema": FLOW_SCHEMAS,
     "PriorityLevelConfiguration": PRIORITY_LEVELS,
+    "ValidatingAdmissionPolicy": ADMISSION_POLICIES,
+    "ValidatingAdmissionPolicyBinding": ADMISSION_POLICY_BINDINGS,
     "CustomResourceDefinition": CRDS,
     "InferenceService": INFERENCE_SERVICES,
     "ModelRoute": MODEL_ROUTES,

@@ -196,6 +196,7 @@ class Leader:
             applied_generations=self._observer.applied_generations,
             gateway_url=gateway_url(self._settings.namespace),
             gone=lambda key: self._service_changed(key, {}, is_gone=True),
+            limits=self._settings.limits,
         )
 
     def _make_route_statuses(self) -> RouteStatuses:

@@ -24,6 +24,12 @@ from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
 from penstock.controller.reconcile_log import log_writes
 from penstock.core.formats.json_merge import merged
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.manifests.allowed_pods import (
+    DEFAULT_LIMITS,
+    Objection,
+    PodLimits,
+    is_of_running_revision,
+)
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.children import (
     ObservedBudget,
@@ -76,7 +82,7 @@ class Reconciler:
     All of its state can be read again. services: all services, as the watch last reported them.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
-    gateway_url: for the status of services.
+    gateway_url: for the status of services. limits: of what services may set in pods.
     gone: called with the key of a service whose deletion no watch reported.
     """
 
@@ -91,6 +97,7 @@ class Reconciler:
         applied_generations: Callable[[Key], AppliedGenerations | None],
         gateway_url: str,
         gone: Callable[[Key], None],
+        limits: PodLimits = DEFAULT_LIMITS,
     ) -> None:
         self._kube = kube
         self._image = engine_image
@@ -100,6 +107,7 @@ class Reconciler:
         self._applied_generations = applied_generations
         self._gateway_url = gateway_url
         self._gone = gone
+        self._limits = limits
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._writer = PlanWriter(kube)
 
@@ -122,14 +130,17 @@ class Reconciler:
         try:
             spec = to_core(body)
         except InvalidService as error:
-            return await self._report_invalid(key, body, str(error), timestamp(now_s))
+            objection = Objection(conditions.INVALID_SPEC, str(error))
+            return await self._report_invalid(key, body, objection, timestamp(now_s))
         return await self._reconcile(key, body, spec, now_s)
 
-    async def _report_invalid(self, key: Key, body: Object, error: str, now: str) -> float | None:
-        """Write the conditions of a service whose spec cannot be read. Returns the delay, as `reconcile`."""
+    async def _report_invalid(
+        self, key: Key, body: Object, objection: Objection, now: str
+    ) -> float | None:
+        """Write the conditions of a service with a refused spec. Returns the delay, as `reconcile`."""
         before, generation = stored_status(body), body["metadata"]["generation"]
         known = {condition["type"] for condition in before.get("conditions", [])}
-        current = conditions.invalid_spec_conditions(error, known)
+        current = conditions.invalid_spec_conditions(objection.message, known, objection.reason)
         after: Object = {
             "observedGeneration": generation,
             "conditions": statuses.as_objects(current, before, generation, now),
@@ -144,6 +155,11 @@ class Reconciler:
     ) -> float | None:
         """Read, plan and write once for a service with a valid spec. Returns the delay, as `reconcile`."""
         observed, record = await self._observe(body, spec, now_s)
+        objection = self._limits.objection(spec)
+        if objection is not None:
+            if not is_of_running_revision(spec, observed):
+                return await self._report_invalid(key, body, objection, timestamp(now_s))
+            observed = replace(observed, objection=objection.message)
         stored = stored_status(body)
         last = record.restored(stored)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(stored)

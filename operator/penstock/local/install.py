@@ -21,7 +21,8 @@ READY_TIMEOUT_S = 90.0
 # The gateway listens on the node's address: there is no Service network.
 VALUES = {
     "image": {"repository": "penstock"},
-    "operator": {"replicas": 1},
+    # The one user of the machine owns its files.
+    "operator": {"replicas": 1, "allowedHostPaths": ["/"]},
     "gateway": {"replicas": 1, "port": GATEWAY_PORT, "hostNetwork": True},
 }
 

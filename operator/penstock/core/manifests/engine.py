@@ -72,6 +72,7 @@ def preflight_name(spec: ServiceSpec, revision: str) -> str:
 def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
     """The pods of a new revision, as this version of Penstock builds them."""
     serve = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
+    restricted.restrict_added(serve["spec"], ENGINE_CONTAINER)
     # Set after the merge: operator, gateway and Deployment select pods by these.
     own = labels(spec, revision, SERVE)
     serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own

@@ -1,14 +1,85 @@
-"""Security contexts of the restricted Pod Security Standard, for all pods that Penstock creates."""
+"""The restricted Pod Security Standard: the security contexts of all created pods, and its check."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
-POD: Final[dict[str, Any]] = {
+from penstock.core.formats.strategic_merge import is_keyed, merge
+
+Object = dict[str, Any]
+
+POD: Final[Object] = {
     "runAsNonRoot": True,
     "runAsUser": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-CONTAINER: Final[dict[str, Any]] = {
+CONTAINER: Final[Object] = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+UNPRIVILEGED: Final = {k: v for k, v in CONTAINER.items() if k != "readOnlyRootFilesystem"}
+
+VOLUME_SOURCES = frozenset(
+    ("configMap", "secret", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected")
+)  # fmt: skip
+_PROFILES = ("RuntimeDefault", "Localhost")
+
+
+def restrict_added(pod: Object, own: str) -> None:
+    """Take the rights from a pod's containers that their security contexts do not mention.
+
+    own: name of the container that has a security context already. A privileged container cannot be
+    without the right to escalate: it is left alone.
+    """
+    containers: Any = pod.get("containers")
+    if not is_keyed(containers, "name"):
+        return
+    for container in containers:
+        context = container.get("securityContext") or {}
+        if container.get("name") == own or not isinstance(context, dict):
+            continue
+        if not context.get("privileged"):
+            container["securityContext"] = merge(UNPRIVILEGED, context)
+
+
+def broken_rules(pod: Object, host_path: str | None) -> Iterator[str]:
+    """Yield the path of each field with which a pod breaks the standard, or gets an identity.
+
+    host_path: folder of the node that a volume may have if it is mounted read-only; None for no folder.
+    """
+    for field in ("hostNetwork", "hostPID", "hostIPC", "serviceAccountName", "initContainers"):
+        if pod.get(field):
+            yield field
+    if pod.get("automountServiceAccountToken") is not False:
+        yield "automountServiceAccountToken"
+    for volume in pod.get("volumes") or []:
+        sources = {name for name in volume if name not in ("name", "hostPath")}
+        source = volume.get("hostPath")
+        if not sources <= VOLUME_SOURCES or (source is not None and source["path"] != host_path):
+            yield f"volumes[{volume['name']}]"
+    shared = pod.get("securityContext") or {}
+    folders = {each["name"] for each in pod.get("volumes") or [] if "hostPath" in each}
+    for container in pod["containers"]:
+        for field in _broken_fields(container, shared, folders):
+            yield f"containers[{container['name']}].{field}"
+
+
+def _broken_fields(container: Object, shared: Object, folders: set[str]) -> Iterator[str]:
+    """Yield the same for one container. shared: context of the pod. folders: volumes of the node."""
+    context = container.get("securityContext") or {}
+    capabilities = context.get("capabilities") or {}
+    effective = shared | context
+    is_right = {
+        "privileged": not context.get("privileged"),
+        "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation") is False,
+        "capabilities": "ALL" in (capabilities.get("drop") or []) and not capabilities.get("add"),
+        "runAsNonRoot": effective.get("runAsNonRoot") is True,
+        "runAsUser": effective.get("runAsUser") != 0,
+        "seccompProfile": (effective.get("seccompProfile") or {}).get("type") in _PROFILES,
+    }
+    yield from (f"securityContext.{name}" for name, right in is_right.items() if not right)
+    if any("hostPort" in port for port in container.get("ports") or []):
+        yield "ports"
+    for mount in container.get("volumeMounts") or []:
+        if mount.get("name") in folders and mount.get("readOnly") is not True:
+            yield "volumeMounts"

@@ -177,6 +177,8 @@ class ObservedState:
     state_holder: str = ""
     # Name of an older service of the namespace that serves the same model name.
     name_taken_by: str | None = None
+    # What the spec has that is not allowed any more, and that its running revision keeps.
+    objection: str = ""
     # (reason, message) by revision whose pod or template the API server refused.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()

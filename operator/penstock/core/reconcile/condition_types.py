@@ -55,6 +55,9 @@ SCALED_TO_ZERO = "ScaledToZero"
 
 REASONS: Mapping[str, str] = {
     "Active": "Scaling decisions are based on the engines' metrics.",
+    "AllowedBefore": (
+        "The running revision keeps what the operator does not allow any more; the message names it."
+    ),
     "AwaitingPromotion": "A user has to promote or abort the revision, or to resume its canary.",
     "BadConfig": "The model's config.json cannot be served.",
     "BadTokenizer": "The model's tokenizer cannot be read.",
@@ -66,6 +69,7 @@ REASONS: Mapping[str, str] = {
     "EnginesReady": "The engine pods that are needed are ready.",
     "Fits": "The model can be served, and fits into memory.",
     "Growing": "The promoted canary gets the pods that all of the traffic needs.",
+    "HostPathNotAllowed": "The model is in a folder of the node that the operator does not allow.",
     "InvalidSpec": "The spec cannot be read; the message names the field.",
     "Judging": "A canary gets a share of the traffic and is compared with its control.",
     "KVCacheTooSmall": "The KV cache cannot hold one request of the longest length.",
@@ -110,6 +114,7 @@ REASONS: Mapping[str, str] = {
     "Stalled": "The condition Stalled is True and says why.",
     "Starting": "The pods of the new revision start.",
     "Stopping": "The pods of the old revision terminate before new ones start (Recreate).",
+    "TemplateNotAllowed": "`spec.template` sets what the operator does not allow; the message names it.",
     "UnevenWidth": "The model's width cannot be split over the accelerators of a pod.",
     "Unknown": "The original reason is not valid in a condition; see the message.",
     "UnsupportedArchitecture": "The model's architecture cannot be served.",

@@ -25,6 +25,7 @@ from penstock.core.reconcile.summary_conditions import (
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
 
+INVALID_SPEC = "InvalidSpec"
 # The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
 MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
@@ -47,21 +48,25 @@ def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     return "PodForbidden", text
 
 
-def invalid_spec_conditions(message: str, known: Collection[str] = ()) -> tuple[Condition, ...]:
+def invalid_spec_conditions(
+    message: str, known: Collection[str] = (), reason: str = INVALID_SPEC
+) -> tuple[Condition, ...]:
     """The conditions of a service whose spec cannot be read, so its objects are not reconciled.
 
-    known: types of the conditions that the service has; none of them is removed.
+    known: types of the conditions that the service has; none of them is removed. reason: another one, of a
+    spec that can be read and is not allowed.
     """
-    text = "the spec is invalid, so the operator does not reconcile the service"
+    problem = "invalid" if reason == INVALID_SPEC else "not allowed"
+    text = f"the spec is {problem}, so the operator does not reconcile the service"
     types = {name for name in TYPES if name not in CONDITIONAL_TYPES or name in known}
     found = {
-        "SpecValid": Condition("SpecValid", "False", "InvalidSpec", message),
+        "SpecValid": Condition("SpecValid", "False", reason, message),
         "Reconciling": Condition("Reconciling", "False", STALLED, SEE_STALLED),
-        "Stalled": Condition("Stalled", "True", "InvalidSpec", message),
-        "Ready": Condition("Ready", "Unknown", "InvalidSpec", message),
+        "Stalled": Condition("Stalled", "True", reason, message),
+        "Ready": Condition("Ready", "Unknown", reason, message),
     }
     return tuple(
-        found.get(name) or Condition(name, "Unknown", "InvalidSpec", text)
+        found.get(name) or Condition(name, "Unknown", reason, text)
         for name in TYPES
         if name in types
     )
@@ -107,6 +112,9 @@ def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
             "set spec.model.name to another name"
         )
         return Condition("SpecValid", "False", "ModelNameInUse", message)
+    if observed.objection:
+        message = f"{observed.objection}; the running revision keeps it, another one cannot have it"
+        return Condition("SpecValid", "True", "AllowedBefore", message)
     return Condition("SpecValid", "True", "Valid", "the spec can be served")
 
 

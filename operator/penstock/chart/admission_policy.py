@@ -1,0 +1,99 @@
+"""The admission policy with which the API server refuses services whose pods would gain rights.
+
+The operator refuses the same with a condition: this tells it to the user at once.
+"""
+
+from penstock.api.v1alpha1 import PLURAL
+from penstock.chart.limits_cel import validations
+from penstock.chart.names import OPERATOR, labels
+from penstock.chart.tree import ABSENT, If, Json, ReleaseNamespace, Text, Tree, Value
+from penstock.core.spec.service import GROUP, Object
+from penstock.core.spec.template_limits import ANNOTATIONS, ANNOTATIONS_PATH, POD, POD_PATH
+
+_API_VERSION = "admissionregistration.k8s.io/v1"
+# A service that has been there before the policy may be changed in everything else.
+_IS_CHANGED = (
+    "oldObject == null "
+    "|| object.spec.?template.orValue({}) != oldObject.spec.?template.orValue({}) "
+    "|| object.spec.model.uri != oldObject.spec.model.uri"
+)
+# The folders of a path, each with a slash before it, and a slash at the end.
+_FOLDERS = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
+_HOST_PATH_MESSAGE = (
+    "'spec.model.uri names the folder ' + variables.folder + ' of nodes, which operator.allowedHostPaths "
+    "of the chart does not contain: use pvc://CLAIM/PATH, or have its folder allowed'"
+)
+
+
+def admission_policy() -> list[Tree]:
+    """The policy and its binding, which is for all namespaces, or for that of `watchNamespace`.
+
+    The names have the namespace, because an installation for one namespace may be one of several.
+    """
+    metadata = {"name": Text.of(f"{OPERATOR}-", ReleaseNamespace()), "labels": labels(OPERATOR)}
+    policy = {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [_services()],
+                "namespaceSelector": If("watchNamespace", _watched()),
+            },
+            "matchConditions": [{"name": "changed", "expression": _IS_CHANGED}],
+            "variables": _variables(),
+            "validations": [
+                {
+                    "expression": "variables.folder == '' "
+                    f"|| variables.allowed.exists(each, variables.folder.startsWith(each.{_FOLDERS}))",
+                    "messageExpression": _HOST_PATH_MESSAGE,
+                },
+                *validations(POD, "variables.pod", POD_PATH),
+                *validations(ANNOTATIONS, "variables.annotations", ANNOTATIONS_PATH),
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": _API_VERSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {"policyName": metadata["name"], "validationActions": ["Deny"]},
+    }
+    return [_unless_lifted(policy), _unless_lifted(binding)]
+
+
+def _unless_lifted(tree: Tree) -> Tree:
+    """The tree, if the policy is enabled and templates are restricted."""
+    restricted = If("operator.allowUnrestrictedTemplates", ABSENT, tree)
+    return If("admissionPolicy.enabled", restricted)
+
+
+def _services() -> Object:
+    return {
+        "apiGroups": [GROUP],
+        "apiVersions": ["*"],
+        "resources": [PLURAL],
+        "operations": ["CREATE", "UPDATE"],
+    }
+
+
+def _watched() -> Object:
+    return {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}}
+
+
+def _variables() -> list[Object]:
+    template = "object.spec.?template"
+    return [
+        {"name": "pod", "expression": f"{template}.?spec.orValue({{}})"},
+        {
+            "name": "annotations",
+            "expression": f"{template}.?metadata.?annotations.orValue({{}})",
+        },
+        {
+            "name": "folder",
+            "expression": "object.spec.model.uri.startsWith('file://') "
+            f"? object.spec.model.uri.substring(7).{_FOLDERS} : ''",
+        },
+        {"name": "allowed", "expression": Text.of(Json("operator.allowedHostPaths"))},
+    ]

@@ -1,0 +1,77 @@
+"""Whether a service's pods are allowed: its template, the folder of its model, and the pods they make."""
+
+from dataclasses import dataclass
+
+from penstock.core.manifests import restricted
+from penstock.core.manifests.engine import own_pods
+from penstock.core.observed.children import ObservedState
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.template_limits import (
+    POD_PATH,
+    host_path_objection,
+    template_objection,
+)
+
+TEMPLATE_NOT_ALLOWED, HOST_PATH_NOT_ALLOWED = "TemplateNotAllowed", "HostPathNotAllowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a spec is refused: reason and message of the condition SpecValid."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodLimits:
+    """The operator's settings of what services may set.
+
+    allow_unrestricted_templates: any pod template is allowed. allowed_host_paths: folders of the nodes below
+    which models may be.
+    """
+
+    allow_unrestricted_templates: bool = False
+    allowed_host_paths: tuple[str, ...] = ()
+
+    def objection(self, spec: ServiceSpec) -> Objection | None:
+        """Why the service's pods are not allowed; None if they are."""
+        refused = host_path_objection(spec.model_uri, self.allowed_host_paths)
+        if refused is not None:
+            return Objection(HOST_PATH_NOT_ALLOWED, refused)
+        if self.allow_unrestricted_templates:
+            return None
+        refused = template_objection(spec.template) or _pods_objection(spec)
+        return None if refused is None else Objection(TEMPLATE_NOT_ALLOWED, refused)
+
+
+DEFAULT_LIMITS = PodLimits()
+
+
+def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
+    """Whether template and model are those of the stable revision, so that they were allowed once.
+
+    They are compared with the recorded ones: another template may have the same short hash.
+    """
+    revision = revision_of(spec)
+    return observed.stable == revision and any(
+        each.revision == revision
+        and each.pods is not None
+        and not each.is_orphan
+        and all(each.shape.get(part) == spec.shape.get(part) for part in ("template", "model"))
+        for each in observed.history
+    )
+
+
+def _pods_objection(spec: ServiceSpec) -> str | None:
+    """The same for the pods that the template is merged into: a second check, of its own.
+
+    It finds nothing in templates that the first one allows, unless one of the two has an error.
+    """
+    scheme, _, path = spec.model_uri.partition("://")
+    pods = own_pods(spec, "", "image")
+    for pod in (pods.serve["spec"], pods.preflight):
+        for field in restricted.broken_rules(pod, path if scheme == "file" else None):
+            return f"{POD_PATH} makes pods whose {field} has rights that are not allowed: remove what sets it"
+    return None

@@ -1,0 +1,241 @@
+"""Limits on `spec.template`: the one list of what it may set, for the operator and the chart's policy.
+
+Without them, a user who may create an InferenceService could create any pod. All that is not listed is
+refused. The pods stay within the restricted Pod Security Standard, and have no service account's token.
+"""
+
+from typing import Any
+
+from penstock.core.spec.limits import AnyValue, Check, Fields, Items, objections, one_of
+from penstock.core.spec.service import ENGINE_CONTAINER, ENGINE_PORT, ENGINE_PORT_NAME, Object
+
+MODEL_VOLUME = "model"
+APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+
+ANY = AnyValue()
+FALSE, TRUE = one_of(False), one_of(True)
+TEXT = Check(lambda value: isinstance(value, str), "type(VALUE) == string", "must be a string")
+NUMBER = Check(lambda value: type(value) is int, "type(VALUE) == int", "must be a whole number")
+NOT_ROOT = Check(
+    lambda value: type(value) is int and value > 0,
+    "type(VALUE) == int && VALUE > 0",
+    "must be the number of a user other than root: change or remove it",
+)
+PRIORITY = Check(
+    lambda value: isinstance(value, str) and not value.startswith("system-"),
+    "type(VALUE) == string && !VALUE.startsWith('system-')",
+    "must not name a class of the system: change or remove it",
+)
+ANNOTATIONS = Check(
+    lambda keys: not any(key.startswith(APPARMOR_ANNOTATION) for key in keys),
+    f"VALUE.all(key, !key.startsWith('{APPARMOR_ANNOTATION}'))",
+    "must not choose AppArmor profiles: set securityContext.appArmorProfile in spec.template.spec",
+)
+
+
+def _drops_all(value: Any) -> bool:
+    return isinstance(value, list) and "ALL" in value
+
+
+DROPS_ALL = Check(
+    _drops_all,
+    "type(VALUE) == list && VALUE.exists(each, each == 'ALL')",
+    "must contain ALL: add it, or remove the field",
+)
+
+
+def _keeps_port(container: Object) -> bool:
+    """Whether the engine's port keeps its number, name and protocol, and no other container has either."""
+    is_engine = container["name"] == ENGINE_CONTAINER
+    for port in container.get("ports", []):
+        is_number, is_name = (
+            port["containerPort"] == ENGINE_PORT,
+            port.get("name") == ENGINE_PORT_NAME,
+        )
+        if is_number and is_engine:
+            if not (is_name or "name" not in port) or port.get("protocol", "TCP") != "TCP":
+                return False
+        elif is_number or is_name:
+            return False
+    return True
+
+
+_NAMED = f"('name' in port && port.name == '{ENGINE_PORT_NAME}')"
+KEEPS_PORT = Check(
+    _keeps_port,
+    "!('ports' in VALUE) || VALUE.ports.all(port, "
+    f"VALUE.name == '{ENGINE_CONTAINER}' && port.containerPort == {ENGINE_PORT} "
+    f"? (!('name' in port) || {_NAMED}) && (!('protocol' in port) || port.protocol == 'TCP') "
+    f": port.containerPort != {ENGINE_PORT} && !{_NAMED})",
+    f"must leave port {ENGINE_PORT} and the port name {ENGINE_PORT_NAME} to the engine: use others",
+)
+
+
+def _reads_model(mount: Object) -> bool:
+    name = mount.get("name")
+    is_other = isinstance(name, str) and name != MODEL_VOLUME
+    return is_other or mount.get("readOnly") is True
+
+
+# A mount without a name changes the one at the same path.
+READS_MODEL = Check(
+    _reads_model,
+    f"('name' in VALUE && type(VALUE.name) == string && VALUE.name != '{MODEL_VOLUME}') || "
+    "('readOnly' in VALUE && VALUE.readOnly == true)",
+    f"must set readOnly to true: a mount of the volume {MODEL_VOLUME} may only be read",
+)
+
+PROFILE = Fields(
+    {"type": one_of("RuntimeDefault", "Localhost"), "localhostProfile": ANY}, required=("type",)
+)
+# Fields of both security contexts, of the pod and of a container.
+USER: dict[str, Any] = {
+    "runAsNonRoot": TRUE,
+    "runAsUser": NOT_ROOT,
+    "runAsGroup": ANY,
+    "seccompProfile": PROFILE,
+    "appArmorProfile": PROFILE,
+}
+POD_CONTEXT = Fields(
+    USER
+    | dict.fromkeys(
+        ("fsGroup", "fsGroupChangePolicy", "supplementalGroups", "supplementalGroupsPolicy"), ANY
+    )
+)
+CONTAINER_CONTEXT = Fields(
+    USER
+    | {
+        "privileged": FALSE,
+        "allowPrivilegeEscalation": FALSE,
+        "readOnlyRootFilesystem": ANY,
+        "capabilities": Fields({"drop": DROPS_ALL}),
+    }
+)
+
+# `host` is left out: the node would send requests to any address.
+HTTP_GET = Fields(dict.fromkeys(("path", "port", "scheme", "httpHeaders"), ANY), is_removable=True)
+TCP_SOCKET = Fields({"port": ANY}, is_removable=True)
+PROBE = Fields(
+    dict.fromkeys(
+        (
+            "exec", "grpc", "initialDelaySeconds", "timeoutSeconds", "periodSeconds",
+            "successThreshold", "failureThreshold", "terminationGracePeriodSeconds",
+        ),
+        ANY,
+    )
+    | {"httpGet": HTTP_GET, "tcpSocket": TCP_SOCKET},
+    is_removable=True,
+)  # fmt: skip
+HOOK = Fields(
+    {"exec": ANY, "sleep": ANY, "httpGet": HTTP_GET, "tcpSocket": TCP_SOCKET}, is_removable=True
+)
+
+CONTAINER = Fields(
+    {"name": TEXT}
+    | dict.fromkeys(
+        (
+            "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources",
+            "resizePolicy", "terminationMessagePath", "terminationMessagePolicy",
+        ),
+        ANY,
+    )
+    | {
+        "ports": Items(
+            Fields(
+                {"name": ANY, "containerPort": NUMBER, "protocol": ANY}, required=("containerPort",)
+            )
+        ),
+        "volumeMounts": Items(
+            Fields(
+                dict.fromkeys(
+                    ("name", "mountPath", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr"),
+                    ANY,
+                ),
+                checks=(READS_MODEL,),
+            ),
+            is_removable=True,
+        ),
+        "startupProbe": PROBE,
+        "readinessProbe": PROBE,
+        "livenessProbe": PROBE,
+        "lifecycle": Fields(
+            {"postStart": HOOK, "preStop": HOOK, "stopSignal": ANY}, is_removable=True
+        ),
+        "securityContext": CONTAINER_CONTEXT,
+    },
+    required=("name",),
+    checks=(KEEPS_PORT,),
+)  # fmt: skip
+
+SOURCES = ("configMap", "secret", "downwardAPI")
+VOLUME = Fields(
+    {"name": TEXT}
+    | dict.fromkeys((*SOURCES, "emptyDir", "persistentVolumeClaim", "ephemeral"), ANY)
+    | {
+        # serviceAccountToken and podCertificate are left out: they are identities.
+        "projected": Fields(
+            {
+                "defaultMode": ANY,
+                "sources": Items(
+                    Fields(dict.fromkeys((*SOURCES, "clusterTrustBundle"), ANY)), is_removable=True
+                ),
+            },
+            is_removable=True,
+        )
+    },
+    required=("name",),
+)
+
+POD = Fields(
+    dict.fromkeys(
+        (
+            "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName",
+            "runtimeClassName", "preemptionPolicy", "imagePullSecrets", "resources", "resourceClaims",
+            "readinessGates", "schedulingGates", "dnsPolicy", "dnsConfig", "hostAliases",
+            "enableServiceLinks", "terminationGracePeriodSeconds",
+        ),
+        ANY,
+    )
+    | {
+        "priorityClassName": PRIORITY,
+        "hostUsers": FALSE,
+        "automountServiceAccountToken": FALSE,
+        "securityContext": POD_CONTEXT,
+        "containers": Items(CONTAINER, "name"),
+        "volumes": Items(VOLUME, "name", is_removable=True),
+    }
+)  # fmt: skip
+
+POD_PATH = "spec.template.spec"
+ANNOTATIONS_PATH = "spec.template.metadata.annotations"
+
+
+def template_objection(template: Object) -> str | None:
+    """The first part of a service's pod template that is not allowed, as a sentence; None if all is."""
+    annotations = template.get("metadata", {}).get("annotations", {})
+    found = (
+        *objections(template.get("spec", {}), POD, POD_PATH),
+        *objections(annotations, ANNOTATIONS, ANNOTATIONS_PATH),
+    )
+    return next(iter(found), None)
+
+
+def host_path_objection(uri: str, allowed: tuple[str, ...]) -> str | None:
+    """Why a model's folder on the node may not be mounted, as a sentence; None if it may, or is none.
+
+    allowed: folders below which models may be.
+    """
+    scheme, _, path = uri.partition("://")
+    if scheme != "file":
+        return None
+    parts = _parts(path)
+    if ".." not in parts and any(parts[: len(each)] == each for each in map(_parts, allowed)):
+        return None
+    return (
+        f"spec.model.uri names the node's folder {path}, which no --allowed-host-path of the operator "
+        "(chart value operator.allowedHostPaths) contains: use pvc://CLAIM/PATH, or have its folder allowed"
+    )
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]

@@ -1,0 +1,221 @@
+"""Templates that would gain rights: refused by the API server's policy, and by the operator without it."""
+
+import asyncio
+
+import pytest
+from template_overrides import GAINS, ORDINARY
+
+from penstock.chart.install import install_manifests
+from penstock.clients.resources import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    KINDS,
+    PODS,
+)
+from penstock.controller.reconciler import Reconciler
+from penstock.core.manifests.allowed_pods import PodLimits
+from penstock.core.spec.template_limits import template_objection
+from penstock.errors import Rejected
+
+pytestmark = pytest.mark.cluster
+
+NETWORK = {"spec": {"hostNetwork": True}}
+SENTENCE = "spec.template.spec.hostNetwork is not allowed in a template: remove it"
+
+
+def service(namespace, name="chat", *, uri="pvc://models/tiny", **template):
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"model": {"uri": uri}, "template": template},
+    }
+
+
+async def refusal(kube, body):
+    """The API server's words against a service; None if it takes it."""
+    try:
+        await kube.apply(body, manager="user", dry_run=True)
+    except Rejected as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture
+async def policy(kube, namespace):
+    """Function that installs the chart's policy for the namespace, and removes it after the test."""
+    made = []
+
+    async def install(**operator):
+        values = {"image": {"repository": "x"}, "watchNamespace": namespace, "operator": operator}
+        for manifest in install_manifests(values, namespace):
+            if manifest["kind"].startswith("Validating"):
+                made.append(manifest)
+                await kube.apply(manifest, manager="test")
+        for _ in range(300):  # policies take effect with a delay
+            if await refusal(kube, service(namespace, "probe", **NETWORK)):
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("the policy does not take effect")
+
+    yield install
+    for manifest in made:
+        await kube.delete(KINDS[manifest["kind"]], None, manifest["metadata"]["name"])
+
+
+async def test_the_policy_refuses_what_the_operator_refuses_in_the_same_words(
+    kube, namespace, policy
+):
+    await policy()
+    for _, override, path in GAINS:
+        sentence = template_objection({"spec": override})
+        assert sentence.startswith(path)
+        assert sentence in (await refusal(kube, service(namespace, spec=override)) or "")
+    for override in ORDINARY.values():
+        assert await refusal(kube, service(namespace, spec=override)) is None
+    annotation = {"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"}
+    template = {"metadata": {"annotations": annotation}}
+    assert template_objection(template) in await refusal(kube, service(namespace, **template))
+    assert await refusal(kube, service(namespace, metadata={"annotations": {"a": "b"}})) is None
+    print(f"{len(GAINS)} overrides refused, {len(ORDINARY)} taken")
+
+
+async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, namespace, policy):
+    await policy(allowedHostPaths=["/models/", "/data/a"])
+    for path in ("/models", "/models/tiny", "//models//./tiny", "/data/a/b"):
+        assert await refusal(kube, service(namespace, uri=f"file://{path}")) is None
+    for path in ("/etc", "/modelsx", "/data", "/data/ab", "/"):
+        said = await refusal(kube, service(namespace, uri=f"file:///{path}"))
+        assert "operator.allowedHostPaths" in said
+
+
+async def test_a_service_from_before_the_policy_may_be_changed_elsewhere(kube, namespace, policy):
+    created = await kube.create(INFERENCE_SERVICES, namespace, service(namespace, **NETWORK))
+    await policy()
+    key = (INFERENCE_SERVICES, namespace, "chat")
+    for patch in (
+        {"metadata": {"labels": {"team": "search"}, "finalizers": ["penstock.dev/test"]}},
+        {"spec": {"scaling": {"maxReplicas": 3}}},
+        {"metadata": {"finalizers": []}},
+    ):
+        await kube.merge(*key, patch, manager="test")
+    await kube.merge(*key, {"status": {"observedGeneration": 1}}, manager="test", sub="status")
+    for spec in (
+        {"template": {"spec": {"hostPID": True}}},
+        {"model": {"uri": "pvc://models/other"}},
+    ):
+        with pytest.raises(Rejected, match="hostNetwork is not allowed"):
+            await kube.merge(*key, {"spec": spec}, manager="test")
+    await kube.merge(*key, {"spec": {"template": None}}, manager="test")
+    assert "template" not in (await kube.get(*key))["spec"]
+    assert created["spec"]["template"] == NETWORK
+
+
+async def test_other_namespaces_have_no_policy(kube, namespace, new_namespace, policy):
+    await policy()
+    assert await refusal(kube, service(await new_namespace(), **NETWORK)) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        ({"template": NETWORK}, "TemplateNotAllowed", SENTENCE),
+        ({"model": {"uri": "file:///etc"}}, "HostPathNotAllowed", "--allowed-host-path"),
+    ],
+)
+async def test_without_the_policy_it_is_a_condition(stand, spec, reason, words):
+    await stand.create(**spec)
+    await stand.step()
+    for kind in ("SpecValid", "Stalled", "Ready"):
+        assert (await stand.condition(kind))[1] == reason
+    conditions = (await stand.status())["conditions"]
+    (message,) = (each["message"] for each in conditions if each["type"] == "SpecValid")
+    assert words in message
+    assert await stand.pods() == []
+    assert (await stand.kube.list(CONTROLLER_REVISIONS, stand.namespace))[0] == []
+
+    stand.reconciler = reconciler(stand, PodLimits(True, ("/etc",)))
+    await stand.step()
+    assert await stand.condition("SpecValid") == ("True", "Valid")
+
+
+def reconciler(stand, limits):
+    return Reconciler(
+        stand.kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
+        applied_generations=lambda _: {}, gateway_url="", gone=lambda _: None, limits=limits,
+    )  # fmt: skip
+
+
+async def test_every_override_is_a_condition(new_stand):
+    stand = await new_stand()
+    await stand.create()
+    for _, override, path in GAINS:
+        patch = {"op": "add", "path": "/spec/template", "value": {"spec": override}}
+        await stand.kube.patch(INFERENCE_SERVICES, *stand.key, [patch], manager="user")
+        await stand.step()
+        (found,) = (
+            each for each in (await stand.status())["conditions"] if each["type"] == "SpecValid"
+        )
+        if found["reason"] == "InvalidSpec":
+            assert "a list that keeps the container engine" in found["message"]
+        else:
+            assert found["reason"] == "TemplateNotAllowed"
+            assert found["message"].startswith(path)
+        assert found["status"] == "False"
+    assert await stand.pods() == []
+
+
+async def test_a_running_service_keeps_its_revision(stand):
+    await stand.create()
+    await stand.until_phase("Stable")
+    before = await stand.deployment_uids()
+    await stand.change(template=NETWORK)
+    for _ in range(3):
+        await stand.step()
+    assert await stand.condition("SpecValid") == ("False", "TemplateNotAllowed")
+    assert await stand.deployment_uids() == before
+    assert len([pod for pod in await stand.pods() if pod["status"].get("podIP")]) == 1
+    assert len((await stand.kube.list(CONTROLLER_REVISIONS, stand.namespace))[0]) == 1
+    await stand.change(template=None)
+    await stand.step()
+    assert await stand.condition("SpecValid") == ("True", "Valid")
+
+
+async def test_a_revision_from_before_the_limits_is_kept_and_none_is_added(stand):
+    """Its pods are scaled as before, but it is not returned to once another one is stable."""
+    replicas = {"scaling": {"mode": "External"}}
+    old = {"spec": {"shareProcessNamespace": True}}
+    stand.reconciler = reconciler(stand, PodLimits(allow_unrestricted_templates=True))
+    await stand.create(template=old, replicas=1, **replicas)
+    await stand.until_phase("Stable")
+    before = await stand.deployment_uids()
+
+    stand.reconciler = reconciler(stand, PodLimits())
+    await stand.step()
+    assert await stand.condition("SpecValid") == ("True", "AllowedBefore")
+    await stand.change(replicas=2)
+
+    async def is_scaled():
+        found, _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
+        return [each["spec"]["replicas"] for each in found] == [2]
+
+    await stand.until(is_scaled)
+    assert await stand.deployment_uids() == before
+
+    await stand.change(engine={"seed": 1})
+    await stand.step()
+    assert await stand.condition("SpecValid") == ("False", "TemplateNotAllowed")
+    assert await stand.deployment_uids() == before
+    await stand.change(engine=None, template=None)
+
+    async def is_replaced():
+        return not before & await stand.deployment_uids()
+
+    await stand.until(is_replaced)
+    await stand.until_phase("Stable")
+    await stand.change(template=old)
+    await stand.step()
+    assert await stand.condition("SpecValid") == ("False", "TemplateNotAllowed")
+    serving, _ = await stand.kube.list(PODS, stand.namespace)
+    assert not any(pod["spec"].get("shareProcessNamespace") for pod in serving)

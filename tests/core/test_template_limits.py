@@ -1,0 +1,318 @@
+"""Limits on `spec.template`: no template that passes makes a pod with more rights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from service_spec import service_spec
+from template_overrides import GAINS, ORDINARY, engine, side
+
+from penstock.api.convert import InvalidService, to_core
+from penstock.core.manifests import allowed_pods
+from penstock.core.manifests.allowed_pods import Objection, PodLimits
+from penstock.core.manifests.engine import deployment, own_pods, preflight
+from penstock.core.spec.template_limits import (
+    CONTAINER,
+    POD,
+    VOLUME,
+    host_path_objection,
+    template_objection,
+)
+
+Pod = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("override", "path"), [each[1:] for each in GAINS], ids=[each[0] for each in GAINS]
+)
+def test_an_override_that_gains_rights_is_refused_by_its_path(override: Pod, path: str) -> None:
+    spec = service_spec(template={"spec": override})
+    objection = PodLimits().objection(spec)
+    assert objection is not None
+    assert objection.reason == "TemplateNotAllowed"
+    assert objection.message.startswith(path)
+    assert PodLimits(allow_unrestricted_templates=True).objection(spec) is None
+
+
+@pytest.mark.parametrize("override", ORDINARY.values(), ids=ORDINARY)
+def test_an_ordinary_override_is_allowed(override: Pod) -> None:
+    spec = service_spec(template={"spec": override})
+    assert PodLimits().objection(spec) is None
+    for pod in pods(spec):
+        assert_restricted(pod)
+
+
+def test_the_page_lists_all_that_is_allowed() -> None:
+    page = (ROOT / "docs" / "concepts" / "security.md").read_text()
+    for limit in (POD, CONTAINER, VOLUME):
+        for name in limit.fields.keys() - {"name"}:
+            is_probe = name.endswith("Probe")
+            assert f"`{name}" in page or (is_probe and "probes and `lifecycle`" in page), name
+
+
+def test_annotations() -> None:
+    key = "container.apparmor.security.beta.kubernetes.io/engine"
+    template: Pod = {"metadata": {"annotations": {key: "unconfined"}}}
+    sentence = template_objection(template)
+    assert sentence is not None
+    assert sentence.startswith("spec.template.metadata.annotations must not choose AppArmor")
+    assert template_objection({"metadata": {"annotations": {"team": "search"}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "allowed", "is_allowed"),
+    [
+        ("pvc://models/tiny", (), True),
+        ("file:///models/tiny", (), False),
+        ("file:///models/tiny", ("/models",), True),
+        ("file:///models/tiny", ("/data", "/models/"), True),
+        ("file:///models", ("/models",), True),
+        ("file:////models//./tiny", ("/models",), True),
+        ("file:///modelsx/tiny", ("/models",), False),
+        ("file:///", ("/models",), False),
+        ("file:///models/../etc", ("/models",), False),
+        ("file:///etc", ("/",), True),
+    ],
+)
+def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) -> None:
+    sentence = host_path_objection(uri, allowed)
+    assert (sentence is None) == is_allowed
+    objection = PodLimits(allowed_host_paths=allowed).objection(service_spec(model_uri=uri))
+    expected = None if sentence is None else Objection("HostPathNotAllowed", sentence)
+    assert objection == expected
+    if sentence is not None:
+        assert "--allowed-host-path" in sentence
+        assert "operator.allowedHostPaths" in sentence
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"securityContext": None},
+        {"hostNetwork": True},
+        {"automountServiceAccountToken": True},
+        {"volumes": [{"name": "data", "hostPath": {"path": "/"}}]},
+        engine(securityContext=None),
+        engine(volumeMounts=[{"mountPath": "/models", "readOnly": False}]),
+        engine(ports=[{"containerPort": 9000, "hostPort": 9000}]),
+        side(securityContext={"privileged": True}),
+    ],
+)
+def test_the_made_pods_are_checked_too(override: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second check finds what the first one would let pass."""
+    monkeypatch.setattr(allowed_pods, "template_objection", lambda _: None)
+    limits = PodLimits(allowed_host_paths=("/models",))
+    spec = service_spec(template={"spec": override}, model_uri="file:///models/tiny")
+    objection = limits.objection(spec)
+    assert objection is not None
+    assert objection.message.startswith("spec.template.spec makes pods whose ")
+    assert limits.objection(service_spec(model_uri="file:///models/tiny")) is None
+
+
+def test_an_added_container_gets_no_rights_that_it_does_not_ask_for() -> None:
+    def context(override: Pod) -> Any:
+        serve, *_ = pods(service_spec(template={"spec": override}))
+        return serve["containers"][1]["securityContext"]
+
+    unprivileged = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert context(side()) == unprivileged
+    assert context(side(securityContext={"runAsUser": 9})) == unprivileged | {"runAsUser": 9}
+    assert context(side(securityContext={"privileged": True})) == {"privileged": True}
+
+
+# Values of any type, and those that would give rights at the right places.
+SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, 1000, 8000, 1.5, "", "0", "true"])
+JUNK = SCALARS | st.just([]) | st.just({}) | st.just([{}]) | st.just({"$patch": "replace"})
+NAMES = st.sampled_from(["engine", "side", "model", "tmp", "data"]) | JUNK
+
+
+def fields(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Maps with some of the fields, each with a value of its own or any other."""
+    return st.fixed_dictionaries({}, optional={k: v | JUNK for k, v in values.items()})
+
+
+PROFILES = fields(type=st.sampled_from(["RuntimeDefault", "Localhost", "Unconfined"]))
+DROPS = st.lists(st.sampled_from(["ALL", "KILL"]), max_size=2)
+CONTEXTS = fields(
+    privileged=st.booleans(), allowPrivilegeEscalation=st.booleans(), runAsNonRoot=st.booleans(),
+    runAsUser=st.integers(-1, 2), runAsGroup=st.integers(0, 2), procMount=st.just("Unmasked"),
+    capabilities=fields(add=DROPS, drop=DROPS), seccompProfile=PROFILES, appArmorProfile=PROFILES,
+    readOnlyRootFilesystem=st.booleans(), fsGroup=st.integers(0, 2), seLinuxOptions=JUNK,
+)  # fmt: skip
+PORTS = st.lists(
+    fields(
+        name=st.sampled_from(["http", "metrics"]), containerPort=st.sampled_from([8000, 9000]),
+        hostPort=st.just(9000), protocol=st.sampled_from(["TCP", "UDP"]),
+    ),
+    max_size=2,
+)  # fmt: skip
+MOUNTS = st.lists(
+    fields(
+        name=NAMES, mountPath=st.sampled_from(["/models", "/tmp", "/x"]), readOnly=st.booleans(),
+        mountPropagation=st.just("Bidirectional"),
+    ),
+    max_size=2,
+)  # fmt: skip
+PROBES = fields(httpGet=fields(host=st.just("1.1.1.1"), path=st.just("/")), exec=JUNK)
+CONTAINERS = st.lists(
+    fields(
+        name=NAMES, image=st.just("busybox"), securityContext=CONTEXTS, ports=PORTS, volumeMounts=MOUNTS,
+        readinessProbe=PROBES, lifecycle=fields(preStop=PROBES), env=JUNK,
+    ),
+    max_size=3,
+)  # fmt: skip
+VOLUMES = st.lists(
+    fields(
+        name=NAMES, hostPath=st.just({"path": "/"}), emptyDir=st.just({}), nfs=JUNK, secret=JUNK,
+        persistentVolumeClaim=JUNK,
+        projected=fields(sources=st.lists(fields(secret=JUNK, serviceAccountToken=JUNK), max_size=2)),
+    ),
+    max_size=2,
+)  # fmt: skip
+PODS = fields(
+    containers=CONTAINERS, volumes=VOLUMES, securityContext=CONTEXTS, hostNetwork=st.booleans(),
+    hostPID=st.booleans(), hostUsers=st.booleans(), serviceAccountName=JUNK, initContainers=CONTAINERS,
+    automountServiceAccountToken=st.booleans(), nodeSelector=JUNK, tolerations=JUNK, restartPolicy=JUNK,
+)  # fmt: skip
+# Few of PODS pass: these have fields of allowed names only.
+ALLOWED_CONTEXTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "privileged": st.just(False),
+        "allowPrivilegeEscalation": st.just(False),
+        "runAsNonRoot": st.just(True),
+        "runAsUser": st.integers(1, 3),
+        "capabilities": st.sampled_from([{}, {"drop": ["ALL"]}, {"drop": ["KILL", "ALL"]}]),
+        "seccompProfile": st.sampled_from(
+            [{"type": "RuntimeDefault"}, {"type": "Localhost", "localhostProfile": "a"}]
+        ),
+    },
+)
+LIKELY = st.fixed_dictionaries(
+    {},
+    optional={
+        "securityContext": ALLOWED_CONTEXTS,
+        "volumes": st.none() | VOLUMES,
+        "containers": st.lists(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(["engine", "side"])},
+                optional={
+                    "image": st.just("busybox"),
+                    "securityContext": ALLOWED_CONTEXTS,
+                    "volumeMounts": st.none() | MOUNTS,
+                    "ports": PORTS,
+                    "readinessProbe": PROBES,
+                },
+            ),
+            max_size=3,
+        ),
+    },
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(PODS | LIKELY, st.sampled_from(["pvc://models/a", "file:///models/a"]))
+@example({"containers": [{"name": "side"}, {"name": "side", "image": "x"}]}, "pvc://models/a")
+def test_no_allowed_template_makes_a_pod_beyond_the_restricted_standard(
+    override: Pod, uri: str
+) -> None:
+    try:
+        spec = service(override, uri)
+    except InvalidService:
+        return
+    objection = PodLimits(allowed_host_paths=("/models",)).objection(spec)
+    # The check of the made pods finds nothing more.
+    assert (objection is None) == (template_objection(spec.template) is None)
+    if objection is not None:
+        return
+    for pod in pods(spec):
+        assert_restricted(pod, "/models/a" if uri.startswith("file") else None)
+
+
+def service(override: Pod, uri: str) -> Any:
+    metadata = {
+        "namespace": "default", "name": "chat", "uid": "u", "generation": 1, "creationTimestamp": "",
+    }  # fmt: skip
+    return to_core(
+        {
+            "metadata": metadata,
+            "spec": {
+                "model": {"uri": uri},
+                "resources": {"limits": {"memory": "2Gi"}},
+                "template": {"spec": override},
+            },
+        }
+    )
+
+
+def pods(spec: Any) -> list[Pod]:
+    """Return the pod specs of engine and preflight, each without and with a variant."""
+    made = own_pods(spec, "r", "image")
+    return [
+        pod
+        for variant in ("", "v")
+        for pod in (
+            deployment(spec, "r", made, variant=variant)["spec"]["template"]["spec"],
+            preflight(spec, "r", made, variant)["spec"],
+        )
+    ]
+
+
+def assert_restricted(pod: Pod, folder: str | None = None) -> None:
+    """Assert what the restricted Pod Security Standard asks for. folder: of the node, that may be read."""
+    for name in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "nodeName"):
+        assert name not in pod
+    assert pod.get("hostUsers") in (None, False)
+    assert pod["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod
+    assert "serviceAccount" not in pod
+    assert "initContainers" not in pod
+    assert "ephemeralContainers" not in pod
+    from_node = set()
+    for volume in pod.get("volumes") or []:
+        (source,) = {key for key, value in volume.items() if value is not None} - {"name"} or {""}
+        if source == "hostPath":
+            assert volume["hostPath"]["path"] == folder
+            from_node.add(volume["name"])
+        else:
+            assert source in (
+                "", "configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "projected", "secret",
+                "ephemeral",
+            )  # fmt: skip
+        for projected in (volume.get("projected") or {}).get("sources") or []:
+            assert "serviceAccountToken" not in projected
+    shared = pod["securityContext"]
+    assert_user(shared)
+    for container in pod["containers"]:
+        own = container["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False
+        assert own.get("privileged", False) is False
+        assert "ALL" in own["capabilities"]["drop"]
+        assert "add" not in own["capabilities"]
+        assert "procMount" not in own
+        assert_user(shared | own)
+        for port in container.get("ports") or []:
+            assert "hostPort" not in port
+        for mount in container.get("volumeMounts") or []:
+            assert "mountPropagation" not in mount
+            assert mount.get("readOnly") is True or mount.get("name") not in from_node
+        for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+            assert "host" not in ((container.get(probe) or {}).get("httpGet") or {})
+
+
+def assert_user(context: Pod) -> None:
+    """Assert the parts of a security context that pod and container have in common."""
+    assert context["runAsNonRoot"] is True
+    assert type(context["runAsUser"]) is int
+    assert context["runAsUser"] > 0
+    assert context["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost")
+    assert "seLinuxOptions" not in context
+    assert "windowsOptions" not in context
+    if "appArmorProfile" in context:
+        assert context["appArmorProfile"]["type"] in (
+            "RuntimeDefault",
+            "Localhost",
+        )
