@@ -1,9 +1,12 @@
 """Fixtures: a service at a real API server without nodes, and admission policies that refuse objects."""
 
 import asyncio
+from functools import partial
 
 import pytest
+from controller import version_skew
 
+from penstock.api.crdgen import inference_service_crd
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
 from penstock.controller.reconciler import Reconciler
 from penstock.core.rollout import commands
@@ -128,6 +131,19 @@ def new_stand(kube, new_namespace):
         return Stand(kube, await new_namespace())
 
     return make
+
+
+@pytest.fixture
+async def crd(stand):
+    """Function that applies a CRD. This version's is back after the test."""
+    yield partial(version_skew.apply_crd, stand)
+    await version_skew.apply_crd(stand, inference_service_crd(), is_newer=False)
+
+
+@pytest.fixture
+def newer_operator(monkeypatch):
+    """Function that makes the operator know the further field."""
+    return partial(version_skew.upgrade_operator, monkeypatch)
 
 
 class Policy:

@@ -1,0 +1,112 @@
+"""An upgrade of CRD and operator, in any order and back, changes no service in any phase of a rollout."""
+
+import asyncio
+
+import pytest
+from controller.version_skew import lasting_state, newer_crd, settle, whole_state
+
+from penstock.api.crdgen import inference_service_crd
+from penstock.clients.resources import PODS
+
+pytestmark = pytest.mark.cluster
+
+CANARY = {"strategy": "Canary"}
+MIRRORED = {"strategy": "Canary", "canary": {"mirror": {"percent": 10}}}
+MANUAL = {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}
+AT_ONCE = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "0s"}}
+TWO = {"minReplicas": 2, "maxReplicas": 2}
+CHANGED = {"engine": {"seed": 1}}
+# Step that puts a finalizer on the pods, so that they do not end.
+HELD = "held"
+# The first spec, and what is done in which phase until the last phase is reached.
+PHASES = {
+    "Stable": ({}, ()),
+    "Starting": ({"rollout": CANARY}, (("Stable", CHANGED),)),
+    "Mirroring": ({"rollout": MIRRORED}, (("Stable", CHANGED),)),
+    "Judging": ({"rollout": CANARY}, (("Stable", CHANGED),)),
+    "Paused": ({"rollout": CANARY}, (("Stable", CHANGED), ("Judging", "pause"))),
+    "Growing": (
+        {"rollout": CANARY, "scaling": TWO}, (("Stable", CHANGED), ("Judging", "promote")),
+    ),
+    "Waiting": ({"rollout": MANUAL}, (("Stable", CHANGED),)),
+    "Promoting": ({"rollout": {"strategy": "BlueGreen"}}, (("Stable", CHANGED),)),
+    "Draining": ({"rollout": AT_ONCE}, (("Stable", HELD), ("Stable", CHANGED))),
+    "Replacing": ({}, (("Stable", CHANGED),)),
+    "RollingBack": (
+        {"scaling": {"mode": "External"}, "replicas": 1},
+        (("Stable", CHANGED), ("Replacing", {"replicas": 2}), ("Replacing", "abort")),
+    ),
+    "Stopping": ({"rollout": {"strategy": "Recreate"}}, (("Stable", HELD), ("Stable", CHANGED))),
+    "Discarding": (
+        {"rollout": MANUAL}, (("Stable", CHANGED), ("Waiting", HELD), ("Waiting", "abort")),
+    ),
+    "Rejected": ({"rollout": CANARY}, (("Stable", CHANGED), ("Judging", "abort"))),
+}  # fmt: skip
+
+
+async def hold_pods(stand, *, held=True):
+    """Add a finalizer to the pods, so that they stay when they are deleted; or remove it."""
+    patch = {"metadata": {"finalizers": ["penstock.test/held"] if held else None}}
+    for pod in await stand.pods():
+        name = pod["metadata"]["name"]
+        await stand.kube.merge(PODS, stand.namespace, name, patch, manager="test")
+
+
+async def bring(stand, phase):
+    """Bring a service to a phase of PHASES."""
+    spec, steps = PHASES[phase]
+    await stand.create(**spec)
+    for at, action in steps:
+        await stand.until_phase(at)
+        if action is HELD:
+            await hold_pods(stand)
+        elif isinstance(action, str):
+            await stand.order(action, (await stand.status())["candidateRevision"])
+        else:
+            await stand.change(**action)
+    await stand.until_phase(phase)
+
+
+@pytest.fixture
+async def standing(new_stand):
+    """Services in all phases and their states, by phase."""
+    stands = {phase: await new_stand() for phase in PHASES}
+    try:
+        async with asyncio.TaskGroup() as group:
+            for phase, each in stands.items():
+                group.create_task(bring(each, phase))
+        async with asyncio.TaskGroup() as group:
+            states = {
+                phase: group.create_task(lasting_state(each)) for phase, each in stands.items()
+            }
+        yield stands, {phase: state.result() for phase, state in states.items()}
+    finally:
+        for each in stands.values():
+            await hold_pods(each, held=False)
+
+
+async def test_an_upgrade_in_any_order_changes_no_service(
+    standing, crd, newer_operator, monkeypatch
+):
+    stands, before = standing
+    assert {phase: each["rollout"]["phase"] for phase, each in before.items()} == {
+        phase: phase for phase in PHASES
+    }
+
+    async def run_operator(*, is_newer):
+        newer_operator() if is_newer else monkeypatch.undo()
+        for each in stands.values():
+            image = "penstock-next" if is_newer else "penstock"
+            each.reconciler = each.make_reconciler(each.kube, image)
+
+    async def apply_crd(*, is_newer):
+        await crd(newer_crd() if is_newer else inference_service_crd(), is_newer=is_newer)
+
+    for first, second in ((apply_crd, run_operator), (run_operator, apply_crd)):
+        for step, is_newer in ((first, True), (second, True), (second, False), (first, False)):
+            await step(is_newer=is_newer)
+            async with asyncio.TaskGroup() as group:
+                for each in stands.values():
+                    group.create_task(settle(each))
+            for phase, each in stands.items():
+                assert await whole_state(each) == before[phase], (phase, step.__name__, is_newer)
