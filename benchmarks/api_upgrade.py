@@ -152,7 +152,7 @@ class Drill:
 
     async def _apply_crds(self, version: Version, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        probe = service_manifest("probe", {"engine": {NAME: "fp8"}})
+        probe = service_manifest("probe", {"engine": {NAME: "2:4"}})
         await apply_crds(self._kube, version, probe)
 
     async def _run_operator(self, version: Version, after_s: float) -> None:

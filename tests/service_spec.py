@@ -8,7 +8,7 @@ from penstock.core.spec.service import ScalingSpec, ServiceSpec
 
 SMALL = ServiceSpec(
     namespace="default", name="chat", uid="u", generation=1, created_at="", model_name="chat",
-    model_uri="pvc://m", max_num_seqs=32, seed=0,
+    model_uri="pvc://m", settings={"engine.maxNumSeqs": 32, "engine.seed": 0},
     resources=ResourceSpec.of({}, {"cpu": "1", "memory": "1Gi"}),
     scaling=ScalingSpec("Active", 1, 9), external_replicas=1,
 )  # fmt: skip

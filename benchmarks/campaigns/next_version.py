@@ -1,18 +1,18 @@
-"""The `penstock` command of a version whose API has one more field: spec.engine.quantization.
+"""The `penstock` command of a version whose API has one more field: spec.engine.sparsity.
 
     .venv/bin/python benchmarks/campaigns/next_version.py operator run …
 
 The field changes pods, and status.engine reports it. Besides, engine pods have a longer preStop sleep.
 """
 
-from dataclasses import make_dataclass
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from pydantic import Field, create_model
 
-NAME = "quantization"
+NAME = "sparsity"
 PRE_STOP_S = 5
 # The field's value in the status of a service that does not set it.
 UNSET = "none"
@@ -20,36 +20,26 @@ UNSET = "none"
 
 def upgrade() -> None:
     """Patch penstock's modules to the next version. Call it before anything else imports them."""
-    _extend_core()
+    fields = import_module("penstock.core.spec.fields")
+    added = fields.RevisionField(f"engine.{NAME}")
+    _replace(fields, REVISION_FIELDS=(*fields.REVISION_FIELDS, added))
     _extend_api()
-    engine = import_module("penstock.core.manifests.engine")
-    _replace(engine, PRE_STOP_S=PRE_STOP_S)
-    convert = import_module("penstock.api.convert")
-    read = convert._engine
-
-    def read_with_field(engine: Any) -> dict[str, Any]:
-        values: dict[str, Any] = read(engine)
-        return values | {NAME: engine.quantization}
-
-    _replace(convert, _engine=read_with_field)
+    runtimes = import_module("penstock.core.runtimes.penstock")
+    # Engines of this version have no such flag; the value is a variable of the pod instead.
+    taken = import_module("penstock.core.runtimes.runtime").Argument(
+        (f"engine.{NAME}",), (), lambda _: []
+    )
+    made = replace(runtimes.RUNTIME, arguments=(*runtimes.ARGUMENTS, taken))
+    _replace(runtimes, RUNTIME=made)
+    _replace(import_module("penstock.core.manifests.engine_pod"), PRE_STOP_S=PRE_STOP_S)
     status = import_module("penstock.core.reconcile.status")
     render = status._engine
 
     def render_with_field(spec: Any) -> dict[str, Any]:
         values: dict[str, Any] = render(spec)
-        return values | {NAME: spec.quantization or UNSET}
+        return values | {NAME: spec.settings.get(f"engine.{NAME}", UNSET)}
 
     _replace(status, _engine=render_with_field)
-
-
-def _extend_core() -> None:
-    service = import_module("penstock.core.spec.service")
-    known, field = service.ServiceSpec, (NAME, str | None, None)
-    record = make_dataclass(known.__name__, [field], bases=(known,), frozen=True, slots=True)
-    _replace(service, ServiceSpec=record)
-    fields = import_module("penstock.core.spec.fields")
-    added = fields.RevisionField(f"engine.{NAME}", NAME, default=None)
-    _replace(fields, REVISION_FIELDS=(*fields.REVISION_FIELDS, added))
 
 
 def _extend_api() -> None:
@@ -67,8 +57,8 @@ def _extend_api() -> None:
 
 
 def _with_field(model: Any) -> Any:
-    described = Field(default=None, description="Number format of quantized weights.")
-    return create_model(model.__name__, __base__=model, quantization=(str | None, described))
+    described = Field(default=None, description="Pattern of zeros in the weights.")
+    return create_model(model.__name__, __base__=model, sparsity=(str | None, described))
 
 
 def _replace(module: ModuleType, **values: object) -> None:

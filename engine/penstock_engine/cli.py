@@ -21,6 +21,7 @@ from penstock_engine.checkpoint import check_model
 from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
+from penstock_engine.preflight import Scope, find_model
 from penstock_engine.preflight import preflight as judge
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.startup import StartupTimer
@@ -132,6 +133,13 @@ def preflight(
             ),
         ),
     ] = None,
+    scope: Annotated[
+        Scope,
+        typer.Option(
+            help="What is checked. model: all that this engine needs. files, folder: that another "
+            "program finds a config.json, or only a folder."
+        ),
+    ] = "model",
     termination_log: Annotated[
         Path | None, typer.Option(help="File that the result is written to, too.")
     ] = None,
@@ -139,11 +147,14 @@ def preflight(
 ) -> None:
     """Print as JSON whether a model can be served with these flags, without loading it."""
     config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
-    verdict = judge(
-        config,
-        memory_limit_bytes=memory_limit_bytes,
-        accelerator_memory_bytes=accelerator_memory_bytes,
-    )
+    if scope == "model":
+        verdict = judge(
+            config,
+            memory_limit_bytes=memory_limit_bytes,
+            accelerator_memory_bytes=accelerator_memory_bytes,
+        )
+    else:
+        verdict = find_model(model, scope)
     text = json.dumps(verdict)
     typer.echo(text)
     if termination_log is not None:

@@ -3,8 +3,10 @@
 `serve` starts with the same checks and calculations, so that a model that passes here can be served.
 """
 
+import json
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from penstock_engine import device
 from penstock_engine.config import EngineConfig
@@ -29,6 +31,27 @@ HINTS = {
 
 # Memory of an accelerator that is unknown: enough for any model.
 UNBOUNDED_BYTES = 1 << 60
+
+Scope = Literal["model", "files", "folder"]
+
+
+def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
+    """Check a model that another program serves: its folder, and for `files` its config.json as well."""
+    if not model_dir.exists():
+        reason = "ModelNotFound"
+        return _refused(reason, f"there is nothing at this place ({model_dir}): {HINTS[reason]}")
+    if scope == "files" and model_dir.is_dir() and not any(model_dir.glob("*.gguf")):
+        try:
+            json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+        except OSError:
+            return _refused("NotAModel", f"the folder has no config.json: {HINTS['NotAModel']}")
+        except ValueError:
+            return _refused("BadConfig", f"config.json is not JSON: {HINTS['BadConfig']}")
+    return {"ok": True, "reason": "Found", "message": "the model is there; its runtime checks it"}
+
+
+def _refused(reason: str, message: str) -> dict[str, Any]:
+    return {"ok": False, "reason": reason, "message": message}
 
 
 def preflight(
@@ -61,7 +84,7 @@ def preflight(
         hint = HINTS.get(error.reason)
         place = f" ({config.model_dir})" if error.reason == "ModelNotFound" else ""
         message = f"{error}{place}: {hint}" if hint else str(error)
-        return {"ok": False, "reason": error.reason, "message": message}
+        return _refused(error.reason, message)
     verdict: dict[str, Any] = {
         "ok": True,
         "architecture": memory_plan.model.architecture,

@@ -30,7 +30,7 @@ async def test_a_newer_crd_and_an_older_operator(stand, crd):
     assert await state(stand) == before
 
     await stand.change(engine=NEW)
-    assert (await stand.body())["spec"]["engine"]["quantization"] == "fp8"
+    assert (await stand.body())["spec"]["engine"]["sparsity"] == "2:4"
     await settle(stand)
     assert await state(stand) == before
     assert (await stand.status())["observedGeneration"] == 2
@@ -86,14 +86,14 @@ async def test_a_field_left_by_a_newer_operator_is_not_written_again(stand, crd,
     await lasting_state(stand)
     newer = newer_crd()
     schema = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
-    schema["properties"]["engine"]["properties"]["quantization"] = {"type": "string"}
+    schema["properties"]["engine"]["properties"]["sparsity"] = {"type": "string"}
     await crd(newer, is_newer=True)
     left = {"status": {"engine": NEW}}
     await stand.kube.merge(INFERENCE_SERVICES, *stand.key, left, manager="test", sub="status")
-    assert (await stand.status())["engine"]["quantization"] == "fp8"
+    assert (await stand.status())["engine"]["sparsity"] == "2:4"
 
     caplog.set_level(logging.INFO, "penstock.controller.reconcile_log")
     caplog.clear()
     await settle(stand)
     assert caplog.records == []
-    assert (await stand.status())["engine"]["quantization"] == "fp8"
+    assert (await stand.status())["engine"]["sparsity"] == "2:4"

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from dataclasses import fields, make_dataclass
+from dataclasses import replace
 
 from pydantic import Field, create_model
 
@@ -13,19 +13,19 @@ from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import REVISION_FIELDS, RevisionField
-from penstock.core.spec.service import ServiceSpec
 from penstock.errors import Rejected
 
 # The engine of a spec with the further field.
-NEW = {"quantization": "fp8"}
+NEW = {"sparsity": "2:4"}
+PATH = "engine.sparsity"
 
 
 def newer_crd():
     """Return the CRD of this version with one more field."""
     crd = copy.deepcopy(inference_service_crd())
     spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    added = {"type": "string", "description": "Number format of the weights."}
-    spec["properties"]["engine"]["properties"]["quantization"] = added
+    added = {"type": "string", "description": "Pattern of zeros in the weights."}
+    spec["properties"]["engine"]["properties"]["sparsity"] = added
     return crd
 
 
@@ -58,24 +58,20 @@ async def _knows_the_field(stand):
 def upgrade_operator(monkeypatch):
     """Make the operator know the further field."""
     engine = create_model(
-        "NewerEngine", __base__=Engine, quantization=(str | None, Field(default=None))
+        "NewerEngine", __base__=Engine, sparsity=(str | None, Field(default=None))
     )
     spec = create_model("NewerSpec", __base__=InferenceServiceSpec, engine=(engine, engine()))
-    service = make_dataclass(
-        "NewerService", [("quantization", str | None, None)], bases=(ServiceSpec,), frozen=True
-    )
     to_core = convert.to_core
 
     def newer_to_core(body):
         known = to_core(body)
-        values = {field.name: getattr(known, field.name) for field in fields(known)}
-        value = spec.model_validate(body["spec"]).engine.quantization
+        value = spec.model_validate(body["spec"]).engine.sparsity
         written = {n: value for n, value in body["spec"].items() if n in spec_fields.RECORDED}
-        return service(**values | {"shape": written}, quantization=value)
+        settings = known.settings if value is None else {**known.settings, PATH: value}
+        return replace(known, shape=written, settings=settings)
 
     monkeypatch.setattr("penstock.controller.reconciler.to_core", newer_to_core)
-    added = RevisionField("engine.quantization", "quantization", None)
-    monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, added))
+    monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, RevisionField(PATH)))
 
 
 async def settle(stand):

@@ -21,7 +21,7 @@ SPEC = service_spec(
     uid="u1",
     created_at="2026-01-01T00:00:00Z",
     model_uri="pvc://models/tiny",
-    max_model_len=1024,
+    settings=SMALL.settings | {"engine.maxModelLen": 1024},
     scaling=replace(SMALL.scaling, max_replicas=3),
 )
 REVISION = revision_of(SPEC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.spec.service import batch_limits
+from penstock.core.spec.settings import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, batch_limits
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,5 @@ from penstock.core.spec.service import batch_limits
 def test_each_limit_leaves_the_default_of_the_other_valid(
     sequences: int | None, tokens: int | None, expected: tuple[int, int]
 ) -> None:
-    assert batch_limits(sequences, tokens) == expected
+    settings = {MAX_NUM_SEQS: sequences, MAX_NUM_BATCHED_TOKENS: tokens}
+    assert batch_limits(settings) == expected

@@ -48,7 +48,8 @@ def test_a_preflight_runs_once_whatever_the_template_says() -> None:
 def test_engines_share_a_seed_only_when_the_service_names_one(
     seed: int | None, flags: list[str]
 ) -> None:
-    spec = replace(SPEC, seed=seed)
+    settings = {} if seed is None else {"engine.seed": seed}
+    spec = replace(SPEC, settings=settings)
     (container,) = manifests.own_pods(spec, REVISION, "image").serve["spec"]["containers"]
     assert [arg for arg in container["args"] if arg.startswith("--seed")] == flags
 

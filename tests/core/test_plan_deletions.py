@@ -77,7 +77,7 @@ def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
     observed = observed_in(
         deployment(OLD, 4), phase="Rejected", revision=None, rejected=OTHER, history=tuple(entries)
     )  # fmt: skip
-    made = planned(observed, replace(spec, seed=0))
+    made = planned(observed, replace(spec, settings={**spec.settings, "engine.seed": 0}))
     assert [d for d in made.delete if d.kind == "ControllerRevision"] == []
     observed = replace(
         observed, rollout=RolloutState("Canary", "Discarding", NOW_S, "r", OLD, NEW, 4)

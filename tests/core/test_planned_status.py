@@ -77,7 +77,7 @@ def test_ready_says_the_first_cause(
 
 def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
     """Flux and Argo CD see a failure, clients an answer."""
-    spec = replace(SPEC, seed=1)
+    spec = replace(SPEC, settings={**SPEC.settings, "engine.seed": 1})
     state = RolloutState(
         "Canary", "Rejected", NOW_S, "gone", REVISION, None, 1,
         rejected=replace(REJECTED, revision=revision_of(spec)),
@@ -98,7 +98,7 @@ def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
 @pytest.mark.parametrize("phase", ["Draining", "Discarding"])
 def test_an_edit_at_the_end_of_a_rollout_is_reconciled(phase: Phase) -> None:
     """The status is of the new spec, and the revision that serves is not."""
-    spec = replace(SPEC, generation=2, seed=1)
+    spec = replace(SPEC, generation=2, settings={**SPEC.settings, "engine.seed": 1})
     observed = observed_in(deployment(), preflight(), pod("a"), stable=REVISION)
     rejected = None if phase == "Draining" else replace(REJECTED, revision="b" * 8)
     state = RolloutState(
@@ -118,7 +118,7 @@ def test_an_edit_at_the_end_of_a_rollout_is_reconciled(phase: Phase) -> None:
 
 
 def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
-    spec = replace(SPEC, seed=1)
+    spec = replace(SPEC, settings={**SPEC.settings, "engine.seed": 1})
     observed = observed_in(
         deployment("old"), pod("b", "old"), deployment(), preflight(REFUSED, "Failed"),
         phase="Discarding", strategy="Canary", stable="old",

@@ -20,7 +20,7 @@ from penstock.core.spec.rollout import RolloutSpec, Strategy
 from penstock.core.spec.service import TEMPLATE_HASH, ServiceSpec, VariantSpec
 
 STABLE_SPEC = service_spec(external_replicas=3, rollout=RolloutSpec(strategy="Canary"))
-SPEC = replace(STABLE_SPEC, seed=1)
+SPEC = replace(STABLE_SPEC, settings={**STABLE_SPEC.settings, "engine.seed": 1})
 OLD, NEW, OTHER = revision_of(STABLE_SPEC), revision_of(SPEC), "c" * 8
 VARIANTS = tuple(
     VariantSpec(name, pod_resources("1", "1Gi"), 1.0, 0, 9) for name in ("spot", "plain")

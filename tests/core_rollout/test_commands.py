@@ -65,7 +65,9 @@ def test_resume_tries_nothing_where_the_spec_asks_for_what_serves(start_service,
     world.bad = {new}
     assert world.run()[-1] == "Rejected"
     rollout = replace(world.spec.rollout, strategy=strategy)
-    world.spec = replace(world.spec, seed=0, rollout=rollout)
+    world.spec = replace(
+        world.spec, settings={**world.spec.settings, "engine.seed": 0}, rollout=rollout
+    )
     pods = {pod.name for pod in world.serving()}
     world.order("resume")
     assert world.run() == ["Stable"]

@@ -23,7 +23,7 @@ def judged_world():
     world.spec = replace(world.spec, rollout=rollout)
     world.run()
     assert not world.jobs
-    world.spec = replace(world.spec, seed=1)
+    world.spec = replace(world.spec, settings={**world.spec.settings, "engine.seed": 1})
     world.verdict = Continue("on", 0.1)
     for _ in range(30):
         world.settle_pods()

@@ -93,7 +93,11 @@ def act(world, what, value):
         case "room":
             world.room = value
         case "bad" | "refused":
-            getattr(world, what).add(revision_of(replace(world.spec, seed=value)))
+            getattr(world, what).add(
+                revision_of(
+                    replace(world.spec, settings={**world.spec.settings, "engine.seed": value})
+                )
+            )
         case "verdict" | "shown":
             setattr(world, what, value)
         case "mirror":

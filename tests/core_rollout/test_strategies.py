@@ -184,7 +184,7 @@ def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(start_
         world.settle_pods()
         world.reconcile()
         world.now_s += 2
-    world.spec = replace(world.spec, seed=0)
+    world.spec = replace(world.spec, settings={**world.spec.settings, "engine.seed": 0})
     world.reconcile()
     world.bad = {old}
     world.until("RollingBack")

@@ -11,6 +11,7 @@ from service_spec import pod_resources
 from penstock.core.canary.verdict import Accept
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import engine as manifests
+from penstock.core.manifests import engine_pod
 from penstock.core.spec import history
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import CONTROL, TEMPLATE_HASH, VariantSpec
@@ -40,7 +41,7 @@ def upgrade(monkeypatch):
     """`upgrade(world)`: an operator whose default image and whose manifests are others."""
 
     def make(world):
-        monkeypatch.setattr(manifests, "PRE_STOP_S", 7)
+        monkeypatch.setattr(engine_pod, "PRE_STOP_S", 7)
         world.image = "image-2"
 
     return make

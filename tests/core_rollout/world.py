@@ -174,7 +174,7 @@ class World(Cluster):
     def change(self, seed=1):
         """Another revision is wanted; its name, and that of the old."""
         old = revision_of(self.spec)
-        self.spec = replace(self.spec, seed=seed)
+        self.spec = replace(self.spec, settings={**self.spec.settings, "engine.seed": seed})
         return revision_of(self.spec), old
 
     def order(self, action):

@@ -7,13 +7,14 @@ from pydantic import ValidationError
 
 from penstock.api import gates, objectives, rollout, variants
 from penstock.api.defaults import given
-from penstock.api.engine import Engine
 from penstock.api.resources import Resources
 from penstock.api.scalars import Quantity
 from penstock.api.scaling import Targets
+from penstock.api.settings import settings_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
-from penstock.core.formats.quantity import parse_duration_s, parse_quantity
+from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.runtimes.refusals import refused_settings
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
 from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.metric_gate import MetricGate
@@ -25,12 +26,18 @@ from penstock.core.spec.service import (
     ScalingSpec,
     ServiceSpec,
     VariantSpec,
-    batch_limits,
 )
 
 
 class InvalidService(Exception):
-    """The spec is invalid for this operator. The text says which field and why."""
+    """The spec is invalid for this operator. The text says which field and why.
+
+    reason: of the condition SpecValid.
+    """
+
+    def __init__(self, message: str, reason: str = "InvalidSpec") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def to_core(body: dict[str, Any]) -> ServiceSpec:
@@ -43,6 +50,13 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         where = ".".join(str(part) for part in ("spec", *first["loc"]))
         raise InvalidService(f"{where}: {first['msg']}") from error
     _require_engine(spec.template.spec)
+    service = _service(metadata, spec)
+    if refusals := list(refused_settings(service)):
+        raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
+    return service
+
+
+def _service(metadata: dict[str, Any], spec: InferenceServiceSpec) -> ServiceSpec:
     return ServiceSpec(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -58,7 +72,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
         shape=_shape(spec),
-        **_engine(spec.engine),
+        settings=settings_of(spec),
         **given(termination_grace_s=spec.termination_grace_period_seconds),
     )
 
@@ -83,25 +97,6 @@ def _require_engine(overrides: dict[str, Any]) -> None:
     raise InvalidService(
         f"spec.template.spec.containers must be a list that keeps the container {ENGINE_CONTAINER} "
         "and its image"
-    )
-
-
-def _engine(engine: Engine) -> dict[str, Any]:
-    """Fields of ServiceSpec."""
-    cache = engine.kv_cache
-    max_num_seqs, max_num_batched_tokens = batch_limits(
-        engine.max_num_seqs, engine.max_num_batched_tokens
-    )
-    return given(
-        max_model_len=engine.max_model_len,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        dtype=engine.dtype,
-        seed=engine.seed,
-        kv_memory_bytes=None if cache.memory is None else int(parse_quantity(str(cache.memory))),
-        memory_utilization_percent=engine.memory_utilization_percent,
-        block_size=cache.block_size,
-        prefix_caching=cache.prefix_caching.mode != "Disabled",
     )
 
 

@@ -4,14 +4,22 @@ Values that are passed on to the engine keep its spelling, such as `auto` and `b
 optional: the API server stores no defaults, so they can follow the model and the hardware.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.defaults import default_of, operator_default
-from penstock.api.rules import Model, Obeys, Rule
-from penstock.api.scalars import Quantity
-from penstock.core.spec.service import ServiceSpec
+from penstock.api.decoding import Generation, Parsers, Speculative
+from penstock.api.defaults import operator_default
+from penstock.api.kv_cache import KVCache
+from penstock.api.rules import Model, Rule
+from penstock.api.runtime import argument_list
+from penstock.api.scalars import ENGINE_WORD, PositiveDuration
+from penstock.core.spec.settings import (
+    DEFAULT_DTYPE,
+    DEFAULT_MAX_NUM_BATCHED_TOKENS,
+    DEFAULT_MAX_NUM_SEQS,
+    DEFAULT_MEMORY_UTILIZATION_PERCENT,
+)
 
 RULES = (
     Rule(
@@ -27,51 +35,103 @@ RULES = (
 )
 
 
-def _default(attribute: str) -> dict[str, Any]:
-    return operator_default(default_of(ServiceSpec, attribute))
+class Quantization(Model):
+    """Rounding of weights when they are loaded."""
 
-
-class PrefixCaching(Model):
-    """Reuse of KV-cache blocks for requests with the same beginning."""
-
-    mode: Literal["Enabled", "Disabled"] | None = Field(
-        default=None,
-        description="Whether the blocks of finished requests are kept and reused.",
-        json_schema_extra=operator_default("Enabled"),
+    method: Annotated[str, ENGINE_WORD] = Field(
+        description=(
+            "Number type that weights are rounded to, in the runtime's spelling. Penstock: int8 or int4. "
+            "Checkpoints that are already quantized (AWQ, GPTQ, FP8) need no setting."
+        ),
+        min_length=1,
+        max_length=64,
     )
 
 
-class KVCache(Model):
-    """Memory for the keys and values of tokens in use (KV cache)."""
+class ExpertParallel(Model):
+    """Division of mixture-of-experts layers."""
 
-    memory: Quantity | None = Field(
+    mode: Literal["Enabled", "Disabled"] = Field(
+        description="Whether ranks share the experts among them instead of splitting every expert."
+    )
+
+
+class Parallelism(Model):
+    """Division of a model among the accelerators of one engine."""
+
+    tensor: int | None = Field(
         default=None,
         description=(
-            "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "
-            "Default: the part of memoryUtilizationPercent that is left after weights and working "
-            "memory."
+            "Number of ranks that split each layer, such as 4. Default: the number of accelerators, "
+            "divided by pipeline."
         ),
+        ge=1,
+        le=64,
     )
-    block_size: Annotated[
-        int | None,
-        Obeys(
-            Rule(
-                "self in [8, 16, 32, 64, 128]",
-                lambda tokens: tokens in (8, 16, 32, 64, 128),
-                "spec.engine.kvCache.blockSize must be 8, 16, 32, 64 or 128",
-            )
-        ),
-    ] = Field(
+    pipeline: int | None = Field(
+        default=None,
+        description="Number of consecutive stages that the layers are split into, such as 2. Default: 1.",
+        ge=1,
+        le=64,
+    )
+    expert: ExpertParallel | None = Field(
+        default=None, description="Division of mixture-of-experts layers."
+    )
+
+
+class Lora(Model):
+    """LoRA adapters of each engine."""
+
+    max_adapters: int = Field(
+        description="Maximum number of adapters that an engine runs at the same time, such as 8.",
+        ge=1,
+        le=1024,
+    )
+    max_rank: int | None = Field(
+        default=None,
+        description="Maximum rank of an adapter, such as 32.",
+        ge=1,
+        le=512,
+        json_schema_extra=operator_default(16),
+    )
+    max_cpu_adapters: int | None = Field(
+        default=None,
+        alias="maxCPUAdapters",
+        description="Maximum number of adapters in host memory. Default: maxAdapters.",
+        ge=1,
+        le=4096,
+    )
+
+
+class Scheduling(Model):
+    """Order and limits of waiting requests in each engine."""
+
+    policy: Literal["FCFS", "Priority"] | None = Field(
         default=None,
         description=(
-            "Number of tokens in one block of the KV cache. Only whole blocks are shared by "
-            "prefix caching."
+            "Order of waiting requests. FCFS: by arrival. Priority: by `priority` in the request, lowest "
+            "first."
         ),
-        json_schema_extra=_default("block_size"),
+        json_schema_extra=operator_default("FCFS"),
     )
-    prefix_caching: PrefixCaching = Field(
-        default=PrefixCaching(),
-        description="Reuse of KV-cache blocks for requests with the same beginning.",
+    max_queued_requests: int | None = Field(
+        default=None,
+        description="Maximum number of waiting requests. Further ones get status 503. Default: 1024.",
+        ge=1,
+        le=1_000_000,
+    )
+    max_queued_tokens: int | None = Field(
+        default=None,
+        description=(
+            "Maximum number of prompt tokens of requests without a first token. Further requests get "
+            "status 503. Default: no limit."
+        ),
+        ge=1,
+        le=1_000_000_000,
+    )
+    request_timeout: PositiveDuration | None = Field(
+        default=None,
+        description="Maximum duration of a request in the engine, such as 5m. Default: no limit.",
     )
 
 
@@ -95,7 +155,7 @@ class Engine(Model):
         ),
         ge=1,
         le=4096,
-        json_schema_extra=_default("max_num_seqs"),
+        json_schema_extra=operator_default(DEFAULT_MAX_NUM_SEQS),
     )
     max_num_batched_tokens: int | None = Field(
         default=None,
@@ -106,15 +166,15 @@ class Engine(Model):
         ),
         ge=16,
         le=131072,
-        json_schema_extra=_default("max_num_batched_tokens"),
+        json_schema_extra=operator_default(DEFAULT_MAX_NUM_BATCHED_TOKENS),
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
         default=None,
         description=(
-            "Number type of weights and activations. auto chooses the type that the hardware "
-            "computes natively."
+            "Number type of weights and activations, not of the KV cache. auto chooses the type that "
+            "the hardware computes natively."
         ),
-        json_schema_extra=_default("dtype"),
+        json_schema_extra=operator_default(DEFAULT_DTYPE),
     )
     seed: int | None = Field(
         default=None,
@@ -134,6 +194,30 @@ class Engine(Model):
         ),
         ge=5,
         le=100,
-        json_schema_extra=_default("memory_utilization_percent"),
+        json_schema_extra=operator_default(DEFAULT_MEMORY_UTILIZATION_PERCENT),
+    )
+    quantization: Quantization | None = Field(
+        default=None, description="Rounding of weights when they are loaded. Default: none."
     )
     kv_cache: KVCache = Field(default=KVCache(), description="Settings of the KV cache.")
+    parallelism: Parallelism | None = Field(
+        default=None, description="Division of the model among the accelerators of one engine."
+    )
+    speculative: Speculative | None = Field(
+        default=None, description="Speculative decoding. Default: none."
+    )
+    lora: Lora | None = Field(
+        default=None,
+        description="LoRA adapters. Default: none are served.",
+    )
+    generation: Generation | None = Field(
+        default=None, description="Sampling parameters of requests that set none."
+    )
+    parsers: Parsers | None = Field(default=None, description="Formats of prompts and answers.")
+    scheduling: Scheduling | None = Field(
+        default=None, description="Order and limits of waiting requests in each engine."
+    )
+    extra_args: list[Annotated[str, Field(max_length=4096)]] = argument_list(
+        "Further arguments of the runtime's command, for what has no field, such as --max-logprobs=5. An "
+        "argument that has a field is refused."
+    )

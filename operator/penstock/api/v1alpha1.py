@@ -5,15 +5,17 @@ of it, and nothing else. `json_schema_extra` carries what pydantic has no word f
 formats.
 """
 
-import re
 from typing import Annotated
 
 from pydantic import Field
 
+from penstock.api.model_uri import model_uri
 from penstock.api.objectives import Objectives
 from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.runtime import Runtime
 from penstock.api.status import InferenceServiceStatus
+from penstock.api.tracing import Tracing
 from penstock.api.workload import Workload
 from penstock.core.spec.service import GROUP
 
@@ -22,33 +24,11 @@ KIND = "InferenceService"
 PLURAL = "inferenceservices"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
-
 
 class ModelSource(Model):
     """The model to serve."""
 
-    uri: Annotated[
-        str,
-        Obeys(
-            Rule(
-                "self.startsWith('pvc://') || self.startsWith('file:///')",
-                lambda uri: uri.startswith(("pvc://", "file:///")),
-                "spec.model.uri must start with pvc://CLAIM/PATH or file:///PATH",
-            ),
-            Rule(
-                f"!self.startsWith('pvc://') || self.matches('{CLAIM_PATTERN}')",
-                lambda uri: not uri.startswith("pvc://") or bool(re.fullmatch(CLAIM_PATTERN, uri)),
-                "spec.model.uri must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a "
-                "trailing slash",
-            ),
-            Rule(
-                "!self.matches('(^|/)[.][.](/|$)')",
-                lambda uri: ".." not in uri.split("/"),
-                "spec.model.uri must not contain '..'; write the folder's own path",
-            ),
-        ),
-    ] = Field(
+    uri: Annotated[str, model_uri("spec.model.uri")] = Field(
         description=(
             "Location of the model's folder: pvc://CLAIM/PATH in a PersistentVolumeClaim of "
             "the same namespace, or file:///PATH on every node, if the operator was started "
@@ -99,9 +79,28 @@ class InferenceServiceSpec(Workload):
             lambda spec: not spec.variants or spec.objectives is not None,
             "spec.variants requires spec.objectives; set them, or remove the variants",
         ),
+        Rule(
+            "!has(self.runtime) || !has(self.runtime.custom) || has(self.runtime.custom.metrics) || "
+            "self.scaling.mode == 'External'",
+            lambda spec: (
+                spec.runtime is None
+                or spec.runtime.custom is None
+                or spec.runtime.custom.metrics is not None
+                or spec.scaling.mode == "External"
+            ),
+            "a runtime without metrics cannot be scaled by them: set spec.runtime.custom.metrics, or "
+            "spec.scaling.mode External",
+        ),
     )
 
     model: ModelSource = Field(description="The model to serve.")
+    runtime: Runtime | None = Field(
+        default=None, description="The program that serves the model. Default: type Penstock."
+    )
+    tracing: Tracing | None = Field(
+        default=None,
+        description="OpenTelemetry traces of requests in engines. Default: none.",
+    )
     objectives: Objectives | None = Field(
         default=None,
         description=(

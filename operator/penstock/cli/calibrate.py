@@ -15,7 +15,7 @@ from penstock.calibration.fit import Fit, fit
 from penstock.calibration.probe import ProbeFailed, Prober
 from penstock.calibration.sweep import Limits, sweep
 from penstock.cli.output_file import require_writable
-from penstock.core.spec.service import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_NUM_SEQS
+from penstock.core.spec.settings import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_NUM_SEQS
 from penstock.sim.profile import Profile, write
 
 

@@ -15,6 +15,7 @@ from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.settings import batch_limits
 
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
@@ -75,9 +76,10 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
     """
     scaling = service.scaling
     assert scaling.objectives is not None
+    max_num_seqs, max_num_batched_tokens = batch_limits(service.settings)
     rule = Sizing(
         prior=prior(next(iter(service.placed.values())).resources.accelerator),
-        max_num_seqs=service.max_num_seqs,
+        max_num_seqs=max_num_seqs,
         calm_s=scaling.scale_down_delay_s,
         variants=tuple(
             Variant(
@@ -91,4 +93,4 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
         ),
     ).limited(max_by_variant)
     bounds = Bounds.of(scaling)
-    return Settings(rule, scaling.objectives, bounds, service.max_num_batched_tokens)
+    return Settings(rule, scaling.objectives, bounds, max_num_batched_tokens)

@@ -130,7 +130,7 @@ class Reconciler:
         try:
             spec = to_core(body)
         except InvalidService as error:
-            objection = Objection(conditions.INVALID_SPEC, str(error))
+            objection = Objection(error.reason, str(error))
             return await self._report_invalid(key, body, objection, timestamp(now_s))
         return await self._reconcile(key, body, spec, now_s)
 

@@ -1,4 +1,4 @@
-"""Manifests of a service's pods: engines, and the preflight that checks the model first."""
+"""Manifests of a service's Deployments, and of the preflight that checks the model first."""
 
 import hashlib
 import json
@@ -7,35 +7,25 @@ from dataclasses import replace
 
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import restricted
-from penstock.core.manifests.placement import (
-    add_shared_memory,
-    device_flags,
-    place,
-    size_variables,
-)
+from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
+from penstock.core.manifests.placement import place
 from penstock.core.observed.children import ObservedDeployment
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import (
     COHORT_LABEL,
     ENGINE_CONTAINER,
-    ENGINE_PORT,
-    ENGINE_PORT_NAME,
     MANAGED_BY,
     MANAGED_LABEL,
-    PRE_STOP_S,
     PREFLIGHT,
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
     TEMPLATE_HASH,
-    TERMINATION_OVERHEAD_S,
     VARIANT_LABEL,
     Object,
     ServiceSpec,
 )
-
-MODEL_MOUNT = "/models"
 
 
 def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
@@ -71,20 +61,13 @@ def preflight_name(spec: ServiceSpec, revision: str) -> str:
 
 def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
     """The pods of a new revision, as this version of Penstock builds them."""
-    serve = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
+    serve = merge({"metadata": {}, "spec": serve_pod(spec, image)}, spec.template)
     restricted.restrict_added(serve["spec"], ENGINE_CONTAINER)
     # Set after the merge: operator, gateway and Deployment select pods by these.
     own = labels(spec, revision, SERVE)
     serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own
-    preflight = _pod(spec, image, "preflight")
-    container = preflight["containers"][0]
-    container["args"] += ["--termination-log", "/dev/termination-log"]
-    # The preflight only reads headers. It checks the engine's resources, but does not need them.
-    container["resources"] = {
-        "requests": {"cpu": "100m", "memory": "256Mi"},
-        "limits": {"memory": "256Mi"},
-    }
-    return PinnedPods(serve, _run_once(merge(preflight, _pod_overrides(spec))))
+    preflight = merge(preflight_pod(spec, image), _pod_overrides(spec))
+    return PinnedPods(serve, _run_once(preflight))
 
 
 def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> PinnedPods:
@@ -184,98 +167,3 @@ def _hash(template: Object) -> str:
     the API server in the live object.
     """
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _serve_pod(spec: ServiceSpec, image: str) -> Object:
-    pod = _pod(spec, image, "serve")
-    pod["terminationGracePeriodSeconds"] = spec.termination_grace_s
-    container = pod["containers"][0]
-    container["args"] += [
-        f"--served-model-name={spec.model_name}",
-        "--host=$(POD_IP)",
-        f"--port={ENGINE_PORT}",
-        f"--shutdown-timeout={spec.termination_grace_s - TERMINATION_OVERHEAD_S}",
-        "--enable-prompt-tokens-details",  # canaries compare the prefix-hit rates of revisions
-    ]
-    container |= {
-        "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
-        "resources": spec.resources.manifest(),
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
-        # 600 s for loading weights, with a short period so that readiness is noticed within 1 s.
-        "startupProbe": _probe("/ready", period_s=1, failures=600),
-        "readinessProbe": _probe("/ready", period_s=2, failures=2),
-        # 60 s until a restart, because a step on a busy CPU may block the process for seconds.
-        "livenessProbe": _probe("/health", period_s=10, failures=6),
-    }
-    return pod
-
-
-def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
-    """The pod spec shared by preflight and engine: model volume, sizing flags, restricted profile."""
-    volume, path = _model_volume(spec.model_uri)
-    env: list[Object] = [
-        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        *size_variables(spec),
-    ]
-    pod: Object = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": deepcopy(restricted.POD),
-        "containers": [
-            {
-                "name": ENGINE_CONTAINER,
-                "image": image,
-                "command": ["penstock-engine"],
-                "args": [command, path, *_sizing_flags(spec)],
-                "env": env,
-                "securityContext": deepcopy(restricted.CONTAINER),
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "volumeMounts": [
-                    {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True},
-                    {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
-                ],
-            }
-        ],
-        "volumes": [{"name": "model", **volume}, {"name": "tmp", "emptyDir": {}}],
-    }
-    add_shared_memory(pod, spec)
-    return pod
-
-
-def _sizing_flags(spec: ServiceSpec) -> list[str]:
-    flags = [
-        f"--max-num-seqs={spec.max_num_seqs}",
-        f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
-        f"--block-size={spec.block_size}",
-        f"--dtype={spec.dtype}",
-        f"--gpu-memory-utilization={spec.memory_utilization_percent / 100:g}",
-        "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching",
-        *device_flags(spec),
-    ]
-    if spec.seed is not None:
-        flags.append(f"--seed={spec.seed}")
-    if spec.max_model_len is not None:
-        flags.append(f"--max-model-len={spec.max_model_len}")
-    if spec.kv_memory_bytes is not None:
-        flags.append(f"--kv-cache-memory-bytes={spec.kv_memory_bytes}")
-    return flags
-
-
-def _model_volume(uri: str) -> tuple[Object, str]:
-    """The model's volume source, and its path in the container."""
-    scheme, _, rest = uri.partition("://")
-    if scheme == "pvc":
-        claim, _, path = rest.partition("/")
-        source: Object = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-        return source, f"{MODEL_MOUNT}/{path}".rstrip("/")
-    return {"hostPath": {"path": rest, "type": "Directory"}}, MODEL_MOUNT
-
-
-def _probe(path: str, *, period_s: int, failures: int) -> Object:
-    return {
-        "httpGet": {"path": path, "port": ENGINE_PORT_NAME, "scheme": "HTTP"},
-        "periodSeconds": period_s,
-        "timeoutSeconds": 5,
-        "successThreshold": 1,
-        "failureThreshold": failures,
-    }

@@ -4,9 +4,11 @@ from copy import deepcopy
 from typing import Any
 
 from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.runtimes.devices import DEVICE_FLAG, RANKS_FLAG
+from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.service import ENGINE_CONTAINER, Object, ServiceSpec
+from penstock.core.spec.settings import TENSOR_PARALLEL
 
-_DEVICE, _RANKS = "--device=", "--tensor-parallel-size="
 _SHM = "shm"
 
 
@@ -23,33 +25,17 @@ def place(
         placed.pop(field, None)
     for container in placed["containers"]:
         if container["name"] == ENGINE_CONTAINER:
-            values = {each["name"]: each for each in size_variables(spec)}
+            values = {each["name"]: each for each in runtime_of(spec.settings).environment(spec)}
             env, args = container.get("env", []), container.get("args", [])
             if is_keyed(env, "name"):
                 container["env"] = [values.get(each.get("name"), each) for each in env]
             if isinstance(args, list):
-                container["args"] = _with_device(args, device_flags(spec))
+                container["args"] = _with_device(args, spec)
             if resources is not None:
                 container["resources"] = resources
     add_shared_memory(placed, spec)
     merged: Object = merge(placed, overrides)
     return merged
-
-
-def size_variables(spec: ServiceSpec) -> list[Object]:
-    """Environment variables with the pod's memory and CPU limits, for the engine's sizing."""
-    return [
-        {"name": "PENSTOCK_MEMORY_LIMIT_BYTES", "value": str(spec.resources.memory_bytes)},
-        {"name": "PENSTOCK_CPU_LIMIT", "value": str(spec.resources.threads)},
-    ]
-
-
-def device_flags(spec: ServiceSpec) -> list[str]:
-    """Flags of the device, and of the ranks that share several of them."""
-    flags = [f"{_DEVICE}{spec.resources.device}"]
-    if spec.resources.num_accelerators > 1:
-        flags.append(f"{_RANKS}{spec.resources.num_accelerators}")
-    return flags
 
 
 def add_shared_memory(pod: Object, spec: ServiceSpec) -> None:
@@ -64,12 +50,13 @@ def add_shared_memory(pod: Object, spec: ServiceSpec) -> None:
             mounts.append({"name": _SHM, "mountPath": "/dev/shm"})  # noqa: S108 - the pod's own
 
 
-def _with_device(args: list[Any], flags: list[str]) -> list[Any]:
-    """The arguments with other device flags, at the same place."""
-    placed: list[Any] = []
-    for arg in args:
-        if str(arg).startswith(_DEVICE):
-            placed += flags
-        elif not (str(arg).startswith(_RANKS) and placed[-len(flags) :] == flags):
-            placed.append(arg)
-    return placed
+def _with_device(args: list[Any], spec: ServiceSpec) -> list[Any]:
+    """The arguments with the flags of the variant's devices, in place of those of others."""
+    flags = runtime_of(spec.settings).device_flags(spec)
+    # Ranks that the spec sets itself are the same on all variants.
+    names = (DEVICE_FLAG,) if TENSOR_PARALLEL in spec.settings else (DEVICE_FLAG, RANKS_FLAG)
+    at = next((i for i, arg in enumerate(args) if str(arg).startswith(names)), None)
+    if at is None:
+        return args  # the user's own
+    kept = [arg for arg in args if not str(arg).startswith(names)]
+    return [*kept[:at], *flags, *kept[at:]]

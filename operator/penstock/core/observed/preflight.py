@@ -24,6 +24,8 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
         return None
     try:
         report = json.loads(preflight.termination_message)
+        if report["ok"] and "message" in report:  # another program serves the model
+            return PreflightResult(True, report["reason"], report["message"])
         if report["ok"]:
             capacity = f"{report['kv_capacity_tokens']} tokens of KV cache"
             message = f"{report['architecture']}, {report['weights_bytes'] >> 20} MiB of weights, {capacity}"

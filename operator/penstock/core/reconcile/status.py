@@ -13,6 +13,14 @@ from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
+from penstock.core.spec.settings import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_DTYPE,
+    DEFAULT_MEMORY_UTILIZATION_PERCENT,
+    KV_MEMORY,
+    MEMORY_UTILIZATION,
+    batch_limits,
+)
 
 # Evaluation Job state -> state of its gate in the status.
 JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
@@ -86,17 +94,21 @@ def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:
 
 def _engine(spec: ServiceSpec) -> Object:
     """The engine settings in effect; None for those that the engine derives from the model."""
-    memory = spec.kv_memory_bytes
+    settings, memory = spec.settings, spec.settings.get(KV_MEMORY)
+    max_num_seqs, max_num_batched_tokens = batch_limits(settings)
+    is_cached = settings.get("engine.kvCache.prefixCaching.mode", True)
     return {
-        "maxModelLen": spec.max_model_len,
-        "maxNumSeqs": spec.max_num_seqs,
-        "maxNumBatchedTokens": spec.max_num_batched_tokens,
-        "dtype": spec.dtype,
-        "memoryUtilizationPercent": spec.memory_utilization_percent,
+        "maxModelLen": settings.get("engine.maxModelLen"),
+        "maxNumSeqs": max_num_seqs,
+        "maxNumBatchedTokens": max_num_batched_tokens,
+        "dtype": settings.get("engine.dtype", DEFAULT_DTYPE),
+        "memoryUtilizationPercent": settings.get(
+            MEMORY_UTILIZATION, DEFAULT_MEMORY_UTILIZATION_PERCENT
+        ),
         "kvCache": {
             "memory": None if memory is None else str(memory),
-            "blockSize": spec.block_size,
-            "prefixCaching": {"mode": "Enabled" if spec.prefix_caching else "Disabled"},
+            "blockSize": settings.get("engine.kvCache.blockSize", DEFAULT_BLOCK_SIZE),
+            "prefixCaching": {"mode": "Enabled" if is_cached else "Disabled"},
         },
     }
 

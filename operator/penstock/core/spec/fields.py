@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.core.formats.quantity import canonical_quantity
+from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import ServiceSpec
 
 
@@ -15,14 +16,14 @@ from penstock.core.spec.service import ServiceSpec
 class RevisionField:
     """Field of the spec that changes pods, and so is part of the revision's hash.
 
-    path: of the field in the spec. attribute: of ServiceSpec, which has its value. default: the value in
-    v1alpha1, which never changes; a field with this value is left out of the hash. REQUIRED: the field is
-    always in the hash.
+    path: of the field in the spec. attribute: of ServiceSpec, which has its value; empty: the value is in
+    `settings`, under the path. default: the value in v1alpha1, which never changes; a field with this value
+    is left out of the hash. REQUIRED: the field is always in the hash.
     """
 
     path: str
-    attribute: str
-    default: Any
+    attribute: str = ""
+    default: Any = None
 
 
 REQUIRED = object()
@@ -32,15 +33,6 @@ REQUIRED = object()
 REVISION_FIELDS = (
     RevisionField("model.uri", "model_uri", REQUIRED),
     RevisionField("model.name", "model_name", REQUIRED),
-    RevisionField("engine.maxModelLen", "max_model_len", None),
-    RevisionField("engine.maxNumSeqs", "max_num_seqs", 64),
-    RevisionField("engine.maxNumBatchedTokens", "max_num_batched_tokens", 512),
-    RevisionField("engine.dtype", "dtype", "auto"),
-    RevisionField("engine.seed", "seed", None),
-    RevisionField("engine.memoryUtilizationPercent", "memory_utilization_percent", 90),
-    RevisionField("engine.kvCache.memory", "kv_memory_bytes", None),
-    RevisionField("engine.kvCache.blockSize", "block_size", 16),
-    RevisionField("engine.kvCache.prefixCaching.mode", "prefix_caching", True),
     RevisionField(
         "resources",
         "resources",
@@ -52,15 +44,65 @@ REVISION_FIELDS = (
     ),
     RevisionField("terminationGracePeriodSeconds", "termination_grace_s", 45),
     RevisionField("template", "template", {}),
+    RevisionField("engine.maxModelLen"),
+    RevisionField("engine.maxNumSeqs"),
+    RevisionField("engine.maxNumBatchedTokens"),
+    RevisionField("engine.dtype", default="auto"),
+    RevisionField("engine.seed"),
+    RevisionField("engine.memoryUtilizationPercent", default=90),
+    RevisionField("engine.quantization.method"),
+    RevisionField("engine.kvCache.memory"),
+    RevisionField("engine.kvCache.blockSize", default=16),
+    RevisionField("engine.kvCache.prefixCaching.mode", default=True),
+    RevisionField("engine.kvCache.dtype"),
+    RevisionField("engine.kvCache.offload.cpu.memory"),
+    RevisionField("engine.parallelism.tensor"),
+    RevisionField("engine.parallelism.pipeline"),
+    RevisionField("engine.parallelism.expert.mode"),
+    RevisionField("engine.speculative.method"),
+    RevisionField("engine.speculative.numSpeculativeTokens"),
+    RevisionField("engine.speculative.model.uri"),
+    RevisionField("engine.speculative.ngram.promptLookupMin"),
+    RevisionField("engine.speculative.ngram.promptLookupMax"),
+    RevisionField("engine.lora.maxAdapters"),
+    RevisionField("engine.lora.maxRank"),
+    RevisionField("engine.lora.maxCPUAdapters"),
+    RevisionField("engine.generation.source"),
+    RevisionField("engine.generation.defaults.temperature"),
+    RevisionField("engine.generation.defaults.topP"),
+    RevisionField("engine.generation.defaults.topK"),
+    RevisionField("engine.generation.defaults.minP"),
+    RevisionField("engine.generation.defaults.repetitionPenalty"),
+    RevisionField("engine.generation.defaults.maxTokens"),
+    RevisionField("engine.parsers.toolCall"),
+    RevisionField("engine.parsers.reasoning"),
+    RevisionField("engine.parsers.chatTemplate.configMapKeyRef.name"),
+    RevisionField("engine.parsers.chatTemplate.configMapKeyRef.key"),
+    RevisionField("engine.scheduling.policy"),
+    RevisionField("engine.scheduling.maxQueuedRequests"),
+    RevisionField("engine.scheduling.maxQueuedTokens"),
+    RevisionField("engine.scheduling.requestTimeout"),
+    RevisionField("engine.extraArgs", default=()),
+    RevisionField("runtime.type", default="Penstock"),
+    RevisionField("runtime.vllm.image"),
+    RevisionField("runtime.custom.image"),
+    RevisionField("runtime.custom.command", default=()),
+    RevisionField("runtime.custom.args", default=()),
+    RevisionField("runtime.custom.readinessPath"),
+    RevisionField("tracing.exporterEndpoint"),
+    RevisionField("tracing.sampler"),
+    RevisionField("tracing.samplerArg"),
 )
 
 # Fields whose change makes no new revision. Variants: the kind of node changes no answers.
-OTHER_FIELDS = ("variants", "objectives", "scaling", "replicas", "rollout")
+OTHER_FIELDS = (
+    "variants", "objectives", "scaling", "replicas", "rollout", "runtime.custom.metrics.dialect",
+)  # fmt: skip
 
 # Attributes of ServiceSpec that are made of OTHER_FIELDS fields, of the metadata, or for the record.
 NOT_HASHED = (
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
-    "variants", "shape",
+    "variants", "shape", "settings",
 )  # fmt: skip
 
 # Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.
@@ -73,28 +115,29 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     A field that is not set is left out whatever the operator takes for it, so a better default of a later
     version changes no revision: running pods keep the template that was recorded with them.
     """
-    values = _values(spec)
     return {
-        field.path: values[field.attribute]
+        field.path: value
         for field in REVISION_FIELDS
-        if values[field.attribute] != field.default and _is_set(field, spec)
+        if (value := _value(field, spec)) != field.default and _is_set(field, spec)
     }
 
 
-def _values(spec: ServiceSpec) -> dict[str, Any]:
-    """The spec's attributes; quantities of resources do not depend on how they are written."""
-    values = asdict(spec)
+def _value(field: RevisionField, spec: ServiceSpec) -> Any:
+    """The field's value in base units. Quantities of resources do not depend on how they are written."""
+    if not field.attribute:
+        return spec.settings.get(field.path, field.default)
+    value = getattr(spec, field.attribute)
+    if not isinstance(value, ResourceSpec):
+        return value
+    resources = asdict(value)
     for kind in ("requests", "limits"):
-        quantities = values["resources"][kind]
-        values["resources"][kind] = {
-            name: canonical_quantity(each) for name, each in quantities.items()
-        }
-    return values
+        resources[kind] = {name: canonical_quantity(each) for name, each in resources[kind].items()}
+    return resources
 
 
 def _is_set(field: RevisionField, spec: ServiceSpec) -> bool:
     """Whether the user's spec has the field. Without the user's spec every field counts as set."""
-    if field.default is REQUIRED or not spec.shape:
+    if field.default is REQUIRED or not spec.shape or not field.attribute:
         return True
     value: Any = spec.shape
     for name in field.path.split("."):

@@ -7,6 +7,7 @@ from penstock.core.formats.strategic_merge import merge
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.settings import Settings
 
 Object = dict[str, Any]
 
@@ -70,29 +71,13 @@ class VariantSpec:
     tolerations: tuple[Object, ...] = ()
 
 
-DEFAULT_MAX_NUM_SEQS, DEFAULT_MAX_NUM_BATCHED_TOKENS = 64, 512
-
-
-def batch_limits(max_num_seqs: int | None, max_num_batched_tokens: int | None) -> tuple[int, int]:
-    """Both limits of a batch. None: its default, or less or more where the other one needs it.
-
-    Every running request needs a token of each step, so there must be as many tokens as sequences.
-    """
-    tokens = max_num_batched_tokens
-    if max_num_seqs is None:
-        max_num_seqs = DEFAULT_MAX_NUM_SEQS if tokens is None else min(DEFAULT_MAX_NUM_SEQS, tokens)
-    return max_num_seqs, max(
-        DEFAULT_MAX_NUM_BATCHED_TOKENS, max_num_seqs
-    ) if tokens is None else tokens
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """Settings of a service. A field that is None is determined by the engine.
+    """Spec of a service.
 
-    variants: kinds of nodes, each with its own resources instead of the service's.
-    external_replicas: replicas in scaling mode External. termination_grace_s: time in which a pod must have
-    terminated. shape: the parts of the user's spec that determine the pods, as written.
+    settings: of engine, runtime and tracing. variants: kinds of nodes, each with its own resources instead
+    of the service's. external_replicas: replicas in scaling mode External. termination_grace_s: time in which
+    a pod must have terminated. shape: the parts of the user's spec that determine the pods, as written.
     """
 
     namespace: str
@@ -106,15 +91,7 @@ class ServiceSpec:
     external_replicas: int
     resources: ResourceSpec = field(default_factory=ResourceSpec)
     termination_grace_s: int = 45
-    max_model_len: int | None = None
-    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
-    max_num_batched_tokens: int = DEFAULT_MAX_NUM_BATCHED_TOKENS
-    dtype: str = "auto"
-    seed: int | None = None
-    kv_memory_bytes: int | None = None
-    memory_utilization_percent: int = 90
-    block_size: int = 16
-    prefix_caching: bool = True
+    settings: Settings = field(default_factory=dict)
     template: Object = field(default_factory=dict)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
     shape: Object = field(default_factory=dict)

@@ -1,0 +1,50 @@
+"""Reads the settings of engine, runtime and tracing from a spec: flat, by path, in base units."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.core.formats.quantity import parse_duration_s, parse_quantity
+from penstock.core.spec.fields import REVISION_FIELDS
+from penstock.core.spec.settings import KV_MEMORY
+
+
+def _bytes(quantity: Any) -> int:
+    return int(parse_quantity(str(quantity)))
+
+
+# Value in the spec -> value in base units, by path.
+CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    KV_MEMORY: _bytes,
+    "engine.kvCache.offload.cpu.memory": _bytes,
+    "engine.kvCache.prefixCaching.mode": lambda mode: mode == "Enabled",
+    "engine.parallelism.expert.mode": lambda mode: mode == "Enabled",
+    "engine.scheduling.requestTimeout": parse_duration_s,
+    "engine.generation.defaults.temperature": float,
+    "engine.generation.defaults.topP": float,
+    "engine.generation.defaults.minP": float,
+    "engine.generation.defaults.repetitionPenalty": float,
+    "engine.extraArgs": tuple,
+    "runtime.custom.command": tuple,
+    "runtime.custom.args": tuple,
+}
+
+_PATHS = {field.path for field in REVISION_FIELDS if not field.attribute}
+
+
+def settings_of(spec: InferenceServiceSpec) -> dict[str, Any]:
+    """The set fields of spec.engine, spec.runtime and spec.tracing."""
+    written = spec.model_dump(by_alias=True, exclude_defaults=True)
+    return {
+        path: CONVERTERS[path](value) if path in CONVERTERS else value
+        for path, value in _leaves(written)
+    }
+
+
+def _leaves(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in node.items():
+        path = f"{above}.{name}" if above else name
+        if path in _PATHS:
+            yield path, value
+        elif isinstance(value, dict):
+            yield from _leaves(value, path)

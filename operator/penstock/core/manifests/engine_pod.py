@@ -1,0 +1,131 @@
+"""Pod specs of an engine and of the preflight that checks its model, before the user's template."""
+
+from copy import deepcopy
+
+from penstock.core.manifests import restricted
+from penstock.core.manifests.placement import add_shared_memory
+from penstock.core.runtimes import penstock
+from penstock.core.runtimes.paths import (
+    CHAT_TEMPLATE_MOUNT,
+    DRAFT_MOUNT,
+    MODEL_MOUNT,
+)
+from penstock.core.runtimes.table import runtime_of
+from penstock.core.spec.service import (
+    ENGINE_CONTAINER,
+    ENGINE_PORT,
+    ENGINE_PORT_NAME,
+    PRE_STOP_S,
+    Object,
+    ServiceSpec,
+)
+from penstock.core.spec.settings import CHAT_TEMPLATE, DRAFT_MODEL
+
+# Settings of tracing, as the variables of OpenTelemetry's SDKs.
+TRACING_VARIABLES = {
+    "tracing.exporterEndpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "tracing.sampler": "OTEL_TRACES_SAMPLER",
+    "tracing.samplerArg": "OTEL_TRACES_SAMPLER_ARG",
+}
+
+
+def serve_pod(spec: ServiceSpec, image: str) -> Object:
+    """The engine's pod. image: of the runtime Penstock; other runtimes have their own."""
+    runtime = runtime_of(spec.settings)
+    pod = _pod(spec, runtime.image or image, list(runtime.command), runtime.serve_args(spec))
+    pod["terminationGracePeriodSeconds"] = spec.termination_grace_s
+    container = pod["containers"][0]
+    container["env"] += [*runtime.environment(spec), *_tracing_variables(spec)]
+    container |= {
+        "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
+        "resources": spec.resources.manifest(),
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
+        # A short period, so that readiness is noticed within 1 s.
+        "startupProbe": _probe(runtime.readiness_path, period_s=1, failures=runtime.startup_s),
+        "readinessProbe": _probe(runtime.readiness_path, period_s=2, failures=2),
+        # 60 s until a restart, because a step on a busy CPU may block the process for seconds.
+        "livenessProbe": _probe(runtime.liveness_path, period_s=10, failures=6),
+    }
+    _add_chat_template(pod, spec)
+    add_shared_memory(pod, spec)
+    return pod
+
+
+def preflight_pod(spec: ServiceSpec, image: str) -> Object:
+    """The preflight's pod. image: of the runtime Penstock, whose program checks models of all runtimes."""
+    args = [*penstock.preflight_args(spec), "--termination-log", "/dev/termination-log"]
+    pod = _pod(spec, image, list(penstock.RUNTIME.command), args)
+    container = pod["containers"][0]
+    container["env"] += penstock.environment(spec)
+    # The preflight only reads headers. It checks the engine's resources, but does not need them.
+    container["resources"] = {
+        "requests": {"cpu": "100m", "memory": "256Mi"},
+        "limits": {"memory": "256Mi"},
+    }
+    return pod
+
+
+def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> Object:
+    """The pod spec shared by preflight and engine: the model's volume, and the restricted profile."""
+    pod: Object = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": deepcopy(restricted.POD),
+        "containers": [
+            {
+                "name": ENGINE_CONTAINER,
+                "image": image,
+                **({"command": command} if command else {}),
+                "args": args,
+                "env": [
+                    {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+                ],
+                "securityContext": deepcopy(restricted.CONTAINER),
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
+            }
+        ],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    _add_volume(pod, "model", _model_volume(spec.model_uri), MODEL_MOUNT)
+    if DRAFT_MODEL in spec.settings:
+        _add_volume(pod, "draft-model", _model_volume(spec.settings[DRAFT_MODEL]), DRAFT_MOUNT)
+    return pod
+
+
+def _add_volume(pod: Object, name: str, source: Object, mount_path: str) -> None:
+    pod["volumes"].append({"name": name, **source})
+    mounts = pod["containers"][0]["volumeMounts"]
+    mounts.append({"name": name, "mountPath": mount_path, "readOnly": True})
+
+
+def _add_chat_template(pod: Object, spec: ServiceSpec) -> None:
+    if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
+        _add_volume(pod, "chat-template", {"configMap": {"name": name}}, CHAT_TEMPLATE_MOUNT)
+
+
+def _tracing_variables(spec: ServiceSpec) -> list[Object]:
+    return [
+        {"name": name, "value": str(spec.settings[path])}
+        for path, name in TRACING_VARIABLES.items()
+        if path in spec.settings
+    ]
+
+
+def _model_volume(uri: str) -> Object:
+    """Volume source of a model."""
+    scheme, _, rest = uri.partition("://")
+    if scheme == "pvc":
+        claim = rest.partition("/")[0]
+        return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    return {"hostPath": {"path": rest, "type": "Directory"}}
+
+
+def _probe(path: str, *, period_s: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": ENGINE_PORT_NAME, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "successThreshold": 1,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,34 @@
+"""Settings that a service's runtime or its accelerators cannot follow."""
+
+from collections.abc import Iterator
+
+from penstock.core.runtimes.table import runtime_of
+from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.settings import PIPELINE_PARALLEL, TENSOR_PARALLEL
+
+
+def refused_settings(spec: ServiceSpec) -> Iterator[str]:
+    """Why the settings cannot be followed, a sentence for each; names the field."""
+    yield from runtime_of(spec.settings).refusals(spec.settings)
+    for variant, placed in spec.placed.items():
+        yield from _refused_parallelism(variant, placed)
+
+
+def _refused_parallelism(variant: str, spec: ServiceSpec) -> Iterator[str]:
+    """Each rank of an engine on accelerators has one of them."""
+    count = spec.resources.num_accelerators
+    pipeline = spec.settings.get(PIPELINE_PARALLEL, 1)
+    tensor = spec.settings.get(TENSOR_PARALLEL)
+    where = f"spec.variants[{variant}].resources" if variant else "spec.resources"
+    if not count:
+        return
+    if tensor is None and count % pipeline:
+        yield (
+            f"spec.engine.parallelism.pipeline is {pipeline}, which does not divide the {count} "
+            f"accelerators of {where}.limits"
+        )
+    elif tensor is not None and tensor * pipeline != count:
+        yield (
+            f"spec.engine.parallelism needs {tensor * pipeline} accelerators, tensor times pipeline, but "
+            f"{where}.limits has {count}"
+        )

@@ -1,0 +1,146 @@
+"""What a runtime is: the program of an engine pod, and the arguments by which it takes each setting."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
+from penstock.core.spec.service import ENGINE_PORT, Object, ServiceSpec
+from penstock.core.spec.settings import (
+    DEFAULT_MEMORY_UTILIZATION_PERCENT,
+    MEMORY_UTILIZATION,
+    Settings,
+)
+
+EXTRA_ARGS = "engine.extraArgs"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Command-line arguments of one or several settings.
+
+    paths: of the settings. flags: names that the arguments may have. write: the arguments for settings of
+    which at least one of `paths` is set. serve_only: the preflight does not take it. values: accepted
+    values of the (only) path; empty: any that the API accepts.
+    """
+
+    paths: tuple[str, ...]
+    flags: tuple[str, ...]
+    write: Callable[[Settings], list[str]]
+    serve_only: bool = False
+    values: Collection[str] = ()
+
+
+def option(
+    path: str, flag: str, *, serve_only: bool = False, values: Collection[str] = ()
+) -> Argument:
+    """`flag=VALUE` with the setting's value."""
+    return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], serve_only, values)
+
+
+def mapped(path: str, flag: str, words: Mapping[Any, str], *, serve_only: bool = False) -> Argument:
+    """`flag=WORD` with the runtime's word for the setting's value."""
+    return Argument((path,), (flag,), lambda s: [f"{flag}={words[s[path]]}"], serve_only)
+
+
+def switch(path: str, flag: str) -> Argument:
+    """`flag`, or its opposite with `--no-`, for a setting that is true or false."""
+    opposite = flag.replace("--", "--no-", 1)
+    return Argument((path,), (flag, opposite), lambda s: [flag if s[path] else opposite])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """A program that serves a model.
+
+    name: in spec.runtime.type. image: of its container; None: that of the operator's settings. arguments:
+    how it takes each setting. own_flags: flags that Penstock sets itself, which extraArgs may not have.
+    fixed_args: the arguments besides those of settings and devices. environment: variables that depend on
+    the pod's size. device_flags: arguments that depend on its devices. startup_s: time from the start to
+    readiness after which the container is restarted.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+    own_flags: frozenset[str]
+    fixed_args: Callable[[ServiceSpec], list[str]]
+    environment: Callable[[ServiceSpec], list[Object]]
+    image: str | None = None
+    readiness_path: str
+    liveness_path: str
+    startup_s: int = 600
+    device_flags: Callable[[ServiceSpec], list[str]] = field(default=lambda _: [])
+
+    def serve_args(self, spec: ServiceSpec) -> list[str]:
+        """All arguments of an engine."""
+        return [
+            *self.fixed_args(spec),
+            *self.device_flags(spec),
+            *self.setting_args(spec.settings),
+            *spec.settings.get(EXTRA_ARGS, ()),
+        ]
+
+    def setting_args(self, settings: Settings, *, for_preflight: bool = False) -> list[str]:
+        """Arguments of the settings, in the order of the table."""
+        made: list[str] = []
+        settings = {MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT} | dict(settings)
+        for each in self.arguments:
+            is_set = any(path in settings for path in each.paths)
+            if is_set and not (for_preflight and each.serve_only):
+                made += each.write(settings)
+        return made
+
+    def refusals(self, settings: Settings) -> Iterator[str]:
+        """Why the runtime cannot do what the settings say, a sentence for each; names the field."""
+        known = {path: each for each in self.arguments for path in each.paths}
+        for path, value in settings.items():
+            if not path.startswith("engine.") or (path == EXTRA_ARGS and self.own_flags):
+                continue
+            if path not in known:
+                yield f"spec.{path} has no effect with runtime {self.name}: remove it"
+            elif known[path].values and value not in known[path].values:
+                accepted = ", ".join(sorted(known[path].values))
+                yield f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}"
+        yield from self._refused_extra_args(settings.get(EXTRA_ARGS, ()))
+
+    def _refused_extra_args(self, args: Collection[str]) -> Iterator[str]:
+        for arg in args:
+            if not arg.startswith("-"):
+                continue
+            flag = _canonical(arg)
+            if flag in self.own_flags:
+                yield f"spec.engine.extraArgs must not have {arg}: Penstock sets {flag} itself"
+            for each in self.arguments:
+                if flag in each.flags:
+                    yield f"spec.engine.extraArgs must not have {arg}: set spec.{each.paths[0]} instead"
+
+
+def _canonical(arg: str) -> str:
+    """The name of an argument's flag, in the spelling of the tables."""
+    name = arg.partition("=")[0]
+    return SHORT_FLAGS.get(name, name.replace("_", "-") if name.startswith("--") else name)
+
+
+# Short names that `vllm serve` and `penstock-engine serve` both take.
+SHORT_FLAGS = {
+    "-dp": "--data-parallel-size",
+    "-ep": "--enable-expert-parallel",
+    "-pp": "--pipeline-parallel-size",
+    "-q": "--quantization",
+    "-sc": "--speculative-config",
+    "-tp": "--tensor-parallel-size",
+}
+
+
+def serve_command(spec: ServiceSpec) -> list[str]:
+    """`serve MODEL` with the model's name and the address, which vLLM spells alike."""
+    return [
+        "serve",
+        mounted_path(spec.model_uri, MODEL_MOUNT),
+        f"--served-model-name={spec.model_name}",
+        "--host=$(POD_IP)",
+        f"--port={ENGINE_PORT}",
+        # Canaries compare the prefix-hit rates of revisions.
+        "--enable-prompt-tokens-details",
+    ]
