@@ -12,12 +12,10 @@ endpoint that is tried fails too.
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import Failure, may_retry
-from penstock.gateway.access_log import AccessLine
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import (
     CancelCause,
@@ -40,13 +38,11 @@ from penstock.gateway.openai import (
 )
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.request_telemetry import RequestTelemetry
 from penstock.gateway.snapshot import Service
-from penstock.gateway.timeline import Interval, RequestPhase, Timeline
+from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
 from penstock.gateway.upstream_headers import Scope, headers_for_engine, path_with_query
-
-if TYPE_CHECKING:
-    from penstock.gateway.tracing import RequestTrace
 
 
 class ProxiedRequest:
@@ -57,21 +53,13 @@ class ProxiedRequest:
     ) -> None:
         self._state = state
         self._settings = state.settings
-        self._metrics = state.metrics
         self._scope = scope
         self._client = client
-        self._line = AccessLine(request_id, scope["path"])
-        self._timeline = Timeline(state.now)
-        self._trace: RequestTrace | None = None
-        if state.tracer is not None:
-            started_s = self._timeline.started_s
-            trace = state.tracer.start(self._line, scope["headers"], started_s, state.now())
-            self._trace, self._line.trace_id = trace, trace.trace_id
+        self._telemetry = RequestTelemetry(state, scope, request_id)
         self._memory = BodyReservation(state.bodies)
         self._endpoint: Endpoint | None = None
         self._relay: Relay | None = None
         self._record: RequestRecord | None = None
-        self._is_disconnected = False
 
     async def run(self, receive: Receive) -> None:
         """Read the request and respond to it.
@@ -91,10 +79,10 @@ class ProxiedRequest:
             )
             self._client.is_request_read = True
             # Latency objectives start here: how long the client takes to send its body does not count.
-            arrived_s = self._timeline.enter(RequestPhase.ROUTE)
-            self._line.num_request_bytes = len(body)
+            arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
+            self._telemetry.line.num_request_bytes = len(body)
             request = parse(body)
-            self._line.is_stream = request.is_stream
+            self._telemetry.line.is_stream = request.is_stream
             del body
             timeout_s = self._settings.total_timeout_s
             scopes = self._state.cancel_scopes
@@ -115,10 +103,7 @@ class ProxiedRequest:
         service = target.service
         if target.timeout_s is not None:
             cancellation.limit_total(target.timeout_s)
-        self._line.service, self._line.model_route = service.key, target.model_route
-        self._metrics.requests.labels(service.key).inc()
-        if target.model_route:
-            self._metrics.model_route_requests.labels(target.model_route, service.key).inc()
+        self._telemetry.note_target(target)
         record = self._record = self._state.stats.record(
             service,
             arrived_s,
@@ -151,15 +136,11 @@ class ProxiedRequest:
 
         Raises RequestError.
         """
-        service = target.service
-        headers = headers_for_engine(self._scope, self._line.request_id, service)
-        outgoing = UpstreamRequest(
-            path_with_query(self._scope), headers, request.body, is_stream=request.is_stream
-        )
+        outgoing = self._outgoing(request, target.service)
         failures: list[Failure] = []
         error: UpstreamResponse | None = None
         while may_retry(failures, self._settings.max_attempts):
-            self._timeline.enter(RequestPhase.WAIT)
+            self._telemetry.timeline.enter(RequestPhase.WAIT)
             try:
                 selected = await selector.next(is_retry=bool(failures))
             except RequestError:
@@ -168,10 +149,7 @@ class ProxiedRequest:
                 selector.note_all_failed()
                 raise
             self._endpoint = endpoint = selected.endpoint
-            self._line.revision, self._line.pod = endpoint.revision, endpoint.pod
-            self._line.num_attempts += 1
-            if failures:
-                self._metrics.retries.labels(service.key, failures[-1].value).inc()
+            self._telemetry.note_endpoint(endpoint, failures[-1] if failures else None)
             with (
                 self._in_flight(endpoint, request.tokens),
                 record.in_flight(endpoint.pod, selected.reservation),
@@ -183,15 +161,9 @@ class ProxiedRequest:
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
                     if target.mirrors or target.rollout_mirror:
-                        self._mirror(request, target, headers)
+                        self._mirror(request, target, outgoing.headers)
                     del request, outgoing
-                    self._memory.release()
-                    relay = self._relay = Relay(
-                        self._state, service.key, endpoint, result, self._client, record,
-                        self._line.trace_id,
-                    )  # fmt: skip
-                    self._timeline.enter(RequestPhase.STREAM)
-                    await relay.run(cancellation)
+                    await self._relay_response(result, endpoint, cancellation, record)
                     return
                 took_s = self._state.now() - began_s
                 selector.note_failure(endpoint.pod, result.failure, took_s)
@@ -203,6 +175,12 @@ class ProxiedRequest:
         selector.note_all_failed()
         await self._give_up(failures[-1], error, cancellation, record)
 
+    def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
+        """Build the request that an engine of the service gets."""
+        headers = headers_for_engine(self._scope, self._telemetry.line.request_id, service)
+        path = path_with_query(self._scope)
+        return UpstreamRequest(path, headers, request.body, is_stream=request.is_stream)
+
     async def _attempt(
         self,
         endpoint: Endpoint,
@@ -211,18 +189,32 @@ class ProxiedRequest:
         *,
         is_retry: bool,
     ) -> UpstreamResponse | AttemptFailed:
-        trace, budget = self._trace, self._state.retry_budget
-        if trace is not None:
-            outgoing = trace.start_attempt(outgoing, endpoint, self._state.now())
-        with budget.hold(self._line.service) if is_retry else contextlib.nullcontext():
+        telemetry, budget = self._telemetry, self._state.retry_budget
+        outgoing = telemetry.start_attempt(outgoing, endpoint)
+        with budget.hold(telemetry.line.service) if is_retry else contextlib.nullcontext():
             try:
                 return await self._state.upstream.send(
-                    endpoint.address, outgoing, cancellation, self._timeline
+                    endpoint.address, outgoing, cancellation, telemetry.timeline
                 )
             except AttemptFailed as failed:
-                if trace is not None:
-                    trace.fail_attempt(failed.failure, self._state.now())
+                telemetry.fail_attempt(failed.failure)
                 return failed
+
+    async def _relay_response(
+        self,
+        response: UpstreamResponse,
+        endpoint: Endpoint,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Relay an endpoint's response to the client. The request's body is not needed any more."""
+        self._memory.release()
+        line = self._telemetry.line
+        relay = self._relay = Relay(
+            self._state, line.service, endpoint, response, self._client, record, line.trace_id
+        )
+        self._telemetry.timeline.enter(RequestPhase.STREAM)
+        await relay.run(cancellation)
 
     def _note_health(
         self, pod: str, response: UpstreamResponse, selector: EndpointSelector
@@ -271,8 +263,7 @@ class ProxiedRequest:
     ) -> None:
         """Schedule the copies of the request, behind the work that the event loop has to do now."""
         loop = asyncio.get_running_loop()
-        if self._trace is not None:
-            headers = self._trace.headers_for_copy(headers)
+        headers = self._telemetry.headers_for_copy(headers)
         copy = MirroredRequest(request, path_with_query(self._scope), headers)
         sender, snapshot = self._state.mirror, self._state.snapshots.current
         for mirror in target.mirrors:
@@ -286,7 +277,8 @@ class ProxiedRequest:
     @contextlib.contextmanager
     def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
         """Count the request and its tokens as in flight at the endpoint while the block runs."""
-        gauge = self._metrics.in_flight.labels(self._line.service, endpoint.revision)
+        in_flight = self._state.metrics.in_flight
+        gauge = in_flight.labels(self._telemetry.line.service, endpoint.revision)
         gauge.inc()
         try:
             with self._state.endpoints.hold(endpoint.pod, tokens):
@@ -309,7 +301,7 @@ class ProxiedRequest:
             elif cancelled.phase is Phase.STREAMING and not cancelled.is_total:
                 self._state.endpoints.note_failure(pod, now, broke_off=True)
         status, message = CANCELLED_RESPONSES[cancelled.cause]
-        self._line.reason = message
+        self._telemetry.line.reason = message
         relay = self._relay
         is_timeout = cancelled.cause is CancelCause.TIMEOUT
         if is_timeout and relay is not None and relay.is_blocked:  # the client did not read
@@ -327,40 +319,17 @@ class ProxiedRequest:
 
     async def reject(self, error: RequestError) -> None:
         """Send an error of the gateway's own."""
-        self._line.reason, self._line.rejection = error.message, error.reason
-        self._metrics.rejections.labels(self._line.service, error.reason).inc()
+        self._telemetry.note_rejection(error)
         await self._client.send_error(error)
 
     def note_disconnect(self, phase: Phase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""
-        self._is_disconnected = True
-        self._line.reason = f"the client left while {phase}"
-        self._metrics.disconnects.labels(self._line.service, phase.value).inc()
+        self._telemetry.note_disconnect(phase)
 
     def close(self) -> None:
-        """Count the outcome of the request, and log it. Call it once, at the very end."""
-        line, intervals = self._line, self._timeline.intervals(self._state.now())
-        if self._record is not None and not self._is_disconnected:
-            outcome = self._record.close(self._client.status)
-            self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)
-        self._metrics.observe_times(line.service, intervals, line.trace_id)
-        code = str(self._client.status)
-        self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
-        self._export(intervals)
-
-    def _export(self, intervals: list[Interval]) -> None:
-        """Write the request to the access log, and end its trace."""
-        line, client, record = self._line, self._client, self._record
-        if not line.reason and self._relay is not None and self._relay.cut_cause:
-            line.reason = "the engine's response broke off"
-        elif not line.reason and record is not None and record.has_error:
-            line.reason = "the engine sent an error event"
-        is_answered = record is not None and record.has_begun and client.status < 400
-        usage = record.usage if record is not None and is_answered else None
-        if self._settings.access_log:
-            line.write(client.status, client.num_bytes, intervals, usage)
-        if self._trace is not None:
-            self._trace.end(line, client.status, intervals, usage)
+        """Report the request. Call it once, at the very end."""
+        is_cut = self._relay is not None and bool(self._relay.cut_cause)
+        self._telemetry.close(self._client, self._record, is_cut=is_cut)
 
 
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
