@@ -1,7 +1,7 @@
 """Conditions of alerts: quantities that are measured, compared with limits, and the PromQL of both.
 
-An alert's expression has no result while all is well. Its quantities always have one, so they show whether
-the metrics that the alert needs exist.
+An alert's expression has no result while all is well. Its quantities have one wherever the metrics that the
+alert needs exist.
 """
 
 from collections.abc import Sequence
@@ -64,19 +64,14 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Conditions of which all (`and`) or any (`or`) hold, or the first without the second (`unless`).
-
-    matching: PromQL's keywords that pair the series; empty: by all labels.
-    """
+    """Conditions of which all (`and`) or any (`or`) hold, or the first without the second (`unless`)."""
 
     operator: Literal["and", "or", "unless"]
     parts: Sequence["Condition"]
-    matching: str = ""
 
     @property
     def expr(self) -> str:
-        between = " ".join(filter(None, (self.operator, self.matching)))
-        return f" {between} ".join(map(_as_operand, self.parts))
+        return f" {self.operator} ".join(map(_as_operand, self.parts))
 
     @property
     def quantities(self) -> tuple[str, ...]:
@@ -86,8 +81,8 @@ class Combination:
 Condition = Comparison | Present | Absent | Combination
 
 
-def all_of(*parts: Condition, matching: str = "") -> Combination:
-    return Combination("and", parts, matching)
+def all_of(*parts: Condition) -> Combination:
+    return Combination("and", parts)
 
 
 def any_of(*parts: Condition) -> Combination:
