@@ -97,6 +97,30 @@ async def test_a_shorter_grace_period_replaces_a_longer_one(
     await poll_until(is_gone, within_s=20, what="no process")
 
 
+async def test_a_pods_temporary_folder_has_room_for_the_path_of_a_socket(
+    cluster: Cluster, kube: Kube, namespace: str, kubectl: Kubectl
+) -> None:
+    code = """
+import socket, tempfile, uuid
+path = f"{tempfile.gettempdir()}/{uuid.uuid4()}"
+socket.socket(socket.AF_UNIX).bind(path)
+open("/dev/termination-log", "w").write(path)
+"""
+    main = {"volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
+    volumes = [{"name": "tmp", "emptyDir": {}}]
+    command = ["python", "-c", code]
+    body = pod("socket", command, main=main, volumes=volumes, restartPolicy="Never")
+    await kube.create(PODS, namespace, body)
+    folder = Path(await ended(kube, namespace, "socket")).parent
+    assert folder.resolve().is_relative_to(cluster.folder / "pods")
+    kubectl("delete", "pod", "socket", "-n", namespace)
+
+    async def is_removed() -> bool:
+        return not folder.is_symlink()
+
+    await poll_until(is_removed, within_s=20, what="removed")
+
+
 async def test_only_the_first_process_gets_sigterm(
     kube: Kube, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:

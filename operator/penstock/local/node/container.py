@@ -29,12 +29,13 @@ class Container:
 
     env: variables set by the pod. machine: defaults that the pod may override. marks: variables that
     it cannot override, which identify its processes. mounts: path in the container -> path on this
-    machine.
+    machine. temporary_folder: short path of its /tmp; None if it has none of its own.
     """
 
     def __init__(
         self, spec: Object, *, env: Mapping[str, str], machine: Mapping[str, str],
         marks: Mapping[str, str], mounts: Mapping[str, str], folder: Path, pod_ip: str,
+        temporary_folder: str | None = None,
     ) -> None:  # fmt: skip
         self.spec = spec
         self.name: str = spec["name"]
@@ -49,8 +50,8 @@ class Container:
         # Paths are rewritten only in values set by the pod: the defaults hold paths of this machine.
         pod_env = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
         self._env = {**machine, **pod_env, **marks}
-        if "/tmp" in mounts:  # noqa: S108 - the container's path, a folder of the pod
-            self._env.setdefault("TMPDIR", mounts["/tmp"])  # noqa: S108
+        if temporary_folder is not None:
+            self._env.setdefault("TMPDIR", temporary_folder)
         self._process: asyncio.subprocess.Process | None = None
 
     @property

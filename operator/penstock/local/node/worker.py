@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class PodWorker:
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.folder: Path = node.cluster.folder / "pods" / self.uid
+        self._link = node.cluster.folder / "tmp" / self.uid[:8]
         self.pod_ip = pod_ip
         self._report = PodReport(node, pod, pod_ip)
         self._volumes = Volumes(node.kube, pod, self.folder / "volumes")
@@ -82,6 +83,7 @@ class PodWorker:
         """Delete the pod from the API server, and remove its folder."""
         metadata = self.pod["metadata"]
         self._volumes.unmount()
+        self._link.unlink(missing_ok=True)
         await self._node.kube.delete(
             PODS, metadata["namespace"], metadata["name"], uid=self.uid, grace_s=0
         )
@@ -212,9 +214,20 @@ class PodWorker:
             mounts=mounts,
             folder=self.folder / "containers" / spec["name"],
             pod_ip=self.pod_ip,
+            temporary_folder=self._temporary_folder(mounts),
         )
         self._current[container.name] = container
         return container
+
+    def _temporary_folder(self, mounts: Mapping[str, str]) -> str | None:
+        """Return a short path of a container's /tmp, since that of a socket has at most 107 characters."""
+        target = mounts.get("/tmp")  # noqa: S108 - the container's path, a folder of the pod
+        if target is None:
+            return None
+        self._link.parent.mkdir(exist_ok=True)
+        if not self._link.is_symlink():
+            self._link.symlink_to(target)
+        return str(self._link) if self._link.readlink() == Path(target) else target
 
     async def _watch(self, container: Container) -> None:
         """Run postStart and the probes of a running container until cancelled."""
