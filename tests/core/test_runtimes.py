@@ -9,7 +9,9 @@ from service_spec import SMALL, pod_resources
 from penstock.core.runtimes.refusals import refused_settings
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.fields import REVISION_FIELDS
+from penstock.core.spec.service import PRE_STOP_S, TERMINATION_OVERHEAD_S
 
+VLLM = {"runtime.type": "VLLM"}
 CUSTOM = {"runtime.type": "Custom", "runtime.custom.image": "server"}
 
 
@@ -114,3 +116,41 @@ def test_a_server_of_the_user_gets_its_own_command() -> None:
     runtime = runtime_of({**CUSTOM, "runtime.custom.args": ("--port=$(PORT)",)})
     assert (runtime.image, runtime.command) == ("server", ())
     assert runtime.serve_args(SMALL) == ["--port=$(PORT)"]
+
+
+def test_vllm_lets_running_requests_finish_within_the_grace_period() -> None:
+    spec = replace(SMALL, settings=VLLM, termination_grace_s=60)
+    (timeout_s,) = [
+        int(arg.removeprefix("--shutdown-timeout="))
+        for arg in runtime_of(VLLM).serve_args(spec)
+        if arg.startswith("--shutdown-timeout=")
+    ]
+    assert 0 < timeout_s < 60 - PRE_STOP_S - 10
+    shortest = replace(spec, termination_grace_s=TERMINATION_OVERHEAD_S + 1)
+    assert "--shutdown-timeout=1" in runtime_of(VLLM).serve_args(shortest)  # 0 aborts all of them
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"engine.kvCache.memory": 8 << 20}, ["--kv-cache-memory-bytes=8388608"]),
+        ({"engine.scheduling.maxQueuedRequests": 9}, ["--max-num-queued-reqs=9"]),
+        ({"engine.quantization.method": "awq"}, ["--quantization=awq"]),
+        ({"engine.lora.maxAdapters": 3}, ["--enable-lora", "--max-loras=3"]),
+    ],
+)
+def test_arguments_of_vllm(settings: dict[str, Any], expected: list[str]) -> None:
+    assert args(VLLM | settings) == expected
+    assert refusals(VLLM | settings) == []
+
+
+def test_adapters_are_loaded_at_run_time_only_where_they_are_enabled() -> None:
+    name = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+    for settings, is_set in ((VLLM, False), (VLLM | {"engine.lora.maxAdapters": 3}, True)):
+        made = runtime_of(settings).environment(replace(SMALL, settings=settings))
+        assert (name in {variable["name"] for variable in made}) is is_set
+
+
+def test_vllm_has_no_deadline_for_requests() -> None:
+    (sentence,) = refusals(VLLM | {"engine.scheduling.requestTimeout": 30.0})
+    assert sentence.startswith("spec.engine.scheduling.requestTimeout has no effect")

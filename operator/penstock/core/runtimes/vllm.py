@@ -12,8 +12,8 @@ from penstock.core.runtimes.penstock import (
     speculation_args,
 )
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
-from penstock.core.spec.service import Object, ServiceSpec
-from penstock.core.spec.settings import DRAFT_MODEL, KV_MEMORY, VLLM, Settings
+from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
+from penstock.core.spec.settings import DRAFT_MODEL, VLLM, Settings
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
@@ -25,18 +25,36 @@ ARGUMENTS = (
     *LORA,
     parser_args("engine.parsers.toolCall", "--tool-call-parser", "--enable-auto-tool-choice"),
     parser_args("engine.parsers.reasoning", "--reasoning-parser"),
+    option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
+    option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
 )
+
+# Time in which vLLM's processes end after the last request: a worker that does not end by itself gets SIGTERM
+# after some seconds (13 s were seen on a busy machine).
+EXIT_S = 10
+
+VARIABLES = {
+    "HF_HUB_OFFLINE": "1",  # the model is a mounted folder
+    "VLLM_NO_USAGE_STATS": "1",
+    # The root file system is read-only, and the image does not know the user: vLLM keeps caches in the home,
+    # and torch asks for the user's name.
+    "HOME": "/tmp",  # noqa: S108 - the pod's own
+    "USER": "vllm",
+}
+
+
+def serve_args(spec: ServiceSpec) -> list[str]:
+    """Arguments besides those of settings. Without the timeout, vLLM aborts running requests on SIGTERM."""
+    timeout_s = max(1, spec.termination_grace_s - TERMINATION_OVERHEAD_S - EXIT_S)
+    return [*serve_command(spec), f"--shutdown-timeout={timeout_s}"]
 
 
 def environment(spec: ServiceSpec) -> list[Object]:
     """Variables for what vLLM has no flag for."""
-    made: list[Object] = []
-    if KV_MEMORY in spec.settings and spec.resources.device == "cpu":
-        gib = spec.settings[KV_MEMORY] / 2**30
-        made.append({"name": "VLLM_CPU_KVCACHE_SPACE", "value": f"{gib:g}"})
+    variables = dict(VARIABLES)
     if "engine.lora.maxAdapters" in spec.settings:
-        made.append({"name": "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "value": "True"})
-    return made
+        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
+    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 RUNTIME = Runtime(
@@ -44,8 +62,8 @@ RUNTIME = Runtime(
     image=IMAGE,
     command=("vllm",),
     arguments=ARGUMENTS,
-    own_flags=ADDRESS_FLAGS | {"--enable-prompt-tokens-details"},
-    fixed_args=serve_command,
+    own_flags=ADDRESS_FLAGS | {"--enable-prompt-tokens-details", "--shutdown-timeout"},
+    fixed_args=serve_args,
     environment=environment,
     readiness_path="/health",
     liveness_path="/health",
