@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
-from penstock.chart.rights import CRD_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
+from penstock.chart.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.resources import DEPLOYMENTS
@@ -28,6 +28,7 @@ from penstock.local.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 NAME = "revised"
+ACCELERATED = f"{NAME}-accelerated"
 SEED = 1
 
 pytestmark = pytest.mark.e2e
@@ -108,7 +109,9 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             await stage.wait_until(
                 lambda view: view.ready == 1, NAME, within_s=60, what="one engine"
             )
+            await check_for_accelerators(stage, service)
         finally:
+            stage.kubectl("delete", f"psvc/{ACCELERATED}", "--ignore-not-found")
             stage.kubectl("delete", f"mroute/{NAME}-any", "--ignore-not-found")
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.wait_until_gone(NAME, within_s=60)
@@ -117,6 +120,17 @@ async def run_history(cluster: Cluster, models: Path) -> History:
     return History(
         load.outcomes, held, asked_s, switched_s, revisions, left, failed, passed, by_tenant, audit
     )
+
+
+async def check_for_accelerators(stage: Stage, service: Object) -> None:
+    """Have a model checked for accelerators, whose memory is a label of nodes: tests that right."""
+    body = {
+        **service,
+        "metadata": {"name": ACCELERATED},
+        "spec": {"model": service["spec"]["model"], "resources": {"limits": {"nvidia.com/gpu": 1}}},
+    }
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    stage.kubectl("wait", "--for=condition=ModelReady", f"psvc/{ACCELERATED}", "--timeout=60s")
 
 
 async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, tuple[str, str]]:
@@ -266,7 +280,7 @@ ADMISSION_RIGHTS = {("serving.penstock.dev", "inferenceservices/finalizers", "up
 @pytest.mark.parametrize(
     ("name", "rules"),
     [
-        (OPERATOR, OPERATOR_RULES + CRD_RULES + LEASE_RULES),
+        (OPERATOR, OPERATOR_RULES + CLUSTER_RULES + LEASE_RULES),
         (GATEWAY, GATEWAY_RULES),
     ],
 )

@@ -127,6 +127,7 @@ def preflight(
         int | None,
         typer.Option(
             min=1,
+            envvar="PENSTOCK_ACCELERATOR_MEMORY_BYTES",
             help=(
                 "Memory of each GPU in bytes, for --device cuda. Default: unknown, so that memory is "
                 "not checked."

@@ -90,7 +90,7 @@ class MemoryBudget:
     def _alternatives(self, larger: str) -> str:
         more = "request more of them in spec.resources.limits, which split the weights"
         if self.config.quantization is None and self.model.quantization is None:
-            return f"{larger}, {more}, or set spec.engine.quantization"
+            return f"{larger}, {more}, or set spec.engine.quantization.method"
         return f"{larger}, or {more}"
 
     @property

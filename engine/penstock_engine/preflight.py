@@ -21,13 +21,15 @@ HINTS = {
     "BadConfig": "set spec.model.uri to a model with a config.json that can be served",
     "BadWeights": "copy the complete model to the place that spec.model.uri names",
     "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
-    "QuantizedAlready": "leave --quantization out",
+    "QuantizedAlready": "remove spec.engine.quantization",
     "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
-    "CannotSplit": "tensor_parallel_size is the number of accelerators in spec.resources.limits",
+    "CannotSplit": (
+        "tensor_parallel_size is the number of accelerators in spec.resources.limits, unless "
+        "spec.engine.parallelism says otherwise"
+    ),
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
 }
-
 
 # Memory of an accelerator that is unknown: enough for any model.
 UNBOUNDED_BYTES = 1 << 60

@@ -12,7 +12,7 @@ from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import Rejected
-from penstock_engine.memory_plan import PROGRAM_BYTES
+from penstock_engine.memory_budget import PROGRAM_BYTES
 
 EVALUATION = {"image": "x", "timeout": "0s"}
 

@@ -34,11 +34,11 @@ class Stand:
         self.error = None
         self.reconciler = self.make_reconciler(kube)
 
-    def make_reconciler(self, kube, image="penstock"):
+    def make_reconciler(self, kube, image="penstock", **options):
         return Reconciler(
             kube, image, services=lambda: self.services, scaling=lambda *_: None,
             judgement=lambda *_: None, applied_generations=lambda _: {},
-            gateway_url="", gone=self.gone.append,
+            gateway_url="", gone=self.gone.append, **options,
         )  # fmt: skip
 
     async def create(self, **spec):

@@ -260,6 +260,25 @@ def test_the_deployments_of_a_side_are_found_by_variant() -> None:
             '{"ok": true, "architecture": "Q", "weights_bytes": 2097152, "kv_capacity_tokens": 9}',
             PreflightResult(True, "Fits", "Q, 2 MiB of weights, 9 tokens of KV cache"),
         ),
+        (
+            "Succeeded",
+            '{"ok": true, "architecture": "Q", "weights_bytes": 2097152, "kv_capacity_tokens": 9, '
+            '"accelerator_memory_bytes": 4194304}',
+            PreflightResult(
+                True, "Fits",
+                "Q, 2 MiB of weights on each accelerator of 4 MiB, 9 tokens of KV cache",
+            ),
+        ),
+        (
+            "Succeeded",
+            '{"ok": true, "architecture": "Q", "weights_bytes": 2097152, "kv_capacity_tokens": null, '
+            '"accelerator_memory_bytes": null}',
+            PreflightResult(
+                True, "Fits",
+                "Q, 2 MiB of weights on each accelerator, whose memory is unknown, so it was not "
+                "checked whether they fit",
+            ),
+        ),
     ],
 )  # fmt: skip
 def test_what_a_preflight_found(phase: str, said: str, expected: PreflightResult | None) -> None:

@@ -108,6 +108,34 @@ def test_an_engine_is_tensor_parallel_over_its_accelerators(
     assert limits.get(GPU) == (str(count) if count else None)
 
 
+def shared_memory_sizes(pod: Object) -> list[str | None]:
+    volumes = (volume.get("emptyDir", {}) for volume in pod["volumes"])
+    return [each.get("sizeLimit") for each in volumes if each.get("medium") == "Memory"]
+
+
+@pytest.mark.parametrize(
+    ("own", "variants", "expected"),
+    [(1, (), []), (4, (), ["4Gi"]), (1, (2, 8), ["8Gi"]), (4, (1,), []), (0, (0,), [])],
+)
+def test_shared_memory_has_a_gibibyte_for_each_accelerator(
+    own: int, variants: tuple[int, ...], expected: list[str]
+) -> None:
+    """Of the variant with most, as all variants of a revision have the same pods."""
+    spec = service_spec(resources=with_gpus(own))
+    named = tuple(VariantSpec(f"v{n}", with_gpus(n), 1.0, 0, 9) for n in variants)
+    spec = replace(spec, variants=named)
+    for variant in spec.placed:
+        assert shared_memory_sizes(container(spec, variant)) == expected
+
+
+def test_pods_of_an_earlier_version_keep_shared_memory_without_a_limit() -> None:
+    """A limit would replace the running engines when the operator is upgraded."""
+    spec = service_spec(variants=(VariantSpec("v", with_gpus(2), 1.0, 0, 9),))
+    pods = engine.own_pods(replace(spec, variants=()), "r1", "image")  # without shared memory
+    made = engine.deployment(spec.placed["v"], "r1", pods, variant="v")
+    assert shared_memory_sizes(made["spec"]["template"]["spec"]) == [None]
+
+
 @pytest.mark.parametrize("own", [0, 1, 2])
 @pytest.mark.parametrize("variant", [0, 1, 8])
 def test_a_variant_has_the_ranks_of_its_own_accelerators(own: int, variant: int) -> None:

@@ -269,7 +269,7 @@ def test_the_batch_limits_follow_the_accelerators_memory(model_dir: Path) -> Non
 
 
 LARGER, MORE = "take accelerators with at least ", "request more of them in spec.resources.limits"
-QUANTIZED = "set spec.engine.quantization"
+QUANTIZED = "set spec.engine.quantization.method"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from penstock.api.scalars import Quantity
 from penstock.api.scaling import Targets
 from penstock.api.settings import settings_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
-from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.formats.quantity import parse_duration_s, parse_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.runtimes.refusals import refused_settings
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
@@ -129,6 +129,10 @@ def _quantities(wanted: dict[str, Quantity] | None) -> dict[str, str]:
     return {name: str(quantity) for name, quantity in (wanted or {}).items()}
 
 
+def _bytes(quantity: Quantity | None) -> int | None:
+    return None if quantity is None else int(parse_quantity(str(quantity)))
+
+
 def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpec:
     resources = spec.resources if wanted.resources is None else wanted.resources
     most = spec.scaling.max_replicas
@@ -139,6 +143,7 @@ def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpe
         tolerations=tuple(
             each.model_dump(by_alias=True, exclude_none=True) for each in wanted.tolerations
         ),
+        accelerator_memory_bytes=_bytes(wanted.accelerator_memory),
         price_per_hour=float(wanted.price_per_hour),
         min_replicas=wanted.min_replicas,
         max_replicas=most if wanted.max_replicas is None else min(most, wanted.max_replicas),

@@ -7,7 +7,7 @@ from pydantic import Field
 from penstock.api.lists import ATOMIC
 from penstock.api.resources import Resources
 from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
-from penstock.api.scalars import MAX_DECIMAL_LENGTH, decimal
+from penstock.api.scalars import MAX_DECIMAL_LENGTH, Quantity, decimal
 from penstock.core.spec.service import CONTROL
 
 MIN_PRICE, MAX_PRICE = 0.0001, 1e6
@@ -148,6 +148,14 @@ class Variant(Model):
         ),
         max_length=16,
         json_schema_extra=ATOMIC,
+    )
+    accelerator_memory: Quantity | None = Field(
+        default=None,
+        description=(
+            "Memory of one accelerator of these nodes, such as 24Gi, for the check of the model before "
+            "engines start. Default: by the name of a MIG resource or the nodes' label "
+            "nvidia.com/gpu.memory, else unknown, so that the check leaves memory out."
+        ),
     )
     price_per_hour: Annotated[str, decimal(MIN_PRICE, MAX_PRICE)] = Field(
         description=(

@@ -44,13 +44,15 @@ OPERATOR_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
-# Granted where all namespaces are watched. An operator of one namespace needs the CRDs at its start.
-CRD_RULES: list[Object] = [
+# Granted where all namespaces are watched. An operator of one namespace needs the CRDs at its start, and
+# does not know the memory of accelerators, which is a label of nodes.
+CLUSTER_RULES: list[Object] = [
     {
         "apiGroups": ["apiextensions.k8s.io"],
         "resources": ["customresourcedefinitions"],
         "verbs": ["list", "watch"],
     },
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
 ]
 # Granted in the namespace of the installation.
 LEASE_RULES: list[Object] = [
@@ -79,7 +81,7 @@ def rights() -> list[Tree]:
     return [
         _account(OPERATOR, "operator"),
         _account(GATEWAY, "gateway"),
-        *_role(OPERATOR, OPERATOR_RULES, CRD_RULES),
+        *_role(OPERATOR, OPERATOR_RULES, CLUSTER_RULES),
         *_role(GATEWAY, GATEWAY_RULES, []),
         *_lease_role(),
     ]

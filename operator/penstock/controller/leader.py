@@ -197,6 +197,7 @@ class Leader:
             gateway_url=gateway_url(self._settings.namespace),
             gone=lambda key: self._service_changed(key, {}, is_gone=True),
             limits=self._settings.limits,
+            reads_nodes=self._settings.watch_namespace is None,
         )
 
     def _make_route_statuses(self) -> RouteStatuses:

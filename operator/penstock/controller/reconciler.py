@@ -16,6 +16,7 @@ from penstock.clients.resources import (
     DISRUPTION_BUDGETS,
     INFERENCE_SERVICES,
     JOBS,
+    NODES,
     PODS,
     Resource,
 )
@@ -31,6 +32,7 @@ from penstock.core.manifests.allowed_pods import (
     is_of_running_revision,
 )
 from penstock.core.manifests.disruption import engines_budget_name
+from penstock.core.observed.accelerator_memory import MEMORY_LABEL
 from penstock.core.observed.children import (
     ObservedBudget,
     ObservedDeployment,
@@ -65,6 +67,7 @@ from penstock.core.spec.service import (
 )
 from penstock.errors import (
     Conflict,
+    Forbidden,
     NotFound,
 )
 
@@ -83,7 +86,8 @@ class Reconciler:
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
     gateway_url: for the status of services. limits: of what services may set in pods.
-    gone: called with the key of a service whose deletion no watch reported.
+    gone: called with the key of a service whose deletion no watch reported. reads_nodes: whether it may
+    read nodes, to tell preflights the memory of accelerators.
     """
 
     def __init__(
@@ -98,8 +102,10 @@ class Reconciler:
         gateway_url: str,
         gone: Callable[[Key], None],
         limits: PodLimits = DEFAULT_LIMITS,
+        reads_nodes: bool = False,
     ) -> None:
         self._kube = kube
+        self._reads_nodes = reads_nodes
         self._image = engine_image
         self._services = services
         self._scaling = scaling
@@ -168,9 +174,11 @@ class Reconciler:
         inputs = self._plan_inputs(key, body, scaling, judgement)
         if _is_resumed(inputs, observed):
             self._writer.rejections.forget(spec.uid)
-        outcome = await self._writer.create_objects(
-            spec, plan(spec, observed, self._image, now_s, inputs), observed.leftovers
-        )
+        planned = plan(spec, observed, self._image, now_s, inputs)
+        if planned.needs_nodes and self._reads_nodes:
+            observed = replace(observed, nodes=await self._labelled_nodes())
+            planned = plan(spec, observed, self._image, now_s, inputs)
+        outcome = await self._writer.create_objects(spec, planned, observed.leftovers)
         observed = replace(observed, refusals=outcome.refusals)
         planned = plan(spec, observed, self._image, now_s, inputs)
         await self._writer.scale_and_delete(spec, planned, outcome)
@@ -241,6 +249,15 @@ class Reconciler:
             ),
         )
         return observed, record
+
+    async def _labelled_nodes(self) -> tuple[Object, ...]:
+        """List the nodes that say how much memory their accelerators have; none if that is forbidden."""
+        try:
+            found, _ = await self._kube.list(NODES, labelSelector=MEMORY_LABEL)
+        except Forbidden as error:
+            logger.warning("the memory of accelerators is unknown: %s", error)
+            return ()
+        return tuple(found)
 
     async def _write_record(
         self,

@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 from penstock.core.manifests import restricted
-from penstock.core.manifests.placement import add_shared_memory
+from penstock.core.manifests.placement import mount_shared_memory, shared_memory_gib
 from penstock.core.runtimes import penstock
 from penstock.core.runtimes.paths import (
     CHAT_TEMPLATE_MOUNT,
@@ -47,7 +47,8 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
         "livenessProbe": _probe(runtime.liveness_path, period_s=10, failures=6),
     }
     _add_chat_template(pod, spec)
-    add_shared_memory(pod, spec)
+    if size_gib := shared_memory_gib(spec):
+        mount_shared_memory(pod, size_gib)
     return pod
 
 

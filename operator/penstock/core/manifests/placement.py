@@ -33,21 +33,50 @@ def place(
                 container["args"] = _with_device(args, spec)
             if resources is not None:
                 container["resources"] = resources
-    add_shared_memory(placed, spec)
+    if resources is not None and spec.resources.num_accelerators > 1:
+        # Engines of this version have one already: a limit would change those that an earlier one recorded.
+        mount_shared_memory(placed, None)
     merged: Object = merge(placed, overrides)
     return merged
 
 
-def add_shared_memory(pod: Object, spec: ServiceSpec) -> None:
-    """Give an engine with several accelerators a /dev/shm of more than 64 MiB: its ranks use it."""
+def with_accelerator_memory(pod: Object, memory_bytes: int | None) -> Object:
+    """A preflight pod that checks the model for accelerators of that memory; None: it checks no memory.
+
+    A variable and not a flag, because an engine of an older image ignores it.
+    """
+    if memory_bytes is None:
+        return pod
+    found = deepcopy(pod)
+    variable = {"name": "PENSTOCK_ACCELERATOR_MEMORY_BYTES", "value": str(memory_bytes)}
+    for container in found["spec"]["containers"]:
+        if container["name"] == ENGINE_CONTAINER:
+            container.setdefault("env", []).append(variable)
+    return found
+
+
+def mount_shared_memory(pod: Object, size_gib: int | None) -> None:
+    """Give the engine a /dev/shm of more than 64 MiB, unless it has one. None: without a size limit."""
     volumes = pod.setdefault("volumes", [])
-    if spec.resources.num_accelerators < 2 or any(each.get("name") == _SHM for each in volumes):
+    if any(each.get("name") == _SHM for each in volumes):
         return
-    volumes.append({"name": _SHM, "emptyDir": {"medium": "Memory"}})
+    limit = {} if size_gib is None else {"sizeLimit": f"{size_gib}Gi"}
+    volumes.append({"name": _SHM, "emptyDir": {"medium": "Memory", **limit}})
     for container in pod["containers"]:
         if container["name"] == ENGINE_CONTAINER:
             mounts = container.setdefault("volumeMounts", [])
             mounts.append({"name": _SHM, "mountPath": "/dev/shm"})  # noqa: S108 - the pod's own
+
+
+def shared_memory_gib(spec: ServiceSpec) -> int | None:
+    """Size limit of /dev/shm for the service's variant with most accelerators; None if no variant has two.
+
+    NCCL passes data between the GPUs of a node through it where they cannot reach each other's memory: some
+    megabytes for each pair and channel. Its documentation wants 1 GiB for a container, so each GPU gets that.
+    It is a limit, not a reservation: only pages in use count, against limits.memory of the container.
+    """
+    count = max(placed.resources.num_accelerators for placed in spec.placed.values())
+    return count if count > 1 else None
 
 
 def _with_device(args: list[Any], spec: ServiceSpec) -> list[Any]:

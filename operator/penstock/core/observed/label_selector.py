@@ -6,7 +6,10 @@ from penstock.core.spec.service import Object
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Whether a PodDisruptionBudget's selector matches the labels. {} matches all pods, None no pod."""
+    """Whether a selector matches the labels, as in a PodDisruptionBudget: {} matches all, None nothing.
+
+    Expressions may have the operators of node affinity too.
+    """
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}
@@ -26,5 +29,9 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
+        case "Gt" | "Lt" as operator:
+            if value is None or not value.isdecimal() or not values[0].isdecimal():
+                return False
+            return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
         case _:
             return False

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.core.observed.pods import ObservedPod
 
@@ -27,9 +28,7 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
         if report["ok"] and "message" in report:  # another program serves the model
             return PreflightResult(True, report["reason"], report["message"])
         if report["ok"]:
-            capacity = f"{report['kv_capacity_tokens']} tokens of KV cache"
-            message = f"{report['architecture']}, {report['weights_bytes'] >> 20} MiB of weights, {capacity}"
-            return PreflightResult(True, "Fits", message)
+            return PreflightResult(True, "Fits", _fit(report))
         return PreflightResult(False, report["reason"], report["message"])
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
@@ -39,3 +38,18 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
         return PreflightResult(
             False, "PreflightFailed", preflight.termination_message[-500:] or "the preflight failed"
         )
+
+
+def _fit(report: dict[str, Any]) -> str:
+    """What was found of a model that fits. Engines on accelerators report the memory of one of them."""
+    weights = f"{report['architecture']}, {report['weights_bytes'] >> 20} MiB of weights"
+    capacity = f"{report['kv_capacity_tokens']} tokens of KV cache"
+    if "accelerator_memory_bytes" not in report:
+        return f"{weights}, {capacity}"
+    memory_bytes = report["accelerator_memory_bytes"]
+    if memory_bytes is None:
+        return (
+            f"{weights} on each accelerator, whose memory is unknown, so it was not checked whether "
+            "they fit"
+        )
+    return f"{weights} on each accelerator of {memory_bytes >> 20} MiB, {capacity}"

@@ -50,6 +50,7 @@ class Plan:
     replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes.
     lagging_gateway: message about the gateway that the rollout waits for; overdue: message about a phase
     that exceeded its deadline and continues; else empty. details: the writes in words, for the log.
+    needs_nodes: a preflight's arguments depend on nodes, which were not read.
     """
 
     revision: str
@@ -66,6 +67,7 @@ class Plan:
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()
     details: tuple[str, ...] = field(default=())
+    needs_nodes: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -115,6 +117,7 @@ def plan(
         scale=tuple(steps.scale),
         delete=tuple(steps.delete),
         details=tuple(steps.details),
+        needs_nodes=steps.needs_nodes,
     )
 
 

@@ -9,6 +9,8 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
+from penstock.core.manifests.placement import with_accelerator_memory
+from penstock.core.observed.accelerator_memory import is_labelled, mig_bytes, smallest_bytes
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
@@ -18,6 +20,7 @@ from penstock.core.routing.pick import Side
 from penstock.core.spec import history
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
+from penstock.core.spec.settings import PENSTOCK, RUNTIME_TYPE
 
 # Phases in which an evaluation's result may still be used; in others its Job is deleted.
 EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
@@ -61,6 +64,7 @@ class PlanSteps:
         self.scale: list[Scale] = []
         self.delete: list[Deletion] = []
         self.details: list[str] = []
+        self.needs_nodes = False
 
     def collect(self, state: RolloutState, pods: dict[Side, int | None], total: int) -> None:
         """Collect all writes. pods: target replicas by side; total: replicas for all of the traffic."""
@@ -139,12 +143,24 @@ class PlanSteps:
             return True
         preflight = self._observed.preflight(side.revision)
         if preflight is None:
-            variant, first = next(iter(spec.placed.items()))
-            self.create.append(manifests.preflight(first, side.revision, pods, variant))
+            self.create.append(self._preflight(spec, side.revision, pods))
             self.details.append(f"check the model for revision {side.revision}")
             return False
         verdict = preflight_result(preflight)
         return verdict is not None and verdict.ok
+
+    def _preflight(self, spec: ServiceSpec, revision: str, pods: PinnedPods) -> Object:
+        """The preflight pod on the first variant, with the memory of its accelerators if that is known."""
+        variant, placed = next(iter(spec.placed.items()))
+        body = manifests.preflight(placed, revision, pods, variant)
+        if spec.settings.get(RUNTIME_TYPE, PENSTOCK) != PENSTOCK:
+            return body  # it checks no memory
+        resources = placed.resources
+        memory_bytes = placed.accelerator_memory_bytes or mig_bytes(resources)
+        if memory_bytes is None and is_labelled(resources):
+            self.needs_nodes = self._observed.nodes is None
+            memory_bytes = smallest_bytes(body["spec"], resources, self._observed.nodes or ())
+        return with_accelerator_memory(body, memory_bytes)
 
     def _bring_up(
         self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int

@@ -102,7 +102,7 @@ OTHER_FIELDS = (
 # Attributes of ServiceSpec that are made of OTHER_FIELDS fields, of the metadata, or for the record.
 NOT_HASHED = (
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
-    "variants", "shape", "settings",
+    "variants", "shape", "settings", "accelerator_memory_bytes",
 )  # fmt: skip
 
 # Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.

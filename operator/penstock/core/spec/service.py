@@ -60,7 +60,10 @@ class ScalingSpec:
 
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
-    """A kind of nodes that a service may run on. price_per_hour: of one replica."""
+    """A kind of nodes that a service may run on.
+
+    price_per_hour: of one replica. accelerator_memory_bytes: of one accelerator; None: by the nodes.
+    """
 
     name: str
     resources: ResourceSpec
@@ -69,6 +72,7 @@ class VariantSpec:
     max_replicas: int
     node_selector: Object = field(default_factory=dict)
     tolerations: tuple[Object, ...] = ()
+    accelerator_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class ServiceSpec:
     settings: of engine, runtime and tracing. variants: kinds of nodes, each with its own resources instead
     of the service's. external_replicas: replicas in scaling mode External. termination_grace_s: time in which
     a pod must have terminated. shape: the parts of the user's spec that determine the pods, as written.
+    accelerator_memory_bytes: as of a variant, of a service that is placed on one.
     """
 
     namespace: str
@@ -96,6 +101,7 @@ class ServiceSpec:
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
     shape: Object = field(default_factory=dict)
     variants: tuple[VariantSpec, ...] = ()
+    accelerator_memory_bytes: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -120,5 +126,6 @@ class ServiceSpec:
         return replace(
             self,
             resources=variant.resources,
+            accelerator_memory_bytes=variant.accelerator_memory_bytes,
             template=merge(self.template, {"spec": pod}) if pod else self.template,
         )

@@ -1,0 +1,92 @@
+"""Memory of the accelerators that a pod may get, from resource names and the labels of nodes."""
+
+import re
+from collections.abc import Iterable
+
+from penstock.core.formats.quantity import parse_quantity
+from penstock.core.observed.label_selector import selects
+from penstock.core.spec.resources import ACCELERATOR_DOMAIN, ResourceSpec
+from penstock.core.spec.service import Object
+
+# Label by NVIDIA's GPU feature discovery: memory of one GPU of the node, or of one MIG slice, in MiB.
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+# Resource of a MIG slice, such as nvidia.com/mig-3g.40gb. Its memory is rounded up in the name.
+_MIG = re.compile(re.escape(ACCELERATOR_DOMAIN) + r"mig-(?:\d+c\.)?\d+g\.(\d+)gb")
+# Taints of this domain come and go with the node's state.
+_NODE_STATE = "node.kubernetes.io/"
+
+
+def is_labelled(resources: ResourceSpec) -> bool:
+    """Whether MEMORY_LABEL of nodes is about the accelerators of these resources."""
+    accelerator = resources.accelerator
+    is_nvidia = accelerator is not None and accelerator[0].startswith(ACCELERATOR_DOMAIN)
+    return is_nvidia and mig_bytes(resources) is None
+
+
+def mig_bytes(resources: ResourceSpec) -> int | None:
+    """Memory of one MIG slice, by the name of the resource; None for other accelerators."""
+    accelerator = resources.accelerator
+    found = None if accelerator is None else _MIG.match(accelerator[0])
+    return None if found is None else int(found[1]) * 2**30
+
+
+def smallest_bytes(pod: Object, resources: ResourceSpec, nodes: Iterable[Object]) -> int | None:
+    """Memory of one accelerator on the node with the smallest ones that may run the pod; None: unknown.
+
+    pod: a pod spec. resources: of the engine. nodes: those that are considered. A node without the
+    label or a number in it is left out.
+    """
+    if resources.accelerator is None:
+        return None
+    name, count = resources.accelerator
+    labels = (
+        node["metadata"].get("labels", {}).get(MEMORY_LABEL, "")
+        for node in nodes
+        if _has(node, name, count) and _may_run(pod, node, name)
+    )
+    return min((int(mib) * 2**20 for mib in labels if mib.isdecimal() and int(mib)), default=None)
+
+
+def _has(node: Object, resource: str, count: int) -> bool:
+    allocatable = node.get("status", {}).get("allocatable", {})
+    return int(parse_quantity(str(allocatable.get(resource, 0)))) >= count
+
+
+def _may_run(pod: Object, node: Object, resource: str) -> bool:
+    """Whether the pod's node selection and tolerations admit the node."""
+    labels = node["metadata"].get("labels", {})
+    if not selects({"matchLabels": pod.get("nodeSelector")}, labels):
+        return False
+    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is not None:
+        name = {"metadata.name": node["metadata"]["name"]}
+        if not any(_is_selected(term, labels, name) for term in required["nodeSelectorTerms"]):
+            return False
+    tolerations = pod.get("tolerations") or []
+    return all(
+        any(_tolerates(each, taint) for each in tolerations)
+        # An admission plugin of many clusters adds the toleration of a taint named like the resource.
+        or taint["key"] == resource
+        or taint["key"].startswith(_NODE_STATE)
+        or taint["effect"] == "PreferNoSchedule"
+        for taint in node.get("spec", {}).get("taints") or []
+    )
+
+
+def _is_selected(term: Object, labels: dict[str, str], fields: dict[str, str]) -> bool:
+    """Whether a node selector term matches. An empty term matches no node."""
+    by_label, by_field = term.get("matchExpressions"), term.get("matchFields")
+    return (
+        bool(by_label or by_field)
+        and selects({"matchExpressions": by_label}, labels)
+        and selects({"matchExpressions": by_field}, fields)
+    )
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    key, effect = toleration.get("key"), toleration.get("effect")
+    if key not in (None, "", taint["key"]) or effect not in (None, "", taint["effect"]):
+        return False
+    has_value = bool(toleration.get("value", "") == taint.get("value", ""))
+    return has_value or toleration.get("operator", "Equal") == "Exists"

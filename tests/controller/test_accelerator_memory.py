@@ -1,0 +1,124 @@
+"""The preflight of a service on accelerators, against a real API server with nodes that have a label."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.clients.resources import DEPLOYMENTS, NODES, PODS
+from penstock.core.observed.accelerator_memory import MEMORY_LABEL
+from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL
+from penstock_engine.make_model.make import make
+
+pytestmark = pytest.mark.cluster
+
+GPU = "nvidia.com/gpu"
+ENGINE = Path(sys.executable).with_name("penstock-engine")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("models") / "tiny"
+    make(directory, [ROOT / "README.md"], seconds=1, steps=1, seed=1)
+    return directory
+
+
+@pytest.fixture
+async def add_node(kube, namespace):
+    """Function that creates a node with two GPUs of that many MiB, in a pool of the namespace's name."""
+    names = []
+
+    async def add(mib):
+        name = f"{namespace}-{mib}"
+        labels = {MEMORY_LABEL: str(mib), "pool": namespace}
+        await kube.create(NODES, None, {"metadata": {"name": name, "labels": labels}})
+        names.append(name)
+        status = {"status": {"allocatable": {GPU: "2"}, "capacity": {GPU: "2"}}}
+        await kube.merge(NODES, None, name, status, manager="test", sub="status")
+
+    yield add
+    for name in names:
+        await kube.delete(NODES, None, name)
+
+
+async def preflight_of(stand, reads_nodes=True):
+    """The preflight pod of a service with a GPU in the namespace's pool."""
+    stand.reconciler = stand.make_reconciler(stand.kube, reads_nodes=reads_nodes)
+    await stand.create(
+        resources={"limits": {GPU: 1}},
+        template={"spec": {"nodeSelector": {"pool": stand.namespace}}},
+    )
+    while not (pods := await stand.pods()):
+        await stand.step()
+    (pod,) = pods
+    assert pod["metadata"]["labels"][ROLE_LABEL] == PREFLIGHT
+    return pod
+
+
+async def run_as_its_container(stand, pod, model_dir, log):
+    """Run the preflight's command on this machine, and write its verdict as the kubelet would."""
+    (container,) = pod["spec"]["containers"]
+    replaced = {container["args"][1]: str(model_dir), "/dev/termination-log": str(log)}
+    args = [replaced.get(arg, arg) for arg in container["args"]]
+    env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    process = await asyncio.create_subprocess_exec(ENGINE, *args, env=os.environ | env)
+    code = await process.wait()
+    message = log.read_text()
+    ended = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+    status = {
+        "phase": "Failed" if code else "Succeeded",
+        "containerStatuses": [
+            {
+                "name": container["name"], "image": "penstock", "imageID": "", "ready": False,
+                "restartCount": 0, "state": {"terminated": ended},
+            }
+        ],
+    }  # fmt: skip
+    await stand.kube.merge(
+        PODS, stand.namespace, pod["metadata"]["name"], {"status": status},
+        manager="test", sub="status",
+    )  # fmt: skip
+    return json.loads(message)
+
+
+async def test_a_model_too_large_for_the_nodes_is_a_condition_before_an_engine(
+    stand, add_node, model_dir, tmp_path
+):
+    await add_node(64)
+    await add_node(80_000)
+    pod = await preflight_of(stand)
+    verdict = await run_as_its_container(stand, pod, model_dir, tmp_path / "log")
+    assert verdict["reason"] == "MemoryTooSmall"
+    for _ in range(3):
+        await stand.step()
+    assert await stand.condition("ModelReady") == ("False", "MemoryTooSmall")
+    conditions = {c["type"]: c for c in (await stand.status())["conditions"]}
+    assert "take accelerators with at least" in conditions["ModelReady"]["message"]
+    assert (await stand.kube.list(DEPLOYMENTS, stand.namespace))[0] == []
+
+
+async def test_a_model_that_fits_is_served(stand, add_node, model_dir, tmp_path):
+    await add_node(24_000)
+    pod = await preflight_of(stand)
+    verdict = await run_as_its_container(stand, pod, model_dir, tmp_path / "log")
+    assert verdict["accelerator_memory_bytes"] == 24_000 * 2**20
+    assert (verdict["max_num_seqs"], verdict["max_num_batched_tokens"]) == (256, 2048)
+    for _ in range(3):
+        await stand.step()
+    assert len((await stand.kube.list(DEPLOYMENTS, stand.namespace))[0]) == 1
+
+
+async def test_memory_is_unknown_to_an_operator_that_may_not_read_nodes(
+    stand, add_node, model_dir, tmp_path
+):
+    await add_node(64)
+    pod = await preflight_of(stand, reads_nodes=False)
+    verdict = await run_as_its_container(stand, pod, model_dir, tmp_path / "log")
+    assert (verdict["ok"], verdict["accelerator_memory_bytes"]) == (True, None)
+    await stand.step()
+    conditions = {c["type"]: c for c in (await stand.status())["conditions"]}
+    assert "memory is unknown" in conditions["ModelReady"]["message"]
