@@ -1,0 +1,193 @@
+"""The attempts of one request at endpoints, until one of them responds.
+
+Nothing is sent to the client before the first byte of an engine's response, so another endpoint may be
+tried until then: `core.routing.retry` says when. An engine's own 500 is passed on if every other
+endpoint that is tried fails too.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.retry import Failure, may_retry
+from penstock.gateway.body_memory import BodyReservation
+from penstock.gateway.cancellation import CancellationScope
+from penstock.gateway.client import ClientResponse
+from penstock.gateway.endpoint_selection import EndpointSelector
+from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.mirroring import MirroredRequest
+from penstock.gateway.model_routing import RoutingTarget
+from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
+from penstock.gateway.relay import Relay
+from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.request_telemetry import RequestTelemetry
+from penstock.gateway.timeline import RequestPhase
+from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
+
+
+class Attempts:
+    """Sends one request to endpoints, and relays the first response.
+
+    memory: of the request's body. endpoint: the last one that was tried. relay: None before there is a
+    response.
+    """
+
+    def __init__(
+        self,
+        state: GatewayState,
+        client: ClientResponse,
+        telemetry: RequestTelemetry,
+        memory: BodyReservation,
+    ) -> None:
+        self._state = state
+        self._client = client
+        self._telemetry = telemetry
+        self._memory = memory
+        self.endpoint: Endpoint | None = None
+        self.relay: Relay | None = None
+
+    async def run(
+        self,
+        request: InferenceRequest,
+        outgoing: UpstreamRequest,
+        target: RoutingTarget,
+        selector: EndpointSelector,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Try one endpoint after another until one responds or `may_retry` says no.
+
+        outgoing: the request as engines get it. Raises RequestError, RequestCancelled.
+        """
+        failures: list[Failure] = []
+        error: UpstreamResponse | None = None
+        while may_retry(failures, self._state.settings.max_attempts):
+            self._telemetry.timeline.enter(RequestPhase.WAIT)
+            try:
+                selected = await selector.next(is_retry=bool(failures))
+            except RequestError:
+                if Failure.ERROR in failures:
+                    break
+                selector.note_all_failed()
+                raise
+            self.endpoint = endpoint = selected.endpoint
+            self._telemetry.note_endpoint(endpoint, failures[-1] if failures else None)
+            with (
+                self._in_flight(endpoint, request.tokens),
+                record.in_flight(endpoint.pod, selected.reservation),
+            ):
+                began_s = self._state.now()
+                result = await self._attempt(
+                    endpoint, outgoing, cancellation, is_retry=bool(failures)
+                )
+                if isinstance(result, UpstreamResponse):
+                    self._note_health(endpoint.pod, result, selector)
+                    if target.mirrors or target.rollout_mirror:
+                        self._mirror(request, target, outgoing)
+                    del request, outgoing
+                    await self._relay_response(result, endpoint, cancellation, record)
+                    return
+                took_s = self._state.now() - began_s
+                selector.note_failure(endpoint.pod, result.failure, took_s)
+                if result.failure is not Failure.CONNECT and selector.is_serving(endpoint.pod):
+                    record.charge_failure(endpoint.pod)
+            failures.append(result.failure)
+            if result.failure is Failure.ERROR:
+                error = result.response or error
+        selector.note_all_failed()
+        await self._give_up(failures[-1], error, cancellation, record)
+
+    async def _attempt(
+        self,
+        endpoint: Endpoint,
+        outgoing: UpstreamRequest,
+        cancellation: CancellationScope,
+        *,
+        is_retry: bool,
+    ) -> UpstreamResponse | AttemptFailed:
+        telemetry, budget = self._telemetry, self._state.retry_budget
+        outgoing = telemetry.start_attempt(outgoing, endpoint)
+        with budget.hold(telemetry.line.service) if is_retry else contextlib.nullcontext():
+            try:
+                return await self._state.upstream.send(
+                    endpoint.address, outgoing, cancellation, telemetry.timeline
+                )
+            except AttemptFailed as failed:
+                telemetry.fail_attempt(failed.failure)
+                return failed
+
+    async def _relay_response(
+        self,
+        response: UpstreamResponse,
+        endpoint: Endpoint,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Relay an endpoint's response to the client. The request's body is not needed any more."""
+        self._memory.release()
+        line = self._telemetry.line
+        relay = self.relay = Relay(
+            self._state, line.service, endpoint, response, self._client, record, line.trace_id
+        )
+        self._telemetry.timeline.enter(RequestPhase.STREAM)
+        await relay.run(cancellation)
+
+    def _note_health(
+        self, pod: str, response: UpstreamResponse, selector: EndpointSelector
+    ) -> None:
+        """Record what the start of a response that is passed on says about the endpoint's health."""
+        if response.status >= 500:
+            selector.note_all_failed()
+        elif response.is_error:
+            return
+        elif response.source is None:
+            self._state.endpoints.note_response_complete(pod)
+        else:
+            self._state.endpoints.note_response_start(pod)
+
+    async def _give_up(
+        self,
+        last: Failure,
+        error: UpstreamResponse | None,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Pass on the engine's own error response. Raises RequestError if there is none."""
+        if error is not None:
+            cancellation.close()
+            record.mark_failed()
+            await self._client.send(error.status, error.headers, error.first_chunk)
+            return
+        if last is Failure.UNAVAILABLE:
+            message = "no engine accepts requests"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
+        raise RequestError(502, "the engines that were tried did not answer")
+
+    def _mirror(
+        self, request: InferenceRequest, target: RoutingTarget, outgoing: UpstreamRequest
+    ) -> None:
+        """Schedule the copies of the request, behind the work that the event loop has to do now."""
+        loop = asyncio.get_running_loop()
+        headers = self._telemetry.headers_for_copy(outgoing.headers)
+        copy = MirroredRequest(request, outgoing.path, headers)
+        sender, snapshot = self._state.mirror, self._state.snapshots.current
+        for mirror in target.mirrors:
+            loop.call_soon(sender.send_for_route, copy, mirror, snapshot, target.service.namespace)
+        if target.rollout_mirror is not None:
+            stats = self._state.stats.get(target.service.key)
+            loop.call_soon(
+                sender.send_for_rollout, copy, target.rollout_mirror, target.service, stats
+            )
+
+    @contextlib.contextmanager
+    def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
+        """Count the request and its tokens as in flight at the endpoint while the block runs."""
+        in_flight = self._state.metrics.in_flight
+        gauge = in_flight.labels(self._telemetry.line.service, endpoint.revision)
+        gauge.inc()
+        try:
+            with self._state.endpoints.hold(endpoint.pod, tokens):
+                yield
+        finally:
+            gauge.dec()
