@@ -75,6 +75,7 @@ def test_annotations() -> None:
         ("file:///", ("/models",), False),
         ("file:///models/../etc", ("/models",), False),
         ("file:///etc", ("/",), True),
+        ("file:///etc", ("", "etc"), False),
     ],
 )
 def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) -> None:

@@ -4,12 +4,13 @@ The operator refuses the same with a condition: this tells it to the user at onc
 """
 
 from penstock.api.v1alpha1 import PLURAL
-from penstock.chart.limits_cel import validations
+from penstock.chart.limits_cel import field_lists, list_variables, validations
 from penstock.chart.names import OPERATOR, labels
 from penstock.chart.tree import ABSENT, If, Json, ReleaseNamespace, Text, Tree, Value
 from penstock.core.spec.service import GROUP, Object
 from penstock.core.spec.template_limits import ANNOTATIONS, ANNOTATIONS_PATH, POD, POD_PATH
 
+_POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
 # A service that has been there before the policy may be changed in everything else.
 _IS_CHANGED = (
@@ -49,8 +50,8 @@ def admission_policy() -> list[Tree]:
                     f"|| variables.allowed.exists(each, variables.folder.startsWith(each.{_FOLDERS}))",
                     "messageExpression": _HOST_PATH_MESSAGE,
                 },
-                *validations(POD, "variables.pod", POD_PATH),
-                *validations(ANNOTATIONS, "variables.annotations", ANNOTATIONS_PATH),
+                *validations(POD, "variables.pod", POD_PATH, _POD_FIELDS),
+                *validations(ANNOTATIONS, "variables.annotations", ANNOTATIONS_PATH, {}),
             ],
         },
     }
@@ -95,5 +96,6 @@ def _variables() -> list[Object]:
             "expression": "object.spec.model.uri.startsWith('file://') "
             f"? object.spec.model.uri.substring(7).{_FOLDERS} : ''",
         },
+        *list_variables(_POD_FIELDS),
         {"name": "allowed", "expression": Text.of(Json("operator.allowedHostPaths"))},
     ]

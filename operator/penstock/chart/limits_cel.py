@@ -14,8 +14,10 @@ from penstock.core.spec.limits import (
     Limit,
     missing,
 )
+from penstock.core.spec.service import Object
 
-Validation = Mapping[str, str]
+# Names of the allowed fields of a map -> name of the policy's variable that lists them.
+FieldLists = Mapping[tuple[str, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,36 @@ class _Condition:
     is_of_type: bool = False
 
 
-def validations(limit: Limit, variable: str, path: str) -> Iterator[Validation]:
+def field_lists(limit: Limit, name: str) -> FieldLists:
+    """The variables with the fields that maps may have. Equal lists share one. name: of the first."""
+    found: dict[tuple[str, ...], str] = {}
+    match limit:
+        case Fields():
+            found[(*limit.fields,)] = name
+            for field, child in limit.fields.items():
+                found = {**field_lists(child, f"{name}_{field}"), **found}
+        case Items():
+            found |= field_lists(limit.item, name)
+        case AnyValue() | Check():
+            pass
+    return found
+
+
+def list_variables(lists: FieldLists) -> list[Object]:
+    """The lists as variables of a policy."""
+    return [
+        {"name": name, "expression": f"[{', '.join(map(_quoted, fields))}]"}
+        for fields, name in sorted(lists.items(), key=lambda each: each[1])
+    ]
+
+
+def validations(limit: Limit, variable: str, path: str, lists: FieldLists) -> Iterator[Object]:
     """Yield the validations of a variable, in an order in which types are checked before values.
 
-    The API server reports the first that fails. path: of the variable's value in the object.
+    The API server reports the first that fails. path: of the variable's value in the object. lists: of the
+    limit.
     """
-    for each in _conditions(limit, variable, depth=0):
+    for each in _conditions(limit, variable, lists, depth=0):
         yield {
             "expression": each.holds,
             # Used if the sentence cannot be made, such as of a name with a line break.
@@ -44,7 +70,7 @@ def validations(limit: Limit, variable: str, path: str) -> Iterator[Validation]:
         }
 
 
-def _conditions(limit: Limit, value: str, depth: int) -> Iterator[_Condition]:
+def _conditions(limit: Limit, value: str, lists: FieldLists, depth: int) -> Iterator[_Condition]:
     """Yield the conditions on a value. value: CEL expression. depth: number of lists around it."""
     match limit:
         case AnyValue():
@@ -53,36 +79,40 @@ def _conditions(limit: Limit, value: str, depth: int) -> Iterator[_Condition]:
             yield _Condition(limit.cel.replace("VALUE", value), _quoted(f" {limit.must}"))
         case Fields():
             yield _Condition(_is_type(limit, value, "map"), _quoted(NOT_A_MAP), is_of_type=True)
-            for each in _field_conditions(limit, value, depth):
+            for each in _field_conditions(limit, value, lists, depth):
                 yield replace(each, holds=_unless_null(limit, value, each.holds))
         case Items():
             yield _Condition(_is_type(limit, value, "list"), _quoted(NOT_A_LIST))
-            for each in _item_conditions(limit, value, depth):
+            for each in _item_conditions(limit, value, lists, depth):
                 yield _Condition(_unless_null(limit, value, each.holds), each.sentence)
 
 
-def _field_conditions(limit: Fields, value: str, depth: int) -> Iterator[_Condition]:
-    names = ", ".join(map(_quoted, limit.fields))
-    refused = f"{value}.filter(key, !(key in [{names}]))"
+def _field_conditions(
+    limit: Fields, value: str, lists: FieldLists, depth: int
+) -> Iterator[_Condition]:
+    is_allowed = f"key in variables.{lists[(*limit.fields,)]}"
     yield _Condition(
-        f"{value}.all(key, key in [{names}])", f"'.' + {refused}[0] + {_quoted(NOT_ALLOWED)}"
+        f"{value}.all(key, {is_allowed})",
+        f"'.' + {value}.filter(key, !({is_allowed}))[0] + {_quoted(NOT_ALLOWED)}",
     )
     for name in limit.required:
         yield _Condition(f"'{name}' in {value}", _quoted(missing(name)), is_of_type=True)
     for name, child in limit.fields.items():
-        for each in _conditions(child, f"{value}.{name}", depth):
+        for each in _conditions(child, f"{value}.{name}", lists, depth):
             yield _Condition(
                 f"!('{name}' in {value}) || ({each.holds})",
                 _joined(_quoted(f".{name}"), each.sentence),
                 is_of_type=name in limit.required,
             )
     for check in limit.checks:
-        yield from _conditions(check, value, depth)
+        yield from _conditions(check, value, lists, depth)
 
 
-def _item_conditions(limit: Items, value: str, depth: int) -> Iterator[_Condition]:
+def _item_conditions(
+    limit: Items, value: str, lists: FieldLists, depth: int
+) -> Iterator[_Condition]:
     item = f"item{depth}"
-    for each in _conditions(limit.item, item, depth + 1):
+    for each in _conditions(limit.item, item, lists, depth + 1):
         is_named = limit.key and not each.is_of_type
         name = f"'[' + {item}.{limit.key} + ']'" if is_named else "'[]'"
         sentence = _joined(name, each.sentence)

@@ -223,13 +223,14 @@ def template_objection(template: Object) -> str | None:
 def host_path_objection(uri: str, allowed: tuple[str, ...]) -> str | None:
     """Why a model's folder on the node may not be mounted, as a sentence; None if it may, or is none.
 
-    allowed: folders below which models may be.
+    allowed: folders below which models may be. One that is not absolute allows nothing.
     """
     scheme, _, path = uri.partition("://")
     if scheme != "file":
         return None
     parts = _parts(path)
-    if ".." not in parts and any(parts[: len(each)] == each for each in map(_parts, allowed)):
+    folders = [_parts(each) for each in allowed if each.startswith("/")]
+    if ".." not in parts and any(parts[: len(each)] == each for each in folders):
         return None
     return (
         f"spec.model.uri names the node's folder {path}, which no --allowed-host-path of the operator "
