@@ -151,6 +151,16 @@ def test_adapters_are_loaded_at_run_time_only_where_they_are_enabled() -> None:
         assert (name in {variable["name"] for variable in made}) is is_set
 
 
+@pytest.mark.parametrize(("limit", "threads"), [({"cpu": "3500m"}, "3"), ({"cpu": "1"}, "1")])
+def test_vllm_has_as_many_threads_as_its_pod_and_binds_them_to_no_core(
+    limit: dict[str, str], threads: str
+) -> None:
+    """vLLM would bind the threads of all pods of a node to the same cores."""
+    spec = replace(SMALL, settings=VLLM, resources=pod_resources(**limit))
+    made = {each["name"]: each["value"] for each in runtime_of(VLLM).environment(spec)}
+    assert (made["OMP_NUM_THREADS"], made["VLLM_CPU_OMP_THREADS_BIND"]) == (threads, "nobind")
+
+
 def test_vllm_has_no_deadline_for_requests() -> None:
     (sentence,) = refusals(VLLM | {"engine.scheduling.requestTimeout": 30.0})
     assert sentence.startswith("spec.engine.scheduling.requestTimeout has no effect")

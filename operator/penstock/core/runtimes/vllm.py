@@ -52,6 +52,10 @@ def serve_args(spec: ServiceSpec) -> list[str]:
 def environment(spec: ServiceSpec) -> list[Object]:
     """Variables for what vLLM has no flag for."""
     variables = dict(VARIABLES)
+    if spec.resources.device == "cpu":
+        # Otherwise all vLLM pods of a node bind their threads to the same cores.
+        variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        variables["OMP_NUM_THREADS"] = str(spec.resources.threads)
     if "engine.lora.maxAdapters" in spec.settings:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     return [{"name": name, "value": value} for name, value in variables.items()]
