@@ -179,6 +179,8 @@ def test_limits_of_templates() -> None:
     assert "--allow-unrestricted-templates" in args
     args = container(VALUE_SETS["models_on_nodes"], OPERATOR)["args"]
     assert "--allowed-host-path=/models" in args
+    args = container(VALUE_SETS["service_accounts"], OPERATOR)["args"]
+    assert "--allowed-service-account=team-a/model-reader" in args
 
 
 @pytest.mark.parametrize(

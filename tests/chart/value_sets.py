@@ -54,6 +54,9 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "unrestricted_templates": {"operator": {"allowUnrestrictedTemplates": True}},
     "models_on_nodes": {"operator": {"allowedHostPaths": ["/models", "/mnt/a-b_c+d@e%f:g=h,i"]}},
+    "service_accounts": {
+        "operator": {"allowedServiceAccounts": ["reader", "team-a/model-reader"]},
+    },
     "prometheus": {
         "operator": {
             "metricsHosts": ["prometheus.monitoring:9090", "other"],

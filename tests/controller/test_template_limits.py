@@ -15,7 +15,7 @@ from penstock.clients.resources import (
 )
 from penstock.controller.reconciler import Reconciler
 from penstock.core.manifests.allowed_pods import PodLimits
-from penstock.core.spec.template_limits import template_objection
+from penstock.core.spec.template_limits import ACCOUNT_REFUSED, template_objection
 from penstock.errors import Rejected
 
 pytestmark = pytest.mark.cluster
@@ -88,6 +88,17 @@ async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, na
     for path in ("/etc", "/modelsx", "/data", "/data/ab", "/"):
         said = await refusal(kube, service(namespace, uri=f"file:///{path}"))
         assert "operator.allowedHostPaths" in said
+
+
+async def test_the_policy_knows_the_allowed_service_accounts(kube, namespace, policy):
+    allowed = ("reader", f"{namespace}/own", "elsewhere/other")
+    await policy(allowedServiceAccounts=list(allowed))
+    for name in ("reader", "own"):
+        account = {"serviceAccountName": name}
+        assert await refusal(kube, service(namespace, spec=account)) is None
+    for name in ("other", "default", f"{namespace}/own", "", None, 7, ["reader"]):
+        said = await refusal(kube, service(namespace, spec={"serviceAccountName": name}))
+        assert ACCOUNT_REFUSED in said
 
 
 async def test_a_service_from_before_the_policy_may_be_changed_elsewhere(kube, namespace, policy):

@@ -14,6 +14,7 @@ from penstock.core.manifests import allowed_pods
 from penstock.core.manifests.allowed_pods import Objection, PodLimits
 from penstock.core.manifests.engine import deployment, own_pods, preflight
 from penstock.core.spec.template_limits import (
+    ACCOUNT_REFUSED,
     CONTAINER,
     POD,
     VOLUME,
@@ -90,8 +91,34 @@ def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) 
 
 
 @pytest.mark.parametrize(
+    ("name", "allowed", "is_allowed"),
+    [
+        ("reader", (), False),
+        ("reader", ("reader",), True),
+        ("reader", ("default/reader",), True),
+        ("reader", ("other/reader", "writer"), False),
+        ("default/reader", ("default/reader",), False),
+        ("", ("reader",), False),
+        (None, ("reader",), False),
+        (["reader"], ("reader",), False),
+    ],
+)
+def test_service_accounts(name: Any, allowed: tuple[str, ...], is_allowed: bool) -> None:
+    spec = service_spec(template={"spec": {"serviceAccountName": name}})
+    objection = PodLimits(allowed_service_accounts=allowed).objection(spec)
+    if not is_allowed:
+        assert objection == Objection("TemplateNotAllowed", ACCOUNT_REFUSED)
+        return
+    assert objection is None
+    for pod in pods(spec):
+        assert pod["serviceAccountName"] == "reader"
+        assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
     "override",
     [
+        {"serviceAccountName": "admin"},
         {"securityContext": None},
         {"hostNetwork": True},
         {"automountServiceAccountToken": True},
@@ -104,7 +131,7 @@ def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) 
 )
 def test_the_made_pods_are_checked_too(override: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second check finds what the first one would let pass."""
-    monkeypatch.setattr(allowed_pods, "template_objection", lambda _: None)
+    monkeypatch.setattr(allowed_pods, "template_objection", lambda *_: None)
     limits = PodLimits(allowed_host_paths=("/models",))
     spec = service_spec(template={"spec": override}, model_uri="file:///models/tiny")
     objection = limits.objection(spec)

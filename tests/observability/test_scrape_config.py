@@ -2,13 +2,17 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from service_spec import SMALL
 
 from penstock.chart.install import install_manifests
 from penstock.chart.names import GATEWAY, OPERATOR
+from penstock.core.manifests.engine import deployment, own_pods
+from penstock.core.observed.label_selector import selects
 from penstock.local import prometheus
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +61,19 @@ def test_engines_get_the_labels_of_the_pod_monitor(jobs, monitors):
     assert [each for each in rules if each["target_label"] not in ("namespace", "pod")] == wanted
     labels = monitors["penstock-engines"]["selector"]["matchLabels"]
     assert kept(jobs["penstock-engines"]) == {**meta(labels), PORT: endpoint["port"]}
+
+
+@pytest.mark.parametrize(
+    "runtime",
+    [{}, {"runtime.type": "VLLM"}, {"runtime.type": "Custom", "runtime.custom.image": "x"}],
+)
+def test_engines_of_every_runtime_are_scraped(monitors, runtime):
+    spec = replace(SMALL, settings=runtime)
+    pod = deployment(spec, "r", own_pods(spec, "r", "image"))["spec"]["template"]
+    (endpoint,) = monitors["penstock-engines"]["podMetricsEndpoints"]
+    assert selects(monitors["penstock-engines"]["selector"], pod["metadata"]["labels"])
+    assert endpoint["port"] in [port["name"] for port in pod["spec"]["containers"][0]["ports"]]
+    assert endpoint.get("path", "/metrics") == "/metrics"
 
 
 def test_the_components_are_those_of_the_pod_monitors(jobs, monitors):

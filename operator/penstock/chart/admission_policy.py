@@ -8,7 +8,14 @@ from penstock.chart.limits_cel import field_lists, list_variables, validations
 from penstock.chart.names import OPERATOR, labels
 from penstock.chart.tree import ABSENT, If, Json, ReleaseNamespace, Text, Tree, Value
 from penstock.core.spec.service import GROUP, Object
-from penstock.core.spec.template_limits import ANNOTATIONS, ANNOTATIONS_PATH, POD, POD_PATH
+from penstock.core.spec.template_limits import (
+    ACCOUNT,
+    ACCOUNT_REFUSED,
+    ANNOTATIONS,
+    ANNOTATIONS_PATH,
+    POD,
+    POD_PATH,
+)
 
 _POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
@@ -23,6 +30,13 @@ _FOLDERS = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).
 _HOST_PATH_MESSAGE = (
     "'spec.model.uri names the folder ' + variables.folder + ' of nodes, which operator.allowedHostPaths "
     "of the chart does not contain: use pvc://CLAIM/PATH, or have its folder allowed'"
+)
+
+_IS_ACCOUNT_ALLOWED = (
+    f"!('{ACCOUNT}' in variables.pod) || type(variables.pod.{ACCOUNT}) == string "
+    f"&& !variables.pod.{ACCOUNT}.contains('/') && "
+    f"variables.accounts.exists(each, each == variables.pod.{ACCOUNT} "
+    f"|| each == request.namespace + '/' + string(variables.pod.{ACCOUNT}))"
 )
 
 
@@ -52,6 +66,7 @@ def admission_policy() -> list[Tree]:
                 },
                 *validations(POD, "variables.pod", POD_PATH, _POD_FIELDS),
                 *validations(ANNOTATIONS, "variables.annotations", ANNOTATIONS_PATH, {}),
+                {"expression": _IS_ACCOUNT_ALLOWED, "message": ACCOUNT_REFUSED},
             ],
         },
     }
@@ -98,4 +113,5 @@ def _variables() -> list[Object]:
         },
         *list_variables(_POD_FIELDS),
         {"name": "allowed", "expression": Text.of(Json("operator.allowedHostPaths"))},
+        {"name": "accounts", "expression": Text.of(Json("operator.allowedServiceAccounts"))},
     ]

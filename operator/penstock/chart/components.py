@@ -32,6 +32,10 @@ def operator() -> list[Tree]:
             ForEach("operator.metricsHosts", Text.of("--metrics-host=", Value(ITEM))),
             If("operator.allowUnrestrictedTemplates", "--allow-unrestricted-templates"),
             ForEach("operator.allowedHostPaths", Text.of("--allowed-host-path=", Value(ITEM))),
+            ForEach(
+                "operator.allowedServiceAccounts",
+                Text.of("--allowed-service-account=", Value(ITEM)),
+            ),
             _flag("--prometheus-url=", "operator.prometheus.url"),
             _flag("--prometheus-token-file=", "operator.prometheus.tokenFile"),
             _flag("--prometheus-ca-file=", "operator.prometheus.caFile"),

@@ -12,6 +12,8 @@ from penstock.chart.network_values import AdmissionPolicy, ApiPriority, NetworkP
 from penstock.chart.tracing_values import Tracing
 
 HostPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9@%+=:,._/-]*$")]
+_NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+ServiceAccount = Annotated[str, Field(pattern=rf"^({_NAME}/)?{_NAME}$")]
 
 
 class InvalidValues(ValueError):
@@ -128,6 +130,11 @@ class Operator(Component):
     allowed_host_paths: list[HostPath] = Field(
         default=[],
         description="Folders of the nodes below which file:// models may be. Empty: no such models.",
+    )
+    allowed_service_accounts: list[ServiceAccount] = Field(
+        default=[],
+        description="Service accounts that spec.template of services may name, each as NAME (in any "
+        "namespace) or NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted.",
     )
     prometheus: Prometheus = Field(
         default=Prometheus(),

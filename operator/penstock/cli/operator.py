@@ -58,6 +58,13 @@ def run(
             help="Folder of the nodes below which file:// models may be. May be repeated. Default: none."
         ),
     ] = None,
+    allowed_service_account: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Service account that spec.template of services may name, as NAME (in any namespace) or "
+            "NAMESPACE/NAME. Its token is not mounted. May be repeated. Default: none."
+        ),
+    ] = None,
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
     prometheus_ca_file: PrometheusCaFile = None,
@@ -78,6 +85,10 @@ def run(
         tuple(metrics_host or ()),
         prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file),
         namespace,
-        PodLimits(allow_unrestricted_templates, tuple(allowed_host_path or ())),
+        PodLimits(
+            allow_unrestricted_templates,
+            tuple(allowed_host_path or ()),
+            tuple(allowed_service_account or ()),
+        ),
     )
     asyncio.run(run_operator(settings))

@@ -1,5 +1,6 @@
 """Whether a service's pods are allowed: its template, the folder of its model, and the pods they make."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.core.manifests import restricted
@@ -9,6 +10,7 @@ from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
 from penstock.core.spec.template_limits import (
     POD_PATH,
+    accounts_of,
     host_path_objection,
     template_objection,
 )
@@ -29,11 +31,12 @@ class PodLimits:
     """The operator's settings of what services may set.
 
     allow_unrestricted_templates: any pod template is allowed. allowed_host_paths: folders of the nodes below
-    which models may be.
+    which models may be. allowed_service_accounts: that pods may have, each NAME or NAMESPACE/NAME.
     """
 
     allow_unrestricted_templates: bool = False
     allowed_host_paths: tuple[str, ...] = ()
+    allowed_service_accounts: tuple[str, ...] = ()
 
     def objection(self, spec: ServiceSpec) -> Objection | None:
         """Why the service's pods are not allowed; None if they are."""
@@ -42,7 +45,8 @@ class PodLimits:
             return Objection(HOST_PATH_NOT_ALLOWED, refused)
         if self.allow_unrestricted_templates:
             return None
-        refused = template_objection(spec.template) or _pods_objection(spec)
+        accounts = accounts_of(spec.namespace, self.allowed_service_accounts)
+        refused = template_objection(spec.template, accounts) or _pods_objection(spec, accounts)
         return None if refused is None else Objection(TEMPLATE_NOT_ALLOWED, refused)
 
 
@@ -64,7 +68,7 @@ def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
     )
 
 
-def _pods_objection(spec: ServiceSpec) -> str | None:
+def _pods_objection(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
     """The same for the pods that the template is merged into: a second check, of its own.
 
     It finds nothing in templates that the first one allows, unless one of the two has an error.
@@ -72,6 +76,6 @@ def _pods_objection(spec: ServiceSpec) -> str | None:
     scheme, _, path = spec.model_uri.partition("://")
     pods = own_pods(spec, "", "image")
     for pod in (pods.serve["spec"], pods.preflight):
-        for field in restricted.broken_rules(pod, path if scheme == "file" else None):
+        for field in restricted.broken_rules(pod, path if scheme == "file" else None, accounts):
             return f"{POD_PATH} makes pods whose {field} has rights that are not allowed: remove what sets it"
     return None

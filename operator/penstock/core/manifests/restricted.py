@@ -1,6 +1,6 @@
 """The restricted Pod Security Standard: the security contexts of all created pods, and its check."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from penstock.core.formats.strategic_merge import is_keyed, merge
@@ -42,14 +42,17 @@ def restrict_added(pod: Object, own: str) -> None:
             container["securityContext"] = merge(UNPRIVILEGED, context)
 
 
-def broken_rules(pod: Object, host_path: str | None) -> Iterator[str]:
+def broken_rules(pod: Object, host_path: str | None, accounts: Collection[str]) -> Iterator[str]:
     """Yield the path of each field with which a pod breaks the standard, or gets an identity.
 
     host_path: folder of the node that a volume may have if it is mounted read-only; None for no folder.
+    accounts: service accounts that the pod may have.
     """
-    for field in ("hostNetwork", "hostPID", "hostIPC", "serviceAccountName", "initContainers"):
+    for field in ("hostNetwork", "hostPID", "hostIPC", "initContainers"):
         if pod.get(field):
             yield field
+    if pod.get("serviceAccountName") not in (None, *accounts):
+        yield "serviceAccountName"
     if pod.get("automountServiceAccountToken") is not False:
         yield "automountServiceAccountToken"
     for volume in pod.get("volumes") or []:

@@ -4,6 +4,7 @@ Without them, a user who may create an InferenceService could create any pod. Al
 refused. The pods stay within the restricted Pod Security Standard, and have no service account's token.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from penstock.core.spec.limits import AnyValue, Check, Fields, Items, objections, one_of
@@ -193,6 +194,7 @@ POD = Fields(
             "runtimeClassName", "preemptionPolicy", "imagePullSecrets", "resources", "resourceClaims",
             "readinessGates", "schedulingGates", "dnsPolicy", "dnsConfig", "hostAliases",
             "enableServiceLinks", "terminationGracePeriodSeconds",
+            "serviceAccountName",  # ACCOUNT_REFUSED bounds it
         ),
         ANY,
     )
@@ -208,16 +210,34 @@ POD = Fields(
 
 POD_PATH = "spec.template.spec"
 ANNOTATIONS_PATH = "spec.template.metadata.annotations"
+ACCOUNT = "serviceAccountName"
+ACCOUNT_REFUSED = (
+    f"{POD_PATH}.{ACCOUNT} names a service account that no --allowed-service-account of the operator (chart "
+    "value operator.allowedServiceAccounts) allows here: remove it, or have it allowed"
+)
 
 
-def template_objection(template: Object) -> str | None:
-    """The first part of a service's pod template that is not allowed, as a sentence; None if all is."""
+def template_objection(template: Object, accounts: Collection[str] = ()) -> str | None:
+    """The first part of a service's pod template that is not allowed, as a sentence; None if all is.
+
+    accounts: service accounts that pods in the namespace may have.
+    """
     annotations = template.get("metadata", {}).get("annotations", {})
     found = (
         *objections(template.get("spec", {}), POD, POD_PATH),
         *objections(annotations, ANNOTATIONS, ANNOTATIONS_PATH),
     )
-    return next(iter(found), None)
+    if found:
+        return found[0]
+    pod = template.get("spec", {})
+    is_refused = ACCOUNT in pod and not any(pod[ACCOUNT] == each for each in accounts)
+    return ACCOUNT_REFUSED if is_refused else None
+
+
+def accounts_of(namespace: str, allowed: Collection[str]) -> frozenset[str]:
+    """Names of the service accounts that pods in a namespace may have. allowed: NAME or NAMESPACE/NAME."""
+    parts = [each.rpartition("/") for each in allowed]
+    return frozenset(name for where, _, name in parts if where in ("", namespace))
 
 
 def host_path_objection(uri: str, allowed: tuple[str, ...]) -> str | None:
