@@ -1,8 +1,11 @@
 """Templates that would gain rights: refused by the API server's policy, and by the operator without it."""
 
 import asyncio
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from random_templates import LIKELY_OVERRIDES, OVERRIDES
 from template_overrides import GAINS, ORDINARY
 
 from penstock.chart.install import install_manifests
@@ -20,6 +23,7 @@ from penstock.errors import Rejected
 
 pytestmark = pytest.mark.cluster
 
+CASES = 400
 NETWORK = {"spec": {"hostNetwork": True}}
 SENTENCE = "spec.template.spec.hostNetwork is not allowed in a template: remove it"
 
@@ -79,6 +83,27 @@ async def test_the_policy_refuses_what_the_operator_refuses_in_the_same_words(
     assert template_objection(template) in await refusal(kube, service(namespace, **template))
     assert await refusal(kube, service(namespace, metadata={"annotations": {"a": "b"}})) is None
     print(f"{len(GAINS)} overrides refused, {len(ORDINARY)} taken")
+
+
+async def test_the_policy_and_the_operator_agree_on_random_templates(kube, namespace, policy):
+    await policy()
+    drawn = []
+
+    @settings(max_examples=CASES, derandomize=True, database=None)
+    @given(OVERRIDES | LIKELY_OVERRIDES)
+    def draw(override):
+        drawn.append(override)
+
+    draw()
+    verdicts = Counter()
+    for override in drawn:
+        ours = template_objection({"spec": override})
+        theirs = await refusal(kube, service(namespace, spec=override))
+        verdicts[ours is None] += 1
+        assert (ours is None) == (theirs is None), (override, ours, theirs)
+        assert "resulted in error" not in (theirs or ""), (override, theirs)
+    print(f"{verdicts[True]} templates taken by both, {verdicts[False]} refused by both")
+    assert min(verdicts.values()) > CASES // 20
 
 
 async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, namespace, policy):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from random_templates import LIKELY_OVERRIDES, OVERRIDES
 from service_spec import service_spec
 from template_overrides import GAINS, ORDINARY, engine, side
 
@@ -13,6 +14,8 @@ from penstock.api.convert import InvalidService, to_core
 from penstock.core.manifests import allowed_pods
 from penstock.core.manifests.allowed_pods import Objection, PodLimits
 from penstock.core.manifests.engine import deployment, own_pods, preflight
+from penstock.core.manifests.evaluation import evaluation_job
+from penstock.core.spec.rollout import EvaluationSpec, Variable
 from penstock.core.spec.template_limits import (
     ACCOUNT_REFUSED,
     CONTAINER,
@@ -151,98 +154,8 @@ def test_an_added_container_gets_no_rights_that_it_does_not_ask_for() -> None:
     assert context(side(securityContext={"privileged": True})) == {"privileged": True}
 
 
-# Values of any type, and those that would give rights at the right places.
-SCALARS = st.none() | st.booleans() | st.sampled_from([0, 1, 1000, 8000, 1.5, "", "0", "true"])
-JUNK = SCALARS | st.just([]) | st.just({}) | st.just([{}]) | st.just({"$patch": "replace"})
-NAMES = st.sampled_from(["engine", "side", "model", "tmp", "data"]) | JUNK
-
-
-def fields(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Maps with some of the fields, each with a value of its own or any other."""
-    return st.fixed_dictionaries({}, optional={k: v | JUNK for k, v in values.items()})
-
-
-PROFILES = fields(type=st.sampled_from(["RuntimeDefault", "Localhost", "Unconfined"]))
-DROPS = st.lists(st.sampled_from(["ALL", "KILL"]), max_size=2)
-CONTEXTS = fields(
-    privileged=st.booleans(), allowPrivilegeEscalation=st.booleans(), runAsNonRoot=st.booleans(),
-    runAsUser=st.integers(-1, 2), runAsGroup=st.integers(0, 2), procMount=st.just("Unmasked"),
-    capabilities=fields(add=DROPS, drop=DROPS), seccompProfile=PROFILES, appArmorProfile=PROFILES,
-    readOnlyRootFilesystem=st.booleans(), fsGroup=st.integers(0, 2), seLinuxOptions=JUNK,
-)  # fmt: skip
-PORTS = st.lists(
-    fields(
-        name=st.sampled_from(["http", "metrics"]), containerPort=st.sampled_from([8000, 9000]),
-        hostPort=st.just(9000), protocol=st.sampled_from(["TCP", "UDP"]),
-    ),
-    max_size=2,
-)  # fmt: skip
-MOUNTS = st.lists(
-    fields(
-        name=NAMES, mountPath=st.sampled_from(["/models", "/tmp", "/x"]), readOnly=st.booleans(),
-        mountPropagation=st.just("Bidirectional"),
-    ),
-    max_size=2,
-)  # fmt: skip
-PROBES = fields(httpGet=fields(host=st.just("1.1.1.1"), path=st.just("/")), exec=JUNK)
-CONTAINERS = st.lists(
-    fields(
-        name=NAMES, image=st.just("busybox"), securityContext=CONTEXTS, ports=PORTS, volumeMounts=MOUNTS,
-        readinessProbe=PROBES, lifecycle=fields(preStop=PROBES), env=JUNK,
-    ),
-    max_size=3,
-)  # fmt: skip
-VOLUMES = st.lists(
-    fields(
-        name=NAMES, hostPath=st.just({"path": "/"}), emptyDir=st.just({}), nfs=JUNK, secret=JUNK,
-        persistentVolumeClaim=JUNK,
-        projected=fields(sources=st.lists(fields(secret=JUNK, serviceAccountToken=JUNK), max_size=2)),
-    ),
-    max_size=2,
-)  # fmt: skip
-PODS = fields(
-    containers=CONTAINERS, volumes=VOLUMES, securityContext=CONTEXTS, hostNetwork=st.booleans(),
-    hostPID=st.booleans(), hostUsers=st.booleans(), serviceAccountName=JUNK, initContainers=CONTAINERS,
-    automountServiceAccountToken=st.booleans(), nodeSelector=JUNK, tolerations=JUNK, restartPolicy=JUNK,
-)  # fmt: skip
-# Few of PODS pass: these have fields of allowed names only.
-ALLOWED_CONTEXTS = st.fixed_dictionaries(
-    {},
-    optional={
-        "privileged": st.just(False),
-        "allowPrivilegeEscalation": st.just(False),
-        "runAsNonRoot": st.just(True),
-        "runAsUser": st.integers(1, 3),
-        "capabilities": st.sampled_from([{}, {"drop": ["ALL"]}, {"drop": ["KILL", "ALL"]}]),
-        "seccompProfile": st.sampled_from(
-            [{"type": "RuntimeDefault"}, {"type": "Localhost", "localhostProfile": "a"}]
-        ),
-    },
-)
-LIKELY = st.fixed_dictionaries(
-    {},
-    optional={
-        "securityContext": ALLOWED_CONTEXTS,
-        "volumes": st.none() | VOLUMES,
-        "containers": st.lists(
-            st.fixed_dictionaries(
-                {"name": st.sampled_from(["engine", "side"])},
-                optional={
-                    "image": st.just("busybox"),
-                    "securityContext": ALLOWED_CONTEXTS,
-                    "volumeMounts": st.none() | MOUNTS,
-                    "ports": PORTS,
-                    "readinessProbe": PROBES,
-                },
-            ),
-            max_size=3,
-        ),
-    },
-)
-
-
 @settings(max_examples=1500, deadline=None)
-@given(PODS | LIKELY, st.sampled_from(["pvc://models/a", "file:///models/a"]))
+@given(OVERRIDES | LIKELY_OVERRIDES, st.sampled_from(["pvc://models/a", "file:///models/a"]))
 @example({"containers": [{"name": "side"}, {"name": "side", "image": "x"}]}, "pvc://models/a")
 def test_no_allowed_template_makes_a_pod_beyond_the_restricted_standard(
     override: Pod, uri: str
@@ -258,6 +171,13 @@ def test_no_allowed_template_makes_a_pod_beyond_the_restricted_standard(
         return
     for pod in pods(spec):
         assert_restricted(pod, "/models/a" if uri.startswith("file") else None)
+
+
+def test_an_evaluation_job_is_within_the_restricted_standard() -> None:
+    variable = Variable(name="KEY", secret=("keys", "a"))
+    wanted = EvaluationSpec(image="tests:1", command=("run",), args=("all",), env=(variable,))
+    job = evaluation_job(service_spec(), wanted, "new", "old", "10.0.0.1")
+    assert_restricted(job["spec"]["template"]["spec"])
 
 
 def service(override: Pod, uri: str) -> Any:
