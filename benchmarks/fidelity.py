@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import httpx
 
-from penstock.api.engine import Engine
 from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober
@@ -45,7 +44,6 @@ from penstock.sim.workload.lengths import LogNormal, Mix, RequestClass
 
 ROOT = Path(__file__).parents[1]
 SERVICE = "faithful"
-DEFAULTS = Engine()
 TTFT_BAR, E2E_BAR = 0.20, 0.10
 NUM_BUCKETS = 3  # buckets of prompt length, and the same number of output length
 
@@ -175,20 +173,18 @@ async def scale(stage: Stage, replicas: int) -> None:
 
 
 async def measure(prober: Prober, said: Facts) -> list[Sample]:
-    limits = Limits(
-        said.max_model_len, DEFAULTS.max_num_seqs, DEFAULTS.max_num_batched_tokens, said.kv_tokens
-    )
-    samples = await sweep(prober, limits, lambda line: print(f"measuring {line}"))
+    samples = await sweep(prober, Limits.of(said), lambda line: print(f"measuring {line}"))
     print(f"the model is off by {fit(samples).error:.1%} of a sample on average")
     return samples
 
 
 def profile_of(said: Facts, fitted: Fit) -> Profile:
+    limits = Limits.of(said)
     return Profile(
         name="measured", source="penstock calibrate", gpu="cpu", gpu_hour_price=0,
         times=fitted.times, request_s=fitted.request_s,
-        max_num_seqs=DEFAULTS.max_num_seqs,
-        max_num_batched_tokens=DEFAULTS.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
         block_size=said.block_size, kv_tokens=said.kv_tokens,
     )  # fmt: skip
 

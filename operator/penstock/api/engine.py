@@ -16,8 +16,6 @@ from penstock.api.runtime import argument_list
 from penstock.api.scalars import ENGINE_WORD, PositiveDuration
 from penstock.core.spec.settings import (
     DEFAULT_DTYPE,
-    DEFAULT_MAX_NUM_BATCHED_TOKENS,
-    DEFAULT_MAX_NUM_SEQS,
     DEFAULT_MEMORY_UTILIZATION_PERCENT,
 )
 
@@ -150,23 +148,24 @@ class Engine(Model):
     max_num_seqs: int | None = Field(
         default=None,
         description=(
-            "Maximum number of requests that an engine runs at the same time. A smaller "
-            "maxNumBatchedTokens also bounds the default."
+            "Maximum number of requests that an engine runs at the same time. Default: the engine's. "
+            "That of Penstock is 64 on the CPU, 256 on accelerators, 1024 on those of 70 GiB or more, and "
+            "fewer where memory is scarce or maxNumBatchedTokens is smaller."
         ),
         ge=1,
         le=4096,
-        json_schema_extra=operator_default(DEFAULT_MAX_NUM_SEQS),
     )
     max_num_batched_tokens: int | None = Field(
         default=None,
         description=(
             "Maximum number of tokens that an engine computes in one step. A larger value "
             "finishes prompts sooner; a smaller value keeps the time between the tokens of "
-            "running requests shorter. The default is raised to maxNumSeqs."
+            "running requests shorter. Default: the engine's. That of Penstock is 512 on the CPU, 2048 on "
+            "accelerators, 8192 on those of 70 GiB or more, fewer where memory is scarce, and at least "
+            "maxNumSeqs."
         ),
         ge=16,
         le=131072,
-        json_schema_extra=operator_default(DEFAULT_MAX_NUM_BATCHED_TOKENS),
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = Field(
         default=None,

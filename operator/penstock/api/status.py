@@ -232,8 +232,17 @@ class EngineStatus(Model):
     max_model_len: int | None = Field(
         default=None, description="Longest prompt and answer in tokens, if the spec sets it."
     )
-    max_num_seqs: int = Field(description="Number of requests that run at the same time.")
-    max_num_batched_tokens: int = Field(description="Number of tokens in a step.")
+    max_num_seqs: int | None = Field(
+        default=None,
+        description=(
+            "Number of requests that run at the same time, by the spec or by the check of the model. "
+            "Absent if neither knows it, as for accelerators of unknown memory."
+        ),
+    )
+    max_num_batched_tokens: int | None = Field(
+        default=None,
+        description="Number of tokens in a step. Absent under the same conditions as maxNumSeqs.",
+    )
     dtype: str = Field(description="Number format of the weights and of computation.")
     memory_utilization_percent: int = Field(
         description="Percentage of the memory that the engine uses."

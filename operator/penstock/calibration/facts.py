@@ -6,17 +6,22 @@ import httpx
 
 from penstock.calibration.probe import ProbeFailed
 from penstock.clients.exposition import Samples, label
-from penstock_engine.metric_specs import CACHE_CONFIG
+from penstock_engine.metric_specs import CACHE_CONFIG, MAX_BATCHED_TOKENS, MAX_SEQS
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """An engine's model and KV cache. block_size, kv_tokens: in tokens."""
+    """An engine's model and KV cache. block_size, kv_tokens: in tokens.
+
+    max_num_seqs, max_num_batched_tokens: limits of a step; None if the engine does not report them.
+    """
 
     model: str
     max_model_len: int
     block_size: int
     kv_tokens: int
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
 
 
 async def facts(client: httpx.AsyncClient) -> Facts:
@@ -24,13 +29,18 @@ async def facts(client: httpx.AsyncClient) -> Facts:
     try:
         models = (await client.get("/v1/models")).raise_for_status().json()["data"]
         text = (await client.get("/metrics")).raise_for_status().text
-        ((labels, _),) = Samples.read(text, [CACHE_CONFIG.name]).series[CACHE_CONFIG.name]
+        limits = MAX_SEQS.name, MAX_BATCHED_TOKENS.name
+        samples = Samples.read(text, [CACHE_CONFIG.name, *limits])
+        ((labels, _),) = samples.series[CACHE_CONFIG.name]
+        max_num_seqs, max_num_batched_tokens = (int(samples.sum(name)) or None for name in limits)
         block_size = int(label(labels, "block_size"))
         return Facts(
             model=models[0]["id"],
             max_model_len=int(models[0]["max_model_len"]),
             block_size=block_size,
             kv_tokens=int(label(labels, "num_gpu_blocks")) * block_size,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
         )
     except httpx.HTTPError as error:
         raise ProbeFailed(f"the engine cannot be reached: {error!r}") from error

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import ceil
 from random import Random
 
+from penstock.calibration.facts import Facts
 from penstock.calibration.fit import Sample
-from penstock.calibration.probe import Answer, Prober
+from penstock.calibration.probe import Answer, ProbeFailed, Prober
 from penstock.calibration.work import decoding, waiting
 
 SHORT_TOKENS = 16
@@ -36,6 +37,23 @@ class Limits:
     max_num_seqs: int
     max_num_batched_tokens: int
     kv_tokens: int
+
+    @classmethod
+    def of(
+        cls,
+        engine: Facts,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+    ) -> "Limits":
+        """Limits that the engine reports, unless they are given. Raises ProbeFailed if it does not."""
+        seqs = max_num_seqs or engine.max_num_seqs
+        tokens = max_num_batched_tokens or engine.max_num_batched_tokens
+        if seqs is None or tokens is None:
+            raise ProbeFailed(
+                "the engine does not report how many sequences and tokens a step has: give "
+                "--max-num-seqs and --max-num-batched-tokens"
+            )
+        return cls(engine.max_model_len, seqs, tokens, engine.kv_tokens)
 
 
 def prompts(limits: Limits) -> Iterator[int]:

@@ -15,7 +15,6 @@ from penstock.calibration.fit import Fit, fit
 from penstock.calibration.probe import ProbeFailed, Prober
 from penstock.calibration.sweep import Limits, sweep
 from penstock.cli.output_file import require_writable
-from penstock.core.spec.settings import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_MAX_NUM_SEQS
 from penstock.sim.profile import Profile, write
 
 
@@ -38,11 +37,18 @@ def command(
         float, typer.Option(min=0, help="Price of one accelerator for an hour.")
     ] = 0.0,
     max_num_seqs: Annotated[
-        int, typer.Option(min=1, help="Value of the engine's --max-num-seqs.")
-    ] = DEFAULT_MAX_NUM_SEQS,
+        int | None,
+        typer.Option(
+            min=1, help="Value of the engine's --max-num-seqs. Default: as the engine reports it."
+        ),
+    ] = None,
     max_num_batched_tokens: Annotated[
-        int, typer.Option(min=1, help="Value of the engine's --max-num-batched-tokens.")
-    ] = DEFAULT_MAX_NUM_BATCHED_TOKENS,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Value of the engine's --max-num-batched-tokens. Default: as the engine reports it.",
+        ),
+    ] = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="PENSTOCK_API_KEY", help="API key of the engine.")
     ] = None,
@@ -52,7 +58,7 @@ def command(
     console = Console(stderr=True, markup=False)
     try:
         with console.status("reading the engine's model and KV cache size") as status:
-            engine, fitted = asyncio.run(
+            engine, limits, fitted = asyncio.run(
                 _measure(
                     url, api_key, max_num_seqs, max_num_batched_tokens, seed,
                     lambda line: status.update(f"measuring {line}"),
@@ -69,8 +75,8 @@ def command(
         gpu_hour_price=gpu_hour_price,
         times=fitted.times,
         request_s=fitted.request_s,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
         block_size=engine.block_size,
         kv_tokens=engine.kv_tokens,
     )
@@ -85,18 +91,16 @@ def command(
 async def _measure(
     url: str,
     api_key: str | None,
-    max_num_seqs: int,
-    max_num_batched_tokens: int,
+    max_num_seqs: int | None,
+    max_num_batched_tokens: int | None,
     seed: int,
     say: Callable[[str], None],
-) -> tuple[Facts, Fit]:
+) -> tuple[Facts, Limits, Fit]:
     """Run the sweep against the engine and fit the model of iteration times to it."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     pool = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120, limits=pool) as client:
         engine = await facts(client)
         prober = Prober(client, engine.model, seed)
-        limits = Limits(
-            engine.max_model_len, max_num_seqs, max_num_batched_tokens, engine.kv_tokens
-        )
-        return engine, fit(await sweep(prober, limits, say))
+        limits = Limits.of(engine, max_num_seqs, max_num_batched_tokens)
+        return engine, limits, fit(await sweep(prober, limits, say))

@@ -15,7 +15,11 @@ from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.service import ServiceSpec
-from penstock.core.spec.settings import batch_limits
+from penstock.core.spec.settings import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS
+
+# Sequences and tokens of a step, by device, until an engine reports them: the defaults of Penstock's engine
+# for CPUs and for GPUs of less than 70 GiB. vLLM reports none, and has the same for such GPUs.
+UNREPORTED_LIMITS = {"cpu": (64, 512), "cuda": (256, 2048)}
 
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
@@ -76,10 +80,11 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
     """
     scaling = service.scaling
     assert scaling.objectives is not None
-    max_num_seqs, max_num_batched_tokens = batch_limits(service.settings)
+    resources = next(iter(service.placed.values())).resources
+    max_num_seqs, max_num_batched_tokens = UNREPORTED_LIMITS[resources.device]
     rule = Sizing(
-        prior=prior(next(iter(service.placed.values())).resources.accelerator),
-        max_num_seqs=max_num_seqs,
+        prior=prior(resources.accelerator),
+        max_num_seqs=service.settings.get(MAX_NUM_SEQS, max_num_seqs),
         calm_s=scaling.scale_down_delay_s,
         variants=tuple(
             Variant(
@@ -93,4 +98,9 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
         ),
     ).limited(max_by_variant)
     bounds = Bounds.of(scaling)
-    return Settings(rule, scaling.objectives, bounds, max_num_batched_tokens)
+    return Settings(
+        rule,
+        scaling.objectives,
+        bounds,
+        service.settings.get(MAX_NUM_BATCHED_TOKENS, max_num_batched_tokens),
+    )

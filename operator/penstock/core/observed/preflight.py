@@ -9,11 +9,16 @@ from penstock.core.observed.pods import ObservedPod
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
-    """Result of a preflight: whether the model can be served, with a reason and a message."""
+    """Result of a preflight: whether the model can be served, with a reason and a message.
+
+    max_num_seqs, max_num_batched_tokens: limits of a step that the engine will have; None: not known.
+    """
 
     ok: bool
     reason: str
     message: str
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
 
 
 def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
@@ -28,7 +33,8 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
         if report["ok"] and "message" in report:  # another program serves the model
             return PreflightResult(True, report["reason"], report["message"])
         if report["ok"]:
-            return PreflightResult(True, "Fits", _fit(report))
+            limits = report.get("max_num_seqs"), report.get("max_num_batched_tokens")
+            return PreflightResult(True, "Fits", _fit(report), *limits)
         return PreflightResult(False, report["reason"], report["message"])
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import COHORT_NAMES
 from penstock.core.reconcile.condition_types import TYPES, Condition
@@ -18,8 +19,9 @@ from penstock.core.spec.settings import (
     DEFAULT_DTYPE,
     DEFAULT_MEMORY_UTILIZATION_PERCENT,
     KV_MEMORY,
+    MAX_NUM_BATCHED_TOKENS,
+    MAX_NUM_SEQS,
     MEMORY_UTILIZATION,
-    batch_limits,
 )
 
 # Evaluation Job state -> state of its gate in the status.
@@ -63,7 +65,7 @@ def render(
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
             "gates": gates,
         },
-        "engine": _engine(spec),
+        "engine": _engine(spec, observed.preflight(plan.revision)),
         "desiredReplicas": plan.total,
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
@@ -92,15 +94,20 @@ def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:
     }
 
 
-def _engine(spec: ServiceSpec) -> Object:
-    """The engine settings in effect; None for those that the engine derives from the model."""
+def _engine(spec: ServiceSpec, preflight: ObservedPod | None) -> Object:
+    """The engine settings in effect; None for those that the engine derives from the model.
+
+    preflight: of the spec's revision, which says which batch limits the engine derives.
+    """
     settings, memory = spec.settings, spec.settings.get(KV_MEMORY)
-    max_num_seqs, max_num_batched_tokens = batch_limits(settings)
+    found = None if preflight is None else preflight_result(preflight)
     is_cached = settings.get("engine.kvCache.prefixCaching.mode", True)
     return {
         "maxModelLen": settings.get("engine.maxModelLen"),
-        "maxNumSeqs": max_num_seqs,
-        "maxNumBatchedTokens": max_num_batched_tokens,
+        "maxNumSeqs": settings.get(MAX_NUM_SEQS, found and found.max_num_seqs),
+        "maxNumBatchedTokens": settings.get(
+            MAX_NUM_BATCHED_TOKENS, found and found.max_num_batched_tokens
+        ),
         "dtype": settings.get("engine.dtype", DEFAULT_DTYPE),
         "memoryUtilizationPercent": settings.get(
             MEMORY_UTILIZATION, DEFAULT_MEMORY_UTILIZATION_PERCENT

@@ -11,7 +11,6 @@ from typing import Any
 # bytes, time in seconds; a field that is not set is left to the engine.
 Settings = Mapping[str, Any]
 
-DEFAULT_MAX_NUM_SEQS, DEFAULT_MAX_NUM_BATCHED_TOKENS = 64, 512
 DEFAULT_MEMORY_UTILIZATION_PERCENT = 90
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_DTYPE = "auto"
@@ -26,17 +25,3 @@ PIPELINE_PARALLEL = "engine.parallelism.pipeline"
 DRAFT_MODEL = "engine.speculative.model.uri"
 CHAT_TEMPLATE = "engine.parsers.chatTemplate.configMapKeyRef"
 RUNTIME_TYPE = "runtime.type"
-
-
-def batch_limits(settings: Settings) -> tuple[int, int]:
-    """Sequences and tokens of a batch. Unset: the default, or less or more where the other one needs it.
-
-    Every running request needs a token of each step, so there must be as many tokens as sequences.
-    """
-    max_num_seqs = settings.get(MAX_NUM_SEQS)
-    tokens = settings.get(MAX_NUM_BATCHED_TOKENS)
-    if max_num_seqs is None:
-        max_num_seqs = DEFAULT_MAX_NUM_SEQS if tokens is None else min(DEFAULT_MAX_NUM_SEQS, tokens)
-    return max_num_seqs, max(
-        DEFAULT_MAX_NUM_BATCHED_TOKENS, max_num_seqs
-    ) if tokens is None else tokens
