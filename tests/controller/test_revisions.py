@@ -134,6 +134,79 @@ async def _serves(stand, image):
     return phase == "Stable" and set(pods.values()) == {image}
 
 
+# Each: a lever, the change of the spec that sets it, and the path in the history.
+LEVERS = {
+    "quantization": (
+        {"engine": {"quantization": {"method": "int8"}}},
+        "engine.quantization.method",
+    ),
+    "KV type": ({"engine": {"kvCache": {"dtype": "int8"}}}, "engine.kvCache.dtype"),
+    "generation": (
+        {"engine": {"generation": {"defaults": {"temperature": "0.2"}}}},
+        "engine.generation.defaults.temperature",
+    ),
+    "chat template": (
+        {
+            "engine": {
+                "parsers": {"chatTemplate": {"configMapKeyRef": {"name": "chat", "key": "a.jinja"}}}
+            }
+        },
+        "engine.parsers.chatTemplate.configMapKeyRef.key",
+    ),
+    "runtime": ({"runtime": {"type": "VLLM"}}, "runtime.type"),
+    "tracing": (
+        {"tracing": {"exporterEndpoint": "http://collector:4318"}},
+        "tracing.exporterEndpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "path"), LEVERS.values(), ids=LEVERS)
+async def test_history_names_the_lever_and_undo_brings_its_old_value_back(
+    stand, changes, path, capsys
+):
+    before = {"engine": {"seed": 1, "generation": {"defaults": {"temperature": "0.7"}}}}
+    await stand.create(rollout={"strategy": "Recreate"}, **before)
+    await stand.until_phase("Stable")
+    old = (await stand.status())["stableRevision"]
+    (engine,) = await containers(stand)
+    await stand.change(**changes)
+    await stand.until(lambda: _serves_another(stand, old))
+    (changed,) = await containers(stand)
+    assert engine != changed
+
+    assert await rollout_revisions.show(stand.kube, stand.namespace, "chat")
+    latest = next(line for line in capsys.readouterr().out.splitlines() if "stable" in line)
+    assert path in latest
+    assert "seed" not in latest
+
+    await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    new = (await stand.status())["stableRevision"]
+    await stand.until(lambda: _serves_another(stand, new))
+    assert (await stand.status())["stableRevision"] == old
+    assert await containers(stand) == [engine]
+    spec = (await stand.body())["spec"]
+    assert {name: spec.get(name) for name in ("engine", *changes)} == {
+        **dict.fromkeys(changes),
+        **before,
+    }
+
+
+async def containers(stand):
+    """Return the engine's container of each pod that serves, without what differs between equal pods."""
+    return [
+        {key: value for key, value in pod["spec"]["containers"][0].items() if key != "volumeMounts"}
+        for pod in await stand.pods()
+        if pod["metadata"]["labels"][ROLE_LABEL] == SERVE
+        and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+async def _serves_another(stand, revision):
+    status = await stand.status()
+    return status["rollout"]["phase"] == "Stable" and status["stableRevision"] != revision
+
+
 async def test_undo_skips_rejected_revisions_and_refuses_an_unread_spec(stand, monkeypatch):
     await stand.create()
     await stand.until_phase("Stable")

@@ -125,12 +125,16 @@ def excess_revisions(
 
 
 def changed_paths(before: Object, after: Object) -> tuple[str, ...]:
-    """Paths of the fields that differ, such as engine.maxModelLen."""
+    """Paths of the fields that differ, such as engine.quantization.method.
+
+    A map that only one side has counts as its fields.
+    """
     found: list[str] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += (f"{name}.{path}" for path in changed_paths(old, new))
+        inner = [{} if each is None else each for each in (old, new)]
+        if any(inner) and all(isinstance(each, dict) for each in inner):
+            found += (f"{name}.{path}" for path in changed_paths(*inner))
         elif old != new:
             found.append(name)
     return tuple(found)
