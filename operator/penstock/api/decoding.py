@@ -69,8 +69,8 @@ class Speculative(Model):
 
     method: Annotated[str, ENGINE_WORD] = Field(
         description=(
-            "Source of the drafts, in the runtime's spelling. Penstock: ngram and suffix search the text; "
-            "draft_model and eagle need a model."
+            "Source of the drafts, in the runtime's spelling, such as ngram. Penstock: ngram and suffix "
+            "search the text; draft_model and eagle need a model."
         ),
         min_length=1,
         max_length=32,
@@ -145,9 +145,11 @@ class ConfigMapKeyRef(Model):
     name: Annotated[
         str,
         Obeys(matches(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "must be the name of a ConfigMap")),
-    ] = Field(description="Name of the ConfigMap.", min_length=1, max_length=253)
+    ] = Field(
+        description="Name of the ConfigMap, such as chat-templates.", min_length=1, max_length=253
+    )
     key: Annotated[str, Obeys(matches(r"^[-._a-zA-Z0-9]+$", "must be a key of a ConfigMap"))] = (
-        Field(description="Key in the ConfigMap.", min_length=1, max_length=253)
+        Field(description="Key in the ConfigMap, such as chat.jinja.", min_length=1, max_length=253)
     )
 
 
@@ -168,8 +170,8 @@ class Parsers(Model):
     tool_call: Annotated[str, ENGINE_WORD] | None = Field(
         default=None,
         description=(
-            "Format in which the model writes tool calls, in the runtime's spelling. Penstock: hermes, "
-            "llama3_json or mistral. Required for requests with tool_choice: auto."
+            "Format in which the model writes tool calls, in the runtime's spelling, such as hermes. "
+            "Penstock: hermes, llama3_json or mistral. Required for requests with tool_choice: auto."
         ),
         min_length=1,
         max_length=64,
@@ -177,8 +179,8 @@ class Parsers(Model):
     reasoning: Annotated[str, ENGINE_WORD] | None = Field(
         default=None,
         description=(
-            "Format in which the model writes its reasoning, in the runtime's spelling. Penstock: qwen3 or "
-            "deepseek_r1."
+            "Format in which the model writes its reasoning, in the runtime's spelling, such as qwen3. "
+            "Penstock: qwen3 or deepseek_r1."
         ),
         min_length=1,
         max_length=64,

@@ -38,8 +38,8 @@ class Quantization(Model):
 
     method: Annotated[str, ENGINE_WORD] = Field(
         description=(
-            "Number type that weights are rounded to, in the runtime's spelling. Penstock: int8 or int4. "
-            "Checkpoints that are already quantized (AWQ, GPTQ, FP8) need no setting."
+            "Number type that weights are rounded to, in the runtime's spelling, such as int8. Penstock: "
+            "int8 or int4. Checkpoints that are already quantized (AWQ, GPTQ, FP8) need no setting."
         ),
         min_length=1,
         max_length=64,

@@ -67,7 +67,9 @@ class Metric(Model):
     )
 
     name: Annotated[str, _NAME] = Field(
-        description="Name of the metric in the status.", min_length=1, max_length=63
+        description="Name of the metric in the status, such as quality.",
+        min_length=1,
+        max_length=63,
     )
     server: Annotated[
         str,
@@ -86,8 +88,8 @@ class Metric(Model):
     )
     query: str = Field(
         description=(
-            "PromQL query with one number as result. $namespace, $service, $revision (the "
-            "canary's) and $stable (the stable revision) are replaced."
+            "PromQL query with one number as result, such as avg(quality{revision='$revision'}). "
+            "$namespace, $service, $revision (the canary's) and $stable (the stable revision) are replaced."
         ),
         min_length=1,
         max_length=2048,
@@ -143,10 +145,10 @@ class SecretKeyRef(Model):
     """Key of a Secret in the same namespace."""
 
     name: Annotated[str, _SECRET] = Field(
-        description="Name of the Secret.", min_length=1, max_length=253
+        description="Name of the Secret, such as keys.", min_length=1, max_length=253
     )
     key: Annotated[str, _SECRET_KEY] = Field(
-        description="Key in the Secret.", min_length=1, max_length=253
+        description="Key in the Secret, such as token.", min_length=1, max_length=253
     )
 
 
@@ -168,7 +170,9 @@ class Variable(Model):
     )
 
     name: Annotated[str, _VARIABLE] = Field(
-        description="Name of the environment variable.", min_length=1, max_length=128
+        description="Name of the environment variable, such as THRESHOLD.",
+        min_length=1,
+        max_length=128,
     )
     value: str | None = Field(
         default=None,
@@ -186,7 +190,13 @@ def _argument_list(description: str) -> list[str]:
         description=description,
         max_length=64,
         json_schema_extra=ATOMIC
-        | {"items": {"type": "string", "description": "An argument.", "maxLength": 4096}},
+        | {
+            "items": {
+                "type": "string",
+                "description": "An argument, such as --verbose.",
+                "maxLength": 4096,
+            }
+        },
     )
     return made
 
@@ -195,11 +205,17 @@ class Evaluation(Model):
     """Job that tests the canary. The canary is rolled back if its container exits with a code
     other than 0."""
 
-    image: str = Field(description="Container image of the Job.", min_length=1, max_length=512)
+    image: str = Field(
+        description="Container image of the Job, such as registry.example/evaluation:1.",
+        min_length=1,
+        max_length=512,
+    )
     command: list[Annotated[str, Field(max_length=4096)]] = _argument_list(
         "Command of the container. Default: the image's entry point."
     )
-    args: list[Annotated[str, Field(max_length=4096)]] = _argument_list("Arguments of the command.")
+    args: list[Annotated[str, Field(max_length=4096)]] = _argument_list(
+        "Arguments of the command, such as --limit=100."
+    )
     env: Annotated[list[Variable], unique_by("name")] = Field(
         default=[],
         description=(

@@ -33,14 +33,16 @@ class HeaderMatch(Model):
     """Condition on a header of a request."""
 
     name: Annotated[str, _HEADER] = Field(
-        description="Name of the header. Upper and lower case are the same.",
+        description="Name of the header, such as x-team. Upper and lower case are the same.",
         min_length=1,
         max_length=64,
     )
     type: Literal["Exact"] = Field(
         default="Exact", description="How the value is compared. Exact: the whole value is equal."
     )
-    value: str = Field(description="Value of the header.", min_length=1, max_length=256)
+    value: str = Field(
+        description="Value of the header, such as search.", min_length=1, max_length=256
+    )
 
 
 class RouteMatch(Model):
@@ -57,7 +59,7 @@ class RouteMatch(Model):
         description="Users, one of which must be the request's `user`. Default: any user, or none.",
         max_length=64,
         json_schema_extra=SET
-        | {"items": {"type": "string", "description": "A user.", "maxLength": 256}},
+        | {"items": {"type": "string", "description": "A user, such as alice.", "maxLength": 256}},
     )
 
 
@@ -68,7 +70,7 @@ class BackendRef(Model):
         default="InferenceService", description="Kind of the backend."
     )
     name: Annotated[str, _SERVICE] = Field(
-        description="Name of an InferenceService of the same namespace.",
+        description="Name of an InferenceService of the same namespace, such as chat.",
         min_length=1,
         max_length=40,
     )
@@ -103,7 +105,10 @@ class SessionAffinity(Model):
         )
     )
     header: Annotated[str | None, _HEADER] = Field(
-        default=None, description="Name of the header.", min_length=1, max_length=64
+        default=None,
+        description="Name of the header, such as x-session.",
+        min_length=1,
+        max_length=64,
     )
 
 
@@ -149,7 +154,9 @@ class RouteRule(Model):
     )
 
     name: Annotated[str, _NAME] = Field(
-        description="Name of the rule, for the status and for patches.", min_length=1, max_length=63
+        description="Name of the rule, for the status and for patches, such as beta-users.",
+        min_length=1,
+        max_length=63,
     )
     matches: list[RouteMatch] = Field(
         default=[],
@@ -190,8 +197,8 @@ class ModelRouteSpec(Model):
         ),
     ] = Field(
         description=(
-            "Model name that clients send as `model`. It takes precedence over a service of the same "
-            "name in the namespace."
+            "Model name that clients send as `model`, such as chat. It takes precedence over a service of "
+            "the same name in the namespace."
         ),
         min_length=1,
         max_length=128,

@@ -143,7 +143,7 @@ class ResourceClaim(Model):
     """Entry of spec.resourceClaims in the pod template that the engine uses."""
 
     name: str = Field(
-        description="Name of the entry in spec.template.spec.resourceClaims.",
+        description="Name of the entry in spec.template.spec.resourceClaims, such as gpus.",
         min_length=1,
         max_length=63,
     )
@@ -173,7 +173,7 @@ class ResourceRequirements(Model):
         max_length=16,
     )
     limits: Annotated[dict[str, Quantity] | None, DROP_NULL_ENTRIES, _QUANTITIES] = Field(
-        default=None, description="Maximum resources.", max_length=16
+        default=None, description="Maximum resources, such as memory: 1Gi.", max_length=16
     )
 
 

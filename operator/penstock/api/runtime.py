@@ -19,7 +19,13 @@ def argument_list(description: str) -> list[str]:
         description=description,
         max_length=MAX_ARGS,
         json_schema_extra=ATOMIC
-        | {"items": {"type": "string", "description": "An argument.", "maxLength": 4096}},
+        | {
+            "items": {
+                "type": "string",
+                "description": "An argument, such as --verbose.",
+                "maxLength": 4096,
+            }
+        },
     )
     return made
 
@@ -48,7 +54,11 @@ class CustomMetrics(Model):
 class CustomRuntime(Model):
     """A server of your own with the routes of the OpenAI API."""
 
-    image: str = Field(description="Container image of the server.", min_length=1, max_length=512)
+    image: str = Field(
+        description="Container image of the server, such as registry.example/server:1.2.",
+        min_length=1,
+        max_length=512,
+    )
     command: list[Annotated[str, Field(max_length=4096)]] = argument_list(
         "Command of the container. Default: the image's entry point."
     )

@@ -31,8 +31,8 @@ class ModelSource(Model):
     uri: Annotated[str, model_uri("spec.model.uri")] = Field(
         description=(
             "Location of the model's folder: pvc://CLAIM/PATH in a PersistentVolumeClaim of "
-            "the same namespace, or file:///PATH on every node, if the operator was started "
-            "with --allowed-host-path for it. The folder must contain "
+            "the same namespace, such as pvc://models/llama, or file:///PATH on every node, if the "
+            "operator was started with --allowed-host-path for it. The folder must contain "
             "config.json, safetensors weights and tokenizer.json, or one GGUF file."
         ),
         min_length=8,

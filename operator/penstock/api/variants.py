@@ -93,7 +93,9 @@ class Toleration(Model):
         default="Equal",
         description="Equal: the taint must have this value. Exists: it may have any value.",
     )
-    value: LabelValue | None = Field(default=None, description="Value of the taint.", min_length=1)
+    value: LabelValue | None = Field(
+        default=None, description="Value of the taint, such as gpu.", min_length=1
+    )
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         default=None, description="Effect of the taint. Default: all effects."
     )
@@ -126,7 +128,9 @@ class Variant(Model):
             ),
         ),
     ] = Field(
-        description="Name of the variant in pods, status and messages.", min_length=1, max_length=20
+        description="Name of the variant in pods, status and messages, such as spot.",
+        min_length=1,
+        max_length=20,
     )
     resources: Resources | None = Field(
         default=None,
@@ -136,7 +140,7 @@ class Variant(Model):
         default={},
         description=(
             "Labels of the nodes that the pods of this variant may run on, in addition to "
-            "those in spec.template."
+            "those in spec.template, such as pool: spot."
         ),
         max_length=16,
     )
@@ -159,7 +163,7 @@ class Variant(Model):
     )
     price_per_hour: Annotated[str, decimal(MIN_PRICE, MAX_PRICE)] = Field(
         description=(
-            "Price of one replica per hour, in any currency. Only the ratios between "
+            "Price of one replica per hour, in any currency, such as '2.5'. Only the ratios between "
             "variants matter."
         ),
         max_length=MAX_DECIMAL_LENGTH,

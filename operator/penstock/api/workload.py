@@ -32,10 +32,12 @@ class PodMetadata(Model):
     """Labels and annotations of engine pods, in addition to those that Penstock sets."""
 
     labels: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("labels")] = Field(
-        default={}, description="Labels to add.", max_length=64
+        default={}, description="Labels to add, such as team: search.", max_length=64
     )
     annotations: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("annotations")] = Field(
-        default={}, description="Annotations to add.", max_length=64
+        default={},
+        description="Annotations to add, such as example.com/owner: search.",
+        max_length=64,
     )
 
 
@@ -47,7 +49,7 @@ class PodTemplate(Model):
     )
     spec: dict[str, Any] = Field(
         default={},
-        description="Fields of the pod's spec to set or merge.",
+        description="Fields of the pod's spec to set or merge, such as priorityClassName: serving.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
 
@@ -76,7 +78,7 @@ class Workload(Model):
     replicas: int | None = Field(
         default=None,
         description=(
-            "Number of replicas in scaling mode External, which requires it, and target of the "
+            "Number of replicas in scaling mode External, which requires it, such as 2, and target of the "
             "scale subresource. Refused in other modes."
         ),
         ge=0,
