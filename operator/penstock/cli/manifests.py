@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from penstock.chart import kubernetes_yaml
 from penstock.chart.install import image_values, install_manifests
 from penstock.chart.names import NAMESPACE
 from penstock.chart.resolve import MissingValue
@@ -43,7 +44,7 @@ def command(
         manifests = install_manifests(given, namespace)
     except (InvalidValues, MissingValue) as error:
         raise typer.BadParameter(str(error)) from error
-    typer.echo(yaml.safe_dump_all(manifests, sort_keys=False), nl=False)
+    typer.echo(kubernetes_yaml.dump_all(manifests), nl=False)
 
 
 def _from_file(path: Path) -> dict[str, Any]:
