@@ -56,6 +56,10 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             ["at '/tracing/endpoint': 'collector:4318' does not match pattern",
              "at '/tracing/samplerArg': maxLength: got 3, want 0"],
         ),
+        (
+            {"gateway": {"extraEnv": [{"name": "POD_IP", "value": "::1"}]}},
+            ["at '/gateway/extraEnv/0/name': 'not' failed"],
+        ),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 from chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart import values_schema
+from penstock.chart.install import install_manifests
 from penstock.chart.values import InvalidValues, Values, complete, merged
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -17,7 +18,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"watchNamespace": "Team_A"}, "watchNamespace: String should match pattern"),
     ({"image": {"digest": "latest"}}, "image.digest: String should match pattern"),
     ({"operator": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "operator.podLabels: "),
-    ({"operator": None}, ""),
+    ({"operator": None}, "operator: must not be null"),
+    ({"gateway": {"service": {"annotations": None}}}, "gateway.service.annotations: must not be null"),
+    ({"gateway": {"extraEnv": [{"value": "x"}]}}, "gateway.extraEnv.0: name must be set to a string"),
+    (
+        {
+            "tracing": {"endpoint": "http://collector:4318"},
+            "gateway": {"extraEnv": [{"name": "OTEL_TRACES_SAMPLER", "value": "always_on"}]},
+        },
+        "gateway.extraEnv has OTEL_TRACES_SAMPLER, which tracing sets",
+    ),
+    (
+        {"monitoring": {"prometheusRule": {"runbooksUrl": "https://wiki/a: b"}}},
+        "monitoring.prometheusRule.runbooksUrl: String should match pattern",
+    ),
     ({"networkPolicy": {"apiServerPorts": []}}, "networkPolicy.apiServerPorts: List should have"),
     (
         {"networkPolicy": {"prometheusPorts": [70000]}},
@@ -57,11 +71,38 @@ def test_maps_are_merged_lists_replaced_and_nulls_removed() -> None:
     assert values["operator"] == complete({})["operator"]
 
 
-@pytest.mark.parametrize(("values", "message"), REFUSED[:7] + REFUSED[8:])
+@pytest.mark.parametrize(("values", "message"), REFUSED)
 def test_wrong_values_are_refused_by_path(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValues) as refused:
         complete(values)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("component", ["operator", "gateway"])
+@pytest.mark.parametrize(
+    ("own", "extra", "key"),
+    [
+        ("env", "extraEnv", "name"),
+        ("volumes", "extraVolumes", "name"),
+        ("volumeMounts", "extraVolumeMounts", "mountPath"),
+    ],
+)
+def test_what_a_pod_has_already_is_refused(component: str, own: str, extra: str, key: str) -> None:
+    """The API server refuses lists with two items of one name."""
+    traced = {"tracing": {"endpoint": "http://c", "sampler": "traceidratio", "samplerArg": "1"}}
+    (pod,) = (
+        each["spec"]["template"]["spec"]
+        for each in install_manifests(IMAGE | traced)
+        if each["kind"] == "Deployment" and each["metadata"]["name"] == f"penstock-{component}"
+    )
+    items = pod[own] if own == "volumes" else pod["containers"][0][own]
+    assert items
+    for item in items:
+        values = traced | {component: {extra: [{key: item[key]}]}}
+        with pytest.raises(InvalidValues, match=item[key]):
+            complete(values)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(with_defaults(values), values_schema.schema())
 
 
 @pytest.mark.parametrize(("values", "_"), REFUSED)

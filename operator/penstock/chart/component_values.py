@@ -1,15 +1,20 @@
 """Values that the operator's and the gateway's pods have in common."""
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 AnyObject = dict[str, Any]
 
 # Labels that the Deployments select pods by, or that say what a pod belongs to.
 _OWN_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
+# What each pod has already. The API server refuses a list with two items of one name.
+_OWN_VARIABLES = ("POD_IP", "POD_NAME", "PENSTOCK_SERVICE_ACCOUNT_DIR")
+_OWN_VOLUMES = ("tmp",)
+_OWN_MOUNT_PATHS = ("/tmp",)  # noqa: S108 - the pod's own
 
 
 def _without_own_labels(labels: dict[str, str]) -> dict[str, str]:
@@ -18,10 +23,57 @@ def _without_own_labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
+def _other_than(own: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObject]:
+    """A validator of an item of a list in a pod. own: names that are taken. key: of the item's name."""
+
+    def check(item: AnyObject) -> AnyObject:
+        if not isinstance(item.get(key), str):
+            raise ValueError(f"{key} must be set to a string")
+        if item[key] in own:
+            raise ValueError(f"{item[key]} is set by the chart and cannot be changed")
+        return item
+
+    return check
+
+
+def _item_schema(own: tuple[str, ...], key: str) -> WithJsonSchema:
+    """The schema of what `_other_than` accepts."""
+    name = {"type": "string", "not": {"enum": [*own]}}
+    return WithJsonSchema(
+        {"type": "object", "additionalProperties": True, "properties": {key: name}}
+    )
+
+
+ExtraVariable = Annotated[
+    AnyObject,
+    AfterValidator(_other_than(_OWN_VARIABLES, "name")),
+    _item_schema(_OWN_VARIABLES, "name"),
+]
+ExtraVolume = Annotated[
+    AnyObject,
+    AfterValidator(_other_than(_OWN_VOLUMES, "name")),
+    _item_schema(_OWN_VOLUMES, "name"),
+]
+ExtraMount = Annotated[
+    AnyObject,
+    AfterValidator(_other_than(_OWN_MOUNT_PATHS, "mountPath")),
+    _item_schema(_OWN_MOUNT_PATHS, "mountPath"),
+]
+
+
 class ValuesModel(BaseModel):
     """Base of all values: unknown keys and values of another type are refused."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+
+    def absent_from(self, values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+        """Yield the paths of this model's values that `values` do not have. prefix: of the paths."""
+        for name, info in type(self).model_fields.items():
+            key, default = str(info.alias), getattr(self, name)
+            if key not in values:
+                yield f"{prefix}{key}"
+            elif isinstance(default, ValuesModel) and isinstance(values[key], Mapping):
+                yield from default.absent_from(values[key], f"{prefix}{key}.")
 
 
 class ServiceAccount(ValuesModel):
@@ -53,13 +105,13 @@ class Component(ValuesModel):
     extra_args: list[str] = Field(
         default=[], description="Further command-line arguments of the container."
     )
-    extra_env: list[AnyObject] = Field(
+    extra_env: list[ExtraVariable] = Field(
         default=[], description="Further environment variables of the container, as in a pod."
     )
-    extra_volumes: list[AnyObject] = Field(
+    extra_volumes: list[ExtraVolume] = Field(
         default=[], description="Further volumes of the pod, as in a pod."
     )
-    extra_volume_mounts: list[AnyObject] = Field(
+    extra_volume_mounts: list[ExtraMount] = Field(
         default=[], description="Mounts of extraVolumes in the container."
     )
     pod_labels: Annotated[dict[str, str], AfterValidator(_without_own_labels)] = Field(

@@ -2,6 +2,7 @@
 
 from penstock.chart.deployment import ENGINE_IMAGE, deployment
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
+from penstock.chart.tracing_values import VARIABLES
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
@@ -93,11 +94,12 @@ def _tracing_variables() -> list[Tree]:
     def variable(name: str, path: str) -> Tree:
         return {"name": name, "value": Value(path)}
 
-    argument = variable("OTEL_TRACES_SAMPLER_ARG", "tracing.samplerArg")
+    endpoint, sampler, argument = VARIABLES
+    optional_argument = If("tracing.samplerArg", variable(argument, "tracing.samplerArg"))
     return [
-        If("tracing.endpoint", variable("OTEL_EXPORTER_OTLP_ENDPOINT", "tracing.endpoint")),
-        If("tracing.endpoint", variable("OTEL_TRACES_SAMPLER", "tracing.sampler")),
-        If("tracing.endpoint", If("tracing.samplerArg", argument)),
+        If("tracing.endpoint", variable(endpoint, "tracing.endpoint")),
+        If("tracing.endpoint", variable(sampler, "tracing.sampler")),
+        If("tracing.endpoint", optional_argument),
     ]
 
 

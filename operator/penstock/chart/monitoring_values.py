@@ -35,7 +35,7 @@ class PrometheusRule(ValuesModel):
     runbooks_url: str = Field(
         default=RUNBOOKS,
         description="Base URL of the alerts' runbooks: the address at which you publish docs/runbooks.",
-        min_length=1,
+        pattern=r"^https?://[!-~]+$",  # it is put into a YAML file without quotes
     )
 
 

@@ -10,6 +10,9 @@ from penstock.chart.component_values import ValuesModel
 _URL = r"https?://([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@\s]*)?"
 _RATIO = "traceidratio"
 
+# The gateway's environment variables that these values set.
+VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG")
+
 _ARGUMENT_RULE: JsonDict = {
     "if": {"properties": {"sampler": {"pattern": f"{_RATIO}$"}}},
     "then": {"properties": {"samplerArg": {"minLength": 1}}},

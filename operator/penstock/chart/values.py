@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import ErrorDetails
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 from penstock.chart.monitoring_values import Monitoring
 from penstock.chart.network_values import AdmissionPolicy, ApiPriority, NetworkPolicy
-from penstock.chart.tracing_values import Tracing
+from penstock.chart.tracing_values import VARIABLES, Tracing
 
 HostPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9@%+=:,._/-]*$")]
 _NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
@@ -203,8 +204,25 @@ class Gateway(Component):
     service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
 
 
+# The gateway's environment has each variable once.
+_TRACING_RULE: JsonDict = {
+    "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
+    "then": {
+        "properties": {
+            "gateway": {
+                "properties": {
+                    "extraEnv": {"items": {"properties": {"name": {"not": {"enum": [*VARIABLES]}}}}}
+                }
+            }
+        }
+    },
+}
+
+
 class Values(ValuesModel):
     """All values of the chart."""
+
+    model_config = ConfigDict(json_schema_extra=_TRACING_RULE)
 
     image: Image = Field(default=Image(), description="The image of operator and gateway.")
     image_pull_secrets: list[PullSecret] = Field(
@@ -244,13 +262,23 @@ class Values(ValuesModel):
         description="OpenTelemetry traces of the gateway. Engines get theirs from their services.",
     )
 
+    @model_validator(mode="after")
+    def _check_variables(self) -> Self:
+        set_twice = [each["name"] for each in self.gateway.extra_env if each["name"] in VARIABLES]
+        if self.tracing.endpoint and set_twice:
+            raise ValueError(f"gateway.extraEnv has {', '.join(set_twice)}, which tracing sets")
+        return self
+
 
 def complete(given: Mapping[str, Any]) -> dict[str, Any]:
     """The chart's defaults with the given values over them, as Helm merges them.
 
-    Maps are merged, lists are replaced, and a null removes a default. Raises InvalidValues.
+    Maps are merged, lists are replaced, and a null removes an entry of a map. Raises InvalidValues.
     """
-    values = merged(Values().model_dump(by_alias=True), given)
+    defaults = Values()
+    values = merged(defaults.model_dump(by_alias=True), given)
+    if absent := [*defaults.absent_from(values)]:
+        raise InvalidValues("\n".join(f"{path}: must not be null" for path in absent))
     try:
         return Values.model_validate(values).model_dump(by_alias=True)
     except ValidationError as error:
@@ -261,7 +289,8 @@ def _message(error: ErrorDetails) -> str:
     path = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         return f"{path}: the chart has no such value"
-    return f"{path}: {error['msg'].removeprefix('Value error, ')}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{path}: {message}" if path else message
 
 
 def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
