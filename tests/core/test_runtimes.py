@@ -66,6 +66,15 @@ def test_arguments_of_settings(settings: dict[str, Any], expected: list[str]) ->
     assert refusals(settings) == []
 
 
+def test_vllm_sends_spans_by_http() -> None:
+    settings = {"runtime.type": "VLLM", "tracing.exporterEndpoint": "http://collector:4318/"}
+    assert args(settings) == ["--otlp-traces-endpoint=http://collector:4318/v1/traces"]
+    made = runtime_of(settings).environment(replace(SMALL, settings=settings))
+    assert {"name": "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "value": "http/protobuf"} in made
+    (sentence,) = refusals({**settings, "engine.extraArgs": ("--otlp-traces-endpoint=x",)})
+    assert "set spec.tracing.exporterEndpoint" in sentence
+
+
 def test_every_setting_has_an_argument_of_penstocks_engine() -> None:
     taken = {path for each in runtime_of({}).arguments for path in each.paths}
     assert taken == {

@@ -13,7 +13,7 @@ from penstock.core.runtimes.penstock import (
 )
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import DRAFT_MODEL, VLLM, Settings
+from penstock.core.spec.settings import DRAFT_MODEL, TRACING_ENDPOINT, VLLM, Settings
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
@@ -27,6 +27,11 @@ ARGUMENTS = (
     parser_args("engine.parsers.reasoning", "--reasoning-parser"),
     option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
     option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
+    Argument(
+        (TRACING_ENDPOINT,),
+        ("--otlp-traces-endpoint",),
+        lambda s: [f"--otlp-traces-endpoint={s[TRACING_ENDPOINT].rstrip('/')}/v1/traces"],
+    ),
 )
 
 # Time in which vLLM's processes end after the last request: a worker that does not end by itself gets SIGTERM
@@ -58,6 +63,8 @@ def environment(spec: ServiceSpec) -> list[Object]:
         variables["OMP_NUM_THREADS"] = str(spec.resources.threads)
     if "engine.lora.maxAdapters" in spec.settings:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
+    if TRACING_ENDPOINT in spec.settings:
+        variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # its default is gRPC
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
