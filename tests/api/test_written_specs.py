@@ -1,0 +1,68 @@
+"""The services of examples/ and the fragments of the pages: this version of the operator takes them all."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from code_blocks import read_blocks
+
+from penstock.api.convert import to_core
+from penstock.core.manifests.allowed_pods import PodLimits
+from penstock.core.manifests.engine import deployment, own_pods
+from penstock.core.runtimes.table import runtime_of
+from penstock.core.spec.fields import REVISION_FIELDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "concepts" / "engine-settings.md"
+LIMITS = PodLimits(allowed_host_paths=("/models",))
+METADATA = {"namespace": "n", "uid": "u", "generation": 1, "creationTimestamp": ""}
+
+
+def examples() -> Iterator[Any]:
+    for file in sorted((ROOT / "examples").glob("*.yaml")):
+        for body in yaml.safe_load_all(file.read_text()):
+            if body.get("kind") == "InferenceService":
+                yield pytest.param(body, id=file.name)
+
+
+def fragments() -> Iterator[Any]:
+    """Yield the fragments of specs in all pages, as whole services."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for block in read_blocks(page.read_text()):
+            if block.language == "yaml" and block.text.startswith("spec:"):
+                (found,) = yaml.safe_load_all(block.text)
+                spec = {"model": {"uri": "pvc://models/any"}, **found["spec"]}
+                body = {"metadata": {"name": "fragment"}, "spec": spec}
+                yield pytest.param(body, id=f"{page.name}:{block.line}")
+
+
+@pytest.mark.parametrize("body", [*examples(), *fragments()])
+def test_it_is_accepted_and_makes_pods(body: Any) -> None:
+    spec = to_core(body | {"metadata": METADATA | body["metadata"]})
+    assert LIMITS.objection(spec) is None
+    made = deployment(spec, "r", own_pods(spec, "r", "image"))
+    (container, *_) = made["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == "engine"
+
+
+def test_the_page_has_an_example_of_every_part_of_the_engine() -> None:
+    text = PAGE.read_text()
+    parts = {
+        field.path.split(".")[1] for field in REVISION_FIELDS if field.path.startswith("engine.")
+    }
+    simple = {
+        "maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "dtype", "seed", "memoryUtilizationPercent",
+    }  # fmt: skip
+    assert [part for part in parts - simple if f"    {part}:" not in text] == []
+
+
+def test_the_page_names_the_fields_that_vllm_does_not_take() -> None:
+    def paths(settings: dict[str, str]) -> set[str]:
+        return {path for each in runtime_of(settings).arguments for path in each.paths}
+
+    missing = paths({}) - paths({"runtime.type": "VLLM"})
+    (row,) = (line for line in PAGE.read_text().splitlines() if line.startswith("| fields of"))
+    named = {f"engine.{each}" for each in row.split("|")[3].split("`")[1::2]}
+    assert named == {path for path in missing if path.startswith("engine.")}
