@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from gateway.engine_answers import CHUNKS, DONE
+from gateway.engine_answers import CHUNKS, DONE, EVENT, stream
 
 from penstock.core.spec.objectives import Objectives
 
@@ -24,6 +24,27 @@ async def test_stream_is_relayed_unchanged(start_engine, start_gateway, path):
     assert engine.requests[0].path == path
     await front.idle()
     assert await front.metric("penstock_gateway_responses_total", code="200", revision="r1") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "is_hidden"),
+    [
+        ({}, True),
+        ({"stream_options": None}, True),
+        ({"stream_options": {"include_usage": 1}}, False),
+    ],
+)
+async def test_usage_is_counted_but_sent_only_to_a_client_that_asks_for_it(
+    start_engine, start_gateway, options, is_hidden
+):
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":40}}\n\n'
+    front = await start_gateway(await start_engine(stream(EVENT, usage + DONE)))
+
+    async with front.post(**options) as got:
+        assert await got.read() == EVENT + (b"" if is_hidden else usage) + DONE
+
+    await front.idle()
+    assert await front.metric("penstock_gateway_tokens_total", kind="output") == 40
 
 
 @pytest.mark.parametrize("path", ROUTES)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
+from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer, without_usage_event
 
 EVENTS = [b'data: {"n": 1}\n\n', b"data: a\ndata: b\n\n", b": ping\n\n", b"data: x\r\n\r\n"]
 ENDINGS = [b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n"]
@@ -92,3 +92,20 @@ def test_rest_is_returned_once():
     assert stream.is_done
     assert stream.finish() == b""
     assert stream.is_done
+
+
+TOKEN = (
+    b'data: {"choices":[{"delta":{"content":"\\"choices\\":[]"}}],"usage":{"completion_tokens":1}}'
+)
+USAGE = b'data: {"choices": [], "usage": {"completion_tokens": 2}}'
+FILTER = b'data: {"choices":[],"prompt_filter_results":[]}'
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_only_the_event_that_has_usage_and_no_choice_is_left_out(end):
+    done = b"data: [DONE]" + end
+    assert without_usage_event(TOKEN + end + FILTER + end + USAGE + end + done) == (
+        TOKEN + end + FILTER + end + done
+    )
+    assert without_usage_event(USAGE + end) == b""
+    assert without_usage_event(TOKEN + end + done) == TOKEN + end + done

@@ -85,8 +85,11 @@ class Attempts:
                     self._note_health(endpoint.pod, result, selector)
                     if target.mirrors or target.rollout_mirror:
                         self._mirror(request, target, outgoing)
+                    hides_usage = request.hides_usage
                     del request, outgoing
-                    await self._relay_response(result, endpoint, cancellation, record)
+                    await self._relay_response(
+                        result, endpoint, cancellation, record, hides_usage=hides_usage
+                    )
                     return
                 took_s = self._state.now() - began_s
                 selector.note_failure(endpoint.pod, result.failure, took_s)
@@ -123,13 +126,16 @@ class Attempts:
         endpoint: Endpoint,
         cancellation: CancellationScope,
         record: RequestRecord,
+        *,
+        hides_usage: bool,
     ) -> None:
         """Relay an endpoint's response to the client. The request's body is not needed any more."""
         self._memory.release()
         line = self._telemetry.line
         relay = self.relay = Relay(
-            self._state, line.service, endpoint, response, self._client, record, line.trace_id
-        )
+            self._state, line.service, endpoint, response, self._client, record, line.trace_id,
+            hides_usage=hides_usage,
+        )  # fmt: skip
         self._telemetry.timeline.enter(RequestPhase.STREAM)
         await relay.run(cancellation)
 

@@ -66,7 +66,8 @@ class InferenceRequest:
 
     The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
     user_key, conversation_key: affinity keys. prompt_bytes: length of the prompt's text. is_text_only:
-    whether the prompt has no images or other media.
+    whether the prompt has no images or other media. hides_usage: whether it asks for a stream without the
+    event that has only the usage.
     """
 
     model: str
@@ -77,6 +78,7 @@ class InferenceRequest:
     conversation_key: bytes | None
     prompt_bytes: int
     is_text_only: bool = True
+    hides_usage: bool = False
 
     @property
     def tokens(self) -> int:
@@ -128,6 +130,7 @@ def parse(body: bytes) -> InferenceRequest:
         conversation_key,
         prompt_bytes,
         is_text_only(fields),
+        hides_usage=is_stream and not (fields.get("stream_options") or {}).get("include_usage"),
     )
 
 

@@ -6,6 +6,7 @@ from penstock.gateway.client import ClientResponse
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import error_event
 from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.sse import without_usage_event
 from penstock.gateway.upstream import ResponseTruncated, UpstreamResponse
 from penstock_engine.exposition import exemplar
 
@@ -15,6 +16,7 @@ class Relay:
 
     service: "namespace/name". is_blocked: whether a write waits for the client to read. cut_cause: why
     the response was cut off; empty if it was not. trace_id: empty if the request is not traced.
+    hides_usage: whether the client gets no event that has only the usage.
     """
 
     def __init__(
@@ -26,6 +28,8 @@ class Relay:
         client: ClientResponse,
         record: RequestRecord,
         trace_id: str = "",
+        *,
+        hides_usage: bool = False,
     ) -> None:
         self._state = state
         self._service = service
@@ -34,6 +38,7 @@ class Relay:
         self._client = client
         self._record = record
         self._trace_id = trace_id
+        self._hides_usage = hides_usage and upstream.sse is not None
         self.is_blocked = False
         self.cut_cause = ""
 
@@ -83,6 +88,10 @@ class Relay:
 
     async def _send_chunk(self, chunk: bytes) -> None:
         """Send a chunk, and wait until the client has read enough of the earlier ones."""
+        if self._hides_usage:
+            chunk = without_usage_event(chunk)
+            if not chunk:
+                return
         began_s = self._state.now()
         self.is_blocked = True
         await self._client.send_chunk(chunk)

@@ -44,6 +44,7 @@ REQUEST = SchemaValidator(
         model=_optional(TEXT),
         # Engines accept 1 and "true" as true, so this is not strict either.
         stream=_optional(bool_schema(), default=False),
+        stream_options=_optional(_object(include_usage=_optional(bool_schema(), default=False))),
         user=_optional(TEXT),
         messages=_optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
         prompt=_optional(PROMPT),

@@ -4,10 +4,25 @@ import re
 
 DONE = re.compile(rb"(?:^|\n)data: ?\[DONE\]\s*$")
 DONE_EVENT = b"data: [DONE]\n\n"
+# The last event of a completion before DONE, if usage was asked for: of no choice.
+NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+USAGE = re.compile(rb'"usage"\s*:\s*\{')
+EVENT = re.compile(rb".*?(?:\r\n\r\n|\n\n)|.+\Z", re.DOTALL)
 # Longer than any form of the DONE event.
 TAIL_BYTES = 32
 # Bound on the bytes held of an incomplete event; a larger one is passed on in pieces.
 MAX_HELD_BYTES = 1 << 20
+
+
+def without_usage_event(events: bytes) -> bytes:
+    """Return complete events without the one that has usage and no choice."""
+    if NO_CHOICES.search(events) is None:
+        return events
+    return b"".join(
+        event
+        for event in EVENT.findall(events)
+        if not (NO_CHOICES.search(event) and USAGE.search(event))
+    )
 
 
 class SseBuffer:

@@ -51,7 +51,12 @@ VARIABLES = {
 def serve_args(spec: ServiceSpec) -> list[str]:
     """Arguments besides those of settings. Without the timeout, vLLM aborts running requests on SIGTERM."""
     timeout_s = max(1, spec.termination_grace_s - TERMINATION_OVERHEAD_S - EXIT_S)
-    return [*serve_command(spec), f"--shutdown-timeout={timeout_s}"]
+    return [
+        *serve_command(spec),
+        f"--shutdown-timeout={timeout_s}",
+        # vLLM joins tokens in an event when it is busy: gateways could not count them.
+        "--enable-force-include-usage",
+    ]
 
 
 def environment(spec: ServiceSpec) -> list[Object]:
@@ -73,7 +78,12 @@ RUNTIME = Runtime(
     image=IMAGE,
     command=("vllm",),
     arguments=ARGUMENTS,
-    own_flags=ADDRESS_FLAGS | {"--enable-prompt-tokens-details", "--shutdown-timeout"},
+    own_flags=ADDRESS_FLAGS
+    | {
+        "--enable-force-include-usage",
+        "--enable-prompt-tokens-details",
+        "--shutdown-timeout",
+    },
     fixed_args=serve_args,
     environment=environment,
     readiness_path="/health",
