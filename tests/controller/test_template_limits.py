@@ -113,6 +113,12 @@ async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, na
     for path in ("/etc", "/modelsx", "/data", "/data/ab", "/"):
         said = await refusal(kube, service(namespace, uri=f"file:///{path}"))
         assert "operator.allowedHostPaths" in said
+        body = service(namespace)
+        model = {"uri": f"file:///{path}"}
+        body["spec"]["engine"] = {
+            "speculative": {"method": "draft_model", "numSpeculativeTokens": 2, "model": model}
+        }
+        assert await refusal(kube, body) == said
 
 
 async def test_the_policy_knows_the_allowed_service_accounts(kube, namespace, policy):

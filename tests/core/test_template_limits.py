@@ -83,12 +83,16 @@ def test_annotations() -> None:
     ],
 )
 def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) -> None:
-    sentence = host_path_objection(uri, allowed)
+    sentence = host_path_objection("spec.model.uri", uri, allowed)
     assert (sentence is None) == is_allowed
     objection = PodLimits(allowed_host_paths=allowed).objection(service_spec(model_uri=uri))
     expected = None if sentence is None else Objection("HostPathNotAllowed", sentence)
     assert objection == expected
-    if sentence is not None:
+    draft = {"engine.speculative.model.uri": uri}
+    about_draft = PodLimits(allowed_host_paths=allowed).objection(service_spec(settings=draft))
+    assert (about_draft is None) == is_allowed
+    if sentence is not None and about_draft is not None:
+        assert "spec.engine.speculative.model.uri" in about_draft.message
         assert "--allowed-host-path" in sentence
         assert "operator.allowedHostPaths" in sentence
 

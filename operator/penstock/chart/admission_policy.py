@@ -19,17 +19,19 @@ from penstock.core.spec.template_limits import (
 
 _POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
+_DRAFT = ".spec.?engine.?speculative.?model.?uri.orValue('')"
 # A service that has been there before the policy may be changed in everything else.
 _IS_CHANGED = (
     "oldObject == null "
     "|| object.spec.?template.orValue({}) != oldObject.spec.?template.orValue({}) "
-    "|| object.spec.model.uri != oldObject.spec.model.uri"
+    "|| object.spec.model.uri != oldObject.spec.model.uri "
+    f"|| object{_DRAFT} != oldObject{_DRAFT}"
 )
 # The folders of a path, each with a slash before it, and a slash at the end.
 _FOLDERS = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
 _HOST_PATH_MESSAGE = (
-    "'spec.model.uri names the folder ' + variables.folder + ' of nodes, which operator.allowedHostPaths "
-    "of the chart does not contain: use pvc://CLAIM/PATH, or have its folder allowed'"
+    "'the models are in ' + variables.folders.join(', ') + ' of nodes, and operator.allowedHostPaths of the "
+    "chart does not contain all of it: use pvc://CLAIM/PATH, or have the folder allowed'"
 )
 
 _IS_ACCOUNT_ALLOWED = (
@@ -60,8 +62,8 @@ def admission_policy() -> list[Tree]:
             "variables": _variables(),
             "validations": [
                 {
-                    "expression": "variables.folder == '' "
-                    f"|| variables.allowed.exists(each, variables.folder.startsWith(each.{_FOLDERS}))",
+                    "expression": "variables.folders.all(folder, "
+                    f"variables.allowed.exists(each, folder.startsWith(each.{_FOLDERS})))",
                     "messageExpression": _HOST_PATH_MESSAGE,
                 },
                 *validations(POD, "variables.pod", POD_PATH, _POD_FIELDS),
@@ -107,9 +109,9 @@ def _variables() -> list[Object]:
             "expression": f"{template}.?metadata.?annotations.orValue({{}})",
         },
         {
-            "name": "folder",
-            "expression": "object.spec.model.uri.startsWith('file://') "
-            f"? object.spec.model.uri.substring(7).{_FOLDERS} : ''",
+            "name": "folders",
+            "expression": f"[object.spec.model.uri, object{_DRAFT}]"
+            f".filter(uri, uri.startsWith('file://')).map(uri, uri.substring(7).{_FOLDERS})",
         },
         *list_variables(_POD_FIELDS),
         {"name": "allowed", "expression": Text.of(Json("operator.allowedHostPaths"))},

@@ -8,6 +8,7 @@ from penstock.core.manifests.engine import own_pods
 from penstock.core.observed.children import ObservedState
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.settings import DRAFT_MODEL
 from penstock.core.spec.template_limits import (
     POD_PATH,
     accounts_of,
@@ -40,9 +41,10 @@ class PodLimits:
 
     def objection(self, spec: ServiceSpec) -> Objection | None:
         """Why the service's pods are not allowed; None if they are."""
-        refused = host_path_objection(spec.model_uri, self.allowed_host_paths)
-        if refused is not None:
-            return Objection(HOST_PATH_NOT_ALLOWED, refused)
+        for field, uri in _model_uris(spec).items():
+            refused = host_path_objection(field, uri, self.allowed_host_paths)
+            if refused is not None:
+                return Objection(HOST_PATH_NOT_ALLOWED, refused)
         if self.allow_unrestricted_templates:
             return None
         accounts = accounts_of(spec.namespace, self.allowed_service_accounts)
@@ -52,9 +54,12 @@ class PodLimits:
 
 DEFAULT_LIMITS = PodLimits()
 
+# Parts of a revision's shape that the limits are about.
+SHAPE = ("template", "model", "engine")
+
 
 def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
-    """Whether template and model are those of the stable revision, so that they were allowed once.
+    """Whether template and models are those of the stable revision, so that they were allowed once.
 
     They are compared with the recorded ones: another template may have the same short hash.
     """
@@ -63,9 +68,15 @@ def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
         each.revision == revision
         and each.pods is not None
         and not each.is_orphan
-        and all(each.shape.get(part) == spec.shape.get(part) for part in ("template", "model"))
+        and all(each.shape.get(part) == spec.shape.get(part) for part in SHAPE)
         for each in observed.history
     )
+
+
+def _model_uris(spec: ServiceSpec) -> dict[str, str]:
+    """Locations of the models in the pods, by field."""
+    draft = spec.settings.get(DRAFT_MODEL)
+    return {"spec.model.uri": spec.model_uri} | ({f"spec.{DRAFT_MODEL}": draft} if draft else {})
 
 
 def _pods_objection(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
@@ -73,9 +84,10 @@ def _pods_objection(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
 
     It finds nothing in templates that the first one allows, unless one of the two has an error.
     """
-    scheme, _, path = spec.model_uri.partition("://")
+    parts = [uri.partition("://") for uri in _model_uris(spec).values()]
+    folders = [path for scheme, _, path in parts if scheme == "file"]
     pods = own_pods(spec, "", "image")
     for pod in (pods.serve["spec"], pods.preflight):
-        for field in restricted.broken_rules(pod, path if scheme == "file" else None, accounts):
+        for field in restricted.broken_rules(pod, folders, accounts):
             return f"{POD_PATH} makes pods whose {field} has rights that are not allowed: remove what sets it"
     return None

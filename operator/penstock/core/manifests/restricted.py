@@ -42,10 +42,12 @@ def restrict_added(pod: Object, own: str) -> None:
             container["securityContext"] = merge(UNPRIVILEGED, context)
 
 
-def broken_rules(pod: Object, host_path: str | None, accounts: Collection[str]) -> Iterator[str]:
+def broken_rules(
+    pod: Object, host_paths: Collection[str], accounts: Collection[str]
+) -> Iterator[str]:
     """Yield the path of each field with which a pod breaks the standard, or gets an identity.
 
-    host_path: folder of the node that a volume may have if it is mounted read-only; None for no folder.
+    host_paths: folders of the node that volumes may have if they are mounted read-only.
     accounts: service accounts that the pod may have.
     """
     for field in ("hostNetwork", "hostPID", "hostIPC", "initContainers"):
@@ -58,7 +60,9 @@ def broken_rules(pod: Object, host_path: str | None, accounts: Collection[str]) 
     for volume in pod.get("volumes") or []:
         sources = {name for name in volume if name not in ("name", "hostPath")}
         source = volume.get("hostPath")
-        if not sources <= VOLUME_SOURCES or (source is not None and source["path"] != host_path):
+        if not sources <= VOLUME_SOURCES or (
+            source is not None and source["path"] not in host_paths
+        ):
             yield f"volumes[{volume['name']}]"
     shared = pod.get("securityContext") or {}
     folders = {each["name"] for each in pod.get("volumes") or [] if "hostPath" in each}

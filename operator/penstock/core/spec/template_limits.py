@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.spec.limits import AnyValue, Check, Fields, Items, objections, one_of
 from penstock.core.spec.service import ENGINE_CONTAINER, ENGINE_PORT, ENGINE_PORT_NAME, Object
 
-MODEL_VOLUME = "model"
+MODEL_VOLUMES = ("model", "draft-model")
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 ANY = AnyValue()
@@ -74,16 +74,16 @@ KEEPS_PORT = Check(
 
 def _reads_model(mount: Object) -> bool:
     name = mount.get("name")
-    is_other = isinstance(name, str) and name != MODEL_VOLUME
+    is_other = isinstance(name, str) and name not in MODEL_VOLUMES
     return is_other or mount.get("readOnly") is True
 
 
 # A mount without a name changes the one at the same path.
 READS_MODEL = Check(
     _reads_model,
-    f"('name' in VALUE && type(VALUE.name) == string && VALUE.name != '{MODEL_VOLUME}') || "
+    f"('name' in VALUE && type(VALUE.name) == string && !(VALUE.name in {list(MODEL_VOLUMES)})) || "
     "('readOnly' in VALUE && VALUE.readOnly == true)",
-    f"must set readOnly to true: a mount of the volume {MODEL_VOLUME} may only be read",
+    "must set readOnly to true: a mount of a model may only be read",
 )
 
 PROFILE = Fields(
@@ -240,10 +240,11 @@ def accounts_of(namespace: str, allowed: Collection[str]) -> frozenset[str]:
     return frozenset(name for where, _, name in parts if where in ("", namespace))
 
 
-def host_path_objection(uri: str, allowed: tuple[str, ...]) -> str | None:
+def host_path_objection(field: str, uri: str, allowed: tuple[str, ...]) -> str | None:
     """Why a model's folder on the node may not be mounted, as a sentence; None if it may, or is none.
 
-    allowed: folders below which models may be. One that is not absolute allows nothing.
+    field: path of the location in the spec. allowed: folders below which models may be; one that is not
+    absolute allows nothing.
     """
     scheme, _, path = uri.partition("://")
     if scheme != "file":
@@ -253,7 +254,7 @@ def host_path_objection(uri: str, allowed: tuple[str, ...]) -> str | None:
     if ".." not in parts and any(parts[: len(each)] == each for each in folders):
         return None
     return (
-        f"spec.model.uri names the node's folder {path}, which no --allowed-host-path of the operator "
+        f"{field} names the node's folder {path}, which no --allowed-host-path of the operator "
         "(chart value operator.allowedHostPaths) contains: use pvc://CLAIM/PATH, or have its folder allowed"
     )
 
