@@ -5,6 +5,7 @@ OpenTelemetry's SDK is imported only if they are: it takes a second and megabyte
 
 import logging
 import os
+import threading
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 EXPORT_TIMEOUT_S = 5
+# Time for the export of the remaining spans when the process ends. A pod's grace period has little more.
+CLOSE_TIMEOUT_S = 5
 
 # Loggers whose warnings of malformed headers quote the client.
 LOGGERS_OF_HEADERS = ("opentelemetry.trace.span", "opentelemetry.trace.propagation")
@@ -57,3 +60,13 @@ def make_provider(service_name: str, endpoint: str | None = None) -> "TracerProv
 def make_tracer(provider: "TracerProvider", name: str) -> "Tracer":
     """The provider's tracer for a part of Penstock. name: such as penstock.engine."""
     return provider.get_tracer(name, version("penstock"))
+
+
+def close(provider: "TracerProvider") -> None:
+    """Export the remaining spans, and give up after CLOSE_TIMEOUT_S.
+
+    OpenTelemetry would wait for half a minute for a collector that does not answer.
+    """
+    export = threading.Thread(target=provider.shutdown, daemon=True)
+    export.start()
+    export.join(CLOSE_TIMEOUT_S)

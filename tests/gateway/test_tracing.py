@@ -1,7 +1,10 @@
 """Traces of the gateway: the spans that a collector receives, and the headers that engines get."""
 
+import os
+import socket
 import subprocess
 import sys
+import time
 from itertools import pairwise
 
 import pytest
@@ -189,6 +192,24 @@ async def test_a_rejected_request_has_its_reason(start_gateway, collector, trace
     (request,) = collector.named("POST /v1/chat/completions")
     assert attributes(request)["penstock.reason"] == "the model `chat` does not exist"
     assert {span.name for span in collector.spans} - {request.name} == {"receive", "route"}
+
+
+def test_a_collector_that_does_not_answer_delays_the_end_by_seconds():
+    """The pod has 15 seconds for it. Nothing waits for the export at the end of the process either."""
+    program = """
+from penstock.gateway.access_log import AccessLine
+from penstock.gateway.tracing import RequestTracer
+tracer = RequestTracer()
+for number in range(1500):
+    tracer.start(AccessLine(str(number), "/v1/completions"), [], 0.0, 0.0).span.end()
+tracer.close()
+"""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
+        started_s = time.monotonic()
+        subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    assert time.monotonic() - started_s < 12  # of which the start of the process takes a part
 
 
 def test_opentelemetry_is_imported_only_for_tracing():

@@ -31,7 +31,7 @@ from penstock.gateway.access_log import AccessLine
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.timeline import Interval, RequestPhase
 from penstock.gateway.upstream import RawHeaders, UpstreamRequest
-from penstock_engine.traces import make_provider, make_tracer
+from penstock_engine.traces import close, make_provider, make_tracer
 
 # Phases of an attempt; the first one starts it.
 ATTEMPT_PHASES = (RequestPhase.CONNECT, RequestPhase.FIRST_BYTE, RequestPhase.STREAM)
@@ -71,8 +71,8 @@ class RequestTracer:
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Export the remaining spans, which may take seconds."""
-        self._provider.shutdown()
+        """Export the remaining spans, which may take some seconds."""
+        close(self._provider)
 
 
 @dataclass(slots=True)
