@@ -73,6 +73,14 @@ def test_replicas_are_counted_by_revision():
     assert value(world, specs.DESIRED_REPLICAS, "") == 2
 
 
+def test_what_is_scaled_to_zero_has_series():
+    world = World()
+    world.deployments[0]["spec"]["replicas"] = 0
+    world.pods = []
+    assert value(world, specs.PROVISIONED_REPLICAS, OLD, "") == 0
+    assert value(world, specs.READY_REPLICAS, OLD, "") == 0
+
+
 def test_status_gives_conditions_traffic_and_the_rollout():
     world = World()
     assert value(world, specs.CONDITION_STATUS, "Ready", "True") == 1

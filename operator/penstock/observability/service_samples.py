@@ -118,7 +118,7 @@ def replica_samples(
     engines = [pod for pod in pods if pod.role == SERVE and not pod.is_ending]
     running = Counter((pod.revision, pod.variant) for pod in engines)
     ready = Counter((pod.revision, pod.variant) for pod in engines if pod.is_ready)
-    for labels in requested | running:
+    for labels in {**requested, **running}:  # `|` would leave out those that are scaled to zero
         yield Sample(specs.PROVISIONED_REPLICAS, requested[labels], labels)
         yield Sample(specs.REPLICAS, running[labels], labels)
         yield Sample(specs.READY_REPLICAS, ready[labels], labels)
