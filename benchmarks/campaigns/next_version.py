@@ -35,8 +35,8 @@ def upgrade() -> None:
     status = import_module("penstock.core.reconcile.status")
     render = status._engine
 
-    def render_with_field(spec: Any) -> dict[str, Any]:
-        values: dict[str, Any] = render(spec)
+    def render_with_field(spec: Any, *others: Any) -> dict[str, Any]:
+        values: dict[str, Any] = render(spec, *others)
         return values | {NAME: spec.settings.get(f"engine.{NAME}", UNSET)}
 
     _replace(status, _engine=render_with_field)

@@ -65,7 +65,7 @@ def render(
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
             "gates": gates,
         },
-        "engine": _engine(spec, observed.preflight(plan.revision)),
+        "engine": _engine(spec, observed.preflight(plan.revision), previous),
         "desiredReplicas": plan.total,
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
@@ -94,19 +94,24 @@ def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:
     }
 
 
-def _engine(spec: ServiceSpec, preflight: ObservedPod | None) -> Object:
+def _engine(spec: ServiceSpec, preflight: ObservedPod | None, previous: Object) -> Object:
     """The engine settings in effect; None for those that the engine derives from the model.
 
-    preflight: of the spec's revision, which says which batch limits the engine derives.
+    preflight: of the spec's revision, which says which batch limits the engine derives. previous: the
+    status with the limits of before, which stay until they are known again.
     """
+    before = previous.get("engine") or {}
     settings, memory = spec.settings, spec.settings.get(KV_MEMORY)
     found = None if preflight is None else preflight_result(preflight)
     is_cached = settings.get("engine.kvCache.prefixCaching.mode", True)
     return {
         "maxModelLen": settings.get("engine.maxModelLen"),
-        "maxNumSeqs": settings.get(MAX_NUM_SEQS, found and found.max_num_seqs),
+        "maxNumSeqs": settings.get(
+            MAX_NUM_SEQS, (found and found.max_num_seqs) or before.get("maxNumSeqs")
+        ),
         "maxNumBatchedTokens": settings.get(
-            MAX_NUM_BATCHED_TOKENS, found and found.max_num_batched_tokens
+            MAX_NUM_BATCHED_TOKENS,
+            (found and found.max_num_batched_tokens) or before.get("maxNumBatchedTokens"),
         ),
         "dtype": settings.get("engine.dtype", DEFAULT_DTYPE),
         "memoryUtilizationPercent": settings.get(
