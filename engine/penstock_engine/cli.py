@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
+from typer.exceptions import TyperException
 
 from penstock_engine import logs
 from penstock_engine.checkpoint import check_model
 from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
-from penstock_engine.preflight import Scope, find_model
+from penstock_engine.preflight import Scope, bad_arguments, find_model, refusal
 from penstock_engine.preflight import preflight as judge
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.startup import StartupTimer
@@ -40,18 +41,32 @@ ModelDir = Annotated[Path, typer.Argument(help="Folder with the model, or a GGUF
 
 Command = Callable[..., None]
 
+NO_OPTIONS = ServeOptions()
+
 
 def main() -> None:
+    is_preflight = sys.argv[1:2] == ["preflight"]
     try:
         words = translate_vllm_args(sys.argv[1:])
     except ValueError as error:
-        sys.exit(f"penstock-engine: {error}")
+        _refuse_arguments(str(error)) if is_preflight else sys.exit(f"penstock-engine: {error}")
     if words and words[0].startswith("-") and words[0] != "--help":
         sys.exit(
             f"penstock-engine: the first argument has to be a command, such as serve, not {words[0]}; "
             "args of spec.template replace all that Penstock sets"
         )
-    app(args=words)
+    if not is_preflight:
+        app(args=words)
+    try:
+        sys.exit(app(args=words, standalone_mode=False))
+    except TyperException as error:
+        _refuse_arguments(error.format_message())
+
+
+def _refuse_arguments(message: str) -> NoReturn:
+    """End a preflight that cannot read its arguments. Kubernetes takes the verdict from the log."""
+    typer.echo(json.dumps(bad_arguments(message)))
+    sys.exit(1)
 
 
 def with_flags(*kinds: type) -> Callable[[Command], Command]:
@@ -78,6 +93,31 @@ def _option(entry: Field[Any], hint: Any) -> inspect.Parameter:
     )
 
 
+def _configuration(model: Path, flags: dict[str, Any]) -> tuple[EngineConfig, ServeOptions]:
+    config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
+    options = ServeOptions(**_select_fields(ServeOptions, flags))
+    if options.lora_modules and not config.enable_lora:
+        raise typer.BadParameter("--lora-modules needs --enable-lora")
+    return config, options
+
+
+def _judge_options(config: EngineConfig, options: ServeOptions) -> dict[str, Any] | None:
+    """The verdict about the server's flags; None if they can be followed."""
+    names = (
+        "chat_template", "default_chat_template_kwargs", "generation_config",
+        "override_generation_config",
+    )  # fmt: skip
+    if all(getattr(options, name) == getattr(NO_OPTIONS, name) for name in names):
+        return None
+    from penstock_engine.server.option_checks import check_options  # takes a second
+
+    try:
+        check_options(config, options)
+    except ModelError as error:
+        return refusal(error, config.model_dir)
+    return None
+
+
 def _select_fields(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
     return {entry.name: flags[entry.name] for entry in fields(kind) if entry.name in flags}
 
@@ -91,10 +131,7 @@ def _name(model: Path) -> str:
 @with_flags(ServeOptions, EngineConfig)
 def serve(model: ModelDir, **flags: Any) -> None:
     """Serve a model over HTTP."""
-    config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
-    options = ServeOptions(**_select_fields(ServeOptions, flags))
-    if options.lora_modules and not config.enable_lora:
-        raise typer.BadParameter("--lora-modules needs --enable-lora")
+    config, options = _configuration(model, flags)
     if not options.served_model_names:
         options = replace(options, served_model_names=[_name(model)])
     logs.configure(options.log_format, options.log_level)
@@ -114,7 +151,7 @@ def serve(model: ModelDir, **flags: Any) -> None:
 
 
 @app.command()
-@with_flags(EngineConfig)
+@with_flags(ServeOptions, EngineConfig)
 def preflight(
     model: ModelDir,
     memory_limit_bytes: Annotated[
@@ -147,13 +184,15 @@ def preflight(
     **flags: Any,
 ) -> None:
     """Print as JSON whether a model can be served with these flags, without loading it."""
-    config = EngineConfig(model_dir=model, **_select_fields(EngineConfig, flags))
+    config, options = _configuration(model, flags)
     if scope == "model":
         verdict = judge(
             config,
             memory_limit_bytes=memory_limit_bytes,
             accelerator_memory_bytes=accelerator_memory_bytes,
         )
+        if verdict["ok"]:
+            verdict = _judge_options(config, options) or verdict
     else:
         verdict = find_model(model, scope)
     text = json.dumps(verdict)

@@ -11,6 +11,8 @@ from penstock_engine.core.speculation import SpeculationConfig
 # Value for the longest context length for which the KV cache has room.
 FIT = -1
 
+LOOKUP_BOUNDS = ("prompt_lookup_min", "prompt_lookup_max")
+
 SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
 
@@ -52,9 +54,16 @@ def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def speculation(text: str) -> SpeculationConfig:
-    """Parses vLLM's JSON of --speculative-config. Raises BadParameter."""
+    """Parses vLLM's JSON of --speculative-config. Raises BadParameter.
+
+    One of the bounds of n-grams without the other is both of them, as in vLLM.
+    """
+    values = json_object(text)
+    given = [values[name] for name in LOOKUP_BOUNDS if values.get(name) is not None]
+    if len(given) == 1:
+        values = values | dict.fromkeys(LOOKUP_BOUNDS, given[0])
     try:
-        return SpeculationConfig(**json_object(text))
+        return SpeculationConfig(**values)
     except (ValueError, TypeError) as error:
         raise BadParameter(str(error)) from error
 

@@ -202,18 +202,21 @@ def _draft(
     """Configuration of the draft model or head, and the bytes of its weights. Raises ModelError."""
     if config.has_draft_head:
         return _draft_head(config, draft_dir, dtype, model)
-    draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
+    try:
+        draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
+    except ModelError as error:
+        raise ModelError("BadDraftModel", f"the draft model: {error}") from error
     if draft.vocab_size != model.vocab_size:
         raise ModelError(
             "DraftMismatch",
             f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}: "
-            f"take a draft model with the same tokenizer",
+            f"take a draft model with the same tokenizer in spec.engine.speculative.model.uri",
         )
     if draft.max_model_len < max_model_len:
         raise ModelError(
             "DraftMismatch",
-            f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
-            f"most that",
+            f"the draft model was made for {draft.max_model_len} tokens: set spec.engine.maxModelLen "
+            f"to at most that",
         )
     return draft, sum(tensor_bytes.values())
 
@@ -225,22 +228,31 @@ def _draft_head(
 
     A head has neither an embedding nor an output projection.
     """
-    head = ModelConfig.load(head_dir)
     headers: dict[str, Header] = {}
-    for path in safetensors_files(head_dir):
-        headers |= read_headers(path)
-    shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
+    try:
+        head = ModelConfig.load(head_dir)
+        for path in safetensors_files(head_dir):
+            headers |= read_headers(path)
+        shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
+    except ModelError as error:
+        raise ModelError("BadDraftModel", f"the draft head: {error}") from error
     if config.layout.num_ranks > 1:
-        raise ModelError("DraftMismatch", "a head drafts only for a model that is on one rank")
+        raise ModelError(
+            "DraftMismatch",
+            "a head drafts only for a model that is on one rank: remove spec.engine.speculative, or "
+            "set spec.engine.parallelism.tensor to 1",
+        )
     if head.hidden_size != model.hidden_size:
         raise ModelError(
             "DraftMismatch",
             f"the head was made for states of {head.hidden_size} numbers, the model's have "
-            f"{model.hidden_size}: take a head of this model",
+            f"{model.hidden_size}: take a head of this model in spec.engine.speculative.model.uri",
         )
     if shapes.get("fc.weight") != (head.hidden_size, 2 * head.hidden_size):
         raise ModelError(
-            "DraftMismatch", "the head has no fc.weight that reads a token and a state"
+            "DraftMismatch",
+            "the head has no fc.weight that reads a token and a state: take another one in "
+            "spec.engine.speculative.model.uri",
         )
     own = {name: size for name, size in tensor_bytes.items() if name.startswith(("fc.", "layers."))}
     return head, sum(own.values())

@@ -29,6 +29,12 @@ HINTS = {
     ),
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
+    "BadDraftModel": "set spec.engine.speculative.model.uri to a draft model that can be served",
+    "BadGenerationConfig": "change spec.engine.generation",
+    "NoChatTemplate": "set spec.engine.parsers.chatTemplate to a key that its ConfigMap has",
+    "BadChatTemplate": "mend the template that spec.engine.parsers.chatTemplate names",
+    "BadTemplateVariables": "change spec.engine.extraArgs",
+    "BadArguments": "change spec.engine, or its extraArgs",
 }
 
 # Memory of an accelerator that is unknown: enough for any model.
@@ -50,6 +56,18 @@ def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
         except ValueError:
             return _refused("BadConfig", f"config.json is not JSON: {HINTS['BadConfig']}")
     return {"ok": True, "reason": "Found", "message": "the model is there; its runtime checks it"}
+
+
+def refusal(error: ModelError, model_dir: Path) -> dict[str, Any]:
+    """The verdict for an error, with advice for users of an InferenceService."""
+    hint = HINTS.get(error.reason)
+    place = f" ({model_dir})" if error.reason == "ModelNotFound" else ""
+    return _refused(error.reason, f"{error}{place}: {hint}" if hint else str(error))
+
+
+def bad_arguments(message: str) -> dict[str, Any]:
+    """The verdict for a command line that the engine does not take."""
+    return _refused("BadArguments", f"{message}: {HINTS['BadArguments']}")
 
 
 def _refused(reason: str, message: str) -> dict[str, Any]:
@@ -83,10 +101,7 @@ def preflight(
             memory=device.DeviceMemory(limit_bytes),
         )
     except ModelError as error:
-        hint = HINTS.get(error.reason)
-        place = f" ({config.model_dir})" if error.reason == "ModelNotFound" else ""
-        message = f"{error}{place}: {hint}" if hint else str(error)
-        return _refused(error.reason, message)
+        return refusal(error, config.model_dir)
     verdict: dict[str, Any] = {
         "ok": True,
         "architecture": memory_plan.model.architecture,

@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import Environment, TemplateError, TemplateSyntaxError, nodes
 
+from penstock_engine.core.errors import ModelError
 from penstock_engine.serve_options import ContentFormat
+
+# Message of jinja2 about a tag that only transformers knows, such as {% generation %}.
+UNKNOWN_TAG = "unknown tag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +28,32 @@ class TemplateOptions:
     variables: Mapping[str, Any] = field(default_factory=dict)
 
 
+def read_template(given: str) -> str:
+    """The text of --chat-template, which is a template or the path of a file. Raises ModelError."""
+    text = given
+    if "{" not in given:  # a path; a template contains braces
+        try:
+            text = Path(given).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            message = f"--chat-template: the file {Path(given).name} cannot be read"
+            raise ModelError("NoChatTemplate", message) from error
+    try:
+        _parse(text)
+    except TemplateSyntaxError as error:
+        if UNKNOWN_TAG not in str(error):
+            message = f"--chat-template: line {error.lineno}: {error.message}"
+            raise ModelError("BadChatTemplate", message) from error
+    return text
+
+
+def _parse(template: str) -> nodes.Template:
+    return Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(template)
+
+
 def loops_over_content(template: str) -> bool:
     """Whether a template has a loop over the content of a message."""
     try:
-        tree = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(template)
+        tree = _parse(template)
     except TemplateError:
         return False  # rendering reports the error
     named = {

@@ -92,7 +92,12 @@ def test_every_setting_has_an_argument_of_penstocks_engine() -> None:
         ({"engine.extraArgs": ("--max_num_seqs=3",)}, "spec.engine.maxNumSeqs"),
         ({"engine.extraArgs": ("-tp", "2")}, "spec.engine.parallelism.tensor"),
         ({"engine.extraArgs": ("--no-enable-prefix-caching",)}, "spec.engine.kvCache"),
-        ({"engine.extraArgs": ("--port=1",)}, "Penstock sets --port itself"),
+        ({"engine.extraArgs": ("--no-enable-lora",)}, "spec.engine.lora.maxAdapters"),
+        (
+            {"engine.speculative.method": "mtp", "engine.speculative.numSpeculativeTokens": 2},
+            "spec.engine.speculative.method",
+        ),
+        ({"engine.extraArgs": ("--port=1",)}, "at its pod's address"),
         ({**CUSTOM, "engine.maxNumSeqs": 3}, "spec.engine.maxNumSeqs"),
         ({**CUSTOM, "engine.extraArgs": ("--x",)}, "spec.engine.extraArgs"),
     ],

@@ -146,7 +146,7 @@ def _rank(config: Mapping[str, Any], max_rank: int) -> int:
         raise ModelError(
             "AdapterMismatch",
             f"the adapter has rank {rank}, but the engine was started for at most {max_rank}: "
-            f"raise --max-lora-rank",
+            f"raise spec.engine.lora.maxRank, which is --max-lora-rank",
         )
     return rank
 

@@ -1,4 +1,4 @@
-"""Validates the chat template variables of requests and of --default-chat-template-kwargs."""
+"""Validates the chat template's options, and its variables in requests and flags."""
 
 import inspect
 import json
@@ -6,6 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 from transformers import PreTrainedTokenizerFast
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.serve_options import ServeOptions
+from penstock_engine.template import TemplateOptions, read_template
 
 MAX_VARIABLES = 64
 MAX_VARIABLES_CHARS = 2**16  # of all names and values, as JSON
@@ -38,3 +42,15 @@ TemplateVariables = Annotated[dict[str, Any], AfterValidator(check_variables)]
 UNTRUSTED_TEMPLATE = (
     "a chat template of a request is not trusted: start the engine with --chat-template instead"
 )
+
+
+def template_options(options: ServeOptions) -> TemplateOptions:
+    """The chat template's options from the flags. Raises ModelError."""
+    text = None if options.chat_template is None else read_template(options.chat_template)
+    try:
+        variables = check_variables(options.default_chat_template_kwargs)
+    except ValueError as error:
+        raise ModelError(
+            "BadTemplateVariables", f"--default-chat-template-kwargs {error}"
+        ) from error
+    return TemplateOptions(text, options.chat_template_content_format, variables)

@@ -26,7 +26,7 @@ from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine, now_s
-from penstock_engine.server.chat_template import check_variables
+from penstock_engine.server.chat_template import template_options
 from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
@@ -34,7 +34,6 @@ from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.startup import StartupTimer
 from penstock_engine.server.state import ServerState
 from penstock_engine.structured.compiler import GrammarCompiler
-from penstock_engine.template import TemplateOptions
 from penstock_engine.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
         num_devices=config.layout.num_ranks,
     )
     memory_plan = plan_memory(config, device_name=device_name, memory=memory)
-    tokenizer = Tokenizer(config.tokenizer_dir, _template_options(options))
+    tokenizer = Tokenizer(config.tokenizer_dir, template_options(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
     )
@@ -172,27 +171,6 @@ def _tracer(endpoint: str | None) -> "Tracer | None":
     from penstock_engine.server.tracing import Tracer  # takes a second and megabytes
 
     return Tracer(endpoint)
-
-
-def _template_options(options: ServeOptions) -> TemplateOptions:
-    """Returns the chat template's options. --chat-template is a template or a path.
-
-    Raises ModelError.
-    """
-    text = options.chat_template
-    if text is not None and "{" not in text:  # a path; a template contains braces
-        try:
-            text = Path(text).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            message = "--chat-template: the file cannot be read"
-            raise ModelError("NoChatTemplate", message) from error
-    try:
-        variables = check_variables(options.default_chat_template_kwargs)
-    except ValueError as error:
-        raise ModelError(
-            "BadTemplateVariables", f"--default-chat-template-kwargs {error}"
-        ) from error
-    return TemplateOptions(text, options.chat_template_content_format, variables)
 
 
 def _scheduler_config(config: EngineConfig, memory_plan: MemoryPlan) -> SchedulerConfig:

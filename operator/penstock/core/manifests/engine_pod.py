@@ -46,7 +46,6 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
         # 60 s until a restart, because a step on a busy CPU may block the process for seconds.
         "livenessProbe": _probe(runtime.liveness_path, period_s=10, failures=6),
     }
-    _add_chat_template(pod, spec)
     if size_gib := shared_memory_gib(spec):
         mount_shared_memory(pod, size_gib)
     return pod
@@ -67,7 +66,7 @@ def preflight_pod(spec: ServiceSpec, image: str) -> Object:
 
 
 def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> Object:
-    """The pod spec shared by preflight and engine: the model's volume, and the restricted profile."""
+    """The pod spec shared by preflight and engine: volumes of files, and the restricted profile."""
     pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -91,6 +90,8 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
     _add_volume(pod, "model", _model_volume(spec.model_uri), MODEL_MOUNT)
     if DRAFT_MODEL in spec.settings:
         _add_volume(pod, "draft-model", _model_volume(spec.settings[DRAFT_MODEL]), DRAFT_MOUNT)
+    if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
+        _add_volume(pod, "chat-template", {"configMap": {"name": name}}, CHAT_TEMPLATE_MOUNT)
     return pod
 
 
@@ -98,11 +99,6 @@ def _add_volume(pod: Object, name: str, source: Object, mount_path: str) -> None
     pod["volumes"].append({"name": name, **source})
     mounts = pod["containers"][0]["volumeMounts"]
     mounts.append({"name": name, "mountPath": mount_path, "readOnly": True})
-
-
-def _add_chat_template(pod: Object, spec: ServiceSpec) -> None:
-    if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
-        _add_volume(pod, "chat-template", {"configMap": {"name": name}}, CHAT_TEMPLATE_MOUNT)
 
 
 def _tracing_variables(spec: ServiceSpec) -> list[Object]:

@@ -26,7 +26,7 @@ def runtime(settings: Settings) -> Runtime:
         image=settings["runtime.custom.image"],
         command=tuple(settings.get("runtime.custom.command", ())),
         arguments=(),
-        own_flags=frozenset(),
+        own_flags={},
         fixed_args=lambda _: args,
         environment=environment,
         readiness_path=path,

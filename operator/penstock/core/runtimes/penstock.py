@@ -11,6 +11,7 @@ from penstock.core.spec.settings import (
     CHAT_TEMPLATE,
     CUSTOM,
     DRAFT_MODEL,
+    KV_MEMORY,
     MEMORY_UTILIZATION,
     PENSTOCK,
     RUNTIME_TYPE,
@@ -71,7 +72,12 @@ SHARED = (
         ("--gpu-memory-utilization",),
         lambda s: [f"--gpu-memory-utilization={s[MEMORY_UTILIZATION] / 100:g}"],
     ),
-    option("engine.kvCache.memory", "--kv-cache-memory-bytes"),
+    Argument(
+        (KV_MEMORY,),
+        # The same size as a number of blocks.
+        ("--kv-cache-memory-bytes", "--num-gpu-blocks-override"),
+        lambda s: [f"--kv-cache-memory-bytes={s[KV_MEMORY]}"],
+    ),
     option("engine.kvCache.blockSize", "--block-size"),
     switch("engine.kvCache.prefixCaching.mode", "--enable-prefix-caching"),
     Argument(
@@ -89,19 +95,16 @@ SHARED = (
         "engine.generation.source",
         "--generation-config",
         {"Model": "auto", "None": "vllm"},
-        serve_only=True,
     ),
     Argument(
         tuple(GENERATION_FIELDS),
         ("--override-generation-config",),
         generation_args,
-        serve_only=True,
     ),
     Argument(
         (f"{CHAT_TEMPLATE}.name", f"{CHAT_TEMPLATE}.key"),
         ("--chat-template",),
         chat_template_args,
-        serve_only=True,
     ),
 )
 
@@ -118,14 +121,19 @@ LORA = (
 
 def parser_args(path: str, flag: str, *more: str, values: tuple[str, ...] = ()) -> Argument:
     """`flag=VALUE`, and flags without which it has no effect."""
-    return Argument((path,), (flag, *more), lambda s: [*more, f"{flag}={s[path]}"], True, values)
+    return Argument((path,), (flag, *more), lambda s: [*more, f"{flag}={s[path]}"], values)
 
 
 ARGUMENTS = (
     *SHARED,
     option("engine.quantization.method", "--quantization", values=("int8", "int4")),
     option("engine.kvCache.dtype", "--kv-cache-dtype", values=("auto", "int8", "fp8", "fp8_e4m3")),
-    Argument((*SPECULATION_FIELDS, DRAFT_MODEL), ("--speculative-config",), speculation_args),
+    Argument(
+        (*SPECULATION_FIELDS, DRAFT_MODEL),
+        ("--speculative-config",),
+        speculation_args,
+        values=("ngram", "suffix", "draft_model", "eagle"),
+    ),
     *LORA,
     parser_args(
         "engine.parsers.toolCall",
@@ -140,17 +148,28 @@ ARGUMENTS = (
         ("engine.scheduling.requestTimeout",),
         ("--request-timeout",),
         lambda s: [f"--request-timeout={s['engine.scheduling.requestTimeout']:g}"],
-        serve_only=True,
     ),
 )
 
-# Flags of the address, of TLS and of keys: gateways and the operator reach engines by http, without a key.
-ADDRESS_FLAGS = frozenset(
-    {
-        "--api-key", "--config", "--host", "--model", "--port", "--root-path", "--served-model-name",
-        "--ssl-ca-certs", "--ssl-cert-reqs", "--ssl-certfile", "--ssl-keyfile", "--uds",
-    }
-)  # fmt: skip
+_ADDRESS = "gateways and the operator reach an engine at its pod's address"
+_TLS = "gateways and the operator reach engines by http"
+# Flags that extraArgs may not have with either engine, and why.
+OWN_FLAGS = {
+    "--api-key": "gateways send no key; a NetworkPolicy says who may reach engines",
+    "--config": "write its flags in spec.engine",
+    "--enable-prompt-tokens-details": "it is always set, because canaries compare prefix-hit rates",
+    "--host": _ADDRESS,
+    "--model": "spec.model.uri sets it",
+    "--port": _ADDRESS,
+    "--root-path": "gateways pass the paths of the API on as they are",
+    "--served-model-name": "spec.model.name sets it",
+    "--shutdown-timeout": "spec.terminationGracePeriodSeconds sets it",
+    "--ssl-ca-certs": _TLS,
+    "--ssl-cert-reqs": _TLS,
+    "--ssl-certfile": _TLS,
+    "--ssl-keyfile": _TLS,
+    "--uds": _ADDRESS,
+}
 
 
 def serve_args(spec: ServiceSpec) -> list[str]:
@@ -170,7 +189,7 @@ def preflight_args(spec: ServiceSpec) -> list[str]:
     kind = spec.settings.get(RUNTIME_TYPE, PENSTOCK)
     if kind != PENSTOCK:
         return [*args, f"--scope={'folder' if kind == CUSTOM else 'files'}"]
-    return [*args, *device_flags(spec), *RUNTIME.setting_args(spec.settings, for_preflight=True)]
+    return [*args, *device_flags(spec), *RUNTIME.setting_args(spec.settings)]
 
 
 def environment(spec: ServiceSpec) -> list[Object]:
@@ -185,8 +204,12 @@ RUNTIME = Runtime(
     name=PENSTOCK,
     command=("penstock-engine",),
     arguments=ARGUMENTS,
-    own_flags=ADDRESS_FLAGS
-    | {"--device", "--enable-prompt-tokens-details", "--lora-dir", "--shutdown-timeout"},
+    own_flags=OWN_FLAGS
+    | {
+        "--device": "spec.resources sets it",
+        "--lora-dir": "spec.engine.lora sets it to the model's volume",
+        "--otlp-traces-endpoint": "spec.tracing.exporterEndpoint sets it",
+    },
     fixed_args=serve_args,
     environment=environment,
     readiness_path="/ready",

@@ -20,27 +20,24 @@ class Argument:
     """Command-line arguments of one or several settings.
 
     paths: of the settings. flags: names that the arguments may have. write: the arguments for settings of
-    which at least one of `paths` is set. serve_only: the preflight does not take it. values: accepted
-    values of the (only) path; empty: any that the API accepts.
+    which at least one of `paths` is set. values: accepted values of the first path; empty: any that the API
+    accepts.
     """
 
     paths: tuple[str, ...]
     flags: tuple[str, ...]
     write: Callable[[Settings], list[str]]
-    serve_only: bool = False
     values: Collection[str] = ()
 
 
-def option(
-    path: str, flag: str, *, serve_only: bool = False, values: Collection[str] = ()
-) -> Argument:
+def option(path: str, flag: str, *, values: Collection[str] = ()) -> Argument:
     """`flag=VALUE` with the setting's value."""
-    return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], serve_only, values)
+    return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], values)
 
 
-def mapped(path: str, flag: str, words: Mapping[Any, str], *, serve_only: bool = False) -> Argument:
+def mapped(path: str, flag: str, words: Mapping[Any, str]) -> Argument:
     """`flag=WORD` with the runtime's word for the setting's value."""
-    return Argument((path,), (flag,), lambda s: [f"{flag}={words[s[path]]}"], serve_only)
+    return Argument((path,), (flag,), lambda s: [f"{flag}={words[s[path]]}"])
 
 
 def switch(path: str, flag: str) -> Argument:
@@ -54,7 +51,7 @@ class Runtime:
     """A program that serves a model.
 
     name: in spec.runtime.type. image: of its container; None: that of the operator's settings. arguments:
-    how it takes each setting. own_flags: flags that Penstock sets itself, which extraArgs may not have.
+    how it takes each setting. own_flags: flags that extraArgs may not have, and why.
     fixed_args: the arguments besides those of settings and devices. environment: variables that depend on
     the pod's size. device_flags: arguments that depend on its devices. startup_s: time from the start to
     readiness after which the container is restarted.
@@ -63,7 +60,7 @@ class Runtime:
     name: str
     command: tuple[str, ...]
     arguments: tuple[Argument, ...]
-    own_flags: frozenset[str]
+    own_flags: Mapping[str, str]
     fixed_args: Callable[[ServiceSpec], list[str]]
     environment: Callable[[ServiceSpec], list[Object]]
     image: str | None = None
@@ -78,18 +75,16 @@ class Runtime:
             *self.fixed_args(spec),
             *self.device_flags(spec),
             *self.setting_args(spec.settings),
-            *spec.settings.get(EXTRA_ARGS, ()),
         ]
 
-    def setting_args(self, settings: Settings, *, for_preflight: bool = False) -> list[str]:
-        """Arguments of the settings, in the order of the table."""
+    def setting_args(self, settings: Settings) -> list[str]:
+        """Arguments of the settings in the order of the table, and the user's own."""
         made: list[str] = []
         settings = {MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT} | dict(settings)
         for each in self.arguments:
-            is_set = any(path in settings for path in each.paths)
-            if is_set and not (for_preflight and each.serve_only):
+            if any(path in settings for path in each.paths):
                 made += each.write(settings)
-        return made
+        return [*made, *settings.get(EXTRA_ARGS, ())]
 
     def refusals(self, settings: Settings) -> Iterator[str]:
         """Why the runtime cannot do what the settings say, a sentence for each; names the field."""
@@ -99,7 +94,7 @@ class Runtime:
                 continue
             if path not in known:
                 yield f"spec.{path} has no effect with runtime {self.name}: remove it"
-            elif known[path].values and value not in known[path].values:
+            elif path == known[path].paths[0] and value not in (known[path].values or (value,)):
                 accepted = ", ".join(sorted(known[path].values))
                 yield f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}"
         yield from self._refused_extra_args(settings.get(EXTRA_ARGS, ()))
@@ -110,16 +105,18 @@ class Runtime:
                 continue
             flag = _canonical(arg)
             if flag in self.own_flags:
-                yield f"spec.engine.extraArgs must not have {arg}: Penstock sets {flag} itself"
+                yield f"spec.engine.extraArgs must not have {arg}: {self.own_flags[flag]}"
             for each in self.arguments:
                 if flag in each.flags:
                     yield f"spec.engine.extraArgs must not have {arg}: set spec.{each.paths[0]} instead"
 
 
 def _canonical(arg: str) -> str:
-    """The name of an argument's flag, in the spelling of the tables."""
+    """The name of an argument's flag, in the spelling of the tables; that of `--no-x` is `--x`."""
     name = arg.partition("=")[0]
-    return SHORT_FLAGS.get(name, name.replace("_", "-") if name.startswith("--") else name)
+    if not name.startswith("--"):
+        return SHORT_FLAGS.get(name, name)
+    return f"--{name[2:].replace('_', '-').removeprefix('no-')}"
 
 
 # Short names that `vllm serve` and `penstock-engine serve` both take.

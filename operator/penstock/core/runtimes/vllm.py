@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from penstock.core.runtimes.devices import rank_flags
 from penstock.core.runtimes.penstock import (
-    ADDRESS_FLAGS,
     LORA,
+    OWN_FLAGS,
     SHARED,
     SPECULATION_FIELDS,
     parser_args,
@@ -78,11 +78,9 @@ RUNTIME = Runtime(
     image=IMAGE,
     command=("vllm",),
     arguments=ARGUMENTS,
-    own_flags=ADDRESS_FLAGS
+    own_flags=OWN_FLAGS
     | {
-        "--enable-force-include-usage",
-        "--enable-prompt-tokens-details",
-        "--shutdown-timeout",
+        "--enable-force-include-usage": "it is always set, because gateways count the tokens of streams"
     },
     fixed_args=serve_args,
     environment=environment,
