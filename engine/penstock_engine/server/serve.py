@@ -119,9 +119,9 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
         responses=ResponseStore() if options.enable_responses_store else None,
     )  # fmt: skip
     logger.info(
-        "loaded: %s on %s in %s, %d blocks of %d tokens, context %d, at most %d sequences and %d "
+        "loaded: %s on %s in %s%s, %d blocks of %d tokens, context %d, at most %d sequences and %d "
         "tokens in a step",
-        state.model_name, device_name, memory_plan.dtype,
+        state.model_name, device_name, memory_plan.dtype, _describe_weights(config),
         memory_plan.num_blocks, memory_plan.block_size, memory_plan.max_model_len,
         memory_plan.max_num_seqs, memory_plan.max_num_batched_tokens,
     )  # fmt: skip
@@ -141,6 +141,16 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
             await asyncio.to_thread(state.tracer.close)
         if grammars is not None:
             await grammars.close()
+
+
+def _describe_weights(config: EngineConfig) -> str:
+    """What else than the number type is special about the weights, for the log."""
+    rounded = "" if config.quantization is None else f", {config.quantization} weights"
+    layout = config.layout
+    if layout.num_ranks == 1:
+        return rounded
+    experts = ", whole experts on each" if layout.splits_experts else ""
+    return f"{rounded}, tensor {layout.tensor} x pipeline {layout.pipeline} ranks{experts}"
 
 
 def _grammars(tokenizer: Tokenizer, memory_plan: MemoryPlan) -> GrammarCompiler | None:

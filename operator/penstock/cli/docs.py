@@ -10,6 +10,7 @@ from penstock.chart import values_yaml
 from penstock.cli.generated import write_or_check
 from penstock.core.reconcile import condition_types
 from penstock.core.rollout import phases
+from penstock.core.runtimes import page as engine_settings
 from penstock.observability import logs
 from penstock.observability.metrics import page as metrics
 
@@ -24,6 +25,7 @@ def command(
         "rollout-phases.md": phases.page(),
         "chart-values.md": values_yaml.page(),
         "conditions.md": condition_types.page(),
+        "engine-settings.md": engine_settings.page(),
         "metrics.md": metrics.page(),
         "logs.md": logs.page(),
     }

@@ -1,0 +1,314 @@
+"""Effects of flags, as clients of a running engine see them: a function for each flag or group of flags."""
+
+import json
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+from runtimes.service_engine import NAME, Engine
+
+LONG = {"max_tokens": 60, "ignore_eos": True}
+TOOL = {"type": "function", "function": {"name": "now"}}
+CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
+def has_cache_config(**labels: str) -> Any:
+    """Check of labels of vllm:cache_config_info."""
+
+    def check(engine: Engine) -> None:
+        assert engine.cache_config.items() >= labels.items()
+
+    return check
+
+
+def logs(text: str) -> Any:
+    """Check that the log has a text."""
+
+    def check(engine: Engine) -> None:
+        assert text in engine.log
+
+    return check
+
+
+def model_is_served(engine: Engine) -> None:
+    (card, *_) = engine.client.get("/v1/models").json()["data"]
+    assert card["id"] == NAME
+    assert engine.complete(model=NAME)["usage"]["completion_tokens"] > 0
+
+
+def context_is_512(engine: Engine) -> None:
+    (card, *_) = engine.client.get("/v1/models").json()["data"]
+    assert card["max_model_len"] == 512
+
+
+def seeds_follow_the_seed(engine: Engine) -> None:
+    """The first request without a seed gets the first number of the generator. Run it first."""
+    own = engine.complete(temperature=1, **LONG)
+    drawn = engine.complete(temperature=1, seed=random.Random(7).getrandbits(63), **LONG)
+    assert own["choices"] == drawn["choices"]
+
+
+def cache_has_64_mib(engine: Engine) -> None:
+    assert 63 << 20 < int(engine.cache_config["kv_cache_memory_bytes"]) <= 64 << 20
+
+
+def template_is_the_models(engine: Engine) -> None:
+    """The tokenizer's folder is the model's, by its path in the pod."""
+    assert "Hi." in engine.prompt()
+
+
+def answers_are_traced(engine: Engine) -> None:
+    """Spans are exported every few seconds; a drain exports the rest. Run it last."""
+    engine.complete()
+    engine.process.terminate()
+    engine.process.join(20)
+    assert engine.collector is not None
+    assert engine.collector.named("llm_request")
+
+
+def nothing_is_reused(engine: Engine) -> None:
+    prompt = "the engine " * 40
+    assert engine.cache_config["enable_prefix_caching"] == "False"
+    for _ in range(2):
+        usage = engine.complete(prompt=prompt)["usage"]
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+def prompts_are_reused(engine: Engine) -> None:
+    prompt = "the engine " * 40
+    for _ in range(2):
+        usage = engine.complete(prompt=prompt)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def evicted_blocks_are_saved(engine: Engine) -> None:
+    """Prompts that fill the KV cache evict the first ones, whose blocks are copied to host memory."""
+    for number in range(8):
+        engine.complete(prompt=[number + 9] * 300, max_tokens=1)
+    assert engine.metric("penstock:kv_copy_choices_total", choice="save") > 0
+
+
+def logprobs_are_bounded(engine: Engine) -> None:
+    body = {"prompt": "The engine", "max_tokens": 2}
+    assert engine.post("/v1/completions", **body, logprobs=3).status_code == 200
+    assert engine.post("/v1/completions", **body, logprobs=4).status_code == 400
+
+
+def choices_are_bounded(engine: Engine) -> None:
+    body = {"prompt": "The engine", "max_tokens": 2}
+    assert engine.post("/v1/completions", **body, n=2).status_code == 200
+    answer = engine.post("/v1/completions", **body, n=3)
+    assert answer.status_code == 400
+    assert "--max-n-sequences" in answer.text
+
+
+def low_priorities_wait(engine: Engine) -> None:
+    """The only slot is taken; of two that wait, the one with the lower number is next."""
+    ended: list[int] = []
+
+    def ask(priority: int, delay_s: float) -> None:
+        time.sleep(delay_s)
+        engine.complete(priority=priority, **LONG)
+        ended.append(priority)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(ask, (0, 9, 1), (0, 0.03, 0.06)))
+    assert ended == [0, 1, 9]
+
+
+def rejections(engine: Engine, reason: str) -> float:
+    return engine.metric("vllm:admission_rejections_total", reason=reason)
+
+
+def long_queues_are_rejected(engine: Engine) -> None:
+    """One request runs, three wait."""
+    with ThreadPoolExecutor(8) as pool:
+        body = {"prompt": "The", "max_tokens": 20, "ignore_eos": True}
+        answers = list(pool.map(lambda _: engine.post("/v1/completions", **body), range(8)))
+    assert {answer.status_code for answer in answers} == {200, 503}
+    assert rejections(engine, "max_num_queued_reqs") > 0
+
+
+def long_prompts_in_the_queue_are_rejected(engine: Engine) -> None:
+    """Two prompts of 100 tokens are more than the 120 that may wait."""
+    with ThreadPoolExecutor(3) as pool:
+        body = {"prompt": [9] * 100, "max_tokens": 5}
+        answers = list(pool.map(lambda _: engine.post("/v1/completions", **body), range(3)))
+    assert 503 in {answer.status_code for answer in answers}
+    assert rejections(engine, "max_num_queued_tokens") > 0
+
+
+def long_requests_end(engine: Engine) -> None:
+    answer = engine.post("/v1/completions", prompt="The", max_tokens=400, ignore_eos=True, n=64)
+    assert answer.status_code == 504, answer.text
+
+
+def calls_are_parsed(engine: Engine) -> None:
+    """The answer is the text of a call; without a parser, tool_choice auto would be refused."""
+    body = {"tools": [TOOL], "tool_choice": "auto", "max_tokens": 60}
+    assert engine.chat(**body)["choices"]
+    call = {"role": "assistant", "content": CALL[:-4]}
+    answer = engine.chat(
+        messages=[{"role": "user", "content": "When?"}, call], continue_final_message=True,
+        add_generation_prompt=False, structured_outputs={"choice": ["call>"]}, **body,
+    )  # fmt: skip
+    assert answer["choices"], answer
+
+
+def reasoning_is_separate(engine: Engine) -> None:
+    begun = {"role": "assistant", "content": "<think>The water"}
+    answer = engine.chat(
+        messages=[{"role": "user", "content": "Why?"}, begun], continue_final_message=True,
+        add_generation_prompt=False, ignore_eos=True,
+    )  # fmt: skip
+    message = answer["choices"][0]["message"]
+    assert message["reasoning"]
+    assert message["content"] is None
+
+
+def template_is_used(engine: Engine) -> None:
+    assert "LOUD" in engine.prompt()
+
+
+def template_has_variables(engine: Engine) -> None:
+    assert "warm: " in engine.prompt()
+
+
+def content_is_parts(engine: Engine) -> None:
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Hi."}]}]
+    assert "PARTS" in engine.prompt(messages=parts)
+
+
+def tools_are_hidden(engine: Engine) -> None:
+    hidden, plain = (
+        engine.chat(**body)["usage"]["prompt_tokens"]
+        for body in ({"tools": [TOOL], "tool_choice": "none"}, {})
+    )
+    assert hidden == plain
+
+
+def template_is_shown(engine: Engine) -> None:
+    described = engine.client.get("/tokenizer_info").json()
+    assert "LOUD" in described["chat_template"]
+
+
+def models_defaults_are_unused(engine: Engine) -> None:
+    """The model's file would end the answer after 5 tokens."""
+    body = {"prompt": "The engine", "ignore_eos": True}
+    answer = engine.post("/v1/completions", **body).json()
+    assert answer["usage"]["completion_tokens"] == 7
+
+
+def models_defaults_are_used(engine: Engine) -> None:
+    body = {"prompt": "The engine", "ignore_eos": True}
+    answer = engine.post("/v1/completions", **body).json()
+    assert answer["usage"]["completion_tokens"] == 5
+
+
+def defaults_are_greedy_and_short(engine: Engine) -> None:
+    first, second = (engine.complete(**LONG) for _ in range(2))
+    assert first["choices"] == second["choices"]
+    assert first["usage"]["completion_tokens"] == 7
+
+
+def request_ids_are_absent(engine: Engine) -> None:
+    assert "x-request-id" not in engine.post("/v1/completions", prompt="a", max_tokens=1).headers
+
+
+def tokens_are_ids(engine: Engine) -> None:
+    found = engine.complete(logprobs=1)["choices"][0]["logprobs"]["tokens"]
+    assert all(token.startswith("token_id:") for token in found)
+
+
+def streams_have_usage(engine: Engine) -> None:
+    answer = engine.post("/v1/completions", prompt="The", max_tokens=3, stream=True)
+    chunks = [json.loads(line[6:]) for line in answer.text.split("\n\n") if line[6:7] == "{"]
+    assert all(chunk["usage"] for chunk in chunks)
+
+
+def engine_can_sleep(engine: Engine) -> None:
+    assert engine.client.get("/is_sleeping").json() == {"is_sleeping": False}
+
+
+def responses_are_stored(engine: Engine) -> None:
+    made = engine.post("/v1/responses", input="Hi.", max_output_tokens=3).json()
+    assert engine.client.get(f"/v1/responses/{made['id']}").json()["id"] == made["id"]
+
+
+def pages_may_ask(engine: Engine) -> None:
+    asks = {
+        "origin": "http://page", "access-control-request-method": "POST",
+        "access-control-request-headers": "x-mine",
+    }  # fmt: skip
+    allowed = engine.client.options("/v1/completions", headers=asks).headers
+    assert allowed["access-control-allow-origin"] == "http://page"
+    assert allowed["access-control-allow-methods"] == "POST"
+    assert "x-mine" in allowed["access-control-allow-headers"].lower()
+    assert allowed["access-control-allow-credentials"] == "true"
+
+
+def adapters_are_loaded(engine: Engine) -> None:
+    """One in the step, two in host memory; one of rank 32 is too large."""
+    statuses = [
+        engine.post("/v1/load_lora_adapter", lora_name=name, lora_path=name).status_code
+        for name in ("poetry", "wide")
+    ]
+    assert statuses == [200, 400]
+    for name in ("law", "poetry"):
+        engine.complete(model=name)
+    adapters = engine.client.get("/v1/adapters").json()["data"]
+    assert {each["id"]: each["tier"] for each in adapters} == {"law": "host", "poetry": "device"}
+
+
+def requests_are_not_logged(engine: Engine) -> None:
+    engine.complete()
+    assert "completion_tokens" not in engine.log
+
+
+def log_is_text(engine: Engine) -> None:
+    assert not engine.log.splitlines()[-1].startswith("{")
+
+
+def drafts_are_accepted(engine: Engine) -> None:
+    """The draft model is the model itself, so a greedy answer accepts what it proposes."""
+    engine.complete(temperature=0, **LONG)
+    proposed = engine.metric("vllm:spec_decode_num_draft_tokens_total")
+    assert engine.metric("vllm:spec_decode_num_accepted_tokens_total") > proposed / 2 > 0
+
+
+def texts_are_looked_up(engine: Engine) -> None:
+    engine.complete(prompt="one two one two one two", temperature=0, **LONG)
+    assert engine.metric("vllm:spec_decode_num_draft_tokens_total") > 0
+
+
+def worker_processes(num_ranks: int) -> Any:
+    """Check of the number of processes that compute the model."""
+
+    def check(engine: Engine) -> None:
+        children = psutil.Process(engine.process.pid).children()
+        ranks = [each for each in children if "penstock_engine.parallel.worker" in each.cmdline()]
+        assert len(ranks) == num_ranks - 1
+        assert engine.complete()["choices"]
+
+    return check
+
+
+def weights_are_in_8_bits(engine: Engine) -> None:
+    assert "float32, int8 weights" in engine.log
+    assert engine.complete(temperature=0)["choices"]
+
+
+def drain_ends_in_time(engine: Engine) -> None:
+    """The grace period of 16 s leaves 1 s to running requests. Run it last."""
+    with ThreadPoolExecutor(1) as pool:
+        body = {"prompt": "The", "max_tokens": 1000, "ignore_eos": True}
+        answer = pool.submit(engine.post, "/v1/completions", **body)
+        time.sleep(0.3)
+        begun_s = time.monotonic()
+        engine.process.terminate()
+        engine.process.join(20)
+        assert answer.result().status_code in (503, 504)
+    assert 0.9 < time.monotonic() - begun_s < 10
+    assert engine.process.exitcode == 0
