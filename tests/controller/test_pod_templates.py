@@ -1,4 +1,4 @@
-"""What `spec.template` sets for scheduling, identity and environment, in Deployments and pods."""
+"""Fields of `spec.template` for scheduling, identity and environment, in Deployments and pods."""
 
 from typing import Any
 
