@@ -109,9 +109,9 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             await stage.wait_until(
                 lambda view: view.ready == 1, NAME, within_s=60, what="one engine"
             )
-            await check_for_accelerators(stage, service)
+            check_for_accelerators(stage, service["spec"]["model"])
         finally:
-            stage.kubectl("delete", f"psvc/{ACCELERATED}", "--ignore-not-found")
+            stage.kubectl("delete", "psvc", ACCELERATED, "--ignore-not-found")
             stage.kubectl("delete", f"mroute/{NAME}-any", "--ignore-not-found")
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.wait_until_gone(NAME, within_s=60)
@@ -122,15 +122,29 @@ async def run_history(cluster: Cluster, models: Path) -> History:
     )
 
 
-async def check_for_accelerators(stage: Stage, service: Object) -> None:
-    """Have a model checked for accelerators, whose memory is a label of nodes: tests that right."""
-    body = {
-        **service,
-        "metadata": {"name": ACCELERATED},
-        "spec": {"model": service["spec"]["model"], "resources": {"limits": {"nvidia.com/gpu": 1}}},
-    }
-    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    stage.kubectl("wait", "--for=condition=ModelReady", f"psvc/{ACCELERATED}", "--timeout=60s")
+# Resources of engines on accelerators, whose memory nodes or ResourceSlices say.
+ACCELERATORS: tuple[Object, ...] = (
+    {"resources": {"limits": {"nvidia.com/gpu": 1}}},
+    {
+        "resources": {"claims": [{"name": "gpu"}]},
+        "template": {
+            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+        },
+    },
+)
+
+
+def check_for_accelerators(stage: Stage, model: Object) -> None:
+    """Have a model checked for accelerators of unknown memory: tests the rights to look for it."""
+    for fields in ACCELERATORS:
+        body = {
+            "apiVersion": "serving.penstock.dev/v1alpha1", "kind": "InferenceService",
+            "metadata": {"name": ACCELERATED, "namespace": "default"},
+            "spec": {"model": model, **fields},
+        }  # fmt: skip
+        stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        stage.kubectl("wait", "--for=condition=ModelReady", f"psvc/{ACCELERATED}", "--timeout=60s")
+        stage.kubectl("delete", f"psvc/{ACCELERATED}", "--cascade=foreground")
 
 
 async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, tuple[str, str]]:

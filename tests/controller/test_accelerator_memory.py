@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clients.resources import DEPLOYMENTS, NODES, PODS
-from penstock.core.observed.accelerator_memory import MEMORY_LABEL
+from penstock.clients.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_SLICES
+from penstock.core.observed.accelerator_memory import GPU_DRIVER, MEMORY_LABEL
 from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL
 from penstock_engine.make_model.make import make
 
@@ -45,13 +45,14 @@ async def add_node(kube, namespace):
         await kube.delete(NODES, None, name)
 
 
-async def preflight_of(stand, reads_nodes=True):
+async def preflight_of(stand, reads_nodes=True, **changes):
     """The preflight pod of a service with a GPU in the namespace's pool."""
     stand.reconciler = stand.make_reconciler(stand.kube, reads_nodes=reads_nodes)
-    await stand.create(
-        resources={"limits": {GPU: 1}},
-        template={"spec": {"nodeSelector": {"pool": stand.namespace}}},
-    )
+    spec = {
+        "resources": {"limits": {GPU: 1}},
+        "template": {"spec": {"nodeSelector": {"pool": stand.namespace}}},
+    }
+    await stand.create(**(spec | changes))
     while not (pods := await stand.pods()):
         await stand.step()
     (pod,) = pods
@@ -110,6 +111,26 @@ async def test_a_model_that_fits_is_served(stand, add_node, model_dir, tmp_path)
     for _ in range(3):
         await stand.step()
     assert len((await stand.kube.list(DEPLOYMENTS, stand.namespace))[0]) == 1
+
+
+async def test_a_claim_gets_the_memory_that_resource_slices_say(
+    stand, namespace, model_dir, tmp_path
+):
+    pool = {"name": namespace, "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "gpu-0", "capacity": {"memory": {"value": "64Mi"}}}
+    spec = {"driver": GPU_DRIVER, "pool": pool, "nodeName": namespace, "devices": [device]}
+    await stand.kube.create(RESOURCE_SLICES, None, {"metadata": {"name": namespace}, "spec": spec})
+    try:
+        claim = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+        pod = await preflight_of(
+            stand, resources={"claims": [{"name": "gpu"}]},
+            template={"spec": {"resourceClaims": [claim]}},
+        )  # fmt: skip
+    finally:
+        await stand.kube.delete(RESOURCE_SLICES, None, namespace)
+    assert "resourceClaims" not in pod["spec"]
+    verdict = await run_as_its_container(stand, pod, model_dir, tmp_path / "log")
+    assert verdict["reason"] == "MemoryTooSmall"
 
 
 async def test_memory_is_unknown_to_an_operator_that_may_not_read_nodes(

@@ -1,7 +1,6 @@
 """Tests of the memory of accelerators: by resource name, by the nodes that may run a pod, or unknown."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from service_spec import pod_resources, service_spec
@@ -9,13 +8,15 @@ from service_spec import pod_resources, service_spec
 from penstock.core.manifests.engine import own_pods
 from penstock.core.observed.accelerator_memory import (
     MEMORY_LABEL,
-    is_labelled,
+    claimed_bytes,
     mig_bytes,
     smallest_bytes,
+    source_of,
 )
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan import Plan, plan
+from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import Object, ServiceSpec, VariantSpec
 
 GPU = "nvidia.com/gpu"
@@ -118,19 +119,50 @@ def test_the_name_of_a_mig_slice_tells_its_memory(name: str, gib: int | None) ->
     assert mig_bytes(pod_resources(accelerator=(name, 1))) == (None if gib is None else gib * GIB)
 
 
+def device_slice(*sizes: str, driver: str = "gpu.nvidia.com") -> Object:
+    devices = [
+        {"name": f"gpu-{i}", "capacity": {"memory": {"value": size}}}
+        for i, size in enumerate(sizes)
+    ]
+    return {"spec": {"driver": driver, "devices": devices}}
+
+
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [(GPU, True), ("nvidia.com/mig-3g.40gb", False), ("amd.com/gpu", False), (None, False)],
+    ("slices", "gib"),
+    [
+        ([], None),
+        ([{"spec": {"driver": "gpu.nvidia.com"}}], None),
+        ([device_slice("24Gi"), device_slice("80Gi", "40Gi")], 80),
+        ([device_slice("24Gi"), device_slice("80Gi", driver="dra.example")], 24),
+        ([{"spec": {"driver": "gpu.nvidia.com", "devices": [{"name": "gpu-0"}]}}], None),
+    ],
 )
-def test_labels_of_nodes_are_about_nvidias_whole_gpus(name: str | None, expected: bool) -> None:
+def test_a_claim_gets_no_larger_gpu_than_there_is(slices: list[Object], gib: int | None) -> None:
+    assert claimed_bytes(slices) == (None if gib is None else gib * GIB)
+
+
+@pytest.mark.parametrize(
+    ("name", "claims", "expected"),
+    [
+        (GPU, (), "nodes"),
+        (GPU, ("nic",), "nodes"),
+        ("nvidia.com/mig-3g.40gb", (), None),
+        ("amd.com/gpu", (), None),
+        (None, ("gpu",), "resourceslices"),
+        (None, (), None),
+    ],
+)
+def test_what_says_the_memory_of_an_accelerator(
+    name: str | None, claims: tuple[str, ...], expected: str | None
+) -> None:
     resources = pod_resources(accelerator=None if name is None else (name, 1))
-    assert is_labelled(resources) == expected
+    assert source_of(replace(resources, claims=claims)) == expected
 
 
-def planned(spec: ServiceSpec, nodes: tuple[Object, ...] | None) -> Plan:
+def planned(spec: ServiceSpec, devices: tuple[Object, ...] | None) -> Plan:
     """The plan that creates the preflight."""
     first = plan(spec, ObservedState(), "image", NOW_S)
-    observed = ObservedState(rollout=first.rollout, nodes=nodes)
+    observed = ObservedState(rollout=first.rollout, devices=devices)
     state = plan(spec, observed, "image", NOW_S)
     while not state.create:
         assert isinstance(state.rollout, RolloutState)
@@ -146,24 +178,50 @@ def told(made: Plan) -> str | None:
     return env.get(VARIABLE)
 
 
+SLICES = (device_slice("80Gi"),)
+CLAIMED = replace(pod_resources(), claims=("gpu",))
+
+
 @pytest.mark.parametrize(
-    ("name", "nodes", "needs_nodes", "expected"),
+    ("resources", "devices", "unread", "expected"),
     [
-        (GPU, None, True, None),
-        (GPU, (), False, None),
-        (GPU, (SMALL, LARGE), False, 24 * GIB),
-        ("nvidia.com/mig-3g.40gb", None, False, 40 * GIB),
-        ("amd.com/gpu", None, False, None),
-        (None, None, False, None),
+        (pod_resources(accelerator=(GPU, 1)), None, "nodes", None),
+        (pod_resources(accelerator=(GPU, 1)), (), None, None),
+        (pod_resources(accelerator=(GPU, 1)), (SMALL, LARGE), None, 24 * GIB),
+        (pod_resources(accelerator=("nvidia.com/mig-3g.40gb", 1)), None, None, 40 * GIB),
+        (pod_resources(accelerator=("amd.com/gpu", 1)), None, None, None),
+        (CLAIMED, None, "resourceslices", None),
+        (CLAIMED, SLICES, None, 80 * GIB),
+        (pod_resources(), None, None, None),
     ],
 )
 def test_the_preflight_is_told_the_memory_of_an_accelerator(
-    name: str | None, nodes: Any, needs_nodes: bool, expected: int | None
+    resources: ResourceSpec,
+    devices: tuple[Object, ...] | None,
+    unread: str | None,
+    expected: int | None,
 ) -> None:
-    resources = pod_resources(accelerator=None if name is None else (name, 1))
-    made = planned(service_spec(resources=resources), nodes)
-    assert made.needs_nodes == needs_nodes
+    made = planned(service_spec(resources=resources), devices)
+    assert made.unread == unread
     assert told(made) == (None if expected is None else str(expected))
+
+
+def test_the_preflight_of_another_runtime_checks_no_memory() -> None:
+    spec = service_spec(
+        resources=pod_resources(accelerator=(GPU, 1)), settings={"runtime.type": "VLLM"}
+    )
+    made = planned(spec, None)
+    assert (made.unread, told(made)) == (None, None)
+
+
+def test_the_preflight_takes_no_accelerator() -> None:
+    """Neither by its resources nor by a claim of the pod."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    spec = service_spec(resources=CLAIMED, template={"spec": {"resourceClaims": claims}})
+    pods = own_pods(spec, "r", "image")
+    assert pods.serve["spec"]["resourceClaims"] == claims
+    assert "resourceClaims" not in pods.preflight
+    assert "claims" not in pods.preflight["containers"][0]["resources"]
 
 
 def test_a_variant_may_say_the_memory_of_its_accelerators() -> None:
@@ -175,7 +233,7 @@ def test_a_variant_may_say_the_memory_of_its_accelerators() -> None:
     assert told(planned(spec, (SMALL, LARGE))) == str(80 * GIB)
     known = replace(spec, variants=(replace(variant, accelerator_memory_bytes=48 * GIB),))
     made = planned(known, None)
-    assert (told(made), made.needs_nodes) == (str(48 * GIB), False)
+    assert (told(made), made.unread) == (str(48 * GIB), None)
 
 
 def test_the_recorded_pods_do_not_depend_on_nodes() -> None:

@@ -157,8 +157,8 @@ class Variant(Model):
         default=None,
         description=(
             "Memory of one accelerator of these nodes, such as 24Gi, for the check of the model before "
-            "engines start. Default: by the name of a MIG resource or the nodes' label "
-            "nvidia.com/gpu.memory, else unknown, so that the check leaves memory out."
+            "engines start. Default: by the name of a MIG resource, the nodes' label "
+            "nvidia.com/gpu.memory or ResourceSlices, else unknown, so that the check leaves memory out."
         ),
     )
     price_per_hour: Annotated[str, decimal(MIN_PRICE, MAX_PRICE)] = Field(

@@ -45,7 +45,7 @@ OPERATOR_RULES: list[Object] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
 # Granted where all namespaces are watched. An operator of one namespace needs the CRDs at its start, and
-# does not know the memory of accelerators, which is a label of nodes.
+# does not know the memory of accelerators, which nodes and ResourceSlices say.
 CLUSTER_RULES: list[Object] = [
     {
         "apiGroups": ["apiextensions.k8s.io"],
@@ -53,6 +53,7 @@ CLUSTER_RULES: list[Object] = [
         "verbs": ["list", "watch"],
     },
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["list"]},
 ]
 # Granted in the namespace of the installation.
 LEASE_RULES: list[Object] = [

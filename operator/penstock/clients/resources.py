@@ -54,6 +54,7 @@ ADMISSION_POLICIES = Resource(
 ADMISSION_POLICY_BINDINGS = Resource(
     "admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False
 )
+RESOURCE_SLICES = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")

@@ -16,10 +16,10 @@ from penstock.clients.resources import (
     DISRUPTION_BUDGETS,
     INFERENCE_SERVICES,
     JOBS,
-    NODES,
     PODS,
     Resource,
 )
+from penstock.controller.accelerators import list_devices
 from penstock.controller.judge import Judgement
 from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
 from penstock.controller.reconcile_log import log_writes
@@ -32,7 +32,6 @@ from penstock.core.manifests.allowed_pods import (
     is_of_running_revision,
 )
 from penstock.core.manifests.disruption import engines_budget_name
-from penstock.core.observed.accelerator_memory import MEMORY_LABEL
 from penstock.core.observed.children import (
     ObservedBudget,
     ObservedDeployment,
@@ -67,7 +66,6 @@ from penstock.core.spec.service import (
 )
 from penstock.errors import (
     Conflict,
-    Forbidden,
     NotFound,
 )
 
@@ -87,7 +85,7 @@ class Reconciler:
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
     gateway_url: for the status of services. limits: of what services may set in pods.
     gone: called with the key of a service whose deletion no watch reported. reads_nodes: whether it may
-    read nodes, to tell preflights the memory of accelerators.
+    read nodes and ResourceSlices, to tell preflights the memory of accelerators.
     """
 
     def __init__(
@@ -175,8 +173,8 @@ class Reconciler:
         if _is_resumed(inputs, observed):
             self._writer.rejections.forget(spec.uid)
         planned = plan(spec, observed, self._image, now_s, inputs)
-        if planned.needs_nodes and self._reads_nodes:
-            observed = replace(observed, nodes=await self._labelled_nodes())
+        if planned.unread is not None and self._reads_nodes:
+            observed = replace(observed, devices=await list_devices(self._kube, planned.unread))
             planned = plan(spec, observed, self._image, now_s, inputs)
         outcome = await self._writer.create_objects(spec, planned, observed.leftovers)
         observed = replace(observed, refusals=outcome.refusals)
@@ -249,15 +247,6 @@ class Reconciler:
             ),
         )
         return observed, record
-
-    async def _labelled_nodes(self) -> tuple[Object, ...]:
-        """List the nodes that say how much memory their accelerators have; none if that is forbidden."""
-        try:
-            found, _ = await self._kube.list(NODES, labelSelector=MEMORY_LABEL)
-        except Forbidden as error:
-            logger.warning("the memory of accelerators is unknown: %s", error)
-            return ()
-        return tuple(found)
 
     async def _write_record(
         self,

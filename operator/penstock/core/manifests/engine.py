@@ -157,7 +157,9 @@ def _run_once(pod: Object) -> Object:
 
 
 def _pod_overrides(spec: ServiceSpec) -> Object:
-    return {key: value for key, value in _overrides(spec).items() if key != "containers"}
+    """The part of the user's pod spec that the preflight has too. A claim would take an accelerator."""
+    left_out = ("containers", "resourceClaims")
+    return {key: value for key, value in _overrides(spec).items() if key not in left_out}
 
 
 def _hash(template: Object) -> str:

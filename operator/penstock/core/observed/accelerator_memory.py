@@ -1,7 +1,8 @@
-"""Memory of the accelerators that a pod may get, from resource names and the labels of nodes."""
+"""Memory of the accelerators that a pod may get: from resource names, labels of nodes, or ResourceSlices."""
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 from penstock.core.formats.quantity import parse_quantity
 from penstock.core.observed.label_selector import selects
@@ -16,11 +17,19 @@ _MIG = re.compile(re.escape(ACCELERATOR_DOMAIN) + r"mig-(?:\d+c\.)?\d+g\.(\d+)gb
 _NODE_STATE = "node.kubernetes.io/"
 
 
-def is_labelled(resources: ResourceSpec) -> bool:
-    """Whether MEMORY_LABEL of nodes is about the accelerators of these resources."""
-    accelerator = resources.accelerator
-    is_nvidia = accelerator is not None and accelerator[0].startswith(ACCELERATOR_DOMAIN)
-    return is_nvidia and mig_bytes(resources) is None
+# Driver of NVIDIA's GPUs in ResourceSlices, and the capacity that is a device's memory.
+GPU_DRIVER, MEMORY_CAPACITY = "gpu.nvidia.com", "memory"
+
+# The objects that say how much memory accelerators have.
+Source = Literal["nodes", "resourceslices"]
+
+
+def source_of(resources: ResourceSpec) -> Source | None:
+    """What says the memory of the accelerators of these resources; None: nothing, or their name does."""
+    if resources.accelerator is None:
+        return "resourceslices" if resources.claims else None
+    is_nvidia = resources.accelerator[0].startswith(ACCELERATOR_DOMAIN)
+    return "nodes" if is_nvidia and mig_bytes(resources) is None else None
 
 
 def mig_bytes(resources: ResourceSpec) -> int | None:
@@ -28,6 +37,22 @@ def mig_bytes(resources: ResourceSpec) -> int | None:
     accelerator = resources.accelerator
     found = None if accelerator is None else _MIG.match(accelerator[0])
     return None if found is None else int(found[1]) * 2**30
+
+
+def claimed_bytes(slices: Iterable[Object]) -> int | None:
+    """Memory of the largest GPU of ResourceSlices; None: unknown.
+
+    Which of the devices a claim may get is up to its expressions, which are not evaluated. No claim gets a
+    larger one.
+    """
+    devices = (
+        device
+        for each in slices
+        if each["spec"]["driver"] == GPU_DRIVER
+        for device in each["spec"].get("devices") or []
+    )
+    sizes = (device.get("capacity", {}).get(MEMORY_CAPACITY, {}).get("value") for device in devices)
+    return max((int(parse_quantity(str(size))) for size in sizes if size), default=None)
 
 
 def smallest_bytes(pod: Object, resources: ResourceSpec, nodes: Iterable[Object]) -> int | None:

@@ -163,8 +163,8 @@ class ObservedState:
 
     traffic, mirror: traffic shares and mirroring that were last published to gateways.
     traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
-    state_holder: the revision whose ControllerRevision has the record of the rollout state. nodes: those
-    with a label about the memory of their accelerators; None: not read.
+    state_holder: the revision whose ControllerRevision has the record of the rollout state. devices:
+    nodes or ResourceSlices that say the memory of accelerators; None: not read.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()
@@ -186,7 +186,7 @@ class ObservedState:
     # (kind, name) of children of a deleted service of the same name that still exist.
     leftovers: frozenset[tuple[str, str]] = frozenset()
     budget: ObservedBudget = field(default_factory=ObservedBudget)
-    nodes: tuple[Object, ...] | None = None
+    devices: tuple[Object, ...] | None = None
 
     @property
     def stable(self) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.canary.verdict import Verdict
+from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
@@ -50,7 +51,7 @@ class Plan:
     replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes.
     lagging_gateway: message about the gateway that the rollout waits for; overdue: message about a phase
     that exceeded its deadline and continues; else empty. details: the writes in words, for the log.
-    needs_nodes: a preflight's arguments depend on nodes, which were not read.
+    unread: objects that were not read and on which the arguments of a preflight depend.
     """
 
     revision: str
@@ -67,7 +68,7 @@ class Plan:
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()
     details: tuple[str, ...] = field(default=())
-    needs_nodes: bool = False
+    unread: Source | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -117,7 +118,7 @@ def plan(
         scale=tuple(steps.scale),
         delete=tuple(steps.delete),
         details=tuple(steps.details),
-        needs_nodes=steps.needs_nodes,
+        unread=steps.unread,
     )
 
 

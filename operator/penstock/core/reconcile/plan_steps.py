@@ -10,7 +10,13 @@ from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
 from penstock.core.manifests.placement import with_accelerator_memory
-from penstock.core.observed.accelerator_memory import is_labelled, mig_bytes, smallest_bytes
+from penstock.core.observed.accelerator_memory import (
+    Source,
+    claimed_bytes,
+    mig_bytes,
+    smallest_bytes,
+    source_of,
+)
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
@@ -64,7 +70,7 @@ class PlanSteps:
         self.scale: list[Scale] = []
         self.delete: list[Deletion] = []
         self.details: list[str] = []
-        self.needs_nodes = False
+        self.unread: Source | None = None
 
     def collect(self, state: RolloutState, pods: dict[Side, int | None], total: int) -> None:
         """Collect all writes. pods: target replicas by side; total: replicas for all of the traffic."""
@@ -155,11 +161,14 @@ class PlanSteps:
         body = manifests.preflight(placed, revision, pods, variant)
         if spec.settings.get(RUNTIME_TYPE, PENSTOCK) != PENSTOCK:
             return body  # it checks no memory
-        resources = placed.resources
+        resources, devices = placed.resources, self._observed.devices
         memory_bytes = placed.accelerator_memory_bytes or mig_bytes(resources)
-        if memory_bytes is None and is_labelled(resources):
-            self.needs_nodes = self._observed.nodes is None
-            memory_bytes = smallest_bytes(body["spec"], resources, self._observed.nodes or ())
+        source = source_of(resources) if memory_bytes is None else None
+        self.unread = source if devices is None else None
+        if source == "nodes":
+            memory_bytes = smallest_bytes(body["spec"], resources, devices or ())
+        elif source == "resourceslices":
+            memory_bytes = claimed_bytes(devices or ())
         return with_accelerator_memory(body, memory_bytes)
 
     def _bring_up(
