@@ -32,6 +32,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"monitoring": {"prometheusRule": {"runbooksUrl": "https://wiki/a: b"}}},
         "monitoring.prometheusRule.runbooksUrl: String should match pattern",
     ),
+    (
+        {"monitoring": {"prometheusRule": {"runbooksUrl": "https://wiki/runbooks/"}}},
+        "monitoring.prometheusRule.runbooksUrl: String should match pattern",
+    ),
     ({"networkPolicy": {"apiServerPorts": []}}, "networkPolicy.apiServerPorts: List should have"),
     (
         {"networkPolicy": {"prometheusPorts": [70000]}},

@@ -34,8 +34,9 @@ class PrometheusRule(ValuesModel):
     )
     runbooks_url: str = Field(
         default=RUNBOOKS,
-        description="Base URL of the alerts' runbooks: the address at which you publish docs/runbooks.",
-        pattern=r"^https?://[!-~]+$",  # it is put into a YAML file without quotes
+        description="Base URL of the alerts' runbooks: the address at which you publish docs/runbooks, "
+        "without a slash at its end. Links add /NAME, with the name of the alert.",
+        pattern=r"^https?://[!-~]*[!-.0-~]$",  # it is put into a YAML file without quotes
     )
 
 
