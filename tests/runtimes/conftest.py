@@ -61,7 +61,7 @@ def places(
 
 def _add_sampling_default(model: Path) -> None:
     path = model / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_new_tokens": 5}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"temperature": 0}))
 
 
 def _make_experts(folder: Path, model_dir: Path) -> None:

@@ -86,7 +86,7 @@ CASES = {
                     "toolCall": "hermes", "reasoning": "qwen3",
                     "chatTemplate": {"configMapKeyRef": {"name": "templates", "key": "shout"}},
                 },
-                "generation": {"source": "None", "defaults": {"temperature": "0", "maxTokens": 7}},
+                "generation": {"source": "None", "defaults": {"maxTokens": effects.MAX_TOKENS}},
                 "extraArgs": [
                     "--exclude-tools-when-tool-choice-none", "--enable-tokenizer-info-endpoint",
                     "--chat-template-content-format=openai", "--default-chat-template-kwargs",
@@ -103,7 +103,7 @@ CASES = {
             "--reasoning-parser": effects.reasoning_is_separate,
             "--chat-template": effects.template_is_used,
             "--generation-config": effects.models_defaults_are_unused,
-            "--override-generation-config": effects.defaults_are_greedy_and_short,
+            "--override-generation-config": effects.answers_are_capped,
             "--exclude-tools-when-tool-choice-none": effects.tools_are_hidden,
             "--enable-tokenizer-info-endpoint": effects.template_is_shown,
             "--chat-template-content-format": effects.content_is_parts,
