@@ -11,7 +11,7 @@ from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.gguf_file.names import headers as gguf_headers
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.quantization.scheme import Header
+from penstock_engine.quantization.scheme import Header, cannot_split_order
 from penstock_engine.weights import (
     checkpoint_files,
     parts_of,
@@ -50,6 +50,17 @@ def check_model(
     else:
         _check_tokenizer(tokenizer / "tokenizer.json", model)
     return model, num_bytes
+
+
+def check_order(model_dir: Path, model: ModelConfig) -> None:
+    """Raise ModelError if weights cannot be split by inputs: in the order of their activations."""
+    if model.quantization is None:
+        return
+    headers: dict[str, Header] = {}
+    for path in safetensors_files(model_dir):
+        headers |= read_headers(path)
+    if any(matrix.has_order for matrix in model.quantization.describe(headers).values()):
+        raise cannot_split_order()
 
 
 def safetensors_files(model_dir: Path) -> list[Path]:

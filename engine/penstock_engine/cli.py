@@ -42,6 +42,7 @@ ModelDir = Annotated[Path, typer.Argument(help="Folder with the model, or a GGUF
 Command = Callable[..., None]
 
 NO_OPTIONS = ServeOptions()
+GENERATION_FILE = "generation_config.json"
 
 
 def main() -> None:
@@ -104,10 +105,11 @@ def _configuration(model: Path, flags: dict[str, Any]) -> tuple[EngineConfig, Se
 def _judge_options(config: EngineConfig, options: ServeOptions) -> dict[str, Any] | None:
     """The verdict about the server's flags; None if they can be followed."""
     names = (
-        "chat_template", "default_chat_template_kwargs", "generation_config",
+        "chat_template", "default_chat_template_kwargs", "generation_config", "lora_modules",
         "override_generation_config",
     )  # fmt: skip
-    if all(getattr(options, name) == getattr(NO_OPTIONS, name) for name in names):
+    has_defaults = (config.model_dir / GENERATION_FILE).is_file()
+    if not has_defaults and all(getattr(options, n) == getattr(NO_OPTIONS, n) for n in names):
         return None
     from penstock_engine.server.option_checks import check_options  # takes a second
 
@@ -157,7 +159,9 @@ def preflight(
     memory_limit_bytes: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Memory of the engine in bytes. Default: the memory limit of this process."
+            min=1,
+            envvar="PENSTOCK_MEMORY_LIMIT_BYTES",
+            help="Memory of the engine in bytes. Default: the memory limit of this process.",
         ),
     ] = None,
     accelerator_memory_bytes: Annotated[

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock_engine import device
 from penstock_engine.batch_limits import BatchLimits, candidates
-from penstock_engine.checkpoint import check_model, safetensors_files
+from penstock_engine.checkpoint import check_model, check_order, safetensors_files
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.flag_values import FIT
@@ -15,6 +15,9 @@ from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import make_shards
 from penstock_engine.quantization.scheme import Header
 from penstock_engine.weights import read_headers, shapes_and_bytes
+
+# Smallest spec.engine.maxModelLen.
+MIN_MODEL_LEN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
         config.model_dir, config.quantization, dtype, config.tokenizer_dir
     )
     parts = make_shards(model, config.layout)
+    if config.layout.tensor > 1:
+        check_order(config.model_dir, model)
     max_model_len = model.max_model_len
     if config.max_model_len not in (None, FIT):
         max_model_len = config.max_model_len
@@ -276,8 +281,9 @@ def _num_blocks(
         advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
     else:
         advice = budget.missing_advice(kv_bytes - free_bytes)
+    if fitting >= MIN_MODEL_LEN:
+        advice += f", or set spec.engine.maxModelLen to at most {fitting}"
     raise ModelError(
         "KVCacheTooSmall",
-        f"the KV cache has room for {fitting} tokens, but one request may have {max_model_len}: "
-        f"{advice}, or set spec.engine.maxModelLen to at most {fitting}",
+        f"the KV cache has room for {fitting} tokens, but one request may have {max_model_len}: {advice}",
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from penstock_engine import device
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
+from penstock_engine.field_names import in_fields
 from penstock_engine.memory_plan import plan_memory
 
 # Advice for users of an InferenceService by reason, if the message does not contain it.
@@ -24,7 +25,7 @@ HINTS = {
     "QuantizedAlready": "remove spec.engine.quantization",
     "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
     "CannotSplit": (
-        "tensor_parallel_size is the number of accelerators in spec.resources.limits, unless "
+        "the number of tensor-parallel ranks is that of the accelerators in spec.resources.limits, unless "
         "spec.engine.parallelism says otherwise"
     ),
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
@@ -34,6 +35,7 @@ HINTS = {
     "NoChatTemplate": "set spec.engine.parsers.chatTemplate to a key that its ConfigMap has",
     "BadChatTemplate": "mend the template that spec.engine.parsers.chatTemplate names",
     "BadTemplateVariables": "change spec.engine.extraArgs",
+    "BadAdapter": "change spec.engine.extraArgs",
     "BadArguments": "change spec.engine, or its extraArgs",
 }
 
@@ -62,12 +64,12 @@ def refusal(error: ModelError, model_dir: Path) -> dict[str, Any]:
     """The verdict for an error, with advice for users of an InferenceService."""
     hint = HINTS.get(error.reason)
     place = f" ({model_dir})" if error.reason == "ModelNotFound" else ""
-    return _refused(error.reason, f"{error}{place}: {hint}" if hint else str(error))
+    return _refused(error.reason, in_fields(f"{error}{place}: {hint}" if hint else str(error)))
 
 
 def bad_arguments(message: str) -> dict[str, Any]:
     """The verdict for a command line that the engine does not take."""
-    return _refused("BadArguments", f"{message}: {HINTS['BadArguments']}")
+    return _refused("BadArguments", f"{in_fields(message)}: {HINTS['BadArguments']}")
 
 
 def _refused(reason: str, message: str) -> dict[str, Any]:

@@ -53,6 +53,16 @@ METRIC = {"name": "m", "server": "http://p:9090", "query": "up"}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
 BAD = [
+    (
+        "fewer adapters in host memory than run",
+        changed("engine.lora", {"maxAdapters": 4, "maxCPUAdapters": 2}),
+        "maxCPUAdapters must not be smaller",
+    ),
+    (
+        "a repetition penalty that no engine takes",
+        changed("engine.generation.defaults.repetitionPenalty", "0.001"),
+        "must be from 0.01 to 2",
+    ),
     ("no model", {}, "spec.model"),
     ("no uri", {"model": {}}, "spec.model.uri"),
     ("another scheme", changed("model.uri", "s3://bucket/model"), "must start with pvc://CLAIM"),

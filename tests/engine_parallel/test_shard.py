@@ -82,7 +82,7 @@ def test_experts_are_shared_out_whole_or_in_width() -> None:
          Layout(6), "4 heads of"),
         (LLAMA, Layout(1, 7), "6 layers are too few for 7 stages"),
         (LLAMA, Layout(2, splits_experts=True), "needs a model with experts"),
-        (MIXTRAL, Layout(1, splits_experts=True), "tensor_parallel_size above 1"),
+        (MIXTRAL, Layout(1, splits_experts=True), "--tensor-parallel-size above 1"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_split_is_refused(raw: dict[str, Any], layout: Layout, message: str) -> None:

@@ -180,22 +180,22 @@ def _check(config: ModelConfig, layout: Layout) -> None:
     if config.num_heads % layout.tensor:
         raise _cannot(
             f"{config.num_heads} heads cannot be split evenly over {layout.tensor} ranks: set "
-            f"tensor_parallel_size to a divisor of {config.num_heads}"
+            f"--tensor-parallel-size to a divisor of {config.num_heads}"
         )
     kv_heads = sorted((config.num_kv_heads, layout.tensor))
     if kv_heads[1] % kv_heads[0]:
         raise _cannot(
             f"{config.num_kv_heads} heads of keys and values fit {layout.tensor} ranks neither by "
-            f"division nor by repetition: set tensor_parallel_size to a divisor or a multiple"
+            f"division nor by repetition: set --tensor-parallel-size to a divisor or a multiple"
         )
     if layout.pipeline > config.num_layers:
         raise _cannot(
             f"{config.num_layers} layers are too few for {layout.pipeline} stages: set "
-            f"pipeline_parallel_size to at most {config.num_layers}"
+            f"--pipeline-parallel-size to at most {config.num_layers}"
         )
     if layout.splits_experts and (config.experts is None or layout.tensor == 1):
         raise _cannot(
-            "enable_expert_parallel needs a model with experts, and a tensor_parallel_size above 1"
+            "--enable-expert-parallel needs a model with experts, and --tensor-parallel-size above 1"
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.scheme import cannot_split_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,7 @@ class QuantizedMatrix:
             zeros = None if self.zeros is None else self.zeros[rows]
             return replace(self, codes=self.codes[rows], scales=self.scales[rows], zeros=zeros)
         if self.order is not None:
-            raise ModelError(
-                "CannotSplit",
-                "weights in the order of their activations cannot be split by inputs: set "
-                "tensor_parallel_size to 1, or take a checkpoint without desc_act",
-            )
+            raise cannot_split_order()
         # Choose a group size that divides both bounds of the slice; a single group remains one.
         size = length
         if self.scales.shape[1] > 1:

@@ -77,5 +77,14 @@ class MatrixInfo:
         return self.num_outputs * self.num_inputs + scales_bytes + order_bytes
 
 
+def cannot_split_order() -> ModelError:
+    """The error of splitting a matrix by inputs that are not in their own order."""
+    return ModelError(
+        "CannotSplit",
+        "weights in the order of their activations cannot be split by inputs: set "
+        "--tensor-parallel-size to 1, or take a checkpoint without desc_act",
+    )
+
+
 def unsupported(message: str) -> ModelError:
     return ModelError("UnsupportedQuantization", message)

@@ -108,7 +108,7 @@ class SamplingDefaults(Model):
         description="Least probability of a token, relative to the most likely one, such as '0.05'.",
         max_length=MAX_DECIMAL_LENGTH,
     )
-    repetition_penalty: Annotated[str, decimal(0.000001, 2)] | None = Field(
+    repetition_penalty: Annotated[str, decimal(0.01, 2)] | None = Field(
         default=None,
         description="Penalty of tokens that the text has already, such as '1.05'. 1: none.",
         max_length=MAX_DECIMAL_LENGTH,

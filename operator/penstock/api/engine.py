@@ -80,6 +80,16 @@ class Parallelism(Model):
 class Lora(Model):
     """LoRA adapters of each engine."""
 
+    RULES = (
+        Rule(
+            "!has(self.maxCPUAdapters) || self.maxCPUAdapters >= self.maxAdapters",
+            lambda lora: (
+                lora.max_cpu_adapters is None or lora.max_cpu_adapters >= lora.max_adapters
+            ),
+            "maxCPUAdapters must not be smaller than maxAdapters: running adapters are in host memory too",
+        ),
+    )
+
     max_adapters: int = Field(
         description="Maximum number of adapters that an engine runs at the same time, such as 8.",
         ge=1,

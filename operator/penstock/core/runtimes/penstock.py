@@ -171,6 +171,10 @@ OWN_FLAGS = {
     "--uds": _ADDRESS,
 }
 
+PREFLIGHT_FLAGS = (
+    "--accelerator-memory-bytes", "--memory-limit-bytes", "--scope", "--termination-log",
+)  # fmt: skip
+
 
 def serve_args(spec: ServiceSpec) -> list[str]:
     """Arguments besides those of settings."""
@@ -205,8 +209,10 @@ RUNTIME = Runtime(
     command=("penstock-engine",),
     arguments=ARGUMENTS,
     own_flags=OWN_FLAGS
+    | dict.fromkeys(PREFLIGHT_FLAGS, "only the preflight has it")
     | {
         "--device": "spec.resources sets it",
+        "--help": "an engine with it would end at once",
         "--lora-dir": "spec.engine.lora sets it to the model's volume",
         "--otlp-traces-endpoint": "spec.tracing.exporterEndpoint sets it",
     },
