@@ -9,7 +9,7 @@ from penstock.clients.resources import (
     INFERENCE_SERVICES,
     REPLICA_SETS,
 )
-from penstock.core.manifests import engine_pod
+from penstock.core.manifests import engine as manifests
 from penstock.core.spec.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
 from penstock.core.spec.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
 
@@ -21,7 +21,7 @@ def upgrade(stand, monkeypatch):
     """Function that replaces the operator by one with another default image and other manifests."""
 
     def make():
-        monkeypatch.setattr(engine_pod, "PRE_STOP_S", 7)
+        monkeypatch.setattr(manifests, "PRE_STOP_S", 7)
         stand.reconciler = stand.make_reconciler(stand.kube, "penstock-2")
 
     return make
