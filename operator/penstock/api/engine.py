@@ -11,8 +11,8 @@ from pydantic import Field
 from penstock.api.decoding import Generation, Parsers, Speculative
 from penstock.api.defaults import operator_default
 from penstock.api.kv_cache import KVCache
+from penstock.api.lists import argument_list
 from penstock.api.rules import Model, Rule
-from penstock.api.runtime import argument_list
 from penstock.api.scalars import ENGINE_WORD, PositiveDuration
 from penstock.core.spec.settings import (
     DEFAULT_DTYPE,

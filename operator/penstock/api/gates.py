@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.defaults import default_of, operator_default
-from penstock.api.lists import ATOMIC, map_by, unique_by
+from penstock.api.lists import argument_list, map_by, unique_by
 from penstock.api.resources import ResourceRequirements
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import (
@@ -184,23 +184,6 @@ class Variable(Model):
     )
 
 
-def _argument_list(description: str) -> list[str]:
-    made: list[str] = Field(
-        default=[],
-        description=description,
-        max_length=64,
-        json_schema_extra=ATOMIC
-        | {
-            "items": {
-                "type": "string",
-                "description": "An argument, such as --verbose.",
-                "maxLength": 4096,
-            }
-        },
-    )
-    return made
-
-
 class Evaluation(Model):
     """Job that tests the canary. The canary is rolled back if its container exits with a code
     other than 0."""
@@ -210,11 +193,11 @@ class Evaluation(Model):
         min_length=1,
         max_length=512,
     )
-    command: list[Annotated[str, Field(max_length=4096)]] = _argument_list(
-        "Command of the container. Default: the image's entry point."
+    command: list[Annotated[str, Field(max_length=4096)]] = argument_list(
+        "Command of the container. Default: the image's entry point.", max_length=64
     )
-    args: list[Annotated[str, Field(max_length=4096)]] = _argument_list(
-        "Arguments of the command, such as --limit=100."
+    args: list[Annotated[str, Field(max_length=4096)]] = argument_list(
+        "Arguments of the command, such as --limit=100.", max_length=64
     )
     env: Annotated[list[Variable], unique_by("name")] = Field(
         default=[],

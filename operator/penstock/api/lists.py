@@ -1,14 +1,32 @@
-"""List types of a schema, by which the API server merges lists, for `json_schema_extra`."""
+"""Lists in a schema: their types, by which the API server merges them, and lists of arguments."""
 
 from typing import Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 # The whole list is replaced.
 ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 # Each value is a separate entry.
 SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
+
+
+def argument_list(description: str, *, max_length: int = 128) -> list[str]:
+    """Field with a list of command-line arguments. max_length: maximum number of arguments."""
+    made: list[str] = Field(
+        default=[],
+        description=description,
+        max_length=max_length,
+        json_schema_extra=ATOMIC
+        | {
+            "items": {
+                "type": "string",
+                "description": "An argument, such as --verbose.",
+                "maxLength": 4096,
+            }
+        },
+    )
+    return made
 
 
 def map_by(*keys: str) -> dict[str, Any]:

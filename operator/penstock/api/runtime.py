@@ -4,30 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.lists import ATOMIC
+from penstock.api.lists import argument_list
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.core.runtimes.custom import READINESS_PATH
 from penstock.core.runtimes.vllm import IMAGE as VLLM_IMAGE
-
-MAX_ARGS = 128
-
-
-def argument_list(description: str) -> list[str]:
-    """Field of command-line arguments."""
-    made: list[str] = Field(
-        default=[],
-        description=description,
-        max_length=MAX_ARGS,
-        json_schema_extra=ATOMIC
-        | {
-            "items": {
-                "type": "string",
-                "description": "An argument, such as --verbose.",
-                "maxLength": 4096,
-            }
-        },
-    )
-    return made
 
 
 class VLLMRuntime(Model):

@@ -117,11 +117,6 @@ IntOrPercent = Annotated[
     int | Annotated[str, Field(max_length=5)], IntOrString(maxLength=5), Obeys(_COUNT_OR_PERCENT)
 ]
 
-# A value that is handed to the engine, in its spelling. The field also needs a max_length.
-ENGINE_WORD = Obeys(
-    matches(r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", "must be a word such as fp8 or hermes")
-)
-
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 # A value that is handed to the engine, in its spelling. The field also needs a max_length.
