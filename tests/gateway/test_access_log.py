@@ -84,7 +84,7 @@ async def test_a_stream_that_breaks_off_says_so(start_engine, start_gateway, acc
     front = await start_gateway(await start_engine(breaks_off))
     assert await ask(front) == 200
     (line,) = access_lines()
-    assert line["reason"] == "the engine's response broke off"
+    assert line["reason"] == "the engine's response was cut off"
 
 
 async def fails(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""The attempts of one request at endpoints, until one of them responds.
+"""Sends one request to endpoints, one attempt after another, until one of them responds.
 
 Nothing is sent to the client before the first byte of an engine's response, so another endpoint may be
 tried until then: `core.routing.retry` says when. An engine's own 500 is passed on if every other
@@ -27,10 +27,10 @@ from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamRe
 
 
 class Attempts:
-    """Sends one request to endpoints, and relays the first response.
+    """The attempts of one request, and the relay of the response.
 
-    memory: of the request's body. endpoint: the last one that was tried. relay: None before there is a
-    response.
+    memory: the reservation for the request's body. endpoint: the last one that was tried; None before
+    the first attempt. relay: None before there is a response.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Attempts:
         cancellation: CancellationScope,
         record: RequestRecord,
     ) -> None:
-        """Try one endpoint after another until one responds or `may_retry` says no.
+        """Try endpoints until one responds, or `may_retry` allows no further attempt.
 
-        outgoing: the request as engines get it. Raises RequestError, RequestCancelled.
+        outgoing: the request as it is sent to engines. Raises RequestError, RequestCancelled.
         """
         failures: list[Failure] = []
         error: UpstreamResponse | None = None
@@ -142,7 +142,7 @@ class Attempts:
     def _note_health(
         self, pod: str, response: UpstreamResponse, selector: EndpointSelector
     ) -> None:
-        """Record what the start of a response that is passed on says about the endpoint's health."""
+        """Update the endpoint's health by the response that is passed on."""
         if response.status >= 500:
             selector.note_all_failed()
         elif response.is_error:
@@ -159,7 +159,10 @@ class Attempts:
         cancellation: CancellationScope,
         record: RequestRecord,
     ) -> None:
-        """Pass on the engine's own error response. Raises RequestError if there is none."""
+        """Pass on an engine's own error response. Raises RequestError if there is none.
+
+        last: failure of the last attempt.
+        """
         if error is not None:
             cancellation.close()
             record.mark_failed()
@@ -173,7 +176,7 @@ class Attempts:
     def _mirror(
         self, request: InferenceRequest, target: RoutingTarget, outgoing: UpstreamRequest
     ) -> None:
-        """Schedule the copies of the request, behind the work that the event loop has to do now."""
+        """Schedule the mirrored copies of the request, after what the event loop has to do already."""
         loop = asyncio.get_running_loop()
         headers = self._telemetry.headers_for_copy(outgoing.headers)
         copy = MirroredRequest(request, outgoing.path, headers)

@@ -57,7 +57,7 @@ class Metrics(ProcessMetrics):
     def create_series(
         self, service: str, revisions: Iterable[str], *, has_objectives: bool
     ) -> None:
-        """Create what counts rare events of a service and of its revisions, before the first of them."""
+        """Create the counters of rare events at 0, so that `rate` and `increase` see the first event."""
         self.metric_set.create_series(SERVICE_COUNTS, service=service)
         if has_objectives:
             self.metric_set.create_series(OBJECTIVE_COUNTERS, service=service, revision="")

@@ -84,7 +84,7 @@ class Relay:
         except ResponseTruncated:
             cancellation.close()
             self._note_end(is_whole=False, has_error=True)
-            await self.cut(502, "the engine's response broke off", "upstream")
+            await self.cut(502, "the engine's response was cut off", "upstream")
 
     async def _send_chunk(self, chunk: bytes) -> None:
         """Send a chunk, and wait until the client has read enough of the earlier ones."""

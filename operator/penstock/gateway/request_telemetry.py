@@ -1,4 +1,4 @@
-"""Telemetry of one request: its metrics, its line of the access log, and its spans."""
+"""Telemetry of one request: metrics, access log line, and spans."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class RequestTelemetry:
-    """Reports one request, from its head to the end of its response.
+    """Records one request, from its head to the end of its response.
 
-    scope: the ASGI scope. line: what its line of the access log will say. timeline: its phases.
+    scope: the ASGI scope. line: its line of the access log, written at the end. timeline: its phases.
     """
 
     def __init__(self, state: GatewayState, scope: Scope, request_id: str) -> None:
@@ -70,14 +70,14 @@ class RequestTelemetry:
         return headers if self._trace is None else self._trace.headers_for_copy(headers)
 
     def note_rejection(self, error: RequestError) -> None:
-        """Count an error of the gateway's own."""
+        """Count an error response of the gateway itself."""
         self.line.reason, self.line.rejection = error.message, error.reason
         self._metrics.rejections.labels(self.line.service, error.reason).inc()
 
     def note_disconnect(self, phase: Phase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""
         self._is_disconnected = True
-        self.line.reason = f"the client left while {phase}"
+        self.line.reason = f"the client disconnected while {phase}"
         self._metrics.disconnects.labels(self.line.service, phase.value).inc()
 
     def close(self, client: ClientResponse, record: RequestRecord | None, *, is_cut: bool) -> None:
@@ -93,7 +93,7 @@ class RequestTelemetry:
         code = str(client.status)
         self._metrics.responses.labels(line.service, line.revision, line.route, code).inc()
         if not line.reason and is_cut:
-            line.reason = "the engine's response broke off"
+            line.reason = "the engine's response was cut off"
         elif not line.reason and record is not None and record.has_error:
             line.reason = "the engine sent an error event"
         self._export(client, record, intervals)

@@ -26,7 +26,7 @@ ERROR_EVENT = re.compile(
     rb"|(?:^|\n)event: ?response\.failed\s"
 )
 CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
-# vLLM ends an answer so, without an error event, if it stops before the answer is complete.
+# Finish reasons of an answer that vLLM aborted. It sends no error event then.
 ABORTED = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
 
 

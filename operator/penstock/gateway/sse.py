@@ -4,7 +4,7 @@ import re
 
 DONE = re.compile(rb"(?:^|\n)data: ?\[DONE\]\s*$")
 DONE_EVENT = b"data: [DONE]\n\n"
-# The last event of a completion before DONE, if usage was asked for: of no choice.
+# The usage event, which is sent before DONE if the client asked for it: its `choices` is empty.
 NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 USAGE = re.compile(rb'"usage"\s*:\s*\{')
 EVENT = re.compile(rb".*?(?:\r\n\r\n|\n\n)|.+\Z", re.DOTALL)
@@ -15,7 +15,7 @@ MAX_HELD_BYTES = 1 << 20
 
 
 def without_usage_event(events: bytes) -> bytes:
-    """Return complete events without the one that has usage and no choice."""
+    """Remove the usage event from a chunk of complete events."""
     if NO_CHOICES.search(events) is None:
         return events
     return b"".join(

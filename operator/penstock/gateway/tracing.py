@@ -52,7 +52,7 @@ class RequestTracer:
     ) -> "RequestTrace":
         """Start the span of a request, in the trace of its W3C headers if it has one.
 
-        started_s: when its head was read. now_s: the time now, on the same monotonic clock.
+        started_s, now_s: when its head was read, and now, on the same monotonic clock.
         """
         carrier = {
             name.decode(): value.decode("latin-1") for name, value in headers if name in W3C_HEADERS
@@ -77,7 +77,7 @@ class RequestTracer:
 
 @dataclass(slots=True)
 class RequestTrace:
-    """The spans of one request. clock_offset_ns: Unix time less the gateway's monotonic clock."""
+    """The spans of one request. clock_offset_ns: Unix time minus the gateway's monotonic clock."""
 
     tracer: OpenTelemetryTracer
     span: Span
@@ -173,7 +173,7 @@ class RequestTrace:
 
 
 def _with_parent(headers: Mapping[str, str], span: Span) -> Mapping[str, str]:
-    """Return the headers with the span as parent, without the client's own, which may be malformed."""
+    """Replace the client's trace headers, which may be malformed, by those of the span."""
     changed = CIMultiDict(headers)
     for name in W3C_HEADERS:
         changed.popall(name.decode(), None)

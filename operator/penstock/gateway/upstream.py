@@ -73,7 +73,7 @@ class UpstreamRequest:
 
 
 class ResponseTruncated(Exception):
-    """The engine's response broke off before its end."""
+    """The engine's response was cut off before its end."""
 
 
 @dataclass(slots=True)
