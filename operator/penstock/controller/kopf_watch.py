@@ -1,4 +1,4 @@
-"""Kopf's watch of the services."""
+"""Watches InferenceServices with Kopf."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -19,9 +19,9 @@ ServiceChanged = Callable[[Key, Object, bool], None]
 async def start(
     configuration: client.Configuration, namespace: str | None, changed: ServiceChanged
 ) -> Collection[asyncio.Task[None]]:
-    """Start Kopf's tasks, for `kopf.run_tasks`. namespace: None for all.
+    """Start Kopf's tasks. Returns them, for `kopf.run_tasks`.
 
-    Kopf replaces the handlers of SIGTERM and SIGINT.
+    namespace: None for all namespaces. Kopf replaces the handlers of SIGTERM and SIGINT.
     """
     return await kopf.spawn_tasks(
         registry=_registry(configuration, changed),
@@ -51,7 +51,7 @@ def _registry(
 
 
 async def _connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
-    """Return the operator's credentials for Kopf, which asks again when the API server refuses them."""
+    """Return the operator's credentials. Kopf calls this again when the API server refuses them."""
     await configuration.auth_settings()  # reads a rotated token
     scheme, _, token = configuration.api_key.get("BearerToken", "").partition(" ")
     return kopf.ConnectionInfo(

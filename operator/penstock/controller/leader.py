@@ -41,7 +41,7 @@ class LeadershipLost(Exception):
 
 
 class Leader:
-    """The work that only the leading replica does."""
+    """Runs the work that only the leading replica does. stop: event that SIGTERM and SIGINT set."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class Leader:
         self._route_statuses = self._make_route_statuses()
 
     async def raise_errors(self) -> None:
-        """Wait for an error in `lead` and raise it: the election does not check its own task."""
+        """Wait for an error in `lead` and raise it: the election does not await the task of `lead`."""
         await self._ended
 
     async def lead(self) -> None:
-        """Run the watches, the scaler, the judge and the resync until one of them ends."""
+        """Run the watches, the scaler, the judge and the periodic resync until one of them ends."""
         logger.info("leading")
         self._leading = asyncio.current_task()
         self._health.metrics.leading.set(1)

@@ -2,12 +2,10 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic, unix_time
-from penstock.clients.events import EventRecorder
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
@@ -21,9 +19,9 @@ from penstock.clients.resources import (
 )
 from penstock.controller.accelerators import list_devices
 from penstock.controller.judge import Judgement
-from penstock.controller.plan_writer import OPERATOR_MANAGER, PlanWriter
+from penstock.controller.plan_writer import PlanWriter
 from penstock.controller.reconcile_log import log_writes
-from penstock.core.formats.json_merge import merged
+from penstock.controller.status_writer import StatusWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.allowed_pods import (
     DEFAULT_LIMITS,
@@ -42,12 +40,11 @@ from penstock.core.observed.children import (
 )
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.observed.state_record import ANNOTATION, StateRecord
+from penstock.core.observed.state_record import StateRecord
 from penstock.core.observed.stored_status import mirror_of, stored_status, traffic_of
 from penstock.core.reconcile import conditions
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import PlanInputs, plan
-from penstock.core.reconcile.status_events import new_events
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
@@ -64,17 +61,9 @@ from penstock.core.spec.service import (
     SERVICE_LABEL,
     ServiceSpec,
 )
-from penstock.errors import (
-    Conflict,
-    NotFound,
-)
+from penstock.errors import NotFound
 
 logger = logging.getLogger(__name__)
-
-
-# Field manager of the state annotation. If OPERATOR_MANAGER owned the annotation, the next server-side
-# apply of the ControllerRevision would remove it.
-STATE_MANAGER = "penstock-state"
 
 
 class Reconciler:
@@ -83,9 +72,9 @@ class Reconciler:
     All of its state can be read again. services: all services, as the watch last reported them.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
-    gateway_url: for the status of services. limits: of what services may set in pods.
-    gone: called with the key of a service whose deletion no watch reported. reads_nodes: whether it may
-    read nodes and ResourceSlices, to tell preflights the memory of accelerators.
+    gateway_url: for the status of services. gone: called with the key of a service whose deletion no watch
+    reported. limits: on the pods of services. reads_nodes: whether it may list nodes and ResourceSlices,
+    which say how much memory accelerators have.
     """
 
     def __init__(
@@ -112,7 +101,7 @@ class Reconciler:
         self._gateway_url = gateway_url
         self._gone = gone
         self._limits = limits
-        self._events = EventRecorder(kube, OPERATOR_MANAGER)
+        self._status_writer = StatusWriter(kube)
         self._writer = PlanWriter(kube)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -150,7 +139,7 @@ class Reconciler:
             "conditions": statuses.as_objects(current, before, generation, now),
         }
         written: list[str] = []
-        is_written = await self._write_status(key, body, before, after, None, written)
+        is_written = await self._status_writer.write_status(key, body, before, after, None, written)
         log_writes(key, written, after, None)
         return None if is_written else 0.0
 
@@ -185,8 +174,10 @@ class Reconciler:
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
             gateway_url=self._gateway_url,
         )  # fmt: skip
-        await self._write_record(spec, observed, record.updated(after), outcome.written)
-        is_written = await self._write_status(
+        await self._status_writer.write_record(
+            spec, observed, record.updated(after), outcome.written
+        )
+        is_written = await self._status_writer.write_status(
             key, body, last, after, planned.revision, outcome.written
         )
         log_writes(key, outcome.written, after, planned.revision, planned.details)
@@ -248,30 +239,6 @@ class Reconciler:
         )
         return observed, record
 
-    async def _write_record(
-        self,
-        spec: ServiceSpec,
-        observed: ObservedState,
-        record: StateRecord | None,
-        written: list[str],
-    ) -> None:
-        """Write the record to the ControllerRevision of the stable revision, else to the latest one.
-
-        Before the first revision is recorded there is none, and no state that could be lost. The write
-        is added to `written`.
-        """
-        owned = [each for each in observed.history if not each.is_orphan]
-        if record is None or not owned:
-            return
-        stable = record.status.get("stableRevision")
-        holder = max(owned, key=lambda each: (each.revision == stable, each.number))
-        patch = {"metadata": {"annotations": {ANNOTATION: record.as_text()}}}
-        with suppress(NotFound):
-            await self._kube.merge(
-                CONTROLLER_REVISIONS, spec.namespace, holder.name, patch, manager=STATE_MANAGER
-            )
-            written.append(f"annotate ControllerRevision/{holder.name}")
-
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
     ) -> list[Object]:
@@ -297,42 +264,6 @@ class Reconciler:
         ]
         first = min([own["metadata"], *claims], key=claim_order)
         return None if first is own["metadata"] else first["name"]
-
-    async def _write_status(
-        self,
-        key: Key,
-        body: Object,
-        before: Object,
-        after: Object,
-        revision: str | None,
-        written: list[str],
-    ) -> bool:
-        """Write the status if it changed, and post its Events.
-
-        Returns False if the service changed meanwhile. before: the last known status, for the Events.
-        revision: the spec's; None if the spec is invalid. The write is added to `written`.
-        """
-        stored = body.get("status") or {}
-        # Fields of another version of Penstock stay, and are no reason to write again.
-        changed = {
-            name: value for name, value in after.items() if merged(stored, {name: value}) != stored
-        }
-        if not changed:
-            return True
-        # The uid and the resource version make the patch fail if the service was replaced or changed
-        # meanwhile, as this status may be out of date then.
-        preconditions = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
-        patch = {"metadata": preconditions, "status": changed}
-        try:
-            await self._kube.merge(
-                INFERENCE_SERVICES, *key, patch, manager=OPERATOR_MANAGER, sub="status"
-            )
-        except (NotFound, Conflict):
-            return False
-        written.append(f"status {', '.join(sorted(changed))}")
-        for kind, reason, message in new_events(before, after, revision):
-            await self._events.post(body, kind, reason, message)
-        return True
 
 
 def _is_resumed(inputs: PlanInputs, observed: ObservedState) -> bool:

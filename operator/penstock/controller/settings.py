@@ -10,11 +10,11 @@ from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
 class Settings:
     """Settings of the operator process.
 
-    identity: this replica's name in the Lease. engine_image: image of engine pods. namespace: where
-    the Lease and the gateways are. host, port: where health and metrics are served. metrics_hosts:
-    servers that canaries' metrics may be queried from. prometheus: fallback for engines that cannot
-    be scraped. watch_namespace: the only one whose services are operated; None: all. limits: of what
-    services may set in their pods.
+    identity: this replica's name in the Lease. engine_image: image of engine pods. namespace: namespace
+    of the Lease and the gateways. host, port: address for probes and metrics. metrics_hosts: Prometheus
+    servers that canaries' metric queries may use. prometheus: fallback for engines that cannot be
+    scraped. watch_namespace: namespace whose services are operated; None: all namespaces. limits: on the
+    pods of services.
     """
 
     identity: str

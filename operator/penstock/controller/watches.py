@@ -1,4 +1,4 @@
-"""Watches of what the leader reads."""
+"""The leader's informers: children of services, gateway pods, ResourceQuotas and services."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from penstock.controller.settings import Settings
 
 
 class Watches:
-    """Watches of the services' children, gateway pods, quotas, and services.
+    """Informers that list and watch the objects that the leader reads.
 
-    child_changed: called with the service's key after each change of a child. restarted: called with
-    the kind each time that its objects are listed again.
+    child_changed: called with the service's key after each change of one of its children. restarted:
+    called with the kind of objects after a watch failed, before they are listed again.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Watches:
         self.children = ChildMirror(kube, child_changed, restarted, namespace=watched)
         self.quotas = watch(RESOURCE_QUOTAS, watched)
         self._gateways = watch(PODS, settings.namespace, f"app.kubernetes.io/name={GATEWAY}")
-        # Kopf does not tell when it has listed all services.
+        # Kopf watches services too, but does not report when it has listed all of them.
         self._services = watch(INFERENCE_SERVICES, watched)
 
     def start(self, group: asyncio.TaskGroup) -> None:
