@@ -1,6 +1,6 @@
-"""The admission policy with which the API server refuses services whose pods would gain rights.
+"""ValidatingAdmissionPolicy that refuses services whose pods would have more rights than is allowed.
 
-The operator refuses the same with a condition: this tells it to the user at once.
+The operator makes the same checks and reports a condition; with the policy, `kubectl apply` fails at once.
 """
 
 from penstock.api.v1alpha1 import PLURAL
@@ -20,18 +20,18 @@ from penstock.core.spec.template_limits import (
 _POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _DRAFT = ".spec.?engine.?speculative.?model.?uri.orValue('')"
-# A service that has been there before the policy may be changed in everything else.
+# Only these changes are checked: a service from before the policy may still be changed elsewhere.
 _IS_CHANGED = (
     "oldObject == null "
     "|| object.spec.?template.orValue({}) != oldObject.spec.?template.orValue({}) "
     "|| object.spec.model.uri != oldObject.spec.model.uri "
     f"|| object{_DRAFT} != oldObject{_DRAFT}"
 )
-# The folders of a path, each with a slash before it, and a slash at the end.
+# CEL: a path without empty and `.` parts, and with a slash at the end, so that prefixes are folders.
 _FOLDERS = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
 _HOST_PATH_MESSAGE = (
-    "'the models are in ' + variables.folders.join(', ') + ' of nodes, and operator.allowedHostPaths of the "
-    "chart does not contain all of it: use pvc://CLAIM/PATH, or have the folder allowed'"
+    "'the model folders ' + variables.folders.join(', ') + ' on nodes are not all within the chart value "
+    "operator.allowedHostPaths: use pvc://CLAIM/PATH, or ask an administrator to allow them'"
 )
 
 _IS_ACCOUNT_ALLOWED = (
@@ -43,9 +43,10 @@ _IS_ACCOUNT_ALLOWED = (
 
 
 def admission_policy() -> list[Tree]:
-    """The policy and its binding, which is for all namespaces, or for that of `watchNamespace`.
+    """The policy and its binding, for all namespaces or for `watchNamespace` only.
 
-    The names have the namespace, because an installation for one namespace may be one of several.
+    Their names contain the release's namespace: a cluster may have several installations, each for one
+    namespace.
     """
     metadata = {"name": Text.of(f"{OPERATOR}-", ReleaseNamespace()), "labels": labels(OPERATOR)}
     policy = {
@@ -56,7 +57,7 @@ def admission_policy() -> list[Tree]:
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "resourceRules": [_services()],
-                "namespaceSelector": If("watchNamespace", _watched()),
+                "namespaceSelector": If("watchNamespace", _watched_namespace()),
             },
             "matchConditions": [{"name": "changed", "expression": _IS_CHANGED}],
             "variables": _variables(),
@@ -78,10 +79,10 @@ def admission_policy() -> list[Tree]:
         "metadata": metadata,
         "spec": {"policyName": metadata["name"], "validationActions": ["Deny"]},
     }
-    return [_unless_lifted(policy), _unless_lifted(binding)]
+    return [_if_restricted(policy), _if_restricted(binding)]
 
 
-def _unless_lifted(tree: Tree) -> Tree:
+def _if_restricted(tree: Tree) -> Tree:
     """The tree, if the policy is enabled and templates are restricted."""
     restricted = If("operator.allowUnrestrictedTemplates", ABSENT, tree)
     return If("admissionPolicy.enabled", restricted)
@@ -96,7 +97,7 @@ def _services() -> Object:
     }
 
 
-def _watched() -> Object:
+def _watched_namespace() -> Object:
     return {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}}
 
 

@@ -11,7 +11,7 @@ AnyObject = dict[str, Any]
 
 # Labels that the Deployments select pods by, or that say what a pod belongs to.
 _OWN_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
-# What each pod has already. The API server refuses a list with two items of one name.
+# Names that the chart sets itself: the API server refuses lists in which two items have the same name.
 _OWN_VARIABLES = ("POD_IP", "POD_NAME", "PENSTOCK_SERVICE_ACCOUNT_DIR")
 _OWN_VOLUMES = ("tmp",)
 _OWN_MOUNT_PATHS = ("/tmp",)  # noqa: S108 - the pod's own
@@ -24,7 +24,7 @@ def _without_own_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def _other_than(own: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObject]:
-    """A validator of an item of a list in a pod. own: names that are taken. key: of the item's name."""
+    """Validator of a list's item, such as a volume: its name, in the field `key`, must not be in `own`."""
 
     def check(item: AnyObject) -> AnyObject:
         if not isinstance(item.get(key), str):
@@ -37,7 +37,7 @@ def _other_than(own: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObje
 
 
 def _item_schema(own: tuple[str, ...], key: str) -> WithJsonSchema:
-    """The schema of what `_other_than` accepts."""
+    """JSON schema of the items that `_other_than` accepts."""
     name = {"type": "string", "not": {"enum": [*own]}}
     return WithJsonSchema(
         {"type": "object", "additionalProperties": True, "properties": {key: name}}

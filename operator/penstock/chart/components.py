@@ -2,7 +2,7 @@
 
 from penstock.chart.deployment import ENGINE_IMAGE, deployment
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
-from penstock.chart.tracing_values import VARIABLES
+from penstock.chart.tracing_values import OTEL_VARIABLES
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
@@ -89,12 +89,12 @@ def gateway() -> list[Tree]:
 
 
 def _tracing_variables() -> list[Tree]:
-    """OpenTelemetry's variables, with the values of `tracing`."""
+    """OpenTelemetry's environment variables, set from the chart value `tracing`."""
 
     def variable(name: str, path: str) -> Tree:
         return {"name": name, "value": Value(path)}
 
-    endpoint, sampler, argument = VARIABLES
+    endpoint, sampler, argument = OTEL_VARIABLES
     optional_argument = If("tracing.samplerArg", variable(argument, "tracing.samplerArg"))
     return [
         If("tracing.endpoint", variable(endpoint, "tracing.endpoint")),

@@ -1,4 +1,4 @@
-"""The Deployment of a component, with what its values can change."""
+"""The Deployment of the operator or the gateway, with the fields that its values set."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -51,9 +51,10 @@ def deployment(
     spec: Object,
     variables: Sequence[Tree] = (),
 ) -> Tree:
-    """The Deployment of a component. Its `container`, `pod` and `spec` complete what all have.
+    """The Deployment of a component.
 
-    component: the key of its values. variables: further environment variables of the container.
+    component: the key of its values. container, pod, spec: fields of this component, over those that all
+    have. variables: further environment variables of the container.
     """
     metadata = {
         "labels": Merge(labels(name), f"{component}.podLabels"),

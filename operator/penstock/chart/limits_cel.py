@@ -22,9 +22,11 @@ FieldLists = Mapping[tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """A CEL condition, and the CEL expression of the sentence about a value that does not meet it.
+    """A condition on a value, and the message about a value that does not meet it.
 
-    is_of_type: whether it is about the type of the value, which then may have no name to tell.
+    holds: CEL expression, true if the value is allowed. sentence: CEL expression of the message, without
+    the path in front of it. is_of_type: whether types or required fields are checked, before which an
+    item's name cannot be read.
     """
 
     holds: str
@@ -33,7 +35,10 @@ class _Condition:
 
 
 def field_lists(limit: Limit, name: str) -> FieldLists:
-    """The variables with the fields that maps may have. Equal lists share one. name: of the first."""
+    """Names of the variables that list the allowed fields of each map. name: of the outermost map's.
+
+    Equal lists share a variable.
+    """
     found: dict[tuple[str, ...], str] = {}
     match limit:
         case Fields():
@@ -58,14 +63,14 @@ def list_variables(lists: FieldLists) -> list[Object]:
 def validations(limit: Limit, variable: str, path: str, lists: FieldLists) -> Iterator[Object]:
     """Yield the validations of a variable, in an order in which types are checked before values.
 
-    The API server reports the first that fails. path: of the variable's value in the object. lists: of the
-    limit.
+    The API server reports the first that fails. path: of the variable's value in the object. lists: as
+    `field_lists` returns them for the limit.
     """
     for each in _conditions(limit, variable, lists, depth=0):
         yield {
             "expression": each.holds,
-            # Used if the sentence cannot be made, such as of a name with a line break.
-            "message": f"{path} has what is not allowed in a template: see docs/concepts/security.md",
+            # Used if messageExpression has no valid result, as for a name with a line break.
+            "message": f"{path} has a field or value that is not allowed: see docs/concepts/security.md",
             "messageExpression": _joined(_quoted(path), each.sentence),
         }
 
@@ -135,7 +140,7 @@ def _quoted(text: str) -> str:
 
 
 def _joined(first: str, second: str) -> str:
-    """The concatenation of two CEL expressions of strings, with string literals side by side made one."""
+    """CEL expression that concatenates two strings. Adjacent literals become one."""
     if first.endswith("'") and second.startswith("'"):
         return first[:-1] + second[1:]
     return f"{first} + {second}"

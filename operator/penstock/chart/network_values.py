@@ -1,4 +1,4 @@
-"""Values of the NetworkPolicies, and of the priority at the API server."""
+"""Values of the NetworkPolicies."""
 
 from typing import Annotated
 
@@ -43,31 +43,4 @@ class NetworkPolicy(ValuesModel):
     )
     extra_egress: list[AnyObject] = Field(
         default=[], description="Further egress rules of operator and gateway."
-    )
-
-
-class ApiPriority(ValuesModel):
-    """Priority of the operator's requests at the API server."""
-
-    enabled: bool = Field(
-        default=True,
-        description="Give the operator's requests a FlowSchema and a PriorityLevelConfiguration of "
-        "their own.",
-    )
-    concurrency_shares: int = Field(
-        default=10,
-        description="Share of the API server's concurrency, of which the level for other workloads has "
-        "100.",
-        ge=1,
-    )
-
-
-class AdmissionPolicy(ValuesModel):
-    """ValidatingAdmissionPolicy of services."""
-
-    enabled: bool = Field(
-        default=True,
-        description="Have the API server refuse services whose pods would have rights that the operator "
-        "does not allow. Without it they are taken, and get the condition SpecValid=False. Not "
-        "installed with operator.allowUnrestrictedTemplates.",
     )

@@ -1,17 +1,18 @@
-"""Values of the gateway's traces."""
+"""Values of the gateway's OpenTelemetry traces."""
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.config import JsonDict
 
+from penstock.api.tracing import Sampler
 from penstock.chart.component_values import ValuesModel
 
 _URL = r"https?://([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[^?#@\s]*)?"
 _RATIO = "traceidratio"
 
-# The gateway's environment variables that these values set.
-VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG")
+# Environment variables of the gateway, set from endpoint, sampler and samplerArg.
+OTEL_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG")
 
 _ARGUMENT_RULE: JsonDict = {
     "if": {"properties": {"sampler": {"pattern": f"{_RATIO}$"}}},
@@ -31,14 +32,7 @@ class Tracing(ValuesModel):
         "http://collector.observability:4318. Empty: no traces.",
         pattern=f"^({_URL})?$",
     )
-    sampler: Literal[
-        "always_on",
-        "always_off",
-        "traceidratio",
-        "parentbased_always_on",
-        "parentbased_always_off",
-        "parentbased_traceidratio",
-    ] = Field(
+    sampler: Sampler = Field(
         default="parentbased_always_on",
         description="Which requests are recorded. `parentbased` samplers follow the client's decision "
         "if it sent one.",

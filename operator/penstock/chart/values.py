@@ -1,20 +1,19 @@
 """The chart's values: the one source of values.yaml, its schema, its page, and their defaults."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
 from pydantic_core import ErrorDetails
 
-from penstock.chart.component_values import AnyObject, Component, ValuesModel
+from penstock.chart.api_server_values import AdmissionPolicy, ApiPriority
+from penstock.chart.component_values import ValuesModel
+from penstock.chart.gateway_values import Gateway
 from penstock.chart.monitoring_values import Monitoring
-from penstock.chart.network_values import AdmissionPolicy, ApiPriority, NetworkPolicy
-from penstock.chart.tracing_values import VARIABLES, Tracing
-
-HostPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9@%+=:,._/-]*$")]
-_NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
-ServiceAccount = Annotated[str, Field(pattern=rf"^({_NAME}/)?{_NAME}$")]
+from penstock.chart.network_values import NetworkPolicy
+from penstock.chart.operator_values import Operator
+from penstock.chart.tracing_values import OTEL_VARIABLES, Tracing
 
 
 class InvalidValues(ValueError):
@@ -58,160 +57,16 @@ class Crds(ValuesModel):
     )
 
 
-def _if_set(name: str, url: dict[str, Any]) -> dict[str, Any]:
-    """Schema that restricts `url` where another value is set."""
-    return {
-        "if": {"properties": {name: {"minLength": 1}}},
-        "then": {"properties": {"url": url}},
-    }
-
-
-class Prometheus(ValuesModel):
-    """A Prometheus that scrapes the engines, used when the operator cannot scrape them."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "allOf": [
-                _if_set("tokenFile", {"pattern": "^https://"}),
-                _if_set("caFile", {"minLength": 1}),
-            ]
-        }
-    )
-
-    url: str = Field(
-        default="",
-        description="URL of the server. Empty: none.",
-        pattern=r"^(https?://[^@\s]+)?$",
-    )
-    token_file: str = Field(
-        default="",
-        description="File with a bearer token in the operator's pod. Needs a url with https.",
-        pattern=r"^(/.*)?$",
-    )
-    ca_file: str = Field(
-        default="",
-        description="File with the server's CA certificate in the operator's pod.",
-        pattern=r"^(/.*)?$",
-    )
-
-    @model_validator(mode="after")
-    def _check_url(self) -> Self:
-        if (self.token_file or self.ca_file) and not self.url:
-            raise ValueError("tokenFile and caFile need a url")
-        if self.token_file and not self.url.startswith("https://"):
-            raise ValueError("tokenFile needs a url with https")
-        return self
-
-
-class Operator(Component):
-    """The operator. One replica leads, the others stand by."""
-
-    replicas: int = Field(default=2, description="Number of replicas.", ge=1)
-    resources: AnyObject = Field(
-        default={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
-        description="Resources of the container.",
-    )
-    termination_grace_period_seconds: int = Field(
-        default=10, description="Time for the pod to end after SIGTERM, in seconds.", ge=1
-    )
-    engine_image: str = Field(
-        default="",
-        description="Image of engine pods. Empty: REPOSITORY-engine:TAG with the repository and tag of "
-        "`image`.",
-    )
-    metrics_hosts: list[str] = Field(
-        default=[],
-        description="HOST or HOST:PORT of each Prometheus that canaries' metric queries may use.",
-    )
-    allow_unrestricted_templates: bool = Field(
-        default=False,
-        description="Allow services any pod template, also one whose pods have more rights than the "
-        "restricted Pod Security Standard gives: a user who may create a service may then create any pod.",
-    )
-    allowed_host_paths: list[HostPath] = Field(
-        default=[],
-        description="Folders of the nodes below which file:// models may be. Empty: no such models.",
-    )
-    allowed_service_accounts: list[ServiceAccount] = Field(
-        default=[],
-        description="Service accounts that spec.template of services may name, each as NAME (in any "
-        "namespace) or NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted.",
-    )
-    prometheus: Prometheus = Field(
-        default=Prometheus(),
-        description="A Prometheus that scrapes the engines, used when the operator cannot scrape them.",
-    )
-
-
-class Autoscaling(ValuesModel):
-    """HorizontalPodAutoscaler of the gateway."""
-
-    enabled: bool = Field(
-        default=False, description="Scale the gateway by its CPU use, in place of `replicas`."
-    )
-    min_replicas: int = Field(default=2, description="Minimum number of replicas.", ge=1)
-    max_replicas: int = Field(default=8, description="Maximum number of replicas.", ge=1)
-    target_cpu_utilization_percentage: int = Field(
-        default=60,
-        description="Average CPU use that the autoscaler aims at, in percent of the requested CPU. A "
-        "gateway uses at most one core.",
-        ge=1,
-        le=100,
-    )
-    scale_down_stabilization_seconds: int = Field(
-        default=300,
-        description="Time for which a lower number must have been enough before pods are removed.",
-        ge=0,
-        le=3600,
-    )
-
-
-class GatewayService(ValuesModel):
-    """Service of the gateway."""
-
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
-        default="ClusterIP",
-        description="Type of the Service. The gateway authenticates nobody: put a proxy that does so in "
-        "front of it before it is reachable from outside.",
-    )
-    annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
-
-
-class Gateway(Component):
-    """The gateway: one OpenAI-compatible URL for all services."""
-
-    replicas: int = Field(default=2, description="Number of replicas without autoscaling.", ge=1)
-    resources: AnyObject = Field(
-        default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
-        description="Resources of the container.",
-    )
-    termination_grace_period_seconds: int = Field(
-        default=90,
-        description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
-        "--drain-delay-s and --drain-timeout-s together.",
-        ge=1,
-    )
-    port: int = Field(default=8080, description="Port of the pods.", ge=1024, le=65535)
-    host_network: bool = Field(
-        default=False,
-        description="Listen on the node's address, for clusters without load balancers. A node then runs "
-        "one gateway, pods are replaced with an interruption, and most network plugins do not apply "
-        "NetworkPolicies to them.",
-    )
-    autoscaling: Autoscaling = Field(
-        default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
-    )
-    service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
-
-
-# The gateway's environment has each variable once.
+# Variables that `tracing` sets must not be in gateway.extraEnv too.
 _TRACING_RULE: JsonDict = {
     "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
     "then": {
         "properties": {
             "gateway": {
                 "properties": {
-                    "extraEnv": {"items": {"properties": {"name": {"not": {"enum": [*VARIABLES]}}}}}
+                    "extraEnv": {
+                        "items": {"properties": {"name": {"not": {"enum": [*OTEL_VARIABLES]}}}}
+                    }
                 }
             }
         }
@@ -264,7 +119,9 @@ class Values(ValuesModel):
 
     @model_validator(mode="after")
     def _check_variables(self) -> Self:
-        set_twice = [each["name"] for each in self.gateway.extra_env if each["name"] in VARIABLES]
+        set_twice = [
+            each["name"] for each in self.gateway.extra_env if each["name"] in OTEL_VARIABLES
+        ]
         if self.tracing.endpoint and set_twice:
             raise ValueError(f"gateway.extraEnv has {', '.join(set_twice)}, which tracing sets")
         return self

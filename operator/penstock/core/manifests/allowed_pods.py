@@ -1,4 +1,4 @@
-"""Whether a service's pods are allowed: its template, the folder of its model, and the pods they make."""
+"""Checks a service's pods against the operator's limits: template, folders of models, service account."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class PodLimits:
-    """The operator's settings of what services may set.
+    """Limits that the operator sets on the pods of services.
 
     allow_unrestricted_templates: any pod template is allowed. allowed_host_paths: folders of the nodes below
-    which models may be. allowed_service_accounts: that pods may have, each NAME or NAMESPACE/NAME.
+    which models may be. allowed_service_accounts: those that pods may use, each NAME or NAMESPACE/NAME.
     """
 
     allow_unrestricted_templates: bool = False
@@ -54,14 +54,14 @@ class PodLimits:
 
 DEFAULT_LIMITS = PodLimits()
 
-# Parts of a revision's shape that the limits are about.
+# Fields of the spec that the limits check, as a revision records them.
 SHAPE = ("template", "model", "engine")
 
 
 def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
-    """Whether template and models are those of the stable revision, so that they were allowed once.
+    """Whether template and models are those of the stable revision, which was allowed when it started.
 
-    They are compared with the recorded ones: another template may have the same short hash.
+    The recorded fields are compared too: another template may have the same short hash.
     """
     revision = revision_of(spec)
     return observed.stable == revision and any(
@@ -80,9 +80,10 @@ def _model_uris(spec: ServiceSpec) -> dict[str, str]:
 
 
 def _pods_objection(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
-    """The same for the pods that the template is merged into: a second check, of its own.
+    """Why the merged pods are not allowed; None if they are.
 
-    It finds nothing in templates that the first one allows, unless one of the two has an error.
+    A second check, independent of `template_objection`: it refuses nothing that the first one allows, unless
+    one of the two has an error.
     """
     parts = [uri.partition("://") for uri in _model_uris(spec).values()]
     folders = [path for scheme, _, path in parts if scheme == "file"]

@@ -12,9 +12,11 @@ from penstock.core.runtimes.paths import (
 )
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.service import (
+    DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
+    MODEL_VOLUME,
     PRE_STOP_S,
     Object,
     ServiceSpec,
@@ -87,7 +89,7 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    _add_volume(pod, "model", _model_volume(spec.model_uri), MODEL_MOUNT)
+    _add_volume(pod, MODEL_VOLUME, _model_volume(spec.model_uri), MODEL_MOUNT)
     if DRAFT_MODEL in spec.settings:
         _add_volume(pod, "draft-model", _model_volume(spec.settings[DRAFT_MODEL]), DRAFT_MOUNT)
     if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):

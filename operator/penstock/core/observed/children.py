@@ -178,7 +178,7 @@ class ObservedState:
     state_holder: str = ""
     # Name of an older service of the namespace that serves the same model name.
     name_taken_by: str | None = None
-    # What the spec has that is not allowed any more, and that its running revision keeps.
+    # Why the spec is no longer allowed, although its revision runs and is kept; empty if it is allowed.
     objection: str = ""
     # (reason, message) by revision whose pod or template the API server refused.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)

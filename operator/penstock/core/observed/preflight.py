@@ -47,7 +47,7 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
 
 
 def _fit(report: dict[str, Any]) -> str:
-    """What was found of a model that fits. Engines on accelerators report the memory of one of them."""
+    """Message about a model that fits: its weights and KV cache, for each accelerator if it has some."""
     weights = f"{report['architecture']}, {report['weights_bytes'] >> 20} MiB of weights"
     capacity = f"{report['kv_capacity_tokens']} tokens of KV cache"
     if "accelerator_memory_bytes" not in report:

@@ -56,7 +56,7 @@ SCALED_TO_ZERO = "ScaledToZero"
 REASONS: Mapping[str, str] = {
     "Active": "Scaling decisions are based on the engines' metrics.",
     "AllowedBefore": (
-        "The running revision keeps what the operator does not allow any more; the message names it."
+        "The running revision is kept with a field that is no longer allowed; the message names it."
     ),
     "AwaitingPromotion": "A user has to promote or abort the revision, or to resume its canary.",
     "BadConfig": "The model's config.json cannot be served.",

@@ -51,10 +51,10 @@ def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
 def invalid_spec_conditions(
     message: str, known: Collection[str] = (), reason: str = INVALID_SPEC
 ) -> tuple[Condition, ...]:
-    """The conditions of a service whose spec cannot be read, so its objects are not reconciled.
+    """The conditions of a service whose spec is refused, so that its objects are not reconciled.
 
-    known: types of the conditions that the service has; none of them is removed. reason: another one, of a
-    spec that can be read and is not allowed.
+    known: types of the conditions that the service has; none of them is removed. reason: InvalidSpec for a
+    spec that cannot be read, else why it is not allowed.
     """
     problem = "invalid" if reason == INVALID_SPEC else "not allowed"
     text = f"the spec is {problem}, so the operator does not reconcile the service"
@@ -113,7 +113,9 @@ def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
         )
         return Condition("SpecValid", "False", "ModelNameInUse", message)
     if observed.objection:
-        message = f"{observed.objection}; the running revision keeps it, another one cannot have it"
+        message = (
+            f"{observed.objection}; the running revision keeps it, but no new revision may have it"
+        )
         return Condition("SpecValid", "True", "AllowedBefore", message)
     return Condition("SpecValid", "True", "Valid", "the spec can be served")
 

@@ -8,9 +8,16 @@ from collections.abc import Collection
 from typing import Any
 
 from penstock.core.spec.limits import AnyValue, Check, Fields, Items, objections, one_of
-from penstock.core.spec.service import ENGINE_CONTAINER, ENGINE_PORT, ENGINE_PORT_NAME, Object
+from penstock.core.spec.service import (
+    DRAFT_MODEL_VOLUME,
+    ENGINE_CONTAINER,
+    ENGINE_PORT,
+    ENGINE_PORT_NAME,
+    MODEL_VOLUME,
+    Object,
+)
 
-MODEL_VOLUMES = ("model", "draft-model")
+MODEL_VOLUMES = (MODEL_VOLUME, DRAFT_MODEL_VOLUME)
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 ANY = AnyValue()
@@ -20,12 +27,12 @@ NUMBER = Check(lambda value: type(value) is int, "type(VALUE) == int", "must be 
 NOT_ROOT = Check(
     lambda value: type(value) is int and value > 0,
     "type(VALUE) == int && VALUE > 0",
-    "must be the number of a user other than root: change or remove it",
+    "must be the ID of a user other than root: change or remove it",
 )
 PRIORITY = Check(
     lambda value: isinstance(value, str) and not value.startswith("system-"),
     "type(VALUE) == string && !VALUE.startsWith('system-')",
-    "must not name a class of the system: change or remove it",
+    "must not begin with system-: change or remove it",
 )
 ANNOTATIONS = Check(
     lambda keys: not any(key.startswith(APPARMOR_ANNOTATION) for key in keys),
@@ -72,15 +79,15 @@ KEEPS_PORT = Check(
 )
 
 
-def _reads_model(mount: Object) -> bool:
+def _mounts_read_only(mount: Object) -> bool:
     name = mount.get("name")
     is_other = isinstance(name, str) and name not in MODEL_VOLUMES
     return is_other or mount.get("readOnly") is True
 
 
 # A mount without a name changes the one at the same path.
-READS_MODEL = Check(
-    _reads_model,
+MODELS_READ_ONLY = Check(
+    _mounts_read_only,
     f"('name' in VALUE && type(VALUE.name) == string && !(VALUE.name in {list(MODEL_VOLUMES)})) || "
     "('readOnly' in VALUE && VALUE.readOnly == true)",
     "must set readOnly to true: a mount of a model may only be read",
@@ -152,7 +159,7 @@ CONTAINER = Fields(
                     ("name", "mountPath", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr"),
                     ANY,
                 ),
-                checks=(READS_MODEL,),
+                checks=(MODELS_READ_ONLY,),
             ),
             is_removable=True,
         ),
@@ -213,12 +220,12 @@ ANNOTATIONS_PATH = "spec.template.metadata.annotations"
 ACCOUNT = "serviceAccountName"
 ACCOUNT_REFUSED = (
     f"{POD_PATH}.{ACCOUNT} names a service account that no --allowed-service-account of the operator (chart "
-    "value operator.allowedServiceAccounts) allows here: remove it, or have it allowed"
+    "value operator.allowedServiceAccounts) allows here: remove it, or ask an administrator to allow it"
 )
 
 
 def template_objection(template: Object, accounts: Collection[str] = ()) -> str | None:
-    """The first part of a service's pod template that is not allowed, as a sentence; None if all is.
+    """A sentence about the first part of a pod template that is not allowed; None if all of it is.
 
     accounts: service accounts that pods in the namespace may have.
     """
@@ -241,7 +248,9 @@ def accounts_of(namespace: str, allowed: Collection[str]) -> frozenset[str]:
 
 
 def host_path_objection(field: str, uri: str, allowed: tuple[str, ...]) -> str | None:
-    """Why a model's folder on the node may not be mounted, as a sentence; None if it may, or is none.
+    """Why a model's folder on the node may not be mounted, as a sentence.
+
+    None if it may be mounted, or if the model is not on a node.
 
     field: path of the location in the spec. allowed: folders below which models may be; one that is not
     absolute allows nothing.
@@ -254,8 +263,8 @@ def host_path_objection(field: str, uri: str, allowed: tuple[str, ...]) -> str |
     if ".." not in parts and any(parts[: len(each)] == each for each in folders):
         return None
     return (
-        f"{field} names the node's folder {path}, which no --allowed-host-path of the operator "
-        "(chart value operator.allowedHostPaths) contains: use pvc://CLAIM/PATH, or have its folder allowed"
+        f"{field} names the node's folder {path}, which no --allowed-host-path of the operator (chart value "
+        "operator.allowedHostPaths) contains: use pvc://CLAIM/PATH, or ask an administrator to allow it"
     )
 
 

@@ -1,0 +1,68 @@
+"""Values of the gateway, its Service and its autoscaler."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.chart.component_values import AnyObject, Component, ValuesModel
+
+
+class Autoscaling(ValuesModel):
+    """HorizontalPodAutoscaler of the gateway."""
+
+    enabled: bool = Field(
+        default=False, description="Scale the gateway by its CPU use, in place of `replicas`."
+    )
+    min_replicas: int = Field(default=2, description="Minimum number of replicas.", ge=1)
+    max_replicas: int = Field(default=8, description="Maximum number of replicas.", ge=1)
+    target_cpu_utilization_percentage: int = Field(
+        default=60,
+        description="Average CPU use that the autoscaler aims at, in percent of the requested CPU. A "
+        "gateway uses at most one core.",
+        ge=1,
+        le=100,
+    )
+    scale_down_stabilization_seconds: int = Field(
+        default=300,
+        description="Time for which a lower number must have been enough before pods are removed.",
+        ge=0,
+        le=3600,
+    )
+
+
+class GatewayService(ValuesModel):
+    """Service of the gateway."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP",
+        description="Type of the Service. The gateway authenticates nobody: put a proxy that does so in "
+        "front of it before it is reachable from outside.",
+    )
+    annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
+
+
+class Gateway(Component):
+    """The gateway: one OpenAI-compatible URL for all services."""
+
+    replicas: int = Field(default=2, description="Number of replicas without autoscaling.", ge=1)
+    resources: AnyObject = Field(
+        default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        description="Resources of the container.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=90,
+        description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
+        "--drain-delay-s and --drain-timeout-s together.",
+        ge=1,
+    )
+    port: int = Field(default=8080, description="Port of the pods.", ge=1024, le=65535)
+    host_network: bool = Field(
+        default=False,
+        description="Listen on the node's address, for clusters without load balancers. A node then runs "
+        "one gateway, pods are replaced with an interruption, and most network plugins do not apply "
+        "NetworkPolicies to them.",
+    )
+    autoscaling: Autoscaling = Field(
+        default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
+    )
+    service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
