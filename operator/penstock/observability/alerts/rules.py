@@ -19,10 +19,10 @@ LEADERLESS = "5m"
 
 
 def latest(gauge: str) -> str:
-    """Quantity: a leader's gauge by service; its last value while there is no leader.
+    """PromQL of a leader's gauge, by service: its value, or the last one while there is no leader.
 
-    Without the last value a change of the leader would resolve an alert, or start its hold time anew. The
-    value of a leader always counts more than that of the one before. gauge: a selector.
+    Without the last value, a change of the leader would resolve an alert, or restart its hold time. gauge:
+    a selector.
     """
     last = f"last_over_time({gauge}[{LEADERLESS}])"
     return f"(max by (service) ({gauge}) or max by (service) ({last}))"

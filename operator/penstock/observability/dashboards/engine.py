@@ -14,7 +14,7 @@ def board() -> Board:
     return Board(
         "engine",
         "Engine",
-        "What engines do in each step, and what they do it with.",
+        "Requests, steps, KV cache and resources of engines.",
         (
             variables.datasource(),
             variables.namespace(),

@@ -39,7 +39,7 @@ def kv_cache() -> Row:
                 (ENGINES.rate(engine.PREEMPTED, "pod"), POD),
             ).span(12),
             series(
-                "What was done for want of KV blocks",
+                "Actions when KV blocks ran out",
                 "Requests that waited, were refused or gave up their blocks (recompute), and blocks "
                 "that were dropped (evict) or kept in host memory (offload).",
                 units.EventsPerSecond,

@@ -28,7 +28,7 @@ def steps() -> Row:
                 (ENGINES.quantile(0.95, engine.ITERATION_TOKENS, "pod"), f"{POD} p95"),
             ),
             fractions(
-                "Busy",
+                "Busy time",
                 "Fraction of the time in which a step was computed.",
                 (ENGINES.rate(engine.BUSY_SECONDS, "pod"), POD),
             ),

@@ -116,14 +116,14 @@ def _time() -> Row:
                 (SERVICES.quantile(0.95, metrics.REQUEST_S, "service"), "{{service}} p95"),
             ),
             series(
-                "Wait of those that had to wait",
-                "Time that requests waited for an engine, without those that did not have to.",
+                "Queueing time",
+                "Time that queued requests waited for an engine. Requests that were not queued are left out.",
                 units.Seconds,
                 (SERVICES.quantile(0.5, metrics.WAIT_S, "service"), "{{service}} p50"),
                 (SERVICES.quantile(0.95, metrics.WAIT_S, "service"), "{{service}} p95"),
             ),
             series(
-                "Clients that left",
+                "Clients that disconnected",
                 "Requests whose client disconnected, by the phase that they were in.",
                 units.RequestsPerSecond,
                 (SERVICES.rate(metrics.DISCONNECTS, "service, phase"), "{{service}} {{phase}}"),
@@ -195,14 +195,14 @@ def _processes() -> Row:
                 (PROCESSES.max(metrics.LOOP_LAG_S, "pod"), POD),
             ),
             series(
-                "Age of the routes",
-                "Time since the API server last confirmed what requests are routed by.",
+                "Age of the routing snapshot",
+                "Time since the API server last confirmed the objects that requests are routed by.",
                 units.Seconds,
                 (PROCESSES.max(metrics.SNAPSHOT_AGE_S, "pod"), POD),
             ),
             series(
-                "Changes of the routes",
-                "Changes of what requests are routed by, and watches that were started again.",
+                "Changes of the routing snapshot",
+                "New routing snapshots, and watches that were started again.",
                 units.EventsPerSecond,
                 (PROCESSES.rate(metrics.SNAPSHOTS, "pod"), f"{POD} changes"),
                 (
@@ -211,7 +211,7 @@ def _processes() -> Row:
                 ),
             ),
             series(
-                "Credentials left",
+                "Time until credentials expire",
                 "Time until a credential for the API server expires.",
                 units.Seconds,
                 (

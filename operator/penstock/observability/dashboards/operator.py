@@ -96,7 +96,7 @@ def _api() -> Row:
                 ),
             ),
             series(
-                "Credentials left",
+                "Time until credentials expire",
                 "Time until a credential for the API server expires.",
                 units.Seconds,
                 (

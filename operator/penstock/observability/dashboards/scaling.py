@@ -120,7 +120,7 @@ def _inputs() -> Row:
         for spec in (gateway.OBJECTIVE_MISSES, gateway.OBJECTIVE_REQUESTS)
     )
     return Row(
-        "What decisions are made from",
+        "Inputs of decisions",
         (
             series(
                 "Load",
@@ -142,7 +142,7 @@ def _inputs() -> Row:
                 (or_zero(misses, counted), "{{service}} {{objective}}"),
             ),
             states(
-                "Replicas held for want of metrics",
+                "Replicas held because metrics are missing",
                 "Whether metrics of engines or gateways are missing, so that no replica is removed.",
                 FREE,
                 (SERVICES.max(operator.BLIND, "service"), "{{service}}"),
