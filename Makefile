@@ -17,7 +17,7 @@ CHECKED := tests/api tests/architecture tests/calibration tests/chart tests/cont
   tests/gateway tests/images tests/sim_baselines
 NOT_CHECKED := cluster or slow
 
-# Of `make images`. Flags are passed to the build of both images, or of the engine's alone.
+# Variables of `make images`. BUILD_FLAGS: for both builds. ENGINE_BUILD_FLAGS: for that of the engine's image only.
 REGISTRY ?= localhost
 CONTAINER_TOOL ?= $(notdir $(shell command -v podman || command -v docker))
 BUILD_FLAGS ?=

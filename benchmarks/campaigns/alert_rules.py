@@ -1,4 +1,4 @@
-"""State of the alert and recording rules in a Prometheus, and the results of what they measure."""
+"""State of the alert and recording rules in a Prometheus, and the number of series that they use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from campaigns.dashboard_queries import Query, Span, evaluate
 from penstock.observability.alerts import groups
 from penstock.observability.alerts.rules import Alert, Record
 
-# Quantities with an offset compare the run with this time before it, which had no metrics yet. Evaluated so
-# much later, they have those of the run.
+# Longest `offset` in the rules. Quantities are evaluated for this long after the run too, so that those with
+# an offset read metrics of the run.
 LONGEST_OFFSET_S = 600
 
 
@@ -56,7 +56,7 @@ def _quantities(rule: Alert | Record) -> tuple[str, ...]:
 
 
 def _health(rule: Alert | Record, state: Mapping[str, Any]) -> str:
-    """state: the rule as Prometheus's API returns it."""
+    """`ok`, or why Prometheus could not evaluate the rule. state: the rule in its API's response."""
     if state["name"] != rule.name:
         return f"Prometheus has {state['name']} in its place"
     return str(state.get("lastError") or state["health"])

@@ -21,7 +21,7 @@ from penstock.demo.stage import Stage
 from penstock.local import faults
 
 CHAT, ADAPTED = "chat", "adapted"
-# ModelRoutes: to CHAT, to CHAT with a limit that no response keeps, and to no service.
+# ModelRoutes: to CHAT, to CHAT with a timeout that no response meets, and to no service.
 ROUTE, HASTY, BROKEN = "assistant", "hasty", "broken"
 ADAPTERS = ("law", "medicine", "poetry")
 START_TIMEOUT_S, JUDGING_S = 240, 180
@@ -94,7 +94,7 @@ def adapted() -> Object:
 
 
 def model_route(name: str, service: str, **rule: Any) -> Object:
-    """rule: more fields of its only rule."""
+    """A ModelRoute that sends all requests to a service. rule: further fields of its only rule."""
     return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "ModelRoute",

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 
 class BatchLimits(NamedTuple):
+    """Maximum number of sequences and of tokens of one step."""
+
     max_num_seqs: int
     max_num_batched_tokens: int
 
@@ -22,7 +24,7 @@ def candidates(
     device_name: str,
     memory_bytes: int,
 ) -> list[BatchLimits]:
-    """Limits for a device, in the order in which they are to be tried: the first that fit are right.
+    """Limits for a device, largest first. The caller uses the first that fit into memory.
 
     Buffers grow with the limits, so a GPU whose memory is full of weights has room for smaller ones only.
     max_num_seqs, max_num_batched_tokens: as set by the user, in all candidates; None: not set.
@@ -40,7 +42,7 @@ def candidates(
 def _completed(
     max_num_seqs: int | None, max_num_batched_tokens: int | None, default: BatchLimits
 ) -> BatchLimits:
-    """Limits of the user, and the default of each that is not set.
+    """The user's limits, with a default for each that is not set.
 
     Every running sequence needs a token of each step. So a default gives way to a limit that is set:
     there are no more sequences than tokens.

@@ -19,7 +19,7 @@ PROGRAM_BYTES = 640 * MIB
 # that it shares with rank 0.
 WORKER_BYTES = 320 * MIB
 
-# A KV cache smaller than this is not worth starting with.
+# Smallest size of the KV cache: an engine with less would serve hardly any requests.
 MIN_KV_BYTES = 16 * MIB
 
 
@@ -63,7 +63,7 @@ class MemoryBudget:
         )
 
     def missing_advice(self, missing_bytes: int) -> str:
-        """Advice for a KV cache that has missing_bytes too few."""
+        """Advice in an error message: how to give the KV cache missing_bytes more."""
         more_mib = -(-int(missing_bytes / self.config.memory_utilization) // MIB)
         if self.device_name == "cpu":
             return f"give spec.resources.limits.memory at least {more_mib}Mi more"

@@ -52,7 +52,7 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
-    """Needs of a model, whatever the batch limits. Fields as in MemoryPlan and MemoryBudget.
+    """Memory needs of a model that do not depend on batch limits. Fields as in MemoryPlan and MemoryBudget.
 
     max_model_len: before it is fitted to the memory.
     """

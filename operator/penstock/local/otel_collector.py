@@ -99,6 +99,6 @@ def _build(work: Path, binary: Path) -> None:
     source.mkdir()
     (source / "go.mod").write_text(GO_MOD)
     (source / "main.go").write_text(MAIN % OTEL_COLLECTOR)
-    # Not `go mod tidy`: it would fetch what tests of the modules need, too.
+    # `go mod tidy` would also download the dependencies of the modules' tests.
     go = Go(work)
     go(source, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", str(binary), ".")

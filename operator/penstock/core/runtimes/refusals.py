@@ -1,4 +1,4 @@
-"""Settings that a service's runtime or its accelerators cannot follow."""
+"""Refuses settings that a service's runtime or its number of accelerators does not support."""
 
 from collections.abc import Iterator
 
@@ -8,14 +8,14 @@ from penstock.core.spec.settings import PIPELINE_PARALLEL, TENSOR_PARALLEL
 
 
 def refused_settings(spec: ServiceSpec) -> Iterator[str]:
-    """Why the settings cannot be followed, a sentence for each; names the field."""
+    """Yield a sentence for each setting that is not supported, with the field's name."""
     yield from runtime_of(spec.settings).refusals(spec.settings)
     for variant, placed in spec.placed.items():
         yield from _refused_parallelism(variant, placed)
 
 
 def _refused_parallelism(variant: str, spec: ServiceSpec) -> Iterator[str]:
-    """Each rank of an engine on accelerators has one of them."""
+    """Yield a sentence if the number of ranks is not the number of accelerators."""
     count = spec.resources.num_accelerators
     pipeline = spec.settings.get(PIPELINE_PARALLEL, 1)
     tensor = spec.settings.get(TENSOR_PARALLEL)

@@ -1,4 +1,4 @@
-"""What a runtime is: the program of an engine pod, and the arguments by which it takes each setting."""
+"""Runtime: the program of an engine pod, and its command-line arguments for each setting."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -87,7 +87,7 @@ class Runtime:
         return [*made, *settings.get(EXTRA_ARGS, ())]
 
     def refusals(self, settings: Settings) -> Iterator[str]:
-        """Why the runtime cannot do what the settings say, a sentence for each; names the field."""
+        """Yield a sentence for each setting that the runtime does not support, with the field's name."""
         known = {path: each for each in self.arguments for path in each.paths}
         for path, value in settings.items():
             if not path.startswith("engine.") or (path == EXTRA_ARGS and self.own_flags):

@@ -7,8 +7,8 @@ fields in `fields.py`, and the flags of each runtime in `core/runtimes`.
 from collections.abc import Mapping
 from typing import Any
 
-# Such as {"engine.maxNumSeqs": 32, "engine.kvCache.memory": 536870912, "runtime.type": "VLLM"}. Memory is in
-# bytes, time in seconds; a field that is not set is left to the engine.
+# For example {"engine.maxNumSeqs": 32, "engine.kvCache.memory": 536870912, "runtime.type": "VLLM"}. Memory is
+# in bytes, time in seconds. A field that is not set is absent: the engine decides.
 Settings = Mapping[str, Any]
 
 DEFAULT_MEMORY_UTILIZATION_PERCENT = 90

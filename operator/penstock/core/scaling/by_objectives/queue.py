@@ -47,7 +47,7 @@ class Queue:
 
     @classmethod
     def seen(cls, seen: Observation, model: IterationModel, mix: Mix, max_num_seqs: int) -> "Queue":
-        """max_num_seqs: of an engine that does not report it."""
+        """The queues of a service in an observation. max_num_seqs: of an engine that does not report it."""
         engines, gateway = seen.readings, seen.gateway
         waiting = seen.waiting
         oldest_s = 0.0
