@@ -1,4 +1,4 @@
-"""Random `spec.template.spec`: values of any type, and values that would give rights where they do."""
+"""Hypothesis strategies of `spec.template.spec`: values that would give rights, and values of any type."""
 
 from typing import Any
 

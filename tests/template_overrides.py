@@ -1,4 +1,4 @@
-"""Overrides of `spec.template.spec`: those that would gain rights, and ordinary ones."""
+"""Overrides of `spec.template.spec`: refused ones, which would give pods rights, and allowed ones."""
 
 from typing import Any
 
@@ -27,21 +27,21 @@ def volume(**source: Any) -> Override:
 TOKEN = {"serviceAccountToken": {"path": "token"}}
 CONTAINER = {"name": "more", "image": "busybox"}
 
-# Each: the rights that it would gain, the override, and the path that the refusal begins with.
-GAINS: list[tuple[str, Override, str]] = [
-    ("all of the node", context(privileged=True), f"{ENGINE}.securityContext.privileged"),
+# Tuples of the rights that the pod would get, the override, and the path at the start of the refusal.
+REFUSED: list[tuple[str, Override, str]] = [
+    ("a privileged engine", context(privileged=True), f"{ENGINE}.securityContext.privileged"),
     (
-        "all of the node beside",
+        "a privileged sidecar",
         side(securityContext={"privileged": True}),
         f"{SPEC}.containers[side].securityContext.privileged",
     ),
     (
-        "escalation",
+        "privilege escalation",
         context(allowPrivilegeEscalation=True),
         f"{ENGINE}.securityContext.allowPrivilegeEscalation",
     ),
     (
-        "escalation by removal",
+        "privilege escalation by null",
         context(allowPrivilegeEscalation=None),
         f"{ENGINE}.securityContext.allowPrivilegeEscalation",
     ),
@@ -51,20 +51,24 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{ENGINE}.securityContext.capabilities.add",
     ),
     (
-        "capabilities that are kept",
+        "capabilities that are not dropped",
         context(capabilities={"drop": ["KILL"]}),
         f"{ENGINE}.securityContext.capabilities.drop",
     ),
     (
-        "capabilities by removal",
+        "capabilities by null",
         context(capabilities=None),
         f"{ENGINE}.securityContext.capabilities",
     ),
-    ("no context of the container", engine(securityContext=None), f"{ENGINE}.securityContext"),
-    ("no context of the pod", {"securityContext": None}, f"{SPEC}.securityContext"),
+    (
+        "security context of the container removed",
+        engine(securityContext=None),
+        f"{ENGINE}.securityContext",
+    ),
+    ("security context of the pod removed", {"securityContext": None}, f"{SPEC}.securityContext"),
     ("a context that is a list", {"securityContext": []}, f"{SPEC}.securityContext"),
     (
-        "a context in place of ours",
+        "security context replaced",
         {"securityContext": {"$patch": "replace"}},
         f"{SPEC}.securityContext.$patch",
     ),
@@ -78,7 +82,7 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{ENGINE}.securityContext.seccompProfile.type",
     ),
     (
-        "all system calls by removal",
+        "all system calls by null",
         {"securityContext": {"seccompProfile": None}},
         f"{SPEC}.securityContext.seccompProfile",
     ),
@@ -94,20 +98,20 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{SPEC}.securityContext.seLinuxOptions",
     ),
     (
-        "a host process",
+        "a Windows host process",
         {"securityContext": {"windowsOptions": {"hostProcess": True}}},
         f"{SPEC}.securityContext.windowsOptions",
     ),
     (
-        "settings of the kernel",
+        "kernel parameters",
         {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}},
         f"{SPEC}.securityContext.sysctls",
     ),
-    ("the node's network", {"hostNetwork": True}, f"{SPEC}.hostNetwork"),
-    ("the node's processes", {"hostPID": True}, f"{SPEC}.hostPID"),
-    ("the node's memory", {"hostIPC": True}, f"{SPEC}.hostIPC"),
-    ("the node's users", {"hostUsers": True}, f"{SPEC}.hostUsers"),
-    ("the processes of others", {"shareProcessNamespace": True}, f"{SPEC}.shareProcessNamespace"),
+    ("host network", {"hostNetwork": True}, f"{SPEC}.hostNetwork"),
+    ("host PID namespace", {"hostPID": True}, f"{SPEC}.hostPID"),
+    ("host IPC namespace", {"hostIPC": True}, f"{SPEC}.hostIPC"),
+    ("host user namespace", {"hostUsers": True}, f"{SPEC}.hostUsers"),
+    ("shared process namespace", {"shareProcessNamespace": True}, f"{SPEC}.shareProcessNamespace"),
     (
         "a port of the node",
         engine(ports=[{"containerPort": 9000, "hostPort": 9000}]),
@@ -118,7 +122,7 @@ GAINS: list[tuple[str, Override, str]] = [
     ("another identity, by its old name", {"serviceAccount": "admin"}, f"{SPEC}.serviceAccount"),
     ("a token", {"automountServiceAccountToken": True}, f"{SPEC}.automountServiceAccountToken"),
     (
-        "a token by removal",
+        "a token by null",
         {"automountServiceAccountToken": None},
         f"{SPEC}.automountServiceAccountToken",
     ),
@@ -143,7 +147,7 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{ENGINE}.volumeDevices",
     ),
     (
-        "mounts of the node",
+        "mount propagation",
         engine(
             volumeMounts=[{"name": "tmp", "mountPath": "/x", "mountPropagation": "Bidirectional"}]
         ),
@@ -155,12 +159,12 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{ENGINE}.volumeMounts[]",
     ),
     (
-        "requests of the node",
+        "a probe of another host",
         engine(readinessProbe={"httpGet": {"host": "169.254.169.254"}}),
         f"{ENGINE}.readinessProbe.httpGet.host",
     ),
     (
-        "requests of the node at the end",
+        "a preStop hook to another host",
         engine(lifecycle={"preStop": {"tcpSocket": {"host": "10.0.0.1"}}}),
         f"{ENGINE}.lifecycle.preStop.tcpSocket.host",
     ),
@@ -171,17 +175,17 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{SPEC}.containers[side]",
     ),
     ("another name of the port", engine(ports=[{"containerPort": 8000, "name": "grpc"}]), ENGINE),
-    ("no ports", engine(ports=None), f"{ENGINE}.ports"),
+    ("ports removed", engine(ports=None), f"{ENGINE}.ports"),
     (
         "priority of the system",
         {"priorityClassName": "system-node-critical"},
         f"{SPEC}.priorityClassName",
     ),
-    ("an end by time", {"activeDeadlineSeconds": 1}, f"{SPEC}.activeDeadlineSeconds"),
+    ("a deadline", {"activeDeadlineSeconds": 1}, f"{SPEC}.activeDeadlineSeconds"),
     ("no restarts", {"restartPolicy": "Never"}, f"{SPEC}.restartPolicy"),
-    ("a pod in place of ours", {"$patch": "replace", "containers": [CONTAINER]}, f"{SPEC}.$patch"),
+    ("pod replaced", {"$patch": "replace", "containers": [CONTAINER]}, f"{SPEC}.$patch"),
     (
-        "an engine in place of ours",
+        "engine container replaced",
         {
             "containers": [
                 {"name": "engine", "$patch": "delete"},
@@ -191,7 +195,7 @@ GAINS: list[tuple[str, Override, str]] = [
         f"{ENGINE}.$patch",
     ),
     (
-        "containers in place of ours",
+        "containers replaced",
         {"containers": [{"name": 1, "image": "x"}, {"name": "engine", "image": "busybox"}]},
         f"{SPEC}.containers",
     ),
@@ -211,7 +215,7 @@ GAINS: list[tuple[str, Override, str]] = [
 
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 IN_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
-ORDINARY: dict[str, Override] = {
+ALLOWED: dict[str, Override] = {
     "node selector": {"nodeSelector": {"pool": "gpu"}},
     "tolerations": {"tolerations": [TOLERATION]},
     "affinity": {
@@ -275,7 +279,7 @@ ORDINARY: dict[str, Override] = {
         lifecycle={"preStop": {"sleep": {"seconds": 9}}},
     ),
     "another port": engine(ports=[{"containerPort": 9090, "name": "metrics"}]),
-    "the engine's port as it is": engine(ports=[{"containerPort": 8000, "name": "http"}]),
-    "names of hosts": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}], "dnsPolicy": "Default"},
-    "time to end": {"terminationGracePeriodSeconds": 77},
+    "the engine's port repeated": engine(ports=[{"containerPort": 8000, "name": "http"}]),
+    "host aliases": {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}], "dnsPolicy": "Default"},
+    "grace period": {"terminationGracePeriodSeconds": 77},
 }  # fmt: skip

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from random_templates import LIKELY_OVERRIDES, OVERRIDES
-from template_overrides import GAINS, ORDINARY
+from template_overrides import ALLOWED, REFUSED
 
 from penstock.chart.install import install_manifests
 from penstock.clients.resources import (
@@ -38,7 +38,7 @@ def service(namespace, name="chat", *, uri="pvc://models/tiny", **template):
 
 
 async def refusal(kube, body):
-    """The API server's words against a service; None if it takes it."""
+    """The API server's error message about a service; None if it accepts it."""
     try:
         await kube.apply(body, manager="user", dry_run=True)
     except Rejected as error:
@@ -72,17 +72,17 @@ async def test_the_policy_refuses_what_the_operator_refuses_in_the_same_words(
     kube, namespace, policy
 ):
     await policy()
-    for _, override, path in GAINS:
+    for _, override, path in REFUSED:
         sentence = template_objection({"spec": override})
         assert sentence.startswith(path)
         assert sentence in (await refusal(kube, service(namespace, spec=override)) or "")
-    for override in ORDINARY.values():
+    for override in ALLOWED.values():
         assert await refusal(kube, service(namespace, spec=override)) is None
     annotation = {"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"}
     template = {"metadata": {"annotations": annotation}}
     assert template_objection(template) in await refusal(kube, service(namespace, **template))
     assert await refusal(kube, service(namespace, metadata={"annotations": {"a": "b"}})) is None
-    print(f"{len(GAINS)} overrides refused, {len(ORDINARY)} taken")
+    print(f"{len(REFUSED)} overrides refused, {len(ALLOWED)} taken")
 
 
 async def test_the_policy_and_the_operator_agree_on_random_templates(kube, namespace, policy):
@@ -192,7 +192,7 @@ def reconciler(stand, limits):
 async def test_every_override_is_a_condition(new_stand):
     stand = await new_stand()
     await stand.create()
-    for _, override, path in GAINS:
+    for _, override, path in REFUSED:
         patch = {"op": "add", "path": "/spec/template", "value": {"spec": override}}
         await stand.kube.patch(INFERENCE_SERVICES, *stand.key, [patch], manager="user")
         await stand.step()

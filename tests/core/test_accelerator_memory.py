@@ -172,7 +172,8 @@ def planned(spec: ServiceSpec, devices: tuple[Object, ...] | None) -> Plan:
     return state
 
 
-def told(made: Plan) -> str | None:
+def memory_variable(made: Plan) -> str | None:
+    """The value of the preflight's variable with the memory; None if it has none."""
     (pod,) = made.create
     env = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
     return env.get(VARIABLE)
@@ -203,7 +204,7 @@ def test_the_preflight_is_told_the_memory_of_an_accelerator(
 ) -> None:
     made = planned(service_spec(resources=resources), devices)
     assert made.unread == unread
-    assert told(made) == (None if expected is None else str(expected))
+    assert memory_variable(made) == (None if expected is None else str(expected))
 
 
 def test_the_preflight_of_another_runtime_checks_no_memory() -> None:
@@ -211,7 +212,7 @@ def test_the_preflight_of_another_runtime_checks_no_memory() -> None:
         resources=pod_resources(accelerator=(GPU, 1)), settings={"runtime.type": "VLLM"}
     )
     made = planned(spec, None)
-    assert (made.unread, told(made)) == (None, None)
+    assert (made.unread, memory_variable(made)) == (None, None)
 
 
 def test_the_preflight_takes_no_accelerator() -> None:
@@ -225,15 +226,15 @@ def test_the_preflight_takes_no_accelerator() -> None:
 
 
 def test_a_variant_may_say_the_memory_of_its_accelerators() -> None:
-    """Its own node selection counts otherwise."""
+    """Without it, the nodes that the variant's node selector admits are read."""
     variant = VariantSpec(
         "v", pod_resources(accelerator=(GPU, 1)), 1.0, 0, 9, node_selector={"pool": "large"}
     )
     spec = service_spec(variants=(variant,))
-    assert told(planned(spec, (SMALL, LARGE))) == str(80 * GIB)
+    assert memory_variable(planned(spec, (SMALL, LARGE))) == str(80 * GIB)
     known = replace(spec, variants=(replace(variant, accelerator_memory_bytes=48 * GIB),))
     made = planned(known, None)
-    assert (told(made), made.unread) == (str(48 * GIB), None)
+    assert (memory_variable(made), made.unread) == (str(48 * GIB), None)
 
 
 def test_the_recorded_pods_do_not_depend_on_nodes() -> None:

@@ -120,7 +120,7 @@ def shared_memory_sizes(pod: Object) -> list[str | None]:
 def test_shared_memory_has_a_gibibyte_for_each_accelerator(
     own: int, variants: tuple[int, ...], expected: list[str]
 ) -> None:
-    """Of the variant with most, as all variants of a revision have the same pods."""
+    """The variant with most accelerators decides: all variants of a revision have the same pods."""
     spec = service_spec(resources=with_gpus(own))
     named = tuple(VariantSpec(f"v{n}", with_gpus(n), 1.0, 0, 9) for n in variants)
     spec = replace(spec, variants=named)

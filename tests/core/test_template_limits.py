@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_templates import LIKELY_OVERRIDES, OVERRIDES
 from service_spec import service_spec
-from template_overrides import GAINS, ORDINARY, engine, side
+from template_overrides import ALLOWED, REFUSED, engine, side
 
 from penstock.api.convert import InvalidService, to_core
 from penstock.core.manifests import allowed_pods
@@ -30,9 +30,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("override", "path"), [each[1:] for each in GAINS], ids=[each[0] for each in GAINS]
+    ("override", "path"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
 )
-def test_an_override_that_gains_rights_is_refused_by_its_path(override: Pod, path: str) -> None:
+def test_an_override_that_would_give_rights_is_refused_by_its_path(
+    override: Pod, path: str
+) -> None:
     spec = service_spec(template={"spec": override})
     objection = PodLimits().objection(spec)
     assert objection is not None
@@ -41,8 +43,8 @@ def test_an_override_that_gains_rights_is_refused_by_its_path(override: Pod, pat
     assert PodLimits(allow_unrestricted_templates=True).objection(spec) is None
 
 
-@pytest.mark.parametrize("override", ORDINARY.values(), ids=ORDINARY)
-def test_an_ordinary_override_is_allowed(override: Pod) -> None:
+@pytest.mark.parametrize("override", ALLOWED.values(), ids=ALLOWED)
+def test_an_override_without_further_rights_is_allowed(override: Pod) -> None:
     spec = service_spec(template={"spec": override})
     assert PodLimits().objection(spec) is None
     for pod in pods(spec):

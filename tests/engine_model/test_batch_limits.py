@@ -39,6 +39,6 @@ def test_defaults_suit_the_device(
 def test_a_limit_that_is_set_is_kept_and_the_other_one_adapts(
     num_seqs: int | None, num_tokens: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    """There are never more sequences than tokens, unless both are set."""
+    """A default never makes more sequences than tokens."""
     found = candidates(num_seqs, num_tokens, device_name="cuda", memory_bytes=80 * GIB)
     assert found == expected

@@ -69,20 +69,20 @@ def copy_into_image(source: str, target: Path) -> None:
         shutil.copy(path, target)
 
 
-def built(file: str, folder: Path) -> Iterator[BuiltImage]:
-    """The image, whose files take gigabytes until the tests end."""
+def build_image(file: str, folder: Path) -> Iterator[BuiltImage]:
+    """Yield the built image, and delete its gigabytes of files after the tests."""
     yield BuiltImage(ROOT / file, folder)
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    yield from built("operator/Containerfile", tmp_path_factory.mktemp("control-plane"))
+    yield from build_image("operator/Containerfile", tmp_path_factory.mktemp("control-plane"))
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
-    yield from built("engine/Containerfile", tmp_path_factory.mktemp("engine"))
+    yield from build_image("engine/Containerfile", tmp_path_factory.mktemp("engine"))
 
 
 def installed(image: BuiltImage) -> set[str]:

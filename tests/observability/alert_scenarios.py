@@ -50,7 +50,7 @@ def misses(objective: str, requests: str, missed: str, target: float = 0.99) -> 
     }
 
 
-def burning(alert: str, objective: str, target: float = 0.99) -> list[Scenario]:
+def burn_rate_scenarios(alert: str, objective: str, target: float = 0.99) -> list[Scenario]:
     """An incident for each pair of windows: a burn rate a little above the one that fires the alert."""
     budget = 1 - target
 
@@ -79,9 +79,9 @@ POD = 'pod="penstock-0"'
 DEADLINE = f"penstock_operator_rollout_deadline_timestamp_seconds{{{SERVICE}}}"
 
 INCIDENTS = [
-    *burning("PenstockTTFTBurnRate", "ttft"),
-    *burning("PenstockTPOTBurnRate", "tpot"),
-    *burning("PenstockTTFTBurnRate", "ttft", target=0.8),
+    *burn_rate_scenarios("PenstockTTFTBurnRate", "ttft"),
+    *burn_rate_scenarios("PenstockTPOTBurnRate", "tpot"),
+    *burn_rate_scenarios("PenstockTTFTBurnRate", "ttft", target=0.8),
     Scenario(
         "PenstockQueueGrowing", "warning",
         {f"penstock_gateway_requests_waiting{{{SERVICE}}}": "0x10 1+2x40 0x30"},

@@ -22,7 +22,7 @@ def rules(tmp_path):
     return path
 
 
-def written(time: timedelta) -> str:
+def promtool_duration(time: timedelta) -> str:
     return f"{time.total_seconds():.0f}s"
 
 
@@ -33,17 +33,17 @@ def passes(promtool, rules):
     def run(series, expected, step=timedelta(minutes=1)):
         test = {
             "rule_files": [str(rules)],
-            "evaluation_interval": written(step),
+            "evaluation_interval": promtool_duration(step),
             "tests": [
                 {
-                    "interval": written(step),
+                    "interval": promtool_duration(step),
                     "input_series": [
                         {"series": name, "values": values} for name, values in series.items()
                     ],
                     "promql_expr_test": [
                         {
                             "expr": f"count({query})",
-                            "eval_time": written(time),
+                            "eval_time": promtool_duration(time),
                             "exp_samples": [{"labels": "{}", "value": count}] if count else [],
                         }
                         for query, time, count in expected

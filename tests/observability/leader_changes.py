@@ -10,10 +10,10 @@ CHANGE, LEADERLESS = 140, 2
 STEPS = 180
 
 
-def led(
+def leaders_gauge(
     metric: str, value: float = 1, after: float | None = None, begin: int = 0
 ) -> dict[str, str]:
-    """A gauge of the first leader since the step `begin`, and then of the next one.
+    """Series of a gauge: of the first leader from the step `begin`, then of the next leader.
 
     metric: with labels, the last brace missing. after: value at the next leader; None: the same.
     """
@@ -29,7 +29,7 @@ def gauge(name: str) -> str:
     return f"penstock_operator_{name}{{{SERVICE}"
 
 
-READY = led(gauge("ready_replicas"))
+READY = leaders_gauge(gauge("ready_replicas"))
 
 
 def stalled(status: str) -> str:
@@ -48,22 +48,22 @@ class LeaderChange:
     fires_at: timedelta = timedelta(minutes=60)
 
 
-# One for each kind of metric that alerts read from the leader.
+# An incident for each kind of metric that alerts read from the leader.
 FIRING = {
     "a gauge with a second condition": LeaderChange(
-        "PenstockScalerBlind", READY | led(gauge("scaling_blind"))
+        "PenstockScalerBlind", READY | leaders_gauge(gauge("scaling_blind"))
     ),
     "a gauge with a long hold time": LeaderChange(
-        "PenstockScalerAtMaximum", led(gauge("scaling_at_maximum"))
+        "PenstockScalerAtMaximum", leaders_gauge(gauge("scaling_at_maximum"))
     ),
-    "a time": LeaderChange("PenstockSlowStart", led(gauge("longest_unready_seconds"), 1000)),
+    "a time": LeaderChange("PenstockSlowStart", leaders_gauge(gauge("longest_unready_seconds"), 1000)),
     "a deadline": LeaderChange(
         "PenstockRolloutStuck",
-        led(gauge("rollout_deadline_timestamp_seconds"), 60)
-        | led(gauge("rollout_phase") + ',phase="Judging"'),
+        leaders_gauge(gauge("rollout_deadline_timestamp_seconds"), 60)
+        | leaders_gauge(gauge("rollout_phase") + ',phase="Judging"'),
         minutes(70),
     ),
-    "a condition": LeaderChange("PenstockServiceStalled", led(stalled("True"))),
+    "a condition": LeaderChange("PenstockServiceStalled", leaders_gauge(stalled("True"))),
     "a recorded gauge": LeaderChange(
         'PenstockTTFTBurnRate",window="1h',
         {
@@ -71,7 +71,7 @@ FIRING = {
             for name, values in misses("ttft", rate((60, 400)), rate((30, 400))).items()
             if "target" not in name
         }
-        | led(gauge("objective_target_ratio"), 0.99),
+        | leaders_gauge(gauge("objective_target_ratio"), 0.99),
     ),
     "a counter of every replica": LeaderChange(
         "PenstockReconcileErrors",
@@ -88,9 +88,11 @@ FIRING = {
 # alert may fire, although the hold time ends soon after the change.
 SHORT, LONG = CHANGE - 3, CHANGE - 12
 ENDED = {
-    "blind": READY | led(gauge("scaling_blind"), 1, after=0, begin=SHORT),
-    "at the maximum": led(gauge("scaling_at_maximum"), 1, after=0, begin=LONG),
-    "a rollout": led(gauge("rollout_deadline_timestamp_seconds"), 60, after=9e9, begin=SHORT),
+    "blind": READY | leaders_gauge(gauge("scaling_blind"), 1, after=0, begin=SHORT),
+    "at the maximum": leaders_gauge(gauge("scaling_at_maximum"), 1, after=0, begin=LONG),
+    "a rollout": leaders_gauge(
+        gauge("rollout_deadline_timestamp_seconds"), 60, after=9e9, begin=SHORT
+    ),
     "a condition": {
         stalled("True") + ',pod="a"}': f"_x{SHORT} {level((1, CHANGE - SHORT))} stale",
         stalled("False") + ',pod="b"}': f"_x{CHANGE + LEADERLESS} {level((1, STEPS))}",

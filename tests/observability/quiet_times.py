@@ -17,7 +17,7 @@ from observability.alert_scenarios import (
 
 
 @dataclass(frozen=True)
-class Quiet:
+class QuietTime:
     """A time in which no alert may fire."""
 
     name: str
@@ -25,7 +25,7 @@ class Quiet:
     length: timedelta
 
 
-def around(mean: int, spread: int, count: int) -> str:
+def noisy_gauge(mean: int, spread: int, count: int) -> str:
     """A gauge that varies around a mean, for so many steps."""
     values = random.Random(1)
     return " ".join(str(values.randint(mean - spread, mean + spread)) for _ in range(count))
@@ -52,8 +52,8 @@ def _healthy(count: int) -> dict[str, str]:
 
 
 QUIET = [
-    Quiet("a quiet hour", _healthy(60), minutes(60)),
-    Quiet(
+    QuietTime("a quiet hour", _healthy(60), minutes(60)),
+    QuietTime(
         "a canary of an hour",
         _healthy(120)
         | {
@@ -66,7 +66,7 @@ QUIET = [
         },
         minutes(120),
     ),
-    Quiet(
+    QuietTime(
         "a canary of ten hours that may take twelve",
         {
             DEADLINE: level((12 * 3600, 600)),
@@ -74,12 +74,12 @@ QUIET = [
         },
         minutes(600),
     ),
-    Quiet(
+    QuietTime(
         "a queue that is neither empty nor grows",
-        {f"penstock_gateway_requests_waiting{{{SERVICE}}}": around(40, 9, 360)},
+        {f"penstock_gateway_requests_waiting{{{SERVICE}}}": noisy_gauge(40, 9, 360)},
         minutes(360),
     ),
-    Quiet(
+    QuietTime(
         "each of two gateways ejects an engine once",
         {
             f'penstock_gateway_ejections_total{{{SERVICE},pod="{pod}"}}': level((3, 30), (4, 60))
@@ -87,7 +87,7 @@ QUIET = [
         },
         minutes(90),
     ),
-    Quiet(
+    QuietTime(
         "two failures among few requests",
         {
             REQUESTS: rate((0.2, 60)),
@@ -98,7 +98,7 @@ QUIET = [
         },
         minutes(60),
     ),
-    Quiet(
+    QuietTime(
         "one slow request in an hour without others",
         misses("ttft", rate((0, 10), (1, 1), (0, 109)), rate((0, 10), (1, 1), (0, 109))),
         minutes(120),

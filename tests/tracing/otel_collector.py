@@ -51,7 +51,7 @@ class OtelCollector:
             )
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers, which it does to a GET with 405."""
+        """Wait until the receiver answers (a GET gets status 405)."""
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
             assert self._process.poll() is None, self._log.read_text()
@@ -62,7 +62,7 @@ class OtelCollector:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """End it. It writes all that it has received."""
+        """Stop the collector, which first writes all spans that it has received."""
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(END_TIMEOUT_S)
@@ -70,7 +70,7 @@ class OtelCollector:
             self._process.kill()
 
     def spans(self) -> list[WrittenSpan]:
-        """What it wrote, once it has ended."""
+        """The spans that the collector wrote. Call it after `end`."""
         exports = [json.loads(line) for line in self._written.read_text().splitlines()]
         return [
             WrittenSpan(

@@ -56,11 +56,11 @@ async def test_a_collector_receives_one_trace_of_gateway_and_engine(
         tracer.close()
         engine.terminate()  # exports the rest of its spans
         await asyncio.to_thread(engine.join)
-    check_trace(collector.spans())
+    assert_one_trace(collector.spans())
 
 
-def check_trace(spans: list[WrittenSpan]) -> None:
-    """Check that there is one trace, with a span for each phase of gateway and engine."""
+def assert_one_trace(spans: list[WrittenSpan]) -> None:
+    """Assert that all spans are in one trace, with those of gateway and engine in PARENTS."""
     names = {span.span_id: span.name for span in spans}
     parents = {span.name: names.get(span.parent_id) for span in spans}
     assert parents == PARENTS | {"POST /v1/completions": None}
