@@ -91,7 +91,8 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
     }
     _add_volume(pod, MODEL_VOLUME, _model_volume(spec.model_uri), MODEL_MOUNT)
     if DRAFT_MODEL in spec.settings:
-        _add_volume(pod, "draft-model", _model_volume(spec.settings[DRAFT_MODEL]), DRAFT_MOUNT)
+        draft = _model_volume(spec.settings[DRAFT_MODEL])
+        _add_volume(pod, DRAFT_MODEL_VOLUME, draft, DRAFT_MOUNT)
     if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
         _add_volume(pod, "chat-template", {"configMap": {"name": name}}, CHAT_TEMPLATE_MOUNT)
     return pod
