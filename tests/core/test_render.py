@@ -114,6 +114,13 @@ def test_batch_limits_that_the_spec_leaves_open_are_those_of_the_preflight() -> 
         assert (engine["maxNumSeqs"], engine["maxNumBatchedTokens"]) == expected
 
 
+def test_batch_limits_stay_as_they_were_until_a_preflight_reports_others() -> None:
+    """A CRD from before they could be absent refuses a status without them."""
+    before = {"engine": {"maxNumSeqs": 16, "maxNumBatchedTokens": 512}}
+    engine = status(previous=before)["engine"]
+    assert (engine["maxNumSeqs"], engine["maxNumBatchedTokens"]) == (32, 512)
+
+
 def test_a_service_that_never_served_has_nothing_to_select_and_copies_nothing() -> None:
     made = status(state=replace(JUDGED, stable=None), shares=())
     assert (made["stableRevision"], made["mirror"]) == (None, None)
