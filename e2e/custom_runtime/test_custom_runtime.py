@@ -1,0 +1,70 @@
+"""A server of the user as runtime: checked, served, scaled by its metrics, and no field without effect."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from campaigns.service_manifest import service_manifest
+
+from penstock.demo.stage import Stage
+
+pytestmark = pytest.mark.e2e
+
+CUSTOM: dict[str, Any] = {
+    "image": "example/server:1",
+    "command": ["penstock-engine"],
+    "args": [
+        "serve", "$(MODEL_PATH)", "--served-model-name=$(MODEL_NAME)", "--host=$(POD_IP)", "--port=$(PORT)",
+    ],
+    "readinessPath": "/ready",
+    "metrics": {"dialect": "VLLM"},
+}  # fmt: skip
+
+
+def apply(stage: Stage, **spec: Any) -> None:
+    runtime = {"type": "Custom", "custom": CUSTOM}
+    body = service_manifest("theirs", {"runtime": runtime, **spec})
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+
+async def answer(stage: Stage) -> str:
+    body = {"model": "theirs", "prompt": "The gateway", "max_tokens": 8, "temperature": 0}
+    async with httpx.AsyncClient(timeout=30) as client:
+        got = await client.post(f"{stage.cluster.gateway_url}/v1/completions", json=body)
+    got.raise_for_status()
+    text: str = got.json()["choices"][0]["text"]
+    return text
+
+
+async def test_a_server_of_the_user(stage: Stage) -> None:
+    apply(stage)
+    await stage.wait_until(
+        lambda view: view.condition("Ready").get("status") == "True",
+        "theirs", within_s=120, what="Ready",
+    )  # fmt: skip
+    await stage.wait_until(
+        lambda view: view.scaling.get("desiredReplicas") == 1,
+        "theirs", within_s=60, what="a decision by its metrics",
+    )  # fmt: skip
+    text = await answer(stage)
+    assert text.strip()
+
+    apply(stage, engine={"maxNumSeqs": 8})
+    await stage.wait_until(
+        lambda view: view.condition("SpecValid").get("status") == "False",
+        "theirs", within_s=60, what="SpecValid=False",
+    )  # fmt: skip
+    valid = (await stage.view("theirs")).condition("SpecValid")
+    assert valid["reason"] == "UnsupportedByRuntime"
+    assert "spec.engine.maxNumSeqs" in valid["message"]
+    assert await answer(stage) == text
+
+
+async def test_a_custom_server_without_its_model_is_a_condition(stage: Stage) -> None:
+    apply(stage, model={"uri": "pvc://models/nowhere"})
+    await stage.wait_until(
+        lambda view: view.condition("ModelReady").get("status") == "False",
+        "theirs", within_s=60, what="ModelReady=False",
+    )  # fmt: skip
+    assert (await stage.view("theirs")).condition("ModelReady")["reason"] == "ModelNotFound"
