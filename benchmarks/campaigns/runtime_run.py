@@ -48,7 +48,7 @@ SCALING_CLIENTS, CANARY_CLIENTS = 24, 3
 
 @dataclass(slots=True)
 class Record:
-    """What happened in one run. steps: (what, seconds, result). decisions: of the scaler, in order."""
+    """Steps and figures of one run. steps: (what, seconds, result). decisions: of the scaler, in order."""
 
     runtime: str
     steps: list[tuple[str, float, str]] = field(default_factory=list)
