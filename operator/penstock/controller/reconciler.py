@@ -1,6 +1,5 @@
 """Reconciles one service: reads its objects, plans, writes, and updates its status."""
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -62,8 +61,6 @@ from penstock.core.spec.service import (
     ServiceSpec,
 )
 from penstock.errors import NotFound
-
-logger = logging.getLogger(__name__)
 
 
 class Reconciler:

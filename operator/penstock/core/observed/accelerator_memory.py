@@ -25,7 +25,10 @@ Source = Literal["nodes", "resourceslices"]
 
 
 def source_of(resources: ResourceSpec) -> Source | None:
-    """What says the memory of the accelerators of these resources; None: nothing, or their name does."""
+    """Kind of the objects that say how much memory the accelerators have.
+
+    None: no object says it, or the name of the resource does.
+    """
     if resources.accelerator is None:
         return "resourceslices" if resources.claims else None
     is_nvidia = resources.accelerator[0].startswith(ACCELERATOR_DOMAIN)
