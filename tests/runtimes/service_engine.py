@@ -155,7 +155,8 @@ def preflight(
     """The verdict of the service's preflight."""
     pod = preflight_pod(to_core(service(model_dir, spec)), "image")
     container = _container(pod, config_maps or {}, 0)
-    args = container.args[: container.args.index("--termination-log")]
+    at = container.args.index("--termination-log")
+    args = [*container.args[:at], *container.args[at + 2 :]]
     output = io.StringIO()
     with (
         patch.object(sys, "argv", ["penstock-engine", *args]),

@@ -61,6 +61,7 @@ def test_the_spec_is_refused(engine: Engine, field: str, places: Places) -> None
         (template("broken"), "spec.engine.parsers.chatTemplate"),
         ({"extraArgs": ["--enable-magic"]}, "No such option: --enable-magic .* change spec.engine"),
         ({"extraArgs": ["--max-logprobs=x"]}, "'--max-logprobs': .* change spec.engine"),
+        ({"extraArgs": ["--max-logprobs"]}, "'--max-logprobs' requires an argument.*change spec.engine"),
         ({"extraArgs": ["stray"]}, "stray.*: change spec.engine"),
         ({"extraArgs": ["--trust-remote-code"]}, "--trust-remote-code: .* change spec.engine"),
         ({"extraArgs": ["--lora-modules=a=b"]}, "--lora-modules needs spec.engine.lora"),

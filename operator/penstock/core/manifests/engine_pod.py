@@ -55,7 +55,7 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
 
 def preflight_pod(spec: ServiceSpec, image: str) -> Object:
     """The preflight's pod. image: of the runtime Penstock, whose program checks models of all runtimes."""
-    args = [*penstock.preflight_args(spec), "--termination-log", "/dev/termination-log"]
+    args = penstock.preflight_args(spec)
     pod = _pod(spec, image, list(penstock.RUNTIME.command), args)
     container = pod["containers"][0]
     container["env"] += penstock.environment(spec)

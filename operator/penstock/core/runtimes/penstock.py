@@ -171,6 +171,7 @@ OWN_FLAGS = {
     "--uds": _ADDRESS,
 }
 
+TERMINATION_LOG = "/dev/termination-log"
 PREFLIGHT_FLAGS = (
     "--accelerator-memory-bytes", "--memory-limit-bytes", "--scope", "--termination-log",
 )  # fmt: skip
@@ -188,8 +189,12 @@ def serve_args(spec: ServiceSpec) -> list[str]:
 
 
 def preflight_args(spec: ServiceSpec) -> list[str]:
-    """Arguments of the preflight, which checks the model with the settings of this runtime only."""
+    """Arguments of the preflight, which checks the model with the settings of this runtime only.
+
+    The user's own are last, as in the engine: one that lacks its value must not take another argument.
+    """
     args = ["preflight", mounted_path(spec.model_uri, MODEL_MOUNT)]
+    args += ["--termination-log", TERMINATION_LOG]
     kind = spec.settings.get(RUNTIME_TYPE, PENSTOCK)
     if kind != PENSTOCK:
         return [*args, f"--scope={'folder' if kind == CUSTOM else 'files'}"]
