@@ -37,7 +37,9 @@ WEIGHTS = {
 def disagreements(
     service: ServiceSpec, verdict: Json, models: Json, metrics_text: str, log: str
 ) -> list[str]:
-    """What the engine says that neither the spec nor, for what the spec leaves open, the preflight says.
+    """Differences between what the engine reports and the spec, a sentence for each.
+
+    What the spec leaves open is compared with the verdict.
 
     verdict: of the preflight. models: answer of /v1/models.
     """

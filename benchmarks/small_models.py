@@ -27,7 +27,7 @@ RANDOM: dict[str, tuple[str, dict[str, Any]]] = {
 QUANTIZED = {"gptq": "gptq-4-desc-act", "fp8": "fp8-block-ragged"}
 # Models that can be served by themselves. `bare` has no chat template, `head` is a draft head.
 SERVED = ("plain", *RANDOM, *QUANTIZED, "gguf", "bare")
-# Adapters of `plain` may be loaded from this folder.
+# Chat templates by the key of their ConfigMap.
 TEMPLATES = {
     "chat.jinja": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
     "broken.jinja": "{% for m in messages %}{{ m.role }",
