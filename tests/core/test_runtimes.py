@@ -110,6 +110,15 @@ def test_a_setting_without_effect_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
+    "arg",
+    ["--trust-remote-code", "--trust_remote", "--ap=secret", "--max-num-s", "--no-enable-prefix"],
+)
+def test_vllm_reads_the_first_letters_of_a_flag_as_the_flag(arg: str) -> None:
+    settings = {"runtime.type": "VLLM", "engine.extraArgs": (arg,)}
+    assert any(arg in sentence for sentence in refusals(settings))
+
+
+@pytest.mark.parametrize(
     ("settings", "accelerators", "is_refused"),
     [
         ({}, 4, False),

@@ -1,175 +1,30 @@
 """Runtime Penstock: `penstock-engine serve`."""
 
-import json
-from typing import Any
-
 from penstock.core.runtimes.devices import device_flags
-from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT, mounted_path
-from penstock.core.runtimes.runtime import Argument, Runtime, mapped, option, serve_command, switch
+from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
+from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
+from penstock.core.runtimes.shared_arguments import OWN_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import (
-    CHAT_TEMPLATE,
-    CUSTOM,
-    DRAFT_MODEL,
-    KV_MEMORY,
-    MEMORY_UTILIZATION,
-    PENSTOCK,
-    RUNTIME_TYPE,
-    Settings,
-)
-
-SPECULATIVE = "engine.speculative."
-GENERATION = "engine.generation.defaults."
-
-# Fields of --speculative-config by setting.
-SPECULATION_FIELDS = {
-    f"{SPECULATIVE}method": "method",
-    f"{SPECULATIVE}numSpeculativeTokens": "num_speculative_tokens",
-    f"{SPECULATIVE}ngram.promptLookupMin": "prompt_lookup_min",
-    f"{SPECULATIVE}ngram.promptLookupMax": "prompt_lookup_max",
-}
-# Fields of --override-generation-config by setting.
-GENERATION_FIELDS = {
-    f"{GENERATION}temperature": "temperature",
-    f"{GENERATION}topP": "top_p",
-    f"{GENERATION}topK": "top_k",
-    f"{GENERATION}minP": "min_p",
-    f"{GENERATION}repetitionPenalty": "repetition_penalty",
-    f"{GENERATION}maxTokens": "max_new_tokens",
-}
-
-
-def speculation_args(settings: Settings) -> list[str]:
-    """`--speculative-config`, with the mount of the draft model."""
-    config = _renamed(settings, SPECULATION_FIELDS)
-    if DRAFT_MODEL in settings:
-        config["model"] = mounted_path(settings[DRAFT_MODEL], DRAFT_MOUNT)
-    return [f"--speculative-config={json.dumps(config)}"]
-
-
-def generation_args(settings: Settings) -> list[str]:
-    """`--override-generation-config`."""
-    return [f"--override-generation-config={json.dumps(_renamed(settings, GENERATION_FIELDS))}"]
-
-
-def chat_template_args(settings: Settings) -> list[str]:
-    return [f"--chat-template={CHAT_TEMPLATE_MOUNT}/{settings[f'{CHAT_TEMPLATE}.key']}"]
-
-
-def _renamed(settings: Settings, names: dict[str, str]) -> dict[str, Any]:
-    return {name: settings[path] for path, name in names.items() if path in settings}
-
-
-# Settings that vLLM takes by the same flags.
-SHARED = (
-    option("engine.maxModelLen", "--max-model-len"),
-    option("engine.maxNumSeqs", "--max-num-seqs"),
-    option("engine.maxNumBatchedTokens", "--max-num-batched-tokens"),
-    option("engine.dtype", "--dtype"),
-    option("engine.seed", "--seed"),
-    Argument(
-        (MEMORY_UTILIZATION,),
-        ("--gpu-memory-utilization",),
-        lambda s: [f"--gpu-memory-utilization={s[MEMORY_UTILIZATION] / 100:g}"],
-    ),
-    Argument(
-        (KV_MEMORY,),
-        # The same size as a number of blocks.
-        ("--kv-cache-memory-bytes", "--num-gpu-blocks-override"),
-        lambda s: [f"--kv-cache-memory-bytes={s[KV_MEMORY]}"],
-    ),
-    option("engine.kvCache.blockSize", "--block-size"),
-    switch("engine.kvCache.prefixCaching.mode", "--enable-prefix-caching"),
-    Argument(
-        ("engine.kvCache.offload.cpu.memory",),
-        ("--kv-offloading-size",),
-        lambda s: [f"--kv-offloading-size={s['engine.kvCache.offload.cpu.memory'] / 2**30:g}"],
-    ),
-    option("engine.parallelism.tensor", "--tensor-parallel-size"),
-    option("engine.parallelism.pipeline", "--pipeline-parallel-size"),
-    switch("engine.parallelism.expert.mode", "--enable-expert-parallel"),
-    mapped(
-        "engine.scheduling.policy", "--scheduling-policy", {"FCFS": "fcfs", "Priority": "priority"}
-    ),
-    mapped(
-        "engine.generation.source",
-        "--generation-config",
-        {"Model": "auto", "None": "vllm"},
-    ),
-    Argument(
-        tuple(GENERATION_FIELDS),
-        ("--override-generation-config",),
-        generation_args,
-    ),
-    Argument(
-        (f"{CHAT_TEMPLATE}.name", f"{CHAT_TEMPLATE}.key"),
-        ("--chat-template",),
-        chat_template_args,
-    ),
-)
-
-LORA = (
-    Argument(
-        ("engine.lora.maxAdapters",),
-        ("--enable-lora", "--max-loras"),
-        lambda s: ["--enable-lora", f"--max-loras={s['engine.lora.maxAdapters']}"],
-    ),
-    option("engine.lora.maxRank", "--max-lora-rank"),
-    option("engine.lora.maxCPUAdapters", "--max-cpu-loras"),
-)
-
-
-def parser_args(path: str, flag: str, *more: str, values: tuple[str, ...] = ()) -> Argument:
-    """`flag=VALUE`, and flags without which it has no effect."""
-    return Argument((path,), (flag, *more), lambda s: [*more, f"{flag}={s[path]}"], values)
-
+from penstock.core.spec.settings import CUSTOM, PENSTOCK, RUNTIME_TYPE
 
 ARGUMENTS = (
     *SHARED,
     option("engine.quantization.method", "--quantization", values=("int8", "int4")),
     option("engine.kvCache.dtype", "--kv-cache-dtype", values=("auto", "int8", "fp8", "fp8_e4m3")),
-    Argument(
-        (*SPECULATION_FIELDS, DRAFT_MODEL),
-        ("--speculative-config",),
-        speculation_args,
-        values=("ngram", "suffix", "draft_model", "eagle"),
-    ),
-    *LORA,
-    parser_args(
+    speculation("ngram", "suffix", "draft_model", "eagle"),
+    parser(
         "engine.parsers.toolCall",
         "--tool-call-parser",
         "--enable-auto-tool-choice",
         values=("hermes", "llama3_json", "mistral"),
     ),
-    parser_args("engine.parsers.reasoning", "--reasoning-parser", values=("qwen3", "deepseek_r1")),
-    option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
-    option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
+    parser("engine.parsers.reasoning", "--reasoning-parser", values=("qwen3", "deepseek_r1")),
     Argument(
         ("engine.scheduling.requestTimeout",),
         ("--request-timeout",),
         lambda s: [f"--request-timeout={s['engine.scheduling.requestTimeout']:g}"],
     ),
 )
-
-_ADDRESS = "gateways and the operator reach an engine at its pod's address"
-_TLS = "gateways and the operator reach engines by http"
-# Flags that extraArgs may not have with either engine, and why.
-OWN_FLAGS = {
-    "--api-key": "gateways send no key; a NetworkPolicy says who may reach engines",
-    "--config": "write its flags in spec.engine",
-    "--enable-prompt-tokens-details": "it is always set, because canaries compare prefix-hit rates",
-    "--host": _ADDRESS,
-    "--model": "spec.model.uri sets it",
-    "--port": _ADDRESS,
-    "--root-path": "gateways pass the paths of the API on as they are",
-    "--served-model-name": "spec.model.name sets it",
-    "--shutdown-timeout": "spec.terminationGracePeriodSeconds sets it",
-    "--ssl-ca-certs": _TLS,
-    "--ssl-cert-reqs": _TLS,
-    "--ssl-certfile": _TLS,
-    "--ssl-keyfile": _TLS,
-    "--uds": _ADDRESS,
-}
 
 TERMINATION_LOG = "/dev/termination-log"
 PREFLIGHT_FLAGS = (

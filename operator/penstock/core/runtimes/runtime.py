@@ -54,7 +54,8 @@ class Runtime:
     how it takes each setting. own_flags: flags that extraArgs may not have, and why.
     fixed_args: the arguments besides those of settings and devices. environment: variables that depend on
     the pod's size. device_flags: arguments that depend on its devices. startup_s: time from the start to
-    readiness after which the container is restarted.
+    readiness after which the container is restarted. has_abbreviations: whether it takes the first letters
+    of a flag for the flag.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Runtime:
     readiness_path: str
     liveness_path: str
     startup_s: int = 600
+    has_abbreviations: bool = False
     device_flags: Callable[[ServiceSpec], list[str]] = field(default=lambda _: [])
 
     def serve_args(self, spec: ServiceSpec) -> list[str]:
@@ -104,11 +106,17 @@ class Runtime:
             if not arg.startswith("-"):
                 continue
             flag = _canonical(arg)
-            if flag in self.own_flags:
-                yield f"spec.engine.extraArgs must not have {arg}: {self.own_flags[flag]}"
+            for name, reason in self.own_flags.items():
+                if self._means(flag, name):
+                    yield f"spec.engine.extraArgs must not have {arg}: {reason}"
             for each in self.arguments:
-                if flag in each.flags:
+                if any(self._means(flag, name) for name in each.flags):
                     yield f"spec.engine.extraArgs must not have {arg}: set spec.{each.paths[0]} instead"
+
+    def _means(self, flag: str, name: str) -> bool:
+        """Whether the runtime may read a flag as the one of this name."""
+        is_short = self.has_abbreviations and flag.startswith("--") and name.startswith(flag)
+        return flag == name or is_short
 
 
 def _canonical(arg: str) -> str:

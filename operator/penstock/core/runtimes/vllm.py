@@ -3,17 +3,10 @@
 from dataclasses import replace
 
 from penstock.core.runtimes.devices import rank_flags
-from penstock.core.runtimes.penstock import (
-    LORA,
-    OWN_FLAGS,
-    SHARED,
-    SPECULATION_FIELDS,
-    parser_args,
-    speculation_args,
-)
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
+from penstock.core.runtimes.shared_arguments import OWN_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import DRAFT_MODEL, TRACING_ENDPOINT, VLLM, Settings
+from penstock.core.spec.settings import TRACING_ENDPOINT, VLLM, Settings
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
@@ -21,12 +14,9 @@ ARGUMENTS = (
     *SHARED,
     option("engine.quantization.method", "--quantization"),
     option("engine.kvCache.dtype", "--kv-cache-dtype"),
-    Argument((*SPECULATION_FIELDS, DRAFT_MODEL), ("--speculative-config",), speculation_args),
-    *LORA,
-    parser_args("engine.parsers.toolCall", "--tool-call-parser", "--enable-auto-tool-choice"),
-    parser_args("engine.parsers.reasoning", "--reasoning-parser"),
-    option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
-    option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
+    speculation(),
+    parser("engine.parsers.toolCall", "--tool-call-parser", "--enable-auto-tool-choice"),
+    parser("engine.parsers.reasoning", "--reasoning-parser"),
     Argument(
         (TRACING_ENDPOINT,),
         ("--otlp-traces-endpoint",),
@@ -34,8 +24,8 @@ ARGUMENTS = (
     ),
 )
 
-# Time in which vLLM's processes end after the last request: a worker that does not end by itself gets SIGTERM
-# after some seconds (13 s were seen on a busy machine).
+# Time in which vLLM's processes end after the last request, besides the 10 s of every engine: 13 s in all
+# were seen on a busy machine.
 EXIT_S = 10
 
 VARIABLES = {
@@ -80,13 +70,15 @@ RUNTIME = Runtime(
     arguments=ARGUMENTS,
     own_flags=OWN_FLAGS
     | {
-        "--enable-force-include-usage": "it is always set, because gateways count the tokens of streams"
+        "--enable-force-include-usage": "it is always set, because gateways count the tokens of streams",
+        "--trust-remote-code": "code in a model's folder is never run",
     },
     fixed_args=serve_args,
     environment=environment,
     readiness_path="/health",
     liveness_path="/health",
     startup_s=1800,
+    has_abbreviations=True,  # of argparse
     device_flags=rank_flags,
 )
 
