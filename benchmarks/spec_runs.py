@@ -31,7 +31,7 @@ Json = Any
 IMAGE = "penstock"
 START_TIMEOUT_S = 120
 QUESTION = {"max_tokens": 3, "temperature": 0}
-# How far a spec got: what refused it, or whether its engine was started.
+# The stage that refused a spec, or whether its engine was started.
 KINDS = ("schema", "runtime", "preflight", "not started", "started")
 
 

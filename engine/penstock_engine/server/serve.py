@@ -144,7 +144,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
 
 
 def _describe_weights(config: EngineConfig) -> str:
-    """What else than the number type is special about the weights, for the log."""
+    """The rounding of the weights and their division among ranks, for the log."""
     rounded = "" if config.quantization is None else f", {config.quantization} weights"
     layout = config.layout
     if layout.num_ranks == 1:

@@ -20,7 +20,7 @@ from penstock.core.spec.template_limits import (
 _POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _DRAFT = ".spec.?engine.?speculative.?model.?uri.orValue('')"
-# Only these changes are checked: a service from before the policy may still be changed elsewhere.
+# An update that changes none of these is not checked: the service may be older than the policy.
 _IS_CHANGED = (
     "oldObject == null "
     "|| object.spec.?template.orValue({}) != oldObject.spec.?template.orValue({}) "
