@@ -9,7 +9,7 @@ from penstock.clients.resources import (
     INFERENCE_SERVICES,
     REPLICA_SETS,
 )
-from penstock.core.manifests import engine as manifests
+from penstock.core.manifests import engine_pod
 from penstock.core.spec.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
 from penstock.core.spec.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
 
@@ -21,7 +21,7 @@ def upgrade(stand, monkeypatch):
     """Function that replaces the operator by one with another default image and other manifests."""
 
     def make():
-        monkeypatch.setattr(manifests, "PRE_STOP_S", 7)
+        monkeypatch.setattr(engine_pod, "PRE_STOP_S", 7)
         stand.reconciler = stand.make_reconciler(stand.kube, "penstock-2")
 
     return make
@@ -163,8 +163,9 @@ LEVERS = {
 
 @pytest.mark.parametrize(("changes", "path"), LEVERS.values(), ids=LEVERS)
 async def test_history_names_the_lever_and_undo_brings_its_old_value_back(
-    stand, changes, path, capsys
+    stand, changes, path, capsys, monkeypatch
 ):
+    monkeypatch.setattr(rollout_revisions.console, "width", 200)  # of any terminal
     before = {"engine": {"seed": 1, "generation": {"defaults": {"temperature": "0.7"}}}}
     await stand.create(rollout={"strategy": "Recreate"}, **before)
     await stand.until_phase("Stable")

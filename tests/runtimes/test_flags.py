@@ -11,7 +11,7 @@ from runtimes.conftest import Places
 from runtimes.service_engine import Engine, preflight, running_engine
 
 from penstock.core.runtimes.page import EXTRA_FLAGS
-from penstock.core.runtimes.penstock import RUNTIME
+from penstock.core.runtimes.penstock import PREFLIGHT_FLAGS, RUNTIME
 from penstock_engine.config import EngineConfig
 from penstock_engine.serve_options import ServeOptions
 
@@ -202,7 +202,8 @@ FLAGS = {*flags_of(EngineConfig), *flags_of(ServeOptions)}
 def test_every_flag_has_a_field_or_a_reason() -> None:
     with_field = {flag for each in RUNTIME.arguments for flag in each.flags}
     opposites = {flag for flag in with_field if flag.startswith("--no-")}
-    aliases = {"--config", "--model"}  # other ways to write a command line
+    # Other ways to write a command line, and what is refused although `serve` has no such flag.
+    aliases = {"--config", "--model", "--help", *PREFLIGHT_FLAGS}
     assert with_field - opposites | set(EXTRA_FLAGS) | set(RUNTIME.own_flags) - aliases == FLAGS - {
         MODEL
     }

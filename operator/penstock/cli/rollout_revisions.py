@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from penstock.cli.rollout_status import console, follow
 from penstock.clients.clock import unix_time
@@ -36,7 +36,8 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
         rollout.get("revision"): "rolling out",
         (rollout.get("rejected") or {}).get("revision"): "rejected",
     }
-    table = Table("number", "revision", "state", "engine image", "changes since the one before")
+    changes = Column("changes since the one before", overflow="fold")  # paths are never cut
+    table = Table("number", "revision", "state", "engine image", changes)
     entries = await _revisions(kube, namespace, body)
     for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
         changed = history.changed_paths(earlier.shape, entry.shape) if earlier else ()
