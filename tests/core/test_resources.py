@@ -136,6 +136,17 @@ def test_pods_of_an_earlier_version_keep_shared_memory_without_a_limit() -> None
     assert shared_memory_sizes(made["spec"]["template"]["spec"]) == [None]
 
 
+def test_a_server_of_the_user_keeps_its_arguments_on_every_variant() -> None:
+    args = ("serve", "--device=cuda", "--tensor-parallel-size=2")
+    spec = service_spec(
+        settings={
+            "runtime.type": "Custom", "runtime.custom.image": "server", "runtime.custom.args": args
+        },
+        variants=(VariantSpec("v", with_gpus(2), 1.0, 0, 9),),
+    )  # fmt: skip
+    assert container(spec, "v")["containers"][0]["args"] == list(args)
+
+
 @pytest.mark.parametrize("own", [0, 1, 2])
 @pytest.mark.parametrize("variant", [0, 1, 8])
 def test_a_variant_has_the_ranks_of_its_own_accelerators(own: int, variant: int) -> None:

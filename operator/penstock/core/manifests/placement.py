@@ -82,6 +82,8 @@ def shared_memory_gib(spec: ServiceSpec) -> int | None:
 def _with_device(args: list[Any], spec: ServiceSpec) -> list[Any]:
     """The arguments with the flags of the variant's devices, in place of those of others."""
     flags = runtime_of(spec.settings).device_flags(spec)
+    if not flags:
+        return args  # the runtime makes none, so any there are the user's own
     # Ranks that the spec sets itself are the same on all variants.
     names = (DEVICE_FLAG,) if TENSOR_PARALLEL in spec.settings else (DEVICE_FLAG, RANKS_FLAG)
     at = next((i for i, arg in enumerate(args) if str(arg).startswith(names)), None)
