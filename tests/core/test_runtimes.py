@@ -119,6 +119,35 @@ def test_vllm_reads_the_first_letters_of_a_flag_as_the_flag(arg: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arg", "field"),
+    [
+        ("--speculative-config.method=ngram", "spec.engine.speculative.method"),
+        ("--speculative_config.method", "spec.engine.speculative.method"),
+        ("-sc.method=ngram", "spec.engine.speculative.method"),
+        ("--spec-method=ngram", "spec.engine.speculative.method"),
+        ("--override-generation-config.top_p=1", "spec.engine.generation.defaults"),
+        ("--device-memory-utilization=1", "spec.engine.memoryUtilizationPercent"),
+        ("-qawq", "spec.engine.quantization.method"),
+        ("-t", "spec.engine.parallelism.tensor"),
+        ("-s.method=ngram", "spec.engine.speculative.method"),
+        ("--tool-parser-plugin=/models/parser.py", "code in a model's folder"),
+        ("--disable-log-stats", "metrics"),
+        ("-h", "end at once"),
+    ],
+)
+def test_other_spellings_of_vllms_flags_are_refused(arg: str, field: str) -> None:
+    sentences = refusals({**VLLM, "engine.extraArgs": (arg,)})
+    assert any(field in sentence for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    "arg", ["-O3", "-O.mode=3", "-cc.mode=3", "-ac.backend=x", "-dp=1", "--logprobs-mode=x", "-1"]
+)
+def test_vllms_flags_without_a_field_are_accepted(arg: str) -> None:
+    assert refusals({**VLLM, "engine.extraArgs": (arg,)}) == []
+
+
+@pytest.mark.parametrize(
     ("settings", "accelerators", "is_refused"),
     [
         ({}, 4, False),

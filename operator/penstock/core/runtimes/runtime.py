@@ -120,20 +120,29 @@ class Runtime:
 
 
 def _canonical(arg: str) -> str:
-    """The name of an argument's flag, in the spelling of the tables; that of `--no-x` is `--x`."""
-    name = arg.partition("=")[0]
+    """The name of an argument's flag, in the spelling of the tables; that of `--no-x` is `--x`.
+
+    vLLM reads `--x.key=value` as the value of one key of --x.
+    """
+    name = arg.partition("=")[0].partition(".")[0]
     if not name.startswith("--"):
-        return SHORT_FLAGS.get(name, name)
+        # The value may follow these at once, as in -qawq.
+        short = name[:2] if name.startswith(("-h", "-q")) else name
+        return SHORT_FLAGS.get(short, short)
     return f"--{name[2:].replace('_', '-').removeprefix('no-')}"
 
 
-# Short names that `vllm serve` and `penstock-engine serve` both take.
+# Short names that `vllm serve` takes, and their first letters; `penstock-engine serve` takes those in full.
 SHORT_FLAGS = {
     "-dp": "--data-parallel-size",
+    "-e": "--enable-expert-parallel",
     "-ep": "--enable-expert-parallel",
+    "-h": "--help",
     "-pp": "--pipeline-parallel-size",
     "-q": "--quantization",
+    "-s": "--speculative-config",
     "-sc": "--speculative-config",
+    "-t": "--tensor-parallel-size",
     "-tp": "--tensor-parallel-size",
 }
 

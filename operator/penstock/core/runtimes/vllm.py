@@ -24,6 +24,8 @@ ARGUMENTS = (
     ),
 )
 
+NO_CODE = "code in a model's folder is never run"
+
 # Time in which vLLM's processes end after the last request, besides the 10 s of every engine: 13 s in all
 # were seen on a busy machine.
 EXIT_S = 10
@@ -70,8 +72,18 @@ RUNTIME = Runtime(
     arguments=ARGUMENTS,
     own_flags=OWN_FLAGS
     | {
+        "--device-memory-utilization": "set spec.engine.memoryUtilizationPercent instead",
+        "--disable-log-stats": "services are scaled by the metrics of their engines",
         "--enable-force-include-usage": "it is always set, because gateways count the tokens of streams",
-        "--trust-remote-code": "code in a model's folder is never run",
+        "--grpc": "gateways and the operator reach engines by http",
+        "--headless": "gateways and the operator reach engines by http",
+        "--help": "an engine with it would end at once",
+        "--reasoning-parser-plugin": NO_CODE,
+        "--spec-method": "set spec.engine.speculative.method instead",
+        "--spec-model": "set spec.engine.speculative.model.uri instead",
+        "--spec-tokens": "set spec.engine.speculative.numSpeculativeTokens instead",
+        "--tool-parser-plugin": NO_CODE,
+        "--trust-remote-code": NO_CODE,
     },
     fixed_args=serve_args,
     environment=environment,
