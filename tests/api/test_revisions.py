@@ -125,3 +125,10 @@ def test_undo_to_a_revision_of_a_spec_with_a_field_of_a_newer_version_brings_bac
     newer = known | {"engine": {"seed": 1, "sparsity": "2:4"}}
     assert service(newer).shape == known
     assert revision_of(service(newer)) == revision_of(service(known))
+
+
+@pytest.mark.parametrize("cache", [{"blockSize": 16}, {"prefixCaching": {"mode": "Enabled"}}])
+def test_penstocks_default_is_a_change_for_vllm_which_has_others(cache: dict[str, Any]) -> None:
+    unset = {"model": {"uri": "pvc://models/chat"}, "runtime": {"type": "VLLM"}}
+    made = service({**unset, "engine": {"kvCache": cache}})
+    assert revision_of(made) != revision_of(service(unset))

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.core.formats.quantity import canonical_quantity
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import ServiceSpec
+from penstock.core.spec.settings import RUNTIME_TYPE, VLLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,10 @@ REVISION_FIELDS = (
     RevisionField("tracing.samplerArg"),
 )
 
+# Fields without a default in runtime VLLM, which decides by device and model, such as 128 tokens in a block
+# on the CPU.
+VLLM_DECIDES = ("engine.kvCache.blockSize", "engine.kvCache.prefixCaching.mode")
+
 # Fields whose change makes no new revision. Variants: the kind of node changes no answers.
 OTHER_FIELDS = (
     "variants", "objectives", "scaling", "replicas", "rollout", "runtime.custom.metrics.dialect",
@@ -118,14 +123,20 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     return {
         field.path: value
         for field in REVISION_FIELDS
-        if (value := _value(field, spec)) != field.default and _is_set(field, spec)
+        if (value := _value(field, spec)) != _default(field, spec) and _is_set(field, spec)
     }
+
+
+def _default(field: RevisionField, spec: ServiceSpec) -> Any:
+    """The value that is left out of the hash."""
+    of_device = spec.settings.get(RUNTIME_TYPE) == VLLM and field.path in VLLM_DECIDES
+    return None if of_device else field.default
 
 
 def _value(field: RevisionField, spec: ServiceSpec) -> Any:
     """The field's value in base units. Quantities of resources do not depend on how they are written."""
     if not field.attribute:
-        return spec.settings.get(field.path, field.default)
+        return spec.settings.get(field.path, _default(field, spec))
     value = getattr(spec, field.attribute)
     if not isinstance(value, ResourceSpec):
         return value
