@@ -133,6 +133,9 @@ def test_vllm_reads_the_first_letters_of_a_flag_as_the_flag(arg: str) -> None:
         ("--tool-parser-plugin=/models/parser.py", "code in a model's folder"),
         ("--disable-log-stats", "metrics"),
         ("-h", "end at once"),
+        ("-dp=2", "spec.scaling.maxReplicas"),
+        ("$(PORT_FLAG)", "without a variable"),
+        ("--po$(EMPTY)rt=1", "without a variable"),
     ],
 )
 def test_other_spellings_of_vllms_flags_are_refused(arg: str, field: str) -> None:
@@ -141,7 +144,16 @@ def test_other_spellings_of_vllms_flags_are_refused(arg: str, field: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "arg", ["-O3", "-O.mode=3", "-cc.mode=3", "-ac.backend=x", "-dp=1", "--logprobs-mode=x", "-1"]
+    "arg",
+    [
+        "-O3",
+        "-O.mode=3",
+        "-cc.mode=3",
+        "-ac.backend=x",
+        "--logprobs-mode=x",
+        "-1",
+        "--tokenizer=$(DIR)",
+    ],
 )
 def test_vllms_flags_without_a_field_are_accepted(arg: str) -> None:
     assert refusals({**VLLM, "engine.extraArgs": (arg,)}) == []

@@ -13,6 +13,7 @@ from penstock.core.spec.settings import (
 )
 
 EXTRA_ARGS = "engine.extraArgs"
+VARIABLE = "$("  # Kubernetes replaces $(NAME) in arguments by the value of the variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class Runtime:
 
     def _refused_extra_args(self, args: Collection[str]) -> Iterator[str]:
         for arg in args:
+            if arg.startswith(("-", VARIABLE)) and VARIABLE in arg.partition("=")[0]:
+                yield f"spec.engine.extraArgs must not have {arg}: write the flag out, without a variable"
             if not arg.startswith("-"):
                 continue
             flag = _canonical(arg)

@@ -72,6 +72,7 @@ RUNTIME = Runtime(
     arguments=ARGUMENTS,
     own_flags=OWN_FLAGS
     | {
+        "--data-parallel-size": "an engine is one replica: raise spec.scaling.maxReplicas instead",
         "--device-memory-utilization": "set spec.engine.memoryUtilizationPercent instead",
         "--disable-log-stats": "services are scaled by the metrics of their engines",
         "--enable-force-include-usage": "it is always set, because gateways count the tokens of streams",
