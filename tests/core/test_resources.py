@@ -136,6 +136,18 @@ def test_pods_of_an_earlier_version_keep_shared_memory_without_a_limit() -> None
     assert shared_memory_sizes(made["spec"]["template"]["spec"]) == [None]
 
 
+@pytest.mark.parametrize(("own", "variant"), [(0, 1), (1, 0), (0, 0)])
+def test_only_vllm_on_the_cpu_has_variables_for_its_threads(own: int, variant: int) -> None:
+    spec = service_spec(
+        settings={"runtime.type": "VLLM"},
+        resources=with_gpus(own),
+        variants=(VariantSpec("v", with_gpus(variant), 1.0, 0, 9),),
+    )
+    names = [each["name"] for each in container(spec, "v")["containers"][0]["env"]]
+    for name in ("VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS"):
+        assert names.count(name) == (0 if variant else 1)
+
+
 def test_a_server_of_the_user_keeps_its_arguments_on_every_variant() -> None:
     args = ("serve", "--device=cuda", "--tensor-parallel-size=2")
     spec = service_spec(

@@ -25,10 +25,9 @@ def place(
         placed.pop(field, None)
     for container in placed["containers"]:
         if container["name"] == ENGINE_CONTAINER:
-            values = {each["name"]: each for each in runtime_of(spec.settings).environment(spec)}
             env, args = container.get("env", []), container.get("args", [])
             if is_keyed(env, "name"):
-                container["env"] = [values.get(each.get("name"), each) for each in env]
+                container["env"] = _with_sizes(env, spec, is_engine=resources is not None)
             if isinstance(args, list):
                 container["args"] = _with_device(args, spec)
             if resources is not None:
@@ -77,6 +76,23 @@ def shared_memory_gib(spec: ServiceSpec) -> int | None:
     """
     count = max(placed.resources.num_accelerators for placed in spec.placed.values())
     return count if count > 1 else None
+
+
+def _with_sizes(env: list[Any], spec: ServiceSpec, *, is_engine: bool) -> list[Any]:
+    """The variables with the values of the variant's resources.
+
+    An engine has those of `device_variables` if its own device needs them.
+    """
+    runtime = runtime_of(spec.settings)
+    values = {each["name"]: each for each in runtime.environment(spec)}
+    found = [values.get(each.get("name"), each) for each in env]
+    if not is_engine:
+        return found
+    names = {each.get("name") for each in env}
+    absent = [name for name in runtime.device_variables if name not in values]
+    added = [name for name in runtime.device_variables if name in values and name not in names]
+    kept = [each for each in found if each.get("name") not in absent]
+    return [*kept, *(values[name] for name in added)]
 
 
 def _with_device(args: list[Any], spec: ServiceSpec) -> list[Any]:

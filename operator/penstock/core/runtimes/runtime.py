@@ -52,11 +52,11 @@ class Runtime:
     """A program that serves a model.
 
     name: in spec.runtime.type. image: of its container; None: that of the operator's settings. arguments:
-    how it takes each setting. own_flags: flags that extraArgs may not have, and why.
-    fixed_args: the arguments besides those of settings and devices. environment: variables that depend on
-    the pod's size. device_flags: arguments that depend on its devices. startup_s: time from the start to
-    readiness after which the container is restarted. has_abbreviations: whether it takes the first letters
-    of a flag for the flag.
+    how it takes each setting. own_flags: flags that extraArgs may not have, and why. fixed_args: the
+    arguments besides those of settings and devices. environment: variables that depend on the pod's size.
+    device_variables: names of those that only pods on some devices have. device_flags: arguments that depend
+    on the pod's devices. startup_s: time from the start to readiness after which the container is restarted.
+    has_abbreviations: whether it takes the first letters of a flag for the flag.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Runtime:
     own_flags: Mapping[str, str]
     fixed_args: Callable[[ServiceSpec], list[str]]
     environment: Callable[[ServiceSpec], list[Object]]
+    device_variables: Collection[str] = ()
     image: str | None = None
     readiness_path: str
     liveness_path: str

@@ -88,6 +88,7 @@ RUNTIME = Runtime(
     },
     fixed_args=serve_args,
     environment=environment,
+    device_variables=("VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS"),  # on the CPU
     readiness_path="/health",
     liveness_path="/health",
     startup_s=1800,
