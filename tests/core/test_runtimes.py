@@ -66,6 +66,11 @@ def test_arguments_of_settings(settings: dict[str, Any], expected: list[str]) ->
     assert refusals(settings) == []
 
 
+def test_kubernetes_replaces_no_variable_in_the_path_of_a_model() -> None:
+    spec = replace(SMALL, model_uri="pvc://m/$(POD_IP)")
+    assert runtime_of({}).serve_args(spec)[1] == "/models/$$(POD_IP)"
+
+
 def test_vllm_sends_spans_by_http() -> None:
     settings = {"runtime.type": "VLLM", "tracing.exporterEndpoint": "http://collector:4318/"}
     assert args(settings) == ["--otlp-traces-endpoint=http://collector:4318/v1/traces"]

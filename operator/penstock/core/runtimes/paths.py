@@ -6,7 +6,10 @@ CHAT_TEMPLATE_MOUNT = "/chat-template"
 
 
 def mounted_path(uri: str, mount: str) -> str:
-    """Path of a model in the container. mount: of its volume, which is the claim or the node's folder."""
+    """Path of a model, for arguments and variables of the container, in which Kubernetes reads $$ as $.
+
+    mount: of the model's volume, which is the claim or the node's folder.
+    """
     scheme, _, rest = uri.partition("://")
     path = rest.partition("/")[2] if scheme == "pvc" else ""
-    return f"{mount}/{path}".rstrip("/")
+    return f"{mount}/{path}".rstrip("/").replace("$", "$$")
