@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.api.convert import to_core
+from penstock.api.convert import InvalidService, restored, to_core
 from penstock.api.crdgen import schema_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.spec import fields as spec_fields
@@ -46,12 +46,16 @@ def test_every_attribute_of_the_record_is_listed() -> None:
     assert sorted([*hashed, *NOT_HASHED]) == sorted(field.name for field in fields(ServiceSpec))
 
 
-def service(spec: dict[str, Any]) -> ServiceSpec:
+def body(spec: dict[str, Any]) -> dict[str, Any]:
     metadata = {
         "namespace": "default", "name": "chat", "uid": "u", "generation": 1,
         "creationTimestamp": "2026-01-01T00:00:00Z",
     }  # fmt: skip
-    return to_core({"metadata": metadata, "spec": spec})
+    return {"metadata": metadata, "spec": spec}
+
+
+def service(spec: dict[str, Any]) -> ServiceSpec:
+    return to_core(body(spec))
 
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["name"])
@@ -132,3 +136,21 @@ def test_penstocks_default_is_a_change_for_vllm_which_has_others(cache: dict[str
     unset = {"model": {"uri": "pvc://models/chat"}, "runtime": {"type": "VLLM"}}
     made = service({**unset, "engine": {"kvCache": cache}})
     assert revision_of(made) != revision_of(service(unset))
+
+
+def test_a_stable_revision_is_read_although_its_variants_have_other_accelerators_now() -> None:
+    variant = {
+        "name": "a", "pricePerHour": "1", "resources": {"limits": {"nvidia.com/gpu": 4}}
+    }  # fmt: skip
+    spec = {
+        "model": {"uri": "pvc://models"},
+        "engine": {"parallelism": {"tensor": 2}},
+        "objectives": {"ttft": "1s", "tpot": "100ms"},
+        "variants": [variant],
+    }
+    with pytest.raises(InvalidService, match="variants\\[a\\]"):
+        to_core(body(spec))
+    variant["resources"] = {"limits": {"nvidia.com/gpu": 2}}
+    suits = service(spec)
+    variant["resources"] = {"limits": {"nvidia.com/gpu": 4}}
+    assert revision_of(restored(body(spec))) == revision_of(suits)

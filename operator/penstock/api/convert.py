@@ -41,7 +41,18 @@ class InvalidService(Exception):
 
 
 def to_core(body: dict[str, Any]) -> ServiceSpec:
-    """Convert an InferenceService. Raises InvalidService, which the schema should prevent."""
+    """Convert an InferenceService. Raises InvalidService if it is invalid, or cannot be served."""
+    service = restored(body)
+    if refusals := list(refused_settings(service)):
+        raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
+    return service
+
+
+def restored(body: dict[str, Any]) -> ServiceSpec:
+    """Convert an InferenceService whose pods exist already. Raises InvalidService if it is invalid.
+
+    Its settings may no longer suit the accelerators, as fields that make no revision have changed since.
+    """
     metadata = body["metadata"]
     try:
         spec = InferenceServiceSpec.model_validate(body["spec"])
@@ -50,13 +61,6 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         where = ".".join(str(part) for part in ("spec", *first["loc"]))
         raise InvalidService(f"{where}: {first['msg']}") from error
     _require_engine(spec.template.spec)
-    service = _service(metadata, spec)
-    if refusals := list(refused_settings(service)):
-        raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
-    return service
-
-
-def _service(metadata: dict[str, Any], spec: InferenceServiceSpec) -> ServiceSpec:
     return ServiceSpec(
         namespace=metadata["namespace"],
         name=metadata["name"],

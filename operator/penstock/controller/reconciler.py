@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.convert import InvalidService, restored, to_core
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -314,8 +314,8 @@ def _stable_spec(
         return None
     rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
     try:
-        restored = to_core({**body, "spec": rest | shape})
+        stable_spec = restored({**body, "spec": rest | shape})
     except InvalidService:
         return None
     # Another version of Penstock may interpret the same fields differently.
-    return restored if revision_of(restored) == stable else None
+    return stable_spec if revision_of(stable_spec) == stable else None
