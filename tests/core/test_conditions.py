@@ -114,8 +114,9 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
             (
                 "Unknown",
                 "PreflightRunning",
-                "the pod p that checks the model has not started: if it stays so, see the events in "
-                "`kubectl describe pod p`",
+                "the pod p that checks the model has not started: if it stays so, a file:// folder or "
+                "the ConfigMap of the chat template may be missing; see the events in `kubectl describe "
+                "pod p`",
             ),
         ),
         (observed_with(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
@@ -124,7 +125,8 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
             (
                 "False",
                 "Unschedulable",
-                f"{NO_CLAIM}; create the claim, or name another one in spec.model.uri",
+                f"{NO_CLAIM}; create the claim, or name another one in spec.model.uri or "
+                f"spec.engine.speculative.model.uri",
             ),
         ),
         (observed_with(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),

@@ -141,14 +141,18 @@ def _model_ready(observed: ObservedState, revision: str) -> Condition:
     if preflight.trouble is not None:
         reason, message = preflight.trouble
         if MISSING_CLAIM.search(message):
-            message = f"{message}; create the claim, or name another one in spec.model.uri"
+            message = (
+                f"{message}; create the claim, or name another one in spec.model.uri or "
+                f"spec.engine.speculative.model.uri"
+            )
         return Condition("ModelReady", "False", reason, message)
     message = "the model is being checked"
     if preflight.phase == "Pending":
         # Why a volume cannot be mounted is only in Events, which the operator does not read.
         message = (
-            f"the pod {preflight.name} that checks the model has not started: if it stays so, see the "
-            f"events in `kubectl describe pod {preflight.name}`"
+            f"the pod {preflight.name} that checks the model has not started: if it stays so, a file:// "
+            f"folder or the ConfigMap of the chat template may be missing; see the events in `kubectl "
+            f"describe pod {preflight.name}`"
         )
     return Condition("ModelReady", "Unknown", "PreflightRunning", message)
 
