@@ -57,7 +57,7 @@ class MemoryBudget:
         program = f"{_mib(program_bytes)} for the program, " if program_bytes else ""
         raise ModelError(
             "MemoryTooSmall",
-            f"{_mib(self.fixed_bytes)} of weights, {program}{_mib(working_bytes)} of working memory "
+            f"{_mib(self.fixed_bytes)} of {self._fixed_parts}, {program}{_mib(working_bytes)} of working memory "
             f"and {_mib(kv_bytes)} of KV cache do not fit into {self._share}: "
             f"{self._advice(taken_bytes + kv_bytes)}",
         )
@@ -70,6 +70,13 @@ class MemoryBudget:
         return self._alternatives(
             f"take accelerators with at least {more_mib} MiB more memory each"
         )
+
+    @property
+    def _fixed_parts(self) -> str:
+        """What fixed_bytes consist of, in words."""
+        adapters = " and adapters" if self.config.enable_lora else ""
+        evicted = self.device_name == "cpu" and self.config.kv_offloading_size
+        return f"weights{adapters}{' and offloaded KV cache' if evicted else ''}"
 
     @property
     def _share(self) -> str:
