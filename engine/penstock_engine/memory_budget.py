@@ -57,8 +57,8 @@ class MemoryBudget:
         program = f"{_mib(program_bytes)} for the program, " if program_bytes else ""
         raise ModelError(
             "MemoryTooSmall",
-            f"{_mib(self.fixed_bytes)} of {self._fixed_parts}, {program}{_mib(working_bytes)} of working memory "
-            f"and {_mib(kv_bytes)} of KV cache do not fit into {self._share}: "
+            f"{_mib(self.fixed_bytes)} of {self._fixed_parts}, {program}{_mib(working_bytes)} of working "
+            f"memory and {_mib(kv_bytes)} of KV cache do not fit into {self._share}: "
             f"{self._advice(taken_bytes + kv_bytes)}",
         )
 
