@@ -217,7 +217,8 @@ class Engine(Model):
     )
     lora: Lora | None = Field(
         default=None,
-        description="LoRA adapters. Default: none are served.",
+        description="LoRA adapters, for clients that connect to an engine itself: the gateway knows none. "
+        "Default: none are served.",
     )
     generation: Generation | None = Field(
         default=None, description="Sampling parameters of requests that set none."
