@@ -42,7 +42,7 @@ def candidates(
 def _completed(
     max_num_seqs: int | None, max_num_batched_tokens: int | None, default: BatchLimits
 ) -> BatchLimits:
-    """The user's limits, with a default for each that is not set.
+    """Limits with the default of each one that the user does not set.
 
     Every running sequence needs a token of each step. So a default gives way to a limit that is set:
     there are no more sequences than tokens.

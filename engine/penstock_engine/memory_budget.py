@@ -73,7 +73,7 @@ class MemoryBudget:
 
     @property
     def _fixed_parts(self) -> str:
-        """What fixed_bytes consist of, in words."""
+        """The parts of fixed_bytes, in words."""
         adapters = " and adapters" if self.config.enable_lora else ""
         evicted = self.device_name == "cpu" and self.config.kv_offloading_size
         return f"weights{adapters}{' and offloaded KV cache' if evicted else ''}"

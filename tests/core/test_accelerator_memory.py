@@ -226,7 +226,7 @@ def test_the_preflight_takes_no_accelerator() -> None:
 
 
 def test_a_variant_may_say_the_memory_of_its_accelerators() -> None:
-    """Without acceleratorMemory, the nodes that the variant's node selector admits are read."""
+    """The variant's acceleratorMemory counts, else the labels of nodes that its node selector admits."""
     variant = VariantSpec(
         "v", pod_resources(accelerator=(GPU, 1)), 1.0, 0, 9, node_selector={"pool": "large"}
     )

@@ -56,7 +56,7 @@ class Attempts:
         cancellation: CancellationScope,
         record: RequestRecord,
     ) -> None:
-        """Try endpoints until one responds, or `may_retry` allows no further attempt.
+        """Send the request to one endpoint after another until one responds or `may_retry` says no.
 
         outgoing: the request as it is sent to engines. Raises RequestError, RequestCancelled.
         """
