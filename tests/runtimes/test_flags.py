@@ -69,9 +69,12 @@ CASES = {
             "engine": {
                 "maxNumSeqs": 1, "maxModelLen": 1024,
                 "scheduling": {"policy": "Priority", "maxQueuedRequests": 3, "maxQueuedTokens": 120},
+                "parsers": {"toolCall": "hermes"},
             },
         },
         {
+            "--tool-call-parser": effects.calls_are_parsed,
+            "--enable-auto-tool-choice": effects.calls_are_parsed,
             "--scheduling-policy": effects.low_priorities_wait,
             "--max-num-queued-reqs": effects.long_queues_are_rejected,
             "--max-num-queued-tokens": effects.long_prompts_in_the_queue_are_rejected,
@@ -83,7 +86,7 @@ CASES = {
             "engine": {
                 "maxModelLen": 1024,
                 "parsers": {
-                    "toolCall": "hermes", "reasoning": "qwen3",
+                    "reasoning": "qwen3",
                     "chatTemplate": {"configMapKeyRef": {"name": "templates", "key": "shout"}},
                 },
                 "generation": {"source": "None", "defaults": {"maxTokens": effects.MAX_TOKENS}},
@@ -98,8 +101,6 @@ CASES = {
             },
         },
         {
-            "--tool-call-parser": effects.calls_are_parsed,
-            "--enable-auto-tool-choice": effects.calls_are_parsed,
             "--reasoning-parser": effects.reasoning_is_separate,
             "--chat-template": effects.template_is_used,
             "--generation-config": effects.models_defaults_are_unused,
