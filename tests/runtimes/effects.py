@@ -100,24 +100,6 @@ def choices_are_bounded(engine: Engine) -> None:
     assert "--max-n-sequences" in answer.text
 
 
-def low_priorities_wait(engine: Engine) -> None:
-    """The only slot is taken; of two that wait, the one with the lower number is next."""
-    ended: list[int] = []
-
-    def ask(priority: int, delay_s: float) -> None:
-        time.sleep(delay_s)
-        engine.complete(priority=priority, **LONG)
-        ended.append(priority)
-
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(ask, (0, 9, 1), (0, 0.03, 0.06)))
-    assert ended == [0, 1, 9]
-
-
-def rejections(engine: Engine, reason: str) -> float:
-    return engine.metric("vllm:admission_rejections_total", reason=reason)
-
-
 @contextmanager
 def busy(engine: Engine) -> Iterator[None]:
     """Fill the only slot of the engine with a long request."""
@@ -128,6 +110,25 @@ def busy(engine: Engine) -> Iterator[None]:
             time.sleep(0.01)
         yield
         assert answer.result().status_code == 200
+
+
+def low_priorities_wait(engine: Engine) -> None:
+    """The only slot is taken; of two that wait, the one with the lower number is next."""
+    ended: list[int] = []
+
+    def ask(priority: int, delay_s: float) -> None:
+        time.sleep(delay_s)
+        engine.complete(priority=priority, **LONG)
+        ended.append(priority)
+
+    with ThreadPoolExecutor(2) as pool, busy(engine):
+        asked = [pool.submit(ask, 9, 0), pool.submit(ask, 1, 0.1)]
+    assert [each.result() for each in asked] == [None, None]
+    assert ended == [1, 9]
+
+
+def rejections(engine: Engine, reason: str) -> float:
+    return engine.metric("vllm:admission_rejections_total", reason=reason)
 
 
 def reject(engine: Engine, reason: str, num_requests: int, **body: Any) -> set[int]:
