@@ -42,10 +42,10 @@ def candidates(
 def _completed(
     max_num_seqs: int | None, max_num_batched_tokens: int | None, default: BatchLimits
 ) -> BatchLimits:
-    """Limits with the default of each one that the user does not set.
+    """The user's limits, with a default for each that is not set.
 
     Every running sequence needs a token of each step. So a default gives way to a limit that is set:
-    there are no more sequences than tokens.
+    the sequences never exceed the tokens.
     """
     tokens = max_num_batched_tokens
     if max_num_seqs is None:

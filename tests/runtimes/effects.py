@@ -310,7 +310,7 @@ def weights_are_in_8_bits(engine: Engine) -> None:
 def drain_ends_in_time(engine: Engine) -> None:
     """The grace period of 16 s leaves 1 s to running requests. Run it last."""
     with ThreadPoolExecutor(1) as pool:
-        # One sequence runs at a time, so this takes seconds on any machine.
+        # The engine runs one of the three sequences at a time: they take seconds on any machine.
         body = {"prompt": "The", "max_tokens": 1000, "ignore_eos": True, "n": 3}
         answer = pool.submit(engine.post, "/v1/completions", **body)
         time.sleep(0.3)

@@ -56,9 +56,9 @@ class Attempts:
         cancellation: CancellationScope,
         record: RequestRecord,
     ) -> None:
-        """Send the request to one endpoint after another until one responds or `may_retry` says no.
+        """Try endpoints until one responds, or `may_retry` allows no further attempt.
 
-        outgoing: the request as it is sent to engines. Raises RequestError, RequestCancelled.
+        outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
         """
         failures: list[Failure] = []
         error: UpstreamResponse | None = None

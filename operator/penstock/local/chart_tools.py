@@ -1,14 +1,10 @@
 """Finds helm and kubeconform, or builds them from their Go modules. For tests."""
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.clients.caches import cache_root
-from penstock.local.binaries import kept
-from penstock.local.gobuild import Go, require_go
-from penstock.local.installed import find_installed
+from penstock.local.go_tool import ensure_tool
+from penstock.local.gobuild import Go
 from penstock.local.versions import HELM, KUBECONFORM
 
 _HELM_VERSION = "helm.sh/helm/v4/internal/version.version"
@@ -31,17 +27,8 @@ def _ensure(
     name: str, version: str, package: str, ldflags: str, say: Callable[[str], None]
 ) -> Path:
     """Find or build one tool. package: to install. ldflags: that set the version it prints."""
-    if (installed := find_installed(name, say)) is not None:
-        return installed
 
-    def make(folder: Path) -> None:
-        require_go(name)
-        say(f"building {name} {version}")
-        work = folder.with_name(f".build-{name}-{os.getpid()}")
-        work.mkdir()
-        try:
-            Go(work, bin_folder=folder)(work, "install", "-ldflags", ldflags, package)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+    def build(work: Path, folder: Path) -> None:
+        Go(work, bin_folder=folder)(work, "install", "-ldflags", ldflags, package)
 
-    return kept(cache_root() / "bin" / f"{name}-{version}", make) / name
+    return ensure_tool(name, version, build, say)

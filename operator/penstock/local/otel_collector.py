@@ -1,14 +1,10 @@
 """Finds an OpenTelemetry collector, or builds one from its Go modules. For tests."""
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.clients.caches import cache_root
-from penstock.local.binaries import kept
-from penstock.local.gobuild import GO_VERSION, Go, require_go
-from penstock.local.installed import find_installed
+from penstock.local.go_tool import ensure_tool
+from penstock.local.gobuild import GO_VERSION, Go
 from penstock.local.versions import OTEL_COLLECTOR, OTEL_COLLECTOR_FILE, OTEL_COLLECTOR_STABLE
 
 NAME = "otelcol"
@@ -78,27 +74,14 @@ def ensure_otel_collector(say: Callable[[str], None]) -> Path:
 
     say: called before each slow step. Raises BuildFailed.
     """
-    if (installed := find_installed(NAME, say)) is not None:
-        return installed
-
-    def make(folder: Path) -> None:
-        require_go(NAME)
-        say(f"building {NAME} {OTEL_COLLECTOR}, about a minute")
-        work = folder.with_name(f".build-{NAME}-{os.getpid()}")
-        work.mkdir()
-        try:
-            _build(work, folder / NAME)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-    return kept(cache_root() / "bin" / f"{NAME}-{OTEL_COLLECTOR}", make) / NAME
+    return ensure_tool(NAME, OTEL_COLLECTOR, _build, say)
 
 
-def _build(work: Path, binary: Path) -> None:
+def _build(work: Path, folder: Path) -> None:
     source = work / "source"
     source.mkdir()
     (source / "go.mod").write_text(GO_MOD)
     (source / "main.go").write_text(MAIN % OTEL_COLLECTOR)
     # `go mod tidy` would also download the dependencies of the modules' tests.
     go = Go(work)
-    go(source, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", str(binary), ".")
+    go(source, "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / NAME), ".")

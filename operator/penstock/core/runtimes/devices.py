@@ -9,8 +9,9 @@ DEVICE_FLAG, RANKS_FLAG = "--device=", "--tensor-parallel-size="
 def device_flags(spec: ServiceSpec) -> list[str]:
     """Flags of the device, and of the ranks that share several of them."""
     flags = [f"{DEVICE_FLAG}{spec.resources.device}"]
-    ranks = _tensor_ranks(spec)
-    return [*flags, f"{RANKS_FLAG}{ranks}"] if ranks > 1 else flags
+    if TENSOR_PARALLEL in spec.settings or _tensor_ranks(spec) == 1:
+        return flags
+    return [*flags, f"{RANKS_FLAG}{_tensor_ranks(spec)}"]
 
 
 def rank_flags(spec: ServiceSpec) -> list[str]:
@@ -21,8 +22,6 @@ def rank_flags(spec: ServiceSpec) -> list[str]:
 
 
 def _tensor_ranks(spec: ServiceSpec) -> int:
-    """Ranks that split each layer: all accelerators, if the spec does not set them; 1 if it does."""
-    if TENSOR_PARALLEL in spec.settings:
-        return 1
+    """Ranks that split each layer by default: all accelerators of a stage of the pipeline."""
     pipeline: int = spec.settings.get(PIPELINE_PARALLEL, 1)
     return max(1, spec.resources.num_accelerators // pipeline)
