@@ -3,6 +3,7 @@
 MODEL_MOUNT = "/models"
 DRAFT_MOUNT = "/draft"
 CHAT_TEMPLATE_MOUNT = "/chat-template"
+ADAPTERS_MOUNT = "/adapters"
 
 
 def mounted_path(uri: str, mount: str) -> str:
@@ -13,3 +14,12 @@ def mounted_path(uri: str, mount: str) -> str:
     scheme, _, rest = uri.partition("://")
     path = rest.partition("/")[2] if scheme == "pvc" else ""
     return f"{mount}/{path}".rstrip("/").replace("$", "$$")
+
+
+def mounted_adapter_path(uri: str) -> str:
+    """Path of an adapter at pvc://CLAIM/PATH or file:///PATH.
+
+    It depends on the URI alone, so that pods of all revisions have an adapter at the same path.
+    """
+    scheme, _, rest = uri.partition("://")
+    return f"{ADAPTERS_MOUNT}/{scheme}/{rest.strip('/')}"

@@ -1,0 +1,49 @@
+"""A LoRA adapter as its LoraAdapter resource wants it, and its names."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.runtimes.paths import mounted_adapter_path
+
+Policy = Literal["All", "Fixed", "OnDemand"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Bounds on the copies of an adapter. A copy is the adapter in the memory of one engine pod.
+
+    All: a copy on every pod. Fixed: min_copies copies. OnDemand: by demand, from min_copies to max_copies
+    (None: one on every pod). is_pinned: whether its copies are never evicted for another adapter.
+    priority: of two adapters with equal claims, the higher one gets the slot.
+    """
+
+    policy: Policy = "OnDemand"
+    min_copies: int = 0
+    max_copies: int | None = None
+    is_pinned: bool = False
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterVersion:
+    """One version of an adapter: what engines load. name: of the LoraAdapter resource."""
+
+    name: str
+    uri: str
+    placement: Placement = Placement()
+
+    @property
+    def revision(self) -> str:
+        """Hash of what shapes answers, 8 hexadecimal digits."""
+        return hashlib.sha256(self.uri.encode()).hexdigest()[:8]
+
+    @property
+    def engine_name(self) -> str:
+        """Name of this version in engines, such as sql@3f2a1b9c."""
+        return f"{self.name}@{self.revision}"
+
+    @property
+    def engine_path(self) -> str:
+        """Folder of this version in the container of an engine."""
+        return mounted_adapter_path(self.uri)

@@ -1,0 +1,34 @@
+"""The adapters of an engine pod, as the engine reports them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+# Resident: in memory. Loading: a load was sent and not answered. Evicted: the engine knows the adapter, but
+# reads it from disk again before the next request.
+CopyState = Literal["Resident", "Loading", "Evicted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An adapter on one pod. requests: running and waiting there. size_bytes: 0 if unknown."""
+
+    state: CopyState
+    requests: int = 0
+    rank: int | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterReplica:
+    """An engine pod that takes adapters. pod: its name. slots: most adapters in its memory at once.
+
+    copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
+    flight relative to the other pods, such as tokens or requests.
+    """
+
+    pod: str
+    slots: int
+    copies: Mapping[str, Copy] = field(default_factory=dict)
+    load: float = 0.0
+    is_draining: bool = False
