@@ -205,17 +205,17 @@ def test_every_flag_has_a_field_or_a_reason() -> None:
     opposites = {flag for flag in with_field if flag.startswith("--no-")}
     # Other ways to write a command line, and what is refused although `serve` has no such flag.
     aliases = {"--config", "--model", "--help", *PREFLIGHT_FLAGS}
-    assert with_field - opposites | set(EXTRA_FLAGS) | set(RUNTIME.own_flags) - aliases == FLAGS - {
+    assert with_field - opposites | set(EXTRA_FLAGS) | set(RUNTIME.reserved_flags) - aliases == FLAGS - {
         MODEL
     }
     assert with_field.isdisjoint(EXTRA_FLAGS)
-    assert with_field.isdisjoint(RUNTIME.own_flags)
-    assert set(EXTRA_FLAGS).isdisjoint(RUNTIME.own_flags)
+    assert with_field.isdisjoint(RUNTIME.reserved_flags)
+    assert set(EXTRA_FLAGS).isdisjoint(RUNTIME.reserved_flags)
 
 
 def test_every_flag_that_a_spec_can_set_is_tested() -> None:
     tested = {flag for case in CASES.values() for flag in case.checks}
-    refused = set(RUNTIME.own_flags) - tested
+    refused = set(RUNTIME.reserved_flags) - tested
     aside = {flag for each in RUNTIME.arguments for flag in each.flags[1:]} - tested
     assert tested | refused | aside | WITHOUT_TEST >= FLAGS
     assert refused.isdisjoint(EXTRA_FLAGS)

@@ -39,7 +39,7 @@ def template(key: str) -> Engine:
         ({"extraArgs": ["--otlp-traces-endpoint", "x"]}, "spec.tracing.exporterEndpoint"),
         ({"extraArgs": ["--shutdown_timeout=1"]}, "spec.terminationGracePeriodSeconds"),
         ({"extraArgs": ["--help"]}, "spec.engine.extraArgs must not have --help"),
-        ({"extraArgs": ["--scope=folder"]}, "only the preflight has it"),
+        ({"extraArgs": ["--scope=folder"]}, "only the preflight has this flag"),
         ({"extraArgs": ["--api-key=a"]}, "spec.engine.extraArgs must not have --api-key"),
     ],
 )

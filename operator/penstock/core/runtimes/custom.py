@@ -1,4 +1,4 @@
-"""Runtime Custom: a server of the user, with the routes of the OpenAI API."""
+"""Runtime Custom: the user's own server, with the routes of the OpenAI API."""
 
 from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
 from penstock.core.runtimes.runtime import Runtime
@@ -9,7 +9,7 @@ READINESS_PATH = "/health"
 
 
 def environment(spec: ServiceSpec) -> list[Object]:
-    """Variables that the command and its arguments can refer to, such as $(MODEL_PATH)."""
+    """Variables to which the command and its arguments can refer, as in $(MODEL_PATH)."""
     return [
         {"name": "MODEL_PATH", "value": mounted_path(spec.model_uri, MODEL_MOUNT)},
         {"name": "MODEL_NAME", "value": spec.model_name},
@@ -26,7 +26,8 @@ def runtime(settings: Settings) -> Runtime:
         image=settings["runtime.custom.image"],
         command=tuple(settings.get("runtime.custom.command", ())),
         arguments=(),
-        own_flags={},
+        reserved_flags={},
+        takes_extra_args=False,
         fixed_args=lambda _: args,
         environment=environment,
         readiness_path=path,

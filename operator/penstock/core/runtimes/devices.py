@@ -1,4 +1,4 @@
-"""Arguments for the devices of an engine's pod, which differ between variants of a service."""
+"""Arguments that depend on a pod's devices, and so differ between the variants of a service."""
 
 from penstock.core.spec.service import ServiceSpec
 from penstock.core.spec.settings import PIPELINE_PARALLEL, TENSOR_PARALLEL
@@ -7,7 +7,7 @@ DEVICE_FLAG, RANKS_FLAG = "--device=", "--tensor-parallel-size="
 
 
 def device_flags(spec: ServiceSpec) -> list[str]:
-    """Flags of the device, and of the ranks that share several of them."""
+    """`--device`, and `--tensor-parallel-size` for several accelerators if the spec does not set it."""
     flags = [f"{DEVICE_FLAG}{spec.resources.device}"]
     if TENSOR_PARALLEL in spec.settings or _tensor_ranks(spec) == 1:
         return flags
@@ -15,13 +15,16 @@ def device_flags(spec: ServiceSpec) -> list[str]:
 
 
 def rank_flags(spec: ServiceSpec) -> list[str]:
-    """The flag of the ranks alone; also for one, so that a variant's number can take its place."""
+    """`--tensor-parallel-size` if the spec does not set it.
+
+    A single rank has the flag too: on variants with more accelerators `placement` replaces its value.
+    """
     if TENSOR_PARALLEL in spec.settings:
         return []
     return [f"{RANKS_FLAG}{_tensor_ranks(spec)}"]
 
 
 def _tensor_ranks(spec: ServiceSpec) -> int:
-    """Ranks that split each layer by default: all accelerators of a stage of the pipeline."""
+    """Default number of ranks that split each layer: all accelerators of one pipeline stage."""
     pipeline: int = spec.settings.get(PIPELINE_PARALLEL, 1)
     return max(1, spec.resources.num_accelerators // pipeline)

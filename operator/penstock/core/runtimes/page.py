@@ -1,13 +1,14 @@
 """The reference page of the engines' settings: each field with its flags, and the flags without a field."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.core.runtimes import penstock, vllm
 from penstock.core.runtimes.runtime import EXTRA_ARGS, Runtime
 from penstock.core.spec.fields import REVISION_FIELDS
 
-# Fields outside of spec.engine, and what they become in the containers of the two runtimes.
-OTHER_FIELDS = (
+# Fields outside of spec.engine, and what sets them in containers of the runtimes Penstock and VLLM.
+FIELDS_OUTSIDE_ENGINE = (
     ("spec.model.uri", "the argument after `serve`", "the argument after `serve`"),
     ("spec.model.name", "`--served-model-name`", "`--served-model-name`"),
     (
@@ -23,31 +24,31 @@ OTHER_FIELDS = (
     ),
 )
 
-# Flags of penstock-engine that have no field, what they do, and why extraArgs is enough.
+# Flags of penstock-engine without a field, each with the reason.
 EXTRA_FLAGS: Mapping[str, str] = {
-    "--allow-credentials": "Browsers reach the gateway, not engines.",
-    "--allowed-headers": "Browsers reach the gateway, not engines.",
-    "--allowed-methods": "Browsers reach the gateway, not engines.",
-    "--allowed-origins": "Browsers reach the gateway, not engines.",
-    "--async-scheduling": "For a comparison of schedulers; on a GPU only.",
-    "--chat-template-content-format": "The engine sees it in the template.",
-    "--default-chat-template-kwargs": "Variables that only some templates have.",
-    "--enable-force-include-usage": "Clients ask for the usage of a stream themselves.",
-    "--enable-log-requests": "Lines of the log change no answer.",
-    "--enable-request-id-headers": "The gateway returns the header as well.",
-    "--enable-responses-store": "A stored response is in one engine: gateways would ask others for it.",
-    "--enable-sleep-mode": "Replicas are scaled instead.",
-    "--enable-tokenizer-info-endpoint": "For people who look at one engine.",
-    "--enforce-eager": "For a comparison with CUDA graphs; on a GPU only.",
-    "--exclude-tools-when-tool-choice-none": "A matter of few clients.",
-    "--log-format": "Pods write JSON, which is the default without a terminal.",
-    "--log-level": "Lines of the log change no answer.",
-    "--lora-modules": "Adapters are loaded by requests; this loads one at the start.",
-    "--max-logprobs": "A bound for few clients.",
-    "--max-n-sequences": "A bound for few clients.",
-    "--return-tokens-as-token-ids": "Requests may ask for it.",
-    "--tokenizer": "The model's folder has its tokenizer.",
-    "--uvicorn-log-level": "Lines of the log change no answer.",
+    "--allow-credentials": "Browsers connect to the gateway, not to engines.",
+    "--allowed-headers": "Browsers connect to the gateway, not to engines.",
+    "--allowed-methods": "Browsers connect to the gateway, not to engines.",
+    "--allowed-origins": "Browsers connect to the gateway, not to engines.",
+    "--async-scheduling": "For comparing schedulers, on GPUs only.",
+    "--chat-template-content-format": "The engine detects it from the template.",
+    "--default-chat-template-kwargs": "Only some templates have variables.",
+    "--enable-force-include-usage": "Requests can ask for it with `stream_options.include_usage`.",
+    "--enable-log-requests": "Logging does not affect answers.",
+    "--enable-request-id-headers": "The gateway returns the header anyway.",
+    "--enable-responses-store": "Stored responses are in one engine; the next request may go to another.",
+    "--enable-sleep-mode": "The operator scales the number of engines instead.",
+    "--enable-tokenizer-info-endpoint": "For debugging a single engine.",
+    "--enforce-eager": "For comparing with CUDA graphs, on GPUs only.",
+    "--exclude-tools-when-tool-choice-none": "Few clients need it.",
+    "--log-format": "JSON, the default without a terminal, suits pods.",
+    "--log-level": "Logging does not affect answers.",
+    "--lora-modules": "Requests load adapters; this flag loads some at the start.",
+    "--max-logprobs": "Few clients come near this limit.",
+    "--max-n-sequences": "Few clients come near this limit.",
+    "--return-tokens-as-token-ids": "Requests can ask for it.",
+    "--tokenizer": "The tokenizer is in the model's folder.",
+    "--uvicorn-log-level": "Logging does not affect answers.",
 }
 
 
@@ -66,7 +67,7 @@ def page() -> str:
         "| field | Penstock | VLLM |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| `{field}` | {own} | {others} |" for field, own, others in OTHER_FIELDS]
+    lines += [f"| `{path}` | {own} | {of_vllm} |" for path, own, of_vllm in FIELDS_OUTSIDE_ENGINE]
     lines += _field_rows()
     lines += [
         "",
@@ -81,13 +82,14 @@ def page() -> str:
         "| --- | --- |",
         *_rows(EXTRA_FLAGS.items()),
         "",
-        "## Flags that Penstock decides on",
+        "## Reserved flags",
         "",
-        "These are refused in `spec.engine.extraArgs`.",
+        "Penstock sets these flags itself, or a service's engine would not work with them. They are "
+        "refused in `spec.engine.extraArgs`.",
         "",
         "| flag | why |",
         "| --- | --- |",
-        *_rows(penstock.RUNTIME.own_flags.items()),
+        *_rows(penstock.RUNTIME.reserved_flags.items()),
     ]
     return "\n".join(lines) + "\n"
 
@@ -105,8 +107,8 @@ def flags_by_path(runtime: Runtime) -> dict[str, tuple[str, ...]]:
     return {path: each.flags for each in runtime.arguments for path in each.paths}
 
 
-def _rows(table: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for flag, why in sorted(table):
-        first, _, rest = why.partition(" ")
-        first = f"`{first}`" if first.startswith("spec.") else first.capitalize()
-        yield f"| `{flag}` | {first} {rest.rstrip('.')}. |"
+def _rows(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a row for each flag: its reason as a sentence, with fields as code."""
+    for flag, reason in sorted(reasons):
+        text = re.sub(r"spec(\.\w+)+", r"`\g<0>`", reason.rstrip("."))
+        yield f"| `{flag}` | {text[0].upper()}{text[1:]}. |"

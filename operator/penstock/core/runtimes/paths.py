@@ -7,9 +7,9 @@ ADAPTERS_MOUNT = "/adapters"
 
 
 def mounted_path(uri: str, mount: str) -> str:
-    """Path of a model, for arguments and variables of the container, in which Kubernetes reads $$ as $.
+    """Path of a model in the container. mount: path of its volume, which is the claim or the node's folder.
 
-    mount: of the model's volume, which is the claim or the node's folder.
+    $ is written as $$, because Kubernetes expands $(NAME) in arguments and variables.
     """
     scheme, _, rest = uri.partition("://")
     path = rest.partition("/")[2] if scheme == "pvc" else ""

@@ -3,7 +3,7 @@
 from penstock.core.runtimes.devices import device_flags
 from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
-from penstock.core.runtimes.shared_arguments import OWN_FLAGS, SHARED, parser, speculation
+from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
 from penstock.core.spec.settings import CUSTOM, PENSTOCK, RUNTIME_TYPE
 
@@ -32,8 +32,8 @@ PREFLIGHT_FLAGS = (
 )  # fmt: skip
 
 
-def serve_args(spec: ServiceSpec) -> list[str]:
-    """Arguments besides those of settings."""
+def fixed_args(spec: ServiceSpec) -> list[str]:
+    """Arguments that depend on neither settings nor devices."""
     args = [
         *serve_command(spec),
         f"--shutdown-timeout={spec.termination_grace_s - TERMINATION_OVERHEAD_S}",
@@ -44,9 +44,10 @@ def serve_args(spec: ServiceSpec) -> list[str]:
 
 
 def preflight_args(spec: ServiceSpec) -> list[str]:
-    """Arguments of the preflight, which checks the model with the settings of this runtime only.
+    """Arguments of the preflight.
 
-    The user's own are last, as in the engine: one that lacks its value must not take another argument.
+    For runtime Penstock it checks that the model fits the settings and the memory; for the others, only that
+    its files are there. extraArgs come last, so that one without its value cannot take the next argument.
     """
     args = ["preflight", mounted_path(spec.model_uri, MODEL_MOUNT)]
     args += ["--termination-log", TERMINATION_LOG]
@@ -57,7 +58,7 @@ def preflight_args(spec: ServiceSpec) -> list[str]:
 
 
 def environment(spec: ServiceSpec) -> list[Object]:
-    """The pod's memory and CPU limits, for the engine's sizing."""
+    """The pod's memory and CPU limits, from which the engine derives its sizes."""
     return [
         {"name": "PENSTOCK_MEMORY_LIMIT_BYTES", "value": str(spec.resources.memory_bytes)},
         {"name": "PENSTOCK_CPU_LIMIT", "value": str(spec.resources.threads)},
@@ -68,15 +69,15 @@ RUNTIME = Runtime(
     name=PENSTOCK,
     command=("penstock-engine",),
     arguments=ARGUMENTS,
-    own_flags=OWN_FLAGS
-    | dict.fromkeys(PREFLIGHT_FLAGS, "only the preflight has it")
+    reserved_flags=RESERVED_FLAGS
+    | dict.fromkeys(PREFLIGHT_FLAGS, "only the preflight has this flag")
     | {
         "--device": "spec.resources sets it",
         "--help": "an engine with it would end at once",
         "--lora-dir": "spec.engine.lora sets it to the model's volume",
         "--otlp-traces-endpoint": "spec.tracing.exporterEndpoint sets it",
     },
-    fixed_args=serve_args,
+    fixed_args=fixed_args,
     environment=environment,
     readiness_path="/ready",
     liveness_path="/health",

@@ -15,14 +15,28 @@ from penstock.core.spec.settings import (
 EXTRA_ARGS = "engine.extraArgs"
 VARIABLE = "$("  # Kubernetes replaces $(NAME) in arguments by the value of the variable
 
+# Short flags of `vllm serve`, and the prefixes of them that argparse takes for them.
+# `penstock-engine serve` has only the short flags.
+SHORT_FLAGS = {
+    "-dp": "--data-parallel-size",
+    "-e": "--enable-expert-parallel",
+    "-ep": "--enable-expert-parallel",
+    "-h": "--help",
+    "-pp": "--pipeline-parallel-size",
+    "-q": "--quantization",
+    "-s": "--speculative-config",
+    "-sc": "--speculative-config",
+    "-t": "--tensor-parallel-size",
+    "-tp": "--tensor-parallel-size",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """Command-line arguments of one or several settings.
 
-    paths: of the settings. flags: names that the arguments may have. write: the arguments for settings of
-    which at least one of `paths` is set. values: accepted values of the first path; empty: any that the API
-    accepts.
+    paths: of the settings. flags: the flags that `write` may use. write: makes the arguments; called if at
+    least one of `paths` is set. values: accepted values of the first path; empty: all that the API accepts.
     """
 
     paths: tuple[str, ...]
@@ -36,13 +50,13 @@ def option(path: str, flag: str, *, values: Collection[str] = ()) -> Argument:
     return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], values)
 
 
-def mapped(path: str, flag: str, words: Mapping[Any, str]) -> Argument:
-    """`flag=WORD` with the runtime's word for the setting's value."""
+def choice(path: str, flag: str, words: Mapping[Any, str]) -> Argument:
+    """`flag=WORD`. words: the runtime's word for each value of the setting."""
     return Argument((path,), (flag,), lambda s: [f"{flag}={words[s[path]]}"])
 
 
 def switch(path: str, flag: str) -> Argument:
-    """`flag`, or its opposite with `--no-`, for a setting that is true or false."""
+    """`flag` if the setting is true, `--no-flag` if it is false."""
     opposite = flag.replace("--", "--no-", 1)
     return Argument((path,), (flag, opposite), lambda s: [flag if s[path] else opposite])
 
@@ -51,18 +65,19 @@ def switch(path: str, flag: str) -> Argument:
 class Runtime:
     """A program that serves a model.
 
-    name: in spec.runtime.type. image: of its container; None: that of the operator's settings. arguments:
-    how it takes each setting. own_flags: flags that extraArgs may not have, and why. fixed_args: the
-    arguments besides those of settings and devices. environment: variables that depend on the pod's size.
-    device_variables: names of those that only pods on some devices have. device_flags: arguments that depend
-    on the pod's devices. startup_s: time from the start to readiness after which the container is restarted.
-    has_abbreviations: whether it takes the first letters of a flag for the flag.
+    name: the type in spec.runtime. image: of the container; None: the operator's --engine-image.
+    arguments: the flags of each setting. reserved_flags: flags that extraArgs may not have, each with the
+    reason. fixed_args: makes the arguments that depend on neither settings nor devices. device_flags: makes
+    those that depend on the pod's devices. environment: makes the container's variables. device_variables:
+    names of the variables that only pods on some devices have. startup_s: a container that is not ready
+    after this time is restarted. takes_extra_args: whether extraArgs are allowed. has_abbreviations: whether
+    the program accepts a prefix of a flag.
     """
 
     name: str
     command: tuple[str, ...]
     arguments: tuple[Argument, ...]
-    own_flags: Mapping[str, str]
+    reserved_flags: Mapping[str, str]
     fixed_args: Callable[[ServiceSpec], list[str]]
     environment: Callable[[ServiceSpec], list[Object]]
     device_variables: Collection[str] = ()
@@ -70,6 +85,7 @@ class Runtime:
     readiness_path: str
     liveness_path: str
     startup_s: int = 600
+    takes_extra_args: bool = True
     has_abbreviations: bool = False
     device_flags: Callable[[ServiceSpec], list[str]] = field(default=lambda _: [])
 
@@ -82,7 +98,7 @@ class Runtime:
         ]
 
     def setting_args(self, settings: Settings) -> list[str]:
-        """Arguments of the settings in the order of the table, and the user's own."""
+        """Arguments of the settings in the order of `arguments`, then extraArgs."""
         made: list[str] = []
         settings = {MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT} | dict(settings)
         for each in self.arguments:
@@ -94,7 +110,7 @@ class Runtime:
         """Yield a sentence for each setting that the runtime does not support, with the field's name."""
         known = {path: each for each in self.arguments for path in each.paths}
         for path, value in settings.items():
-            if not path.startswith("engine.") or (path == EXTRA_ARGS and self.own_flags):
+            if not path.startswith("engine.") or (path == EXTRA_ARGS and self.takes_extra_args):
                 continue
             if path not in known:
                 yield f"spec.{path} has no effect with runtime {self.name}: remove it"
@@ -110,49 +126,34 @@ class Runtime:
             if not arg.startswith("-"):
                 continue
             flag = _canonical(arg)
-            for name, reason in self.own_flags.items():
-                if self._means(flag, name):
+            for name, reason in self.reserved_flags.items():
+                if self._may_parse_as(flag, name):
                     yield f"spec.engine.extraArgs must not have {arg}: {reason}"
             for each in self.arguments:
-                if any(self._means(flag, name) for name in each.flags):
+                if any(self._may_parse_as(flag, name) for name in each.flags):
                     yield f"spec.engine.extraArgs must not have {arg}: set spec.{each.paths[0]} instead"
 
-    def _means(self, flag: str, name: str) -> bool:
-        """Whether the runtime may read a flag as the one of this name."""
-        is_short = self.has_abbreviations and flag.startswith("--") and name.startswith(flag)
-        return flag == name or is_short
+    def _may_parse_as(self, flag: str, name: str) -> bool:
+        """Whether the runtime may parse `flag` as the flag `name`, of which it may be a prefix."""
+        is_prefix = self.has_abbreviations and flag.startswith("--") and name.startswith(flag)
+        return flag == name or is_prefix
 
 
 def _canonical(arg: str) -> str:
-    """The name of an argument's flag, in the spelling of the tables; that of `--no-x` is `--x`.
+    """The flag of an argument, as the tables spell it: `--max-num-seqs` for `--max_num_seqs=3`.
 
-    vLLM reads `--x.key=value` as the value of one key of --x.
+    `--no-x` counts as `--x`, and so does `--x.key=value`, with which vLLM sets one key of --x.
     """
     name = arg.partition("=")[0].partition(".")[0]
     if not name.startswith("--"):
-        # The value may follow these at once, as in -qawq.
+        # The value may follow without a space, as in -qawq.
         short = name[:2] if name.startswith(("-h", "-q")) else name
         return SHORT_FLAGS.get(short, short)
     return f"--{name[2:].replace('_', '-').removeprefix('no-')}"
 
 
-# Short names that `vllm serve` takes, and their first letters; `penstock-engine serve` takes those in full.
-SHORT_FLAGS = {
-    "-dp": "--data-parallel-size",
-    "-e": "--enable-expert-parallel",
-    "-ep": "--enable-expert-parallel",
-    "-h": "--help",
-    "-pp": "--pipeline-parallel-size",
-    "-q": "--quantization",
-    "-s": "--speculative-config",
-    "-sc": "--speculative-config",
-    "-t": "--tensor-parallel-size",
-    "-tp": "--tensor-parallel-size",
-}
-
-
 def serve_command(spec: ServiceSpec) -> list[str]:
-    """`serve MODEL` with the model's name and the address, which vLLM spells alike."""
+    """`serve MODEL` with the model's name and the address, alike for penstock-engine and vLLM."""
     return [
         "serve",
         mounted_path(spec.model_uri, MODEL_MOUNT),

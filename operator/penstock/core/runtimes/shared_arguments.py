@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, mounted_path
-from penstock.core.runtimes.runtime import Argument, mapped, option, switch
+from penstock.core.runtimes.runtime import Argument, choice, option, switch
 from penstock.core.spec.settings import (
     CHAT_TEMPLATE,
     DRAFT_MODEL,
@@ -16,15 +16,15 @@ from penstock.core.spec.settings import (
 SPECULATIVE = "engine.speculative."
 GENERATION = "engine.generation.defaults."
 
-# Fields of --speculative-config by setting.
-SPECULATION_FIELDS = {
+# Key in the JSON of --speculative-config for each setting.
+SPECULATION_KEYS = {
     f"{SPECULATIVE}method": "method",
     f"{SPECULATIVE}numSpeculativeTokens": "num_speculative_tokens",
     f"{SPECULATIVE}ngram.promptLookupMin": "prompt_lookup_min",
     f"{SPECULATIVE}ngram.promptLookupMax": "prompt_lookup_max",
 }
-# Fields of --override-generation-config by setting.
-GENERATION_FIELDS = {
+# Key in the JSON of --override-generation-config for each setting.
+GENERATION_KEYS = {
     f"{GENERATION}temperature": "temperature",
     f"{GENERATION}topP": "top_p",
     f"{GENERATION}topK": "top_k",
@@ -35,23 +35,24 @@ GENERATION_FIELDS = {
 
 
 def _speculation_args(settings: Settings) -> list[str]:
-    """`--speculative-config`, with the mount of the draft model."""
-    config = _renamed(settings, SPECULATION_FIELDS)
+    """`--speculative-config=JSON`. The draft model is at its path in the container."""
+    config = _rename(settings, SPECULATION_KEYS)
     if DRAFT_MODEL in settings:
         config["model"] = mounted_path(settings[DRAFT_MODEL], DRAFT_MOUNT)
     return [f"--speculative-config={json.dumps(config)}"]
 
 
 def _generation_args(settings: Settings) -> list[str]:
-    """`--override-generation-config`."""
-    return [f"--override-generation-config={json.dumps(_renamed(settings, GENERATION_FIELDS))}"]
+    """`--override-generation-config=JSON`."""
+    return [f"--override-generation-config={json.dumps(_rename(settings, GENERATION_KEYS))}"]
 
 
 def _chat_template_args(settings: Settings) -> list[str]:
     return [f"--chat-template={CHAT_TEMPLATE_MOUNT}/{settings[f'{CHAT_TEMPLATE}.key']}"]
 
 
-def _renamed(settings: Settings, names: dict[str, str]) -> dict[str, Any]:
+def _rename(settings: Settings, names: dict[str, str]) -> dict[str, Any]:
+    """The settings that have a name in `names`, by that name."""
     return {name: settings[path] for path, name in names.items() if path in settings}
 
 
@@ -68,8 +69,7 @@ SHARED = (
     ),
     Argument(
         (KV_MEMORY,),
-        # The same size as a number of blocks.
-        ("--kv-cache-memory-bytes", "--num-gpu-blocks-override"),
+        ("--kv-cache-memory-bytes",),
         lambda s: [f"--kv-cache-memory-bytes={s[KV_MEMORY]}"],
     ),
     option("engine.kvCache.blockSize", "--block-size"),
@@ -82,23 +82,13 @@ SHARED = (
     option("engine.parallelism.tensor", "--tensor-parallel-size"),
     option("engine.parallelism.pipeline", "--pipeline-parallel-size"),
     switch("engine.parallelism.expert.mode", "--enable-expert-parallel"),
-    mapped(
+    choice(
         "engine.scheduling.policy", "--scheduling-policy", {"FCFS": "fcfs", "Priority": "priority"}
     ),
-    mapped(
-        "engine.generation.source",
-        "--generation-config",
-        {"Model": "auto", "None": "vllm"},
-    ),
+    choice("engine.generation.source", "--generation-config", {"Model": "auto", "None": "vllm"}),
+    Argument(tuple(GENERATION_KEYS), ("--override-generation-config",), _generation_args),
     Argument(
-        tuple(GENERATION_FIELDS),
-        ("--override-generation-config",),
-        _generation_args,
-    ),
-    Argument(
-        (f"{CHAT_TEMPLATE}.name", f"{CHAT_TEMPLATE}.key"),
-        ("--chat-template",),
-        _chat_template_args,
+        (f"{CHAT_TEMPLATE}.name", f"{CHAT_TEMPLATE}.key"), ("--chat-template",), _chat_template_args
     ),
     option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
     option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
@@ -113,25 +103,27 @@ SHARED = (
 
 
 def speculation(*methods: str) -> Argument:
-    """`--speculative-config`. methods: that the runtime has; none: any."""
-    paths = (*SPECULATION_FIELDS, DRAFT_MODEL)
+    """`--speculative-config`. methods: those that the runtime has; none: not checked."""
+    paths = (*SPECULATION_KEYS, DRAFT_MODEL)
     return Argument(paths, ("--speculative-config",), _speculation_args, methods)
 
 
 def parser(path: str, flag: str, *more: str, values: tuple[str, ...] = ()) -> Argument:
-    """`flag=VALUE`, and flags without which it has no effect."""
+    """`flag=VALUE` of a parser. more: flags without which it has no effect."""
     return Argument((path,), (flag, *more), lambda s: [*more, f"{flag}={s[path]}"], values)
 
 
 _ADDRESS = "gateways and the operator reach an engine at its pod's address"
 _TLS = "gateways and the operator reach engines by http"
-# Flags that extraArgs may not have with either engine, and why.
-OWN_FLAGS = {
+# Flags that extraArgs may not have with penstock-engine and vLLM, each with the reason.
+RESERVED_FLAGS = {
     "--api-key": "gateways send no key; a NetworkPolicy says who may reach engines",
     "--config": "write its flags in spec.engine",
     "--enable-prompt-tokens-details": "it is always set, because canaries compare prefix-hit rates",
     "--host": _ADDRESS,
     "--model": "spec.model.uri sets it",
+    # The size of the KV cache as a number of blocks.
+    "--num-gpu-blocks-override": f"set spec.{KV_MEMORY} instead",
     "--port": _ADDRESS,
     "--root-path": "gateways pass the paths of the API on as they are",
     "--served-model-name": "spec.model.name sets it",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from penstock.core.runtimes.devices import rank_flags
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
-from penstock.core.runtimes.shared_arguments import OWN_FLAGS, SHARED, parser, speculation
+from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
 from penstock.core.spec.settings import TRACING_ENDPOINT, VLLM, Settings
 
@@ -26,33 +26,36 @@ ARGUMENTS = (
 
 NO_CODE = "code in a model's folder is never run"
 
-# Time in which vLLM's processes end after the last request, besides the 10 s of every engine: 13 s in all
-# were seen on a busy machine.
+# Time for vLLM's processes to exit after the last request, in addition to the 10 s in TERMINATION_OVERHEAD_S:
+# they took 13 s on a busy machine.
 EXIT_S = 10
 
 VARIABLES = {
     "HF_HUB_OFFLINE": "1",  # the model is a mounted folder
     "VLLM_NO_USAGE_STATS": "1",
-    # The root file system is read-only, and the image does not know the user: vLLM keeps caches in the home,
-    # and torch asks for the user's name.
+    # The root file system is read-only, and the pod's user has no entry in the image: vLLM writes caches to
+    # the home, and torch reads the user's name.
     "HOME": "/tmp",  # noqa: S108 - the pod's own
     "USER": "vllm",
 }
 
 
-def serve_args(spec: ServiceSpec) -> list[str]:
-    """Arguments besides those of settings. Without the timeout, vLLM aborts running requests on SIGTERM."""
+def fixed_args(spec: ServiceSpec) -> list[str]:
+    """Arguments that depend on neither settings nor devices.
+
+    Without --shutdown-timeout, vLLM aborts running requests on SIGTERM.
+    """
     timeout_s = max(1, spec.termination_grace_s - TERMINATION_OVERHEAD_S - EXIT_S)
     return [
         *serve_command(spec),
         f"--shutdown-timeout={timeout_s}",
-        # vLLM joins tokens in an event when it is busy: gateways could not count them.
+        # A busy vLLM sends several tokens in one event: without `usage`, gateways could not count them.
         "--enable-force-include-usage",
     ]
 
 
 def environment(spec: ServiceSpec) -> list[Object]:
-    """Variables for what vLLM has no flag for."""
+    """Variables of vLLM for settings that have no flag."""
     variables = dict(VARIABLES)
     if spec.resources.device == "cpu":
         # Otherwise all vLLM pods of a node bind their threads to the same cores.
@@ -70,7 +73,7 @@ RUNTIME = Runtime(
     image=IMAGE,
     command=("vllm",),
     arguments=ARGUMENTS,
-    own_flags=OWN_FLAGS
+    reserved_flags=RESERVED_FLAGS
     | {
         "--data-parallel-size": "an engine is one replica: raise spec.scaling.maxReplicas instead",
         "--device-memory-utilization": "set spec.engine.memoryUtilizationPercent instead",
@@ -86,17 +89,17 @@ RUNTIME = Runtime(
         "--tool-parser-plugin": NO_CODE,
         "--trust-remote-code": NO_CODE,
     },
-    fixed_args=serve_args,
+    fixed_args=fixed_args,
     environment=environment,
     device_variables=("VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS"),  # on the CPU
     readiness_path="/health",
     liveness_path="/health",
     startup_s=1800,
-    has_abbreviations=True,  # of argparse
+    has_abbreviations=True,  # argparse accepts them
     device_flags=rank_flags,
 )
 
 
 def runtime(settings: Settings) -> Runtime:
-    """The runtime, in the image that the service names."""
+    """The runtime with the service's image."""
     return replace(RUNTIME, image=settings.get("runtime.vllm.image", IMAGE))
