@@ -127,7 +127,7 @@ def test_undo_to_a_revision_of_a_spec_with_a_field_of_a_newer_version_brings_bac
     """The version that recorded the revision ignored the field, so its pods do not have it."""
     known = {"model": {"uri": "pvc://models"}, "engine": {"seed": 1}}
     newer = known | {"engine": {"seed": 1, "sparsity": "2:4"}}
-    assert service(newer).shape == known
+    assert service(newer).recorded_fields == known
     assert revision_of(service(newer)) == revision_of(service(known))
 
 

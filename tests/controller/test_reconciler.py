@@ -43,7 +43,9 @@ async def test_a_recreated_service_waits_for_leftovers_of_the_first(
 ) -> None:
     spec = to_core(await make(kube, namespace, NAME))
     owner = await make(kube, namespace, "other")  # it exists, so its objects are not garbage
-    leftover = controller_revision(spec, Revision("", "", revision_of(spec), 1, spec.shape))
+    leftover = controller_revision(
+        spec, Revision("", "", revision_of(spec), 1, spec.recorded_fields)
+    )
     leftover["metadata"]["ownerReferences"][0] |= {
         "name": "other", "uid": owner["metadata"]["uid"],
     }  # fmt: skip
@@ -62,7 +64,7 @@ async def test_a_recreated_service_waits_for_leftovers_of_the_first(
     await reconciler.reconcile((namespace, NAME))
 
     (entry,), _ = await kube.list(CONTROLLER_REVISIONS, namespace)
-    assert entry["data"] == spec.shape
+    assert entry["data"] == spec.recorded_fields
     assert [pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))[0]] == [
         f"{NAME}-{revision_of(spec)}-preflight"
     ]

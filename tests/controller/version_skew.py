@@ -68,7 +68,7 @@ def upgrade_operator(monkeypatch):
         value = spec.model_validate(body["spec"]).engine.sparsity
         written = {n: value for n, value in body["spec"].items() if n in spec_fields.RECORDED}
         settings = known.settings if value is None else {**known.settings, PATH: value}
-        return replace(known, shape=written, settings=settings)
+        return replace(known, recorded_fields=written, settings=settings)
 
     monkeypatch.setattr("penstock.controller.reconciler.to_core", newer_to_core)
     monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, RevisionField(PATH)))

@@ -64,7 +64,13 @@ def recorded(revision: str, number: int, image: str | None = "image") -> Revisio
     spec = STABLE_SPEC if revision == OLD else SPEC
     pods = image and manifests.own_pods(spec, revision, image)
     return Revision(
-        f"chat-{revision}", f"u-{revision}", revision, number, spec.shape, pods or None, True
+        f"chat-{revision}",
+        f"u-{revision}",
+        revision,
+        number,
+        spec.recorded_fields,
+        pods or None,
+        True,
     )
 
 

@@ -75,13 +75,13 @@ def restored(body: dict[str, Any]) -> ServiceSpec:
         rollout=_rollout(spec.rollout),
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
-        shape=_shape(spec),
+        recorded_fields=_recorded_fields(spec),
         settings=settings_of(spec),
         **given(termination_grace_s=spec.termination_grace_period_seconds),
     )
 
 
-def _shape(spec: InferenceServiceSpec) -> dict[str, Any]:
+def _recorded_fields(spec: InferenceServiceSpec) -> dict[str, Any]:
     """The fields that a revision records, without those that only a later version knows.
 
     This version's pods do not have them, so a rollback to the revision must not bring them back.

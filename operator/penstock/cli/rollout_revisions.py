@@ -40,7 +40,9 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
     table = Table("number", "revision", "state", "engine image", changes)
     entries = await _revisions(kube, namespace, body)
     for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
-        changed = history.changed_paths(earlier.shape, entry.shape) if earlier else ()
+        changed = (
+            history.changed_paths(earlier.recorded_fields, entry.recorded_fields) if earlier else ()
+        )
         state = states.get(entry.revision, "was stable" if entry.was_stable else "never stable")
         image = entry.pods.image if entry.pods else ""
         table.add_row(str(entry.number), entry.revision, state, image, ", ".join(changed))
@@ -53,7 +55,7 @@ async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watc
 
     async def steps(body: Object) -> tuple[list[Object], str]:
         wanted = _previous(body, await _revisions(kube, namespace, body), to)
-        steps = history.rollback_patch(body["spec"], wanted.shape, RECORDED)
+        steps = history.rollback_patch(body["spec"], wanted.recorded_fields, RECORDED)
         return steps, f"restored the spec of revision {wanted.revision}"
 
     await _patch(kube, namespace, service, steps)

@@ -309,12 +309,12 @@ def _stable_spec(
     stable = rollout.stable if rollout else None
     if stable == revision_of(spec):
         return spec
-    shape = next((each.shape for each in history if each.revision == stable), None)
-    if shape is None:
+    recorded = next((each.recorded_fields for each in history if each.revision == stable), None)
+    if recorded is None:
         return None
     rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
     try:
-        stable_spec = restored({**body, "spec": rest | shape})
+        stable_spec = restored({**body, "spec": rest | recorded})
     except InvalidService:
         return None
     # Another version of Penstock may interpret the same fields differently.

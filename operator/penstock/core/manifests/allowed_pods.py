@@ -54,8 +54,8 @@ class PodLimits:
 
 DEFAULT_LIMITS = PodLimits()
 
-# Fields of the spec that the limits check, as a revision records them.
-SHAPE = ("template", "model", "engine")
+# Recorded fields of a spec that decide whether its pods are allowed.
+CHECKED_FIELDS = ("template", "model", "engine")
 
 
 def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
@@ -68,7 +68,10 @@ def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
         each.revision == revision
         and each.pods is not None
         and not each.is_orphan
-        and all(each.shape.get(part) == spec.shape.get(part) for part in SHAPE)
+        and all(
+            each.recorded_fields.get(part) == spec.recorded_fields.get(part)
+            for part in CHECKED_FIELDS
+        )
         for each in observed.history
     )
 

@@ -33,6 +33,6 @@ def controller_revision(spec: ServiceSpec, entry: Revision) -> Object:
             "annotations": annotations,
             "ownerReferences": [owner(spec)],
         },
-        "data": entry.shape,
+        "data": entry.recorded_fields,
         "revision": entry.number,
     }

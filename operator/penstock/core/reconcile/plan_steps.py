@@ -127,7 +127,7 @@ class PlanSteps:
                 continue
             made[revision] = self._pods_of(spec, revision)
             entry = history.updated_entry(
-                self._observed.history, revision, spec.shape, made[revision],
+                self._observed.history, revision, spec.recorded_fields, made[revision],
                 is_latest=revision == self._wanted, is_stable=revision == state.stable,
             )  # fmt: skip
             if entry is not None:

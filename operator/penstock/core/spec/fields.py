@@ -1,7 +1,7 @@
-"""The fields of an InferenceService's spec that make a revision, and the others.
+"""The fields of an InferenceService's spec that make a revision, and those that do not.
 
-The one list of them: the revision's hash, the fields that `rollout undo` restores, and the record of a
-revision in its ControllerRevision follow from it.
+From this list follow a revision's hash, the fields that its ControllerRevision records, and those that
+`rollout undo` restores.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,9 +17,9 @@ from penstock.core.spec.settings import RUNTIME_TYPE, VLLM
 class RevisionField:
     """Field of the spec that changes pods, and so is part of the revision's hash.
 
-    path: of the field in the spec. attribute: of ServiceSpec, which has its value; empty: the value is in
-    `settings`, under the path. default: the value in v1alpha1, which never changes; a field with this value
-    is left out of the hash. REQUIRED: the field is always in the hash.
+    path: of the field in the spec. attribute: that of ServiceSpec with its value; empty: the value is in
+    `settings`, under the path. default: the value that is left out of the hash; it never changes. REQUIRED:
+    the field is always in the hash.
     """
 
     path: str
@@ -95,19 +95,19 @@ REVISION_FIELDS = (
     RevisionField("tracing.samplerArg"),
 )
 
-# Fields without a default in runtime VLLM, which decides by device and model, such as 128 tokens in a block
-# on the CPU.
-VLLM_DECIDES = ("engine.kvCache.blockSize", "engine.kvCache.prefixCaching.mode")
+# Fields whose default above does not hold for vLLM, which chooses by device and model: on the CPU, a block
+# has 128 tokens.
+VLLM_CHOOSES = ("engine.kvCache.blockSize", "engine.kvCache.prefixCaching.mode")
 
-# Fields whose change makes no new revision. Variants: the kind of node changes no answers.
+# Fields whose change makes no new revision. variants are among them: the kind of node changes no answers.
 OTHER_FIELDS = (
     "variants", "objectives", "scaling", "replicas", "rollout", "runtime.custom.metrics.dialect",
 )  # fmt: skip
 
-# Attributes of ServiceSpec that are made of OTHER_FIELDS fields, of the metadata, or for the record.
+# Attributes of ServiceSpec that no RevisionField names.
 NOT_HASHED = (
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas", "rollout",
-    "variants", "shape", "settings", "accelerator_memory_bytes",
+    "variants", "recorded_fields", "settings", "accelerator_memory_bytes",
 )  # fmt: skip
 
 # Top-level fields of the spec that a ControllerRevision records and `rollout undo` restores.
@@ -117,8 +117,8 @@ RECORDED = tuple(dict.fromkeys(field.path.partition(".")[0] for field in REVISIO
 def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
     """The values that the user's spec sets and that differ from the frozen defaults, by path.
 
-    A field that is not set is left out whatever the operator takes for it, so a better default of a later
-    version changes no revision: running pods keep the template that was recorded with them.
+    A field that is not set is left out, whatever default the operator has for it. So a better default in a
+    later version makes no new revision: running pods keep their recorded template.
     """
     return {
         field.path: value
@@ -129,8 +129,8 @@ def hashed_document(spec: ServiceSpec) -> dict[str, Any]:
 
 def _default(field: RevisionField, spec: ServiceSpec) -> Any:
     """The value that is left out of the hash."""
-    of_device = spec.settings.get(RUNTIME_TYPE) == VLLM and field.path in VLLM_DECIDES
-    return None if of_device else field.default
+    vllm_chooses = spec.settings.get(RUNTIME_TYPE) == VLLM and field.path in VLLM_CHOOSES
+    return None if vllm_chooses else field.default
 
 
 def _value(field: RevisionField, spec: ServiceSpec) -> Any:
@@ -147,10 +147,13 @@ def _value(field: RevisionField, spec: ServiceSpec) -> Any:
 
 
 def _is_set(field: RevisionField, spec: ServiceSpec) -> bool:
-    """Whether the user's spec has the field. Without the user's spec every field counts as set."""
-    if field.default is REQUIRED or not spec.shape or not field.attribute:
+    """Whether the user's spec has the field; True if the spec is not known.
+
+    `settings` have no other fields than those that are set, so only attributes are looked up.
+    """
+    if field.default is REQUIRED or not spec.recorded_fields or not field.attribute:
         return True
-    value: Any = spec.shape
+    value: Any = spec.recorded_fields
     for name in field.path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value is not None

@@ -47,15 +47,18 @@ class PinnedPods:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A revision in the history. number: higher is later. shape: the parts of the spec that determine
-    its pods. pods: None if an earlier version of Penstock created it. was_stable: whether it ever had
-    all of the traffic. is_orphan: whether a deleted service of the same name left it without an owner."""
+    """A revision in the history.
+
+    number: higher is later. recorded_fields: the parts of the spec that determine its pods. pods: None if an
+    earlier version of Penstock created it. was_stable: whether it ever had all of the traffic. is_orphan:
+    whether a deleted service of the same name left it without an owner.
+    """
 
     name: str
     uid: str
     revision: str
     number: int
-    shape: Object
+    recorded_fields: Object
     pods: PinnedPods | None = None
     was_stable: bool = False
     is_orphan: bool = False
@@ -69,7 +72,7 @@ class Revision:
             uid=metadata["uid"],
             revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
             number=body["revision"],
-            shape=body.get("data") or {},
+            recorded_fields=body.get("data") or {},
             pods=PinnedPods.of(annotations.get(PODS_ANNOTATION)),
             was_stable=annotations.get(STABLE_ANNOTATION) == "true",
         )
@@ -78,7 +81,7 @@ class Revision:
 def updated_entry(
     known: Collection[Revision],
     revision: str,
-    shape: Object,
+    recorded_fields: Object,
     pods: PinnedPods,
     *,
     is_latest: bool,
@@ -86,13 +89,17 @@ def updated_entry(
 ) -> Revision | None:
     """The revision's history entry to write; None if the stored one is up to date.
 
-    is_latest: the spec asks for this revision, so its number must be the highest. A revision that the
-    spec returns to keeps its recorded shape.
+    is_latest: the spec is at this revision, so its number must be the highest. A revision that the
+    spec returns to keeps its recorded fields.
     """
     last = max((each.number for each in known), default=0)
     mine = next((each for each in known if each.revision == revision), None)
     if mine is None:
-        return Revision("", "", revision, last + 1, shape, pods, is_stable) if is_latest else None
+        return (
+            Revision("", "", revision, last + 1, recorded_fields, pods, is_stable)
+            if is_latest
+            else None
+        )
     number = last + 1 if is_latest and mine.number != last else mine.number
     was_stable = mine.was_stable or is_stable
     entry = replace(mine, number=number, pods=pods, was_stable=was_stable, is_orphan=False)
@@ -140,15 +147,15 @@ def changed_paths(before: Object, after: Object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def rollback_patch(spec: Object, shape: Object, shaping: Collection[str]) -> list[Object]:
-    """JSON patch that restores a recorded shape and keeps the rest of the spec.
+def rollback_patch(spec: Object, recorded_fields: Object, names: Collection[str]) -> list[Object]:
+    """JSON patch that restores a revision's recorded fields and keeps the rest of the spec.
 
-    shaping: names of the spec's fields that belong to the shape.
+    names: of all fields of the spec that revisions record.
     """
     patch: list[Object] = []
-    for name in shaping:
-        if name in shape:
-            patch.append({"op": "add", "path": f"/spec/{name}", "value": shape[name]})
+    for name in names:
+        if name in recorded_fields:
+            patch.append({"op": "add", "path": f"/spec/{name}", "value": recorded_fields[name]})
         elif name in spec:
             patch.append({"op": "remove", "path": f"/spec/{name}"})
     return patch

@@ -63,7 +63,7 @@ class ScalingSpec:
 class VariantSpec:
     """A kind of nodes that a service may run on.
 
-    price_per_hour: of one replica. accelerator_memory_bytes: of one accelerator; None: by the nodes.
+    price_per_hour: of one replica. accelerator_memory_bytes: of one accelerator; None: read from the nodes.
     """
 
     name: str
@@ -82,8 +82,8 @@ class ServiceSpec:
 
     settings: of engine, runtime and tracing. variants: kinds of nodes, each with its own resources instead
     of the service's. external_replicas: replicas in scaling mode External. termination_grace_s: time in which
-    a pod must have terminated. shape: the parts of the user's spec that determine the pods, as written.
-    accelerator_memory_bytes: as of a variant, of a service that is placed on one.
+    a pod must have terminated. recorded_fields: the parts of the user's spec that determine the pods, as
+    written. accelerator_memory_bytes: as in VariantSpec, for a service that is placed on a variant.
     """
 
     namespace: str
@@ -100,7 +100,7 @@ class ServiceSpec:
     settings: Settings = field(default_factory=dict)
     template: Object = field(default_factory=dict)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
-    shape: Object = field(default_factory=dict)
+    recorded_fields: Object = field(default_factory=dict)
     variants: tuple[VariantSpec, ...] = ()
     accelerator_memory_bytes: int | None = None
 

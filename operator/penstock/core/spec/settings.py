@@ -1,7 +1,7 @@
 """Settings of engine, runtime and tracing: the set fields of the spec by path, in base units.
 
-The map is flat, so that a field is one line in each of three places: the schema in `api`, the revision's
-fields in `fields.py`, and the flags of each runtime in `core/runtimes`.
+The map is flat, so that a new field needs no more than its schema in `api`, a line in `fields.py`, and an
+argument of each runtime in `core/runtimes`.
 """
 
 from collections.abc import Mapping
