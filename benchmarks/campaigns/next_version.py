@@ -33,13 +33,13 @@ def upgrade() -> None:
     _replace(runtimes, RUNTIME=made)
     _replace(import_module("penstock.core.manifests.engine_pod"), PRE_STOP_S=PRE_STOP_S)
     status = import_module("penstock.core.reconcile.status")
-    render = status._engine
+    render = status.engine_status
 
     def render_with_field(spec: Any, *others: Any) -> dict[str, Any]:
         values: dict[str, Any] = render(spec, *others)
         return values | {NAME: spec.settings.get(f"engine.{NAME}", UNSET)}
 
-    _replace(status, _engine=render_with_field)
+    _replace(status, engine_status=render_with_field)
 
 
 def _extend_api() -> None:
@@ -47,7 +47,7 @@ def _extend_api() -> None:
     _replace(engine, Engine=_with_field(engine.Engine))
     status = import_module("penstock.api.status")
     reported = _with_field(status.EngineStatus)
-    text = "Engine settings in effect, from the spec or by default."
+    text = "Engine settings in effect: of the spec, of the check of the model, or by default."
     whole = create_model(
         "InferenceServiceStatus",
         __base__=status.InferenceServiceStatus,

@@ -89,11 +89,10 @@ def preflight(
     A GPU's driver takes some of its memory, which is not counted: a model that is refused cannot be
     served, and one that is not may still be too large by some hundred MiB.
     """
-    is_cuda = config.device == "cuda"
+    is_cuda, is_auto = config.device == "cuda", config.dtype == "auto"
     try:
         if is_cuda:
-            dtype = "bfloat16" if config.dtype == "auto" else config.dtype
-            config = replace(config, dtype=dtype)
+            config = replace(config, dtype="bfloat16" if is_auto else config.dtype)
             limit_bytes = accelerator_memory_bytes or UNBOUNDED_BYTES
         else:
             limit_bytes = memory_limit_bytes or device.memory_limit_bytes()
@@ -114,6 +113,9 @@ def preflight(
         "kv_capacity_tokens": memory_plan.kv_capacity_tokens,
         "max_num_seqs": memory_plan.max_num_seqs,
         "max_num_batched_tokens": memory_plan.max_num_batched_tokens,
+        "quantization": config.quantization or memory_plan.model.quantization_method,
+        # bfloat16 is only assumed of GPUs, as some have none.
+        "dtype": None if is_cuda and is_auto else memory_plan.dtype,
     }
     if not is_cuda:
         return verdict

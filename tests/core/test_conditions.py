@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from preflight_messages import REFUSED
-from service_spec import SMALL, service_spec
+from service_spec import SMALL, pod_resources, service_spec
 
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
@@ -16,7 +16,8 @@ from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.metric_gate import MetricGate
-from penstock.core.spec.service import CONTROL, Object, ServiceSpec
+from penstock.core.spec.resources import ResourceSpec
+from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
 OLD, NEW = "a" * 8, "b" * 8
 SPEC = service_spec(scaling=replace(SMALL.scaling, min_replicas=2))
@@ -87,6 +88,34 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
         "False",
         "ModelNameInUse",
         "'chat' is served by other in this namespace already; set spec.model.name to another name",
+    )
+
+
+def test_ranks_on_the_cpu_are_told_of() -> None:
+    """They work, so the spec is valid, but who set parallelism may have forgotten the accelerators."""
+
+    def message(settings: Object, **changes: Any) -> str:
+        spec = replace(SPEC, settings=settings, **changes)
+        status, reason, message = condition_of("SpecValid", spec=spec)
+        assert (status, reason) == ("True", "Valid")
+        return message
+
+    plain = "the spec can be served"
+    ranks = "ranks of spec.engine.parallelism are processes on the CPU, as"
+    assert message({"engine.parallelism.tensor": 1}) == plain
+    tensor = {"engine.parallelism.tensor": 2}
+    assert message(tensor) == f"{plain}; the 2 {ranks} spec.resources.limits has no accelerators"
+    assert f"the 6 {ranks}" in message(tensor | {"engine.parallelism.pipeline": 3})
+    gpus = pod_resources(accelerator=("nvidia.com/gpu", 2))
+    assert message(tensor, resources=gpus) == plain
+    claimed = ResourceSpec(claims=("gpus",))
+    assert message(tensor, resources=claimed) == plain
+    variants = (
+        VariantSpec("gpu", gpus, 1.0, 0, 9),
+        VariantSpec("slow", pod_resources(), 1.0, 0, 9),
+    )
+    assert f"the 2 {ranks} spec.variants[slow].resources.limits" in message(
+        tensor, variants=variants
     )
 
 

@@ -1,11 +1,9 @@
 """The whole status of a service, and what is read back from it."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from preflight_messages import PASSED
 from service_spec import pod_resources, service_spec
 
 from penstock.core.formats.timestamps import timestamp
@@ -86,9 +84,14 @@ def test_every_field_of_a_rollout_under_way() -> None:
             "rejected": None, "evidence": [], "gates": [],
         },
         "engine": {
-            "maxModelLen": None, "maxNumSeqs": 32, "maxNumBatchedTokens": None, "dtype": "auto",
-            "memoryUtilizationPercent": 90,
-            "kvCache": {"memory": None, "blockSize": 16, "prefixCaching": {"mode": "Enabled"}},
+            "device": "cpu", "maxModelLen": None, "maxNumSeqs": 32, "maxNumBatchedTokens": None,
+            "dtype": "auto", "memoryUtilizationPercent": 90, "quantization": None,
+            "kvCache": {
+                "memory": None, "dtype": "auto", "blockSize": 16, "prefixCaching": {"mode": "Enabled"},
+                "offload": None,
+            },
+            "parallelism": {"tensor": 1, "pipeline": 1, "expert": {"mode": "Disabled"}},
+            "speculative": None,
         },
         "desiredReplicas": 3,
         "replicas": 0,
@@ -96,29 +99,6 @@ def test_every_field_of_a_rollout_under_way() -> None:
         "variants": [],
         "selector": "serving.penstock.dev/service=chat,serving.penstock.dev/role=serve",
     }  # fmt: skip
-
-
-def test_batch_limits_that_the_spec_leaves_open_are_those_of_the_preflight() -> None:
-    """Limits of the spec go first. An engine of an older image does not say them."""
-    report = json.loads(PASSED)
-    for limits, expected in (
-        ({"max_num_seqs": 64, "max_num_batched_tokens": 2048}, (32, 2048)),
-        ({"max_num_seqs": None, "max_num_batched_tokens": None}, (32, None)),
-        ({}, (32, None)),
-    ):
-        message = json.dumps(report | limits)
-        checked = replace(
-            pod(OLD), role="preflight", phase="Succeeded", termination_message=message
-        )
-        engine = status(ObservedState(pods=(checked,)))["engine"]
-        assert (engine["maxNumSeqs"], engine["maxNumBatchedTokens"]) == expected
-
-
-def test_batch_limits_stay_as_they_were_until_a_preflight_reports_others() -> None:
-    """A CRD from before they could be absent refuses a status without them."""
-    before = {"engine": {"maxNumSeqs": 16, "maxNumBatchedTokens": 512}}
-    engine = status(previous=before)["engine"]
-    assert (engine["maxNumSeqs"], engine["maxNumBatchedTokens"]) == (32, 512)
 
 
 def test_a_service_that_never_served_has_nothing_to_select_and_copies_nothing() -> None:

@@ -246,7 +246,25 @@ def test_the_verdict_has_sizes_of_weights_and_cache(model_dir: Path) -> None:
         "kv_capacity_tokens": 2 * 4096,
         "max_num_seqs": 2,
         "max_num_batched_tokens": 512,
+        "quantization": None,
+        "dtype": "float32",
     }
+
+
+def test_the_verdict_has_the_number_types_of_weights(model_dir: Path, folder: Path) -> None:
+    """Whether a GPU computes bfloat16 is not known before an engine runs on it."""
+    quantized = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    config_with(quantization_config=quantized)(folder)
+    verdicts = [
+        preflight(config, accelerator_memory_bytes=GIB)
+        for config in (
+            EngineConfig(model_dir=model_dir, dtype="float16", quantization="int8"),
+            EngineConfig(model_dir=model_dir, device="cuda"),
+            EngineConfig(model_dir=folder, device="cuda", dtype="bfloat16"),
+        )
+    ]
+    found = [(verdict["dtype"], verdict["quantization"]) for verdict in verdicts]
+    assert found == [("float16", "int8"), (None, None), ("bfloat16", "fp8")]
 
 
 def test_accelerators_of_unknown_memory_fit(model_dir: Path) -> None:

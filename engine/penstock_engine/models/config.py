@@ -18,7 +18,7 @@ from penstock_engine.models.fields import (
 from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
 from penstock_engine.models.registry import FAMILIES, Biased, Family
 from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
-from penstock_engine.quantization.formats.parse import parse_format
+from penstock_engine.quantization.formats.parse import checkpoint_method, parse_format
 from penstock_engine.quantization.rounding import Quantization, RoundToNearest
 from penstock_engine.quantization.scheme import Scheme
 from penstock_engine.weights import PRODUCTS
@@ -47,7 +47,7 @@ class ModelConfig:
     biases: the products that add a bias. attention_softcap, logits_softcap: limit x to
     softcap * tanh(x / softcap); None: no limit. ropes: rotary embedding of each kind of layer.
     max_model_len: positions that the model supports. quantization: how a quantized checkpoint stores
-    its weights; None: not quantized.
+    its weights, and quantization_method the name of that format; None: not quantized.
     """
 
     architecture: str
@@ -72,6 +72,7 @@ class ModelConfig:
     max_model_len: int
     eos_token_ids: frozenset[int]
     quantization: Scheme | None
+    quantization_method: str | None
 
     @property
     def num_layers(self) -> int:
@@ -183,6 +184,7 @@ class ModelConfig:
             max_model_len=max_model_len(ropes),
             eos_token_ids=_token_ids(raw) | _token_ids(generation),
             quantization=parse_format(raw),
+            quantization_method=checkpoint_method(raw),
         )
 
 

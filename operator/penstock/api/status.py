@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from penstock.api.engine_status import EngineStatus
 from penstock.api.lists import ATOMIC, map_by
 from penstock.api.rules import Model
 from penstock.core.observed.rollout_state import Phase
@@ -210,46 +211,6 @@ class Address(Model):
     url: str = Field(description="Base URL for clients of the OpenAI API.")
 
 
-class PrefixCachingStatus(Model):
-    """Prefix caching in effect."""
-
-    mode: Literal["Enabled", "Disabled"] = Field(description="Whether prefixes are cached.")
-
-
-class KVCacheStatus(Model):
-    """Settings of the KV cache in effect."""
-
-    memory: str | None = Field(
-        default=None, description="Memory of the KV cache, if the spec sets it."
-    )
-    block_size: int = Field(description="Number of tokens in a block.")
-    prefix_caching: PrefixCachingStatus = Field(description="Prefix caching in effect.")
-
-
-class EngineStatus(Model):
-    """Engine settings in effect, from the spec or by default."""
-
-    max_model_len: int | None = Field(
-        default=None, description="Longest prompt and answer in tokens, if the spec sets it."
-    )
-    max_num_seqs: int | None = Field(
-        default=None,
-        description=(
-            "Number of requests that run at the same time, by the spec or by the check of the model. "
-            "Absent if neither knows it, as for accelerators of unknown memory."
-        ),
-    )
-    max_num_batched_tokens: int | None = Field(
-        default=None,
-        description="Number of tokens in a step. Absent under the same conditions as maxNumSeqs.",
-    )
-    dtype: str = Field(description="Number format of the weights and of computation.")
-    memory_utilization_percent: int = Field(
-        description="Percentage of the memory that the engine uses."
-    )
-    kv_cache: KVCacheStatus = Field(description="Settings of the KV cache in effect.")
-
-
 class InferenceServiceStatus(Model):
     """Observed state of the service, written by the operator."""
 
@@ -300,7 +261,8 @@ class InferenceServiceStatus(Model):
         default=None, description="State of the current or last rollout."
     )
     engine: EngineStatus | None = Field(
-        default=None, description="Engine settings in effect, from the spec or by default."
+        default=None,
+        description="Engine settings in effect: of the spec, of the check of the model, or by default.",
     )
     desired_replicas: int | None = Field(
         default=None, description="Number of replicas that all of the traffic needs."

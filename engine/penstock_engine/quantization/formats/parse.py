@@ -22,7 +22,7 @@ def parse_format(config: Mapping[str, Any]) -> Scheme | None:
 
     config: the whole config.json. Raises ModelError.
     """
-    raw = config.get("quantization_config") or config.get("compression_config")
+    raw = _section(config)
     if not raw:
         return None
     if not isinstance(raw, dict):
@@ -38,3 +38,13 @@ def parse_format(config: Mapping[str, Any]) -> Scheme | None:
         return FORMATS[method](raw)
     except (AttributeError, KeyError, TypeError) as error:
         raise unsupported("quantization_config of config.json is damaged") from error
+
+
+def checkpoint_method(config: Mapping[str, Any]) -> str | None:
+    """The method of a quantized checkpoint, such as awq; None if it is not quantized."""
+    raw = _section(config)
+    return str(raw.get("quant_method")) if isinstance(raw, dict) and raw else None
+
+
+def _section(config: Mapping[str, Any]) -> Any:
+    return config.get("quantization_config") or config.get("compression_config")

@@ -1,24 +1,40 @@
 """Result of a preflight: whether the model of a revision can be served."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.spec.settings import (
+    DTYPE,
+    MAX_MODEL_LEN,
+    MAX_NUM_BATCHED_TOKENS,
+    MAX_NUM_SEQS,
+    QUANTIZATION,
+    Settings,
+)
+
+# Settings that an engine derives from the model, by their field in the preflight's report.
+DERIVED = {
+    "max_model_len": MAX_MODEL_LEN,
+    "max_num_seqs": MAX_NUM_SEQS,
+    "max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS,
+    "dtype": DTYPE,
+    "quantization": QUANTIZATION,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightResult:
     """Result of a preflight: whether the model can be served, with a reason and a message.
 
-    max_num_seqs, max_num_batched_tokens: limits of a step that the engine will have; None: not known.
+    settings: that the engine will have, by path; a value that is None is unknown or not set.
     """
 
     ok: bool
     reason: str
     message: str
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
+    settings: Settings = field(default_factory=dict)
 
 
 def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
@@ -33,8 +49,8 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
         if report["ok"] and "message" in report:  # another program serves the model
             return PreflightResult(True, report["reason"], report["message"])
         if report["ok"]:
-            limits = report.get("max_num_seqs"), report.get("max_num_batched_tokens")
-            return PreflightResult(True, "Fits", _fit(report), *limits)
+            derived = {path: report[name] for name, path in DERIVED.items() if name in report}
+            return PreflightResult(True, "Fits", _fit(report), derived)
         return PreflightResult(False, report["reason"], report["message"])
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":

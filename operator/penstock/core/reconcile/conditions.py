@@ -22,6 +22,7 @@ from penstock.core.reconcile.summary_conditions import (
     rolled_out,
     stalled,
 )
+from penstock.core.runtimes.devices import num_ranks
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
 
@@ -117,7 +118,24 @@ def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
             f"{observed.objection}; the running revision keeps it, but no new revision may have it"
         )
         return Condition("SpecValid", "True", "AllowedBefore", message)
-    return Condition("SpecValid", "True", "Valid", "the spec can be served")
+    return Condition("SpecValid", "True", "Valid", f"the spec can be served{_cpu_ranks(spec)}")
+
+
+def _cpu_ranks(spec: ServiceSpec) -> str:
+    """A remark on ranks that are processes on the CPU: often the accelerators were only forgotten."""
+    on_cpu = {
+        name: ranks
+        for name, placed in spec.placed.items()
+        if placed.resources.device == "cpu" and (ranks := num_ranks(placed)) > 1
+    }
+    if not on_cpu:
+        return ""
+    name, ranks = next(iter(on_cpu.items()))
+    where = f"spec.variants[{name}].resources" if name else "spec.resources"
+    return (
+        f"; the {ranks} ranks of spec.engine.parallelism are processes on the CPU, as {where}.limits has "
+        "no accelerators"
+    )
 
 
 def _model_ready(observed: ObservedState, revision: str) -> Condition:

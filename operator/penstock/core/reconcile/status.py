@@ -4,25 +4,16 @@ from collections.abc import Sequence
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.stored_status import COHORT_NAMES
 from penstock.core.reconcile.condition_types import TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
+from penstock.core.reconcile.engine_status import engine_status
 from penstock.core.reconcile.plan import Plan
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
-from penstock.core.spec.settings import (
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_DTYPE,
-    DEFAULT_MEMORY_UTILIZATION_PERCENT,
-    KV_MEMORY,
-    MAX_NUM_BATCHED_TOKENS,
-    MAX_NUM_SEQS,
-    MEMORY_UTILIZATION,
-)
 
 # Evaluation Job state -> state of its gate in the status.
 JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
@@ -65,7 +56,7 @@ def render(
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
             "gates": gates,
         },
-        "engine": _engine(spec, observed.preflight(plan.revision), previous),
+        "engine": engine_status(spec, observed.preflight(plan.revision), previous),
         "desiredReplicas": plan.total,
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
@@ -91,37 +82,6 @@ def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:
             "trail": [{"step": s, "replicas": r, "note": n} for s, r, n in scaling.trail],
             "variants": [{"name": v, "replicas": n} for v, n in scaling.by_variant.items()],
         }
-    }
-
-
-def _engine(spec: ServiceSpec, preflight: ObservedPod | None, previous: Object) -> Object:
-    """The engine settings in effect; None for those that the engine derives from the model.
-
-    preflight: of the spec's revision, which says which batch limits the engine derives. previous: the
-    status with the limits of before, which stay until they are known again.
-    """
-    before = previous.get("engine") or {}
-    settings, memory = spec.settings, spec.settings.get(KV_MEMORY)
-    found = None if preflight is None else preflight_result(preflight)
-    is_cached = settings.get("engine.kvCache.prefixCaching.mode", True)
-    return {
-        "maxModelLen": settings.get("engine.maxModelLen"),
-        "maxNumSeqs": settings.get(
-            MAX_NUM_SEQS, (found and found.max_num_seqs) or before.get("maxNumSeqs")
-        ),
-        "maxNumBatchedTokens": settings.get(
-            MAX_NUM_BATCHED_TOKENS,
-            (found and found.max_num_batched_tokens) or before.get("maxNumBatchedTokens"),
-        ),
-        "dtype": settings.get("engine.dtype", DEFAULT_DTYPE),
-        "memoryUtilizationPercent": settings.get(
-            MEMORY_UTILIZATION, DEFAULT_MEMORY_UTILIZATION_PERCENT
-        ),
-        "kvCache": {
-            "memory": None if memory is None else str(memory),
-            "blockSize": settings.get("engine.kvCache.blockSize", DEFAULT_BLOCK_SIZE),
-            "prefixCaching": {"mode": "Enabled" if is_cached else "Disabled"},
-        },
     }
 
 

@@ -9,9 +9,9 @@ DEVICE_FLAG, RANKS_FLAG = "--device=", "--tensor-parallel-size="
 def device_flags(spec: ServiceSpec) -> list[str]:
     """`--device`, and `--tensor-parallel-size` for several accelerators if the spec does not set it."""
     flags = [f"{DEVICE_FLAG}{spec.resources.device}"]
-    if TENSOR_PARALLEL in spec.settings or _tensor_ranks(spec) == 1:
+    if TENSOR_PARALLEL in spec.settings or tensor_ranks(spec) == 1:
         return flags
-    return [*flags, f"{RANKS_FLAG}{_tensor_ranks(spec)}"]
+    return [*flags, f"{RANKS_FLAG}{tensor_ranks(spec)}"]
 
 
 def rank_flags(spec: ServiceSpec) -> list[str]:
@@ -21,10 +21,18 @@ def rank_flags(spec: ServiceSpec) -> list[str]:
     """
     if TENSOR_PARALLEL in spec.settings:
         return []
-    return [f"{RANKS_FLAG}{_tensor_ranks(spec)}"]
+    return [f"{RANKS_FLAG}{tensor_ranks(spec)}"]
 
 
-def _tensor_ranks(spec: ServiceSpec) -> int:
-    """Default number of ranks that split each layer: all accelerators of one pipeline stage."""
+def num_ranks(spec: ServiceSpec) -> int:
+    """Number of ranks of an engine, in all pipeline stages."""
     pipeline: int = spec.settings.get(PIPELINE_PARALLEL, 1)
-    return max(1, spec.resources.num_accelerators // pipeline)
+    return tensor_ranks(spec) * pipeline
+
+
+def tensor_ranks(spec: ServiceSpec) -> int:
+    """Number of ranks that split each layer; by default all accelerators of one pipeline stage."""
+    pipeline: int = spec.settings.get(PIPELINE_PARALLEL, 1)
+    default = max(1, spec.resources.num_accelerators // pipeline)
+    ranks: int = spec.settings.get(TENSOR_PARALLEL, default)
+    return ranks
