@@ -41,7 +41,7 @@ def fragments() -> Iterator[Any]:
 @pytest.mark.parametrize("body", [*examples(), *fragments()])
 def test_it_is_accepted_and_makes_pods(body: Any) -> None:
     spec = to_core(body | {"metadata": METADATA | body["metadata"]})
-    assert LIMITS.objection(spec) is None
+    assert LIMITS.violation(spec) is None
     made = deployment(spec, "r", own_pods(spec, "r", "image"))
     (container, *_) = made["spec"]["template"]["spec"]["containers"]
     assert container["name"] == "engine"

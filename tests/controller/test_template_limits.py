@@ -18,7 +18,7 @@ from penstock.clients.resources import (
 )
 from penstock.controller.reconciler import Reconciler
 from penstock.core.manifests.allowed_pods import PodLimits
-from penstock.core.spec.template_limits import ACCOUNT_REFUSED, template_objection
+from penstock.core.spec.template_limits import ACCOUNT_REFUSED, template_violation
 from penstock.errors import Rejected
 
 pytestmark = pytest.mark.cluster
@@ -73,14 +73,14 @@ async def test_the_policy_refuses_what_the_operator_refuses_in_the_same_words(
 ):
     await policy()
     for _, override, path in REFUSED:
-        sentence = template_objection({"spec": override})
+        sentence = template_violation({"spec": override})
         assert sentence.startswith(path)
         assert sentence in (await refusal(kube, service(namespace, spec=override)) or "")
     for override in ALLOWED.values():
         assert await refusal(kube, service(namespace, spec=override)) is None
     annotation = {"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"}
     template = {"metadata": {"annotations": annotation}}
-    assert template_objection(template) in await refusal(kube, service(namespace, **template))
+    assert template_violation(template) in await refusal(kube, service(namespace, **template))
     assert await refusal(kube, service(namespace, metadata={"annotations": {"a": "b"}})) is None
     print(f"{len(REFUSED)} overrides refused, {len(ALLOWED)} taken")
 
@@ -97,7 +97,7 @@ async def test_the_policy_and_the_operator_agree_on_random_templates(kube, names
     draw()
     verdicts = Counter()
     for override in drawn:
-        ours = template_objection({"spec": override})
+        ours = template_violation({"spec": override})
         theirs = await refusal(kube, service(namespace, spec=override))
         verdicts[ours is None] += 1
         assert (ours is None) == (theirs is None), (override, ours, theirs)

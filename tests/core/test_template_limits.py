@@ -12,7 +12,7 @@ from template_overrides import ALLOWED, REFUSED, engine, side
 
 from penstock.api.convert import InvalidService, to_core
 from penstock.core.manifests import allowed_pods
-from penstock.core.manifests.allowed_pods import Objection, PodLimits
+from penstock.core.manifests.allowed_pods import PodLimits, Violation
 from penstock.core.manifests.engine import deployment, own_pods, preflight
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.spec.rollout import EvaluationSpec, Variable
@@ -21,8 +21,8 @@ from penstock.core.spec.template_limits import (
     CONTAINER,
     POD,
     VOLUME,
-    host_path_objection,
-    template_objection,
+    host_path_violation,
+    template_violation,
 )
 
 Pod = dict[str, Any]
@@ -36,17 +36,17 @@ def test_an_override_that_would_give_rights_is_refused_by_its_path(
     override: Pod, path: str
 ) -> None:
     spec = service_spec(template={"spec": override})
-    objection = PodLimits().objection(spec)
-    assert objection is not None
-    assert objection.reason == "TemplateNotAllowed"
-    assert objection.message.startswith(path)
-    assert PodLimits(allow_unrestricted_templates=True).objection(spec) is None
+    violation = PodLimits().violation(spec)
+    assert violation is not None
+    assert violation.reason == "TemplateNotAllowed"
+    assert violation.message.startswith(path)
+    assert PodLimits(allow_unrestricted_templates=True).violation(spec) is None
 
 
 @pytest.mark.parametrize("override", ALLOWED.values(), ids=ALLOWED)
 def test_an_override_without_further_rights_is_allowed(override: Pod) -> None:
     spec = service_spec(template={"spec": override})
-    assert PodLimits().objection(spec) is None
+    assert PodLimits().violation(spec) is None
     for pod in pods(spec):
         assert_restricted(pod)
 
@@ -62,10 +62,10 @@ def test_the_page_lists_all_that_is_allowed() -> None:
 def test_annotations() -> None:
     key = "container.apparmor.security.beta.kubernetes.io/engine"
     template: Pod = {"metadata": {"annotations": {key: "unconfined"}}}
-    sentence = template_objection(template)
+    sentence = template_violation(template)
     assert sentence is not None
     assert sentence.startswith("spec.template.metadata.annotations must not choose AppArmor")
-    assert template_objection({"metadata": {"annotations": {"team": "search"}}}) is None
+    assert template_violation({"metadata": {"annotations": {"team": "search"}}}) is None
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_annotations() -> None:
     ],
 )
 def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) -> None:
-    sentence = host_path_objection("spec.model.uri", uri, allowed)
+    sentence = host_path_violation("spec.model.uri", uri, allowed)
     assert (sentence is None) == is_allowed
-    objection = PodLimits(allowed_host_paths=allowed).objection(service_spec(model_uri=uri))
-    expected = None if sentence is None else Objection("HostPathNotAllowed", sentence)
-    assert objection == expected
+    violation = PodLimits(allowed_host_paths=allowed).violation(service_spec(model_uri=uri))
+    expected = None if sentence is None else Violation("HostPathNotAllowed", sentence)
+    assert violation == expected
     draft = {"engine.speculative.model.uri": uri}
-    about_draft = PodLimits(allowed_host_paths=allowed).objection(service_spec(settings=draft))
+    about_draft = PodLimits(allowed_host_paths=allowed).violation(service_spec(settings=draft))
     assert (about_draft is None) == is_allowed
     if sentence is not None and about_draft is not None:
         assert "spec.engine.speculative.model.uri" in about_draft.message
@@ -114,11 +114,11 @@ def test_folders_of_nodes(uri: str, allowed: tuple[str, ...], is_allowed: bool) 
 )
 def test_service_accounts(name: Any, allowed: tuple[str, ...], is_allowed: bool) -> None:
     spec = service_spec(template={"spec": {"serviceAccountName": name}})
-    objection = PodLimits(allowed_service_accounts=allowed).objection(spec)
+    violation = PodLimits(allowed_service_accounts=allowed).violation(spec)
     if not is_allowed:
-        assert objection == Objection("TemplateNotAllowed", ACCOUNT_REFUSED)
+        assert violation == Violation("TemplateNotAllowed", ACCOUNT_REFUSED)
         return
-    assert objection is None
+    assert violation is None
     for pod in pods(spec):
         assert pod["serviceAccountName"] == "reader"
         assert pod["automountServiceAccountToken"] is False
@@ -140,13 +140,13 @@ def test_service_accounts(name: Any, allowed: tuple[str, ...], is_allowed: bool)
 )
 def test_the_made_pods_are_checked_too(override: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second check finds what the first one would let pass."""
-    monkeypatch.setattr(allowed_pods, "template_objection", lambda *_: None)
+    monkeypatch.setattr(allowed_pods, "template_violation", lambda *_: None)
     limits = PodLimits(allowed_host_paths=("/models",))
     spec = service_spec(template={"spec": override}, model_uri="file:///models/tiny")
-    objection = limits.objection(spec)
-    assert objection is not None
-    assert objection.message.startswith("spec.template.spec makes pods whose ")
-    assert limits.objection(service_spec(model_uri="file:///models/tiny")) is None
+    violation = limits.violation(spec)
+    assert violation is not None
+    assert violation.message.startswith("spec.template.spec makes pods whose ")
+    assert limits.violation(service_spec(model_uri="file:///models/tiny")) is None
 
 
 def test_an_added_container_gets_no_rights_that_it_does_not_ask_for() -> None:
@@ -170,10 +170,10 @@ def test_no_allowed_template_makes_a_pod_beyond_the_restricted_standard(
         spec = service(override, uri)
     except InvalidService:
         return
-    objection = PodLimits(allowed_host_paths=("/models",)).objection(spec)
+    violation = PodLimits(allowed_host_paths=("/models",)).violation(spec)
     # The check of the made pods finds nothing more.
-    assert (objection is None) == (template_objection(spec.template) is None)
-    if objection is not None:
+    assert (violation is None) == (template_violation(spec.template) is None)
+    if violation is not None:
         return
     for pod in pods(spec):
         assert_restricted(pod, "/models/a" if uri.startswith("file") else None)

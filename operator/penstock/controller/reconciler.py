@@ -24,8 +24,8 @@ from penstock.controller.status_writer import StatusWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.allowed_pods import (
     DEFAULT_LIMITS,
-    Objection,
     PodLimits,
+    Violation,
     is_of_running_revision,
 )
 from penstock.core.manifests.disruption import engines_budget_name
@@ -120,17 +120,17 @@ class Reconciler:
         try:
             spec = to_core(body)
         except InvalidService as error:
-            objection = Objection(error.reason, str(error))
-            return await self._report_invalid(key, body, objection, timestamp(now_s))
+            violation = Violation(error.reason, str(error))
+            return await self._report_invalid(key, body, violation, timestamp(now_s))
         return await self._reconcile(key, body, spec, now_s)
 
     async def _report_invalid(
-        self, key: Key, body: Object, objection: Objection, now: str
+        self, key: Key, body: Object, violation: Violation, now: str
     ) -> float | None:
         """Write the conditions of a service with a refused spec. Returns the delay, as `reconcile`."""
         before, generation = stored_status(body), body["metadata"]["generation"]
         known = {condition["type"] for condition in before.get("conditions", [])}
-        current = conditions.invalid_spec_conditions(objection.message, known, objection.reason)
+        current = conditions.invalid_spec_conditions(violation.message, known, violation.reason)
         after: Object = {
             "observedGeneration": generation,
             "conditions": statuses.as_objects(current, before, generation, now),
@@ -145,11 +145,11 @@ class Reconciler:
     ) -> float | None:
         """Read, plan and write once for a service with a valid spec. Returns the delay, as `reconcile`."""
         observed, record = await self._observe(body, spec, now_s)
-        objection = self._limits.objection(spec)
-        if objection is not None:
+        violation = self._limits.violation(spec)
+        if violation is not None:
             if not is_of_running_revision(spec, observed):
-                return await self._report_invalid(key, body, objection, timestamp(now_s))
-            observed = replace(observed, objection=objection.message)
+                return await self._report_invalid(key, body, violation, timestamp(now_s))
+            observed = replace(observed, violation=violation.message)
         stored = stored_status(body)
         last = record.restored(stored)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(stored)

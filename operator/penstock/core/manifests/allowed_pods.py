@@ -12,16 +12,16 @@ from penstock.core.spec.settings import DRAFT_MODEL
 from penstock.core.spec.template_limits import (
     POD_PATH,
     accounts_of,
-    host_path_objection,
-    template_objection,
+    host_path_violation,
+    template_violation,
 )
 
 TEMPLATE_NOT_ALLOWED, HOST_PATH_NOT_ALLOWED = "TemplateNotAllowed", "HostPathNotAllowed"
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
-    """Why a spec is refused: reason and message of the condition SpecValid."""
+class Violation:
+    """A limit that a service's pods exceed: reason and message of the condition SpecValid."""
 
     reason: str
     message: str
@@ -39,17 +39,17 @@ class PodLimits:
     allowed_host_paths: tuple[str, ...] = ()
     allowed_service_accounts: tuple[str, ...] = ()
 
-    def objection(self, spec: ServiceSpec) -> Objection | None:
-        """Why the service's pods are not allowed; None if they are."""
+    def violation(self, spec: ServiceSpec) -> Violation | None:
+        """The first limit that the service's pods exceed; None if they exceed none."""
         for field, uri in _model_uris(spec).items():
-            refused = host_path_objection(field, uri, self.allowed_host_paths)
+            refused = host_path_violation(field, uri, self.allowed_host_paths)
             if refused is not None:
-                return Objection(HOST_PATH_NOT_ALLOWED, refused)
+                return Violation(HOST_PATH_NOT_ALLOWED, refused)
         if self.allow_unrestricted_templates:
             return None
         accounts = accounts_of(spec.namespace, self.allowed_service_accounts)
-        refused = template_objection(spec.template, accounts) or _pods_objection(spec, accounts)
-        return None if refused is None else Objection(TEMPLATE_NOT_ALLOWED, refused)
+        refused = template_violation(spec.template, accounts) or _pods_violation(spec, accounts)
+        return None if refused is None else Violation(TEMPLATE_NOT_ALLOWED, refused)
 
 
 DEFAULT_LIMITS = PodLimits()
@@ -82,11 +82,11 @@ def _model_uris(spec: ServiceSpec) -> dict[str, str]:
     return {"spec.model.uri": spec.model_uri} | ({f"spec.{DRAFT_MODEL}": draft} if draft else {})
 
 
-def _pods_objection(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
-    """Why the merged pods are not allowed; None if they are.
+def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
+    """Which limit the pods exceed once the template is merged, as a sentence; None: none.
 
-    A second check, independent of `template_objection`: it refuses nothing that the first one allows, unless
-    one of the two has an error.
+    A second check in case `template_violation` has an error: otherwise it finds nothing that the first one
+    does not.
     """
     parts = [uri.partition("://") for uri in _model_uris(spec).values()]
     folders = [path for scheme, _, path in parts if scheme == "file"]

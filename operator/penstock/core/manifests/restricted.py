@@ -1,4 +1,4 @@
-"""The restricted Pod Security Standard: the security contexts of all created pods, and its check."""
+"""The restricted Pod Security Standard: security contexts that meet it, and the check of a pod against it."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final
@@ -26,10 +26,10 @@ _PROFILES = ("RuntimeDefault", "Localhost")
 
 
 def restrict_added(pod: Object, own: str) -> None:
-    """Take the rights from a pod's containers that their security contexts do not mention.
+    """Restrict the containers that a template adds, as far as their security contexts do not say otherwise.
 
-    own: name of the container that has a security context already. A privileged container cannot be
-    without the right to escalate: it is left alone.
+    own: name of the container that is restricted already. Privileged containers are left alone: the API server
+    refuses them with allowPrivilegeEscalation: false.
     """
     containers: Any = pod.get("containers")
     if not is_keyed(containers, "name"):
@@ -45,7 +45,7 @@ def restrict_added(pod: Object, own: str) -> None:
 def broken_rules(
     pod: Object, host_paths: Collection[str], accounts: Collection[str]
 ) -> Iterator[str]:
-    """Yield the path of each field with which a pod breaks the standard, or gets an identity.
+    """Yield the path of each field by which a pod breaks the standard or gets a service account's identity.
 
     host_paths: folders of the node that volumes may have if they are mounted read-only.
     accounts: service accounts that the pod may have.
@@ -72,11 +72,14 @@ def broken_rules(
 
 
 def _broken_fields(container: Object, shared: Object, folders: set[str]) -> Iterator[str]:
-    """Yield the same for one container. shared: context of the pod. folders: volumes of the node."""
+    """Yield the path of each such field of one container.
+
+    shared: the pod's security context. folders: names of the volumes that are folders of the node.
+    """
     context = container.get("securityContext") or {}
     capabilities = context.get("capabilities") or {}
     effective = shared | context
-    is_right = {
+    is_kept = {
         "privileged": not context.get("privileged"),
         "allowPrivilegeEscalation": context.get("allowPrivilegeEscalation") is False,
         "capabilities": "ALL" in (capabilities.get("drop") or []) and not capabilities.get("add"),
@@ -84,7 +87,7 @@ def _broken_fields(container: Object, shared: Object, folders: set[str]) -> Iter
         "runAsUser": effective.get("runAsUser") != 0,
         "seccompProfile": (effective.get("seccompProfile") or {}).get("type") in _PROFILES,
     }
-    yield from (f"securityContext.{name}" for name, right in is_right.items() if not right)
+    yield from (f"securityContext.{name}" for name, kept in is_kept.items() if not kept)
     if any("hostPort" in port for port in container.get("ports") or []):
         yield "ports"
     for mount in container.get("volumeMounts") or []:

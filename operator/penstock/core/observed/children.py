@@ -179,7 +179,7 @@ class ObservedState:
     # Name of an older service of the namespace that serves the same model name.
     name_taken_by: str | None = None
     # Why the spec is no longer allowed, although its revision runs and is kept; empty if it is allowed.
-    objection: str = ""
+    violation: str = ""
     # (reason, message) by revision whose pod or template the API server refused.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()

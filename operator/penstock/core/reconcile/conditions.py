@@ -113,9 +113,9 @@ def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
             "set spec.model.name to another name"
         )
         return Condition("SpecValid", "False", "ModelNameInUse", message)
-    if observed.objection:
+    if observed.violation:
         message = (
-            f"{observed.objection}; the running revision keeps it, but no new revision may have it"
+            f"{observed.violation}; the running revision keeps it, but no new revision may have it"
         )
         return Condition("SpecValid", "True", "AllowedBefore", message)
     return Condition("SpecValid", "True", "Valid", f"the spec can be served{_cpu_ranks(spec)}")

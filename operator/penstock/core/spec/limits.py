@@ -1,4 +1,4 @@
-"""Limits on the fields of an object, as a tree, and the check of a value against it."""
+"""A tree of limits on the fields of an object, and the check of a value against it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A map without other fields than these.
+    """A map with these fields and no others.
 
     required: fields that must be there. checks: conditions on the map as a whole. is_removable: whether null,
     which removes the map from the pod, is allowed.
@@ -43,7 +43,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list of maps. key: field that names an item in its path; empty for none."""
+    """A list of maps. key: field whose value names an item in paths; empty: items have no names."""
 
     item: Fields
     key: str = ""
@@ -64,8 +64,8 @@ def one_of(*values: str | bool) -> Check:
     )
 
 
-def objections(value: Any, limit: Limit, path: str) -> Iterator[str]:
-    """Yield a sentence for each part of the value that exceeds the limit. path: of the value."""
+def violations(value: Any, limit: Limit, path: str) -> Iterator[str]:
+    """Yield a sentence for each part of the value that the limit does not allow. path: of the value."""
     match limit:
         case AnyValue():
             return
@@ -76,7 +76,7 @@ def objections(value: Any, limit: Limit, path: str) -> Iterator[str]:
             if value is None and limit.is_removable:
                 return
             if isinstance(value, dict):
-                yield from _map_objections(value, limit, path)
+                yield from _map_violations(value, limit, path)
             else:
                 yield path + NOT_A_MAP
         case Items():
@@ -84,13 +84,13 @@ def objections(value: Any, limit: Limit, path: str) -> Iterator[str]:
                 return
             if isinstance(value, list):
                 for item in value:
-                    yield from objections(item, limit.item, f"{path}[{_name(item, limit.key)}]")
+                    yield from violations(item, limit.item, f"{path}[{_name(item, limit.key)}]")
             else:
                 yield path + NOT_A_LIST
 
 
-def _map_objections(value: dict[Any, Any], limit: Fields, path: str) -> Iterator[str]:
-    """Yield the objections to a map: to its fields first, as `checks` need fields of the right type."""
+def _map_violations(value: dict[Any, Any], limit: Fields, path: str) -> Iterator[str]:
+    """Yield the violations in a map, its fields first: `checks` need fields of the right type."""
     for name in value:
         if name not in limit.fields:
             yield f"{path}.{name}{NOT_ALLOWED}"
@@ -101,7 +101,7 @@ def _map_objections(value: dict[Any, Any], limit: Fields, path: str) -> Iterator
         each
         for name, child in limit.fields.items()
         if name in value
-        for each in objections(value[name], child, f"{path}.{name}")
+        for each in violations(value[name], child, f"{path}.{name}")
     ]
     yield from found
     if not found and all(name in value for name in limit.required):
@@ -109,7 +109,7 @@ def _map_objections(value: dict[Any, Any], limit: Fields, path: str) -> Iterator
 
 
 def missing(name: str) -> str:
-    """The end of the sentence about a map that lacks a required field."""
+    """The end of the sentence about a map without a required field."""
     return f" must have the field {name}"
 
 

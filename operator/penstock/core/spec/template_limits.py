@@ -1,13 +1,13 @@
-"""Limits on `spec.template`: the one list of what it may set, for the operator and the chart's policy.
+"""Limits on `spec.template`, by which the operator and the chart's admission policy check it.
 
-Without them, a user who may create an InferenceService could create any pod. All that is not listed is
+Without them, a user who may create an InferenceService could create any pod. Fields that are not listed are
 refused. The pods stay within the restricted Pod Security Standard, and have no service account's token.
 """
 
 from collections.abc import Collection
 from typing import Any
 
-from penstock.core.spec.limits import AnyValue, Check, Fields, Items, objections, one_of
+from penstock.core.spec.limits import AnyValue, Check, Fields, Items, one_of, violations
 from penstock.core.spec.service import (
     DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
@@ -56,14 +56,12 @@ def _keeps_port(container: Object) -> bool:
     """Whether the engine's port keeps its number, name and protocol, and no other container has either."""
     is_engine = container["name"] == ENGINE_CONTAINER
     for port in container.get("ports", []):
-        is_number, is_name = (
-            port["containerPort"] == ENGINE_PORT,
-            port.get("name") == ENGINE_PORT_NAME,
-        )
-        if is_number and is_engine:
-            if not (is_name or "name" not in port) or port.get("protocol", "TCP") != "TCP":
+        has_number = port["containerPort"] == ENGINE_PORT
+        has_name = port.get("name") == ENGINE_PORT_NAME
+        if has_number and is_engine:
+            if not (has_name or "name" not in port) or port.get("protocol", "TCP") != "TCP":
                 return False
-        elif is_number or is_name:
+        elif has_number or has_name:
             return False
     return True
 
@@ -85,7 +83,7 @@ def _mounts_read_only(mount: Object) -> bool:
     return is_other or mount.get("readOnly") is True
 
 
-# A mount without a name changes the one at the same path.
+# A mount without a name is merged into the one at the same path, which may be that of a model.
 MODELS_READ_ONLY = Check(
     _mounts_read_only,
     f"('name' in VALUE && type(VALUE.name) == string && !(VALUE.name in {list(MODEL_VOLUMES)})) || "
@@ -120,7 +118,7 @@ CONTAINER_CONTEXT = Fields(
     }
 )
 
-# `host` is left out: the node would send requests to any address.
+# `host` is left out: with it, the node would send requests to any address.
 HTTP_GET = Fields(dict.fromkeys(("path", "port", "scheme", "httpHeaders"), ANY), is_removable=True)
 TCP_SOCKET = Fields({"port": ANY}, is_removable=True)
 PROBE = Fields(
@@ -201,7 +199,7 @@ POD = Fields(
             "runtimeClassName", "preemptionPolicy", "imagePullSecrets", "resources", "resourceClaims",
             "readinessGates", "schedulingGates", "dnsPolicy", "dnsConfig", "hostAliases",
             "enableServiceLinks", "terminationGracePeriodSeconds",
-            "serviceAccountName",  # ACCOUNT_REFUSED bounds it
+            "serviceAccountName",  # checked against the operator's list by `template_violation`
         ),
         ANY,
     )
@@ -224,15 +222,15 @@ ACCOUNT_REFUSED = (
 )
 
 
-def template_objection(template: Object, accounts: Collection[str] = ()) -> str | None:
-    """A sentence about the first part of a pod template that is not allowed; None if all of it is.
+def template_violation(template: Object, accounts: Collection[str] = ()) -> str | None:
+    """A sentence about the first part of a pod template that is not allowed; None if all parts are.
 
     accounts: service accounts that pods in the namespace may have.
     """
     annotations = template.get("metadata", {}).get("annotations", {})
     found = (
-        *objections(template.get("spec", {}), POD, POD_PATH),
-        *objections(annotations, ANNOTATIONS, ANNOTATIONS_PATH),
+        *violations(template.get("spec", {}), POD, POD_PATH),
+        *violations(annotations, ANNOTATIONS, ANNOTATIONS_PATH),
     )
     if found:
         return found[0]
@@ -247,13 +245,13 @@ def accounts_of(namespace: str, allowed: Collection[str]) -> frozenset[str]:
     return frozenset(name for where, _, name in parts if where in ("", namespace))
 
 
-def host_path_objection(field: str, uri: str, allowed: tuple[str, ...]) -> str | None:
-    """Why a model's folder on the node may not be mounted, as a sentence.
+def host_path_violation(field: str, uri: str, allowed: tuple[str, ...]) -> str | None:
+    """A sentence about a model's folder on the node that may not be mounted; None if it may.
 
-    None if it may be mounted, or if the model is not on a node.
+    None also for a model that is not on the node.
 
-    field: path of the location in the spec. allowed: folders below which models may be; one that is not
-    absolute allows nothing.
+    field: path of the URI in the spec. allowed: folders below which models may be; one that is not absolute
+    allows nothing.
     """
     scheme, _, path = uri.partition("://")
     if scheme != "file":
