@@ -15,13 +15,13 @@ from penstock.core.manifests import allowed_pods
 from penstock.core.manifests.allowed_pods import PodLimits, Violation
 from penstock.core.manifests.engine import deployment, own_pods, preflight
 from penstock.core.manifests.evaluation import evaluation_job
+from penstock.core.spec.model_location import host_path_violation
 from penstock.core.spec.rollout import EvaluationSpec, Variable
 from penstock.core.spec.template_limits import (
     ACCOUNT_REFUSED,
     CONTAINER,
     POD,
     VOLUME,
-    host_path_violation,
     template_violation,
 )
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import own_pods
 from penstock.core.observed.children import ObservedState
+from penstock.core.spec.model_location import ModelLocation, host_path_violation
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
 from penstock.core.spec.settings import DRAFT_MODEL
 from penstock.core.spec.template_limits import (
     POD_PATH,
     accounts_of,
-    host_path_violation,
     template_violation,
 )
 
@@ -88,8 +88,8 @@ def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
     A second check in case `template_violation` has an error: otherwise it finds nothing that the first one
     does not.
     """
-    parts = [uri.partition("://") for uri in _model_uris(spec).values()]
-    folders = [path for scheme, _, path in parts if scheme == "file"]
+    locations = [ModelLocation.parse(uri) for uri in _model_uris(spec).values()]
+    folders = [each.path for each in locations if each.claim is None]
     pods = own_pods(spec, "", "image")
     for pod in (pods.serve["spec"], pods.preflight):
         for field in restricted.broken_rules(pod, folders, accounts):

@@ -51,7 +51,7 @@ def owner(spec: ServiceSpec) -> Object:
 
 
 def deployment_name(spec: ServiceSpec, revision: str, cohort: str = "", variant: str = "") -> str:
-    """Name of a Deployment; unlike that of the pods, it tells cohort and variant."""
+    """Name of a Deployment of one revision, cohort and variant."""
     return "-".join(part for part in (spec.name, revision, cohort, variant) if part)
 
 
@@ -66,14 +66,14 @@ def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
     # Set after the merge: operator, gateway and Deployment select pods by these.
     own = labels(spec, revision, SERVE)
     serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own
-    preflight = merge(preflight_pod(spec, image), _pod_overrides(spec))
+    preflight = merge(preflight_pod(spec, image), _preflight_overrides(spec))
     return PinnedPods(serve, _run_once(preflight))
 
 
 def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> PinnedPods:
-    """The pods of a revision whose earlier version of Penstock did not record them, from a Deployment.
+    """The pods of a revision that an earlier version of Penstock did not record, read from its Deployment.
 
-    The API server's defaults in the template stay: they make no difference to its pods.
+    The API server's defaults in the template stay: they do not change its pods.
     """
     template = deepcopy(live.body["spec"]["template"])
     metadata = template["metadata"]
@@ -141,12 +141,12 @@ def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str =
             "labels": labels(spec, revision, PREFLIGHT),
             "ownerReferences": [owner(spec)],
         },
-        "spec": _run_once(place(pod, spec, _pod_overrides(spec))) if variant else pod,
+        "spec": _run_once(place(pod, spec, _preflight_overrides(spec))) if variant else pod,
     }
 
 
 def _overrides(spec: ServiceSpec) -> Object:
-    """The part of the pod spec that the user's template or a variant sets."""
+    """The pod spec in the user's template; on a variant, with its node selection."""
     found: Object = spec.template.get("spec", {})
     return found
 
@@ -156,8 +156,8 @@ def _run_once(pod: Object) -> Object:
     return pod | {"restartPolicy": "Never"}
 
 
-def _pod_overrides(spec: ServiceSpec) -> Object:
-    """The part of the user's pod spec that the preflight has too. A claim would take an accelerator."""
+def _preflight_overrides(spec: ServiceSpec) -> Object:
+    """The part of the user's pod spec for the preflight. A resource claim would take an accelerator."""
     left_out = ("containers", "resourceClaims")
     return {key: value for key, value in _overrides(spec).items() if key not in left_out}
 

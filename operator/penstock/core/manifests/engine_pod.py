@@ -5,12 +5,9 @@ from copy import deepcopy
 from penstock.core.manifests import restricted
 from penstock.core.manifests.placement import mount_shared_memory, shared_memory_gib
 from penstock.core.runtimes import penstock
-from penstock.core.runtimes.paths import (
-    CHAT_TEMPLATE_MOUNT,
-    DRAFT_MOUNT,
-    MODEL_MOUNT,
-)
+from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT
 from penstock.core.runtimes.table import runtime_of
+from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.service import (
     DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
@@ -23,7 +20,7 @@ from penstock.core.spec.service import (
 )
 from penstock.core.spec.settings import CHAT_TEMPLATE, DRAFT_MODEL
 
-# Settings of tracing, as the variables of OpenTelemetry's SDKs.
+# Variable of OpenTelemetry's SDKs for each setting of tracing.
 TRACING_VARIABLES = {
     "tracing.exporterEndpoint": "OTEL_EXPORTER_OTLP_ENDPOINT",
     "tracing.sampler": "OTEL_TRACES_SAMPLER",
@@ -45,7 +42,7 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
         # A short period, so that readiness is noticed within 1 s.
         "startupProbe": _probe(runtime.readiness_path, period_s=1, failures=runtime.startup_s),
         "readinessProbe": _probe(runtime.readiness_path, period_s=2, failures=2),
-        # 60 s until a restart, because a step on a busy CPU may block the process for seconds.
+        # Restarts only after 60 s, because a step on a busy CPU may block the process for seconds.
         "livenessProbe": _probe(runtime.liveness_path, period_s=10, failures=6),
     }
     if size_gib := shared_memory_gib(spec):
@@ -68,7 +65,7 @@ def preflight_pod(spec: ServiceSpec, image: str) -> Object:
 
 
 def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> Object:
-    """The pod spec shared by preflight and engine: volumes of files, and the restricted profile."""
+    """The pod spec that preflight and engine share: mounted files, and the restricted security context."""
     pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -114,11 +111,10 @@ def _tracing_variables(spec: ServiceSpec) -> list[Object]:
 
 def _model_volume(uri: str) -> Object:
     """Volume source of a model."""
-    scheme, _, rest = uri.partition("://")
-    if scheme == "pvc":
-        claim = rest.partition("/")[0]
-        return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-    return {"hostPath": {"path": rest, "type": "Directory"}}
+    location = ModelLocation.parse(uri)
+    if location.claim is None:
+        return {"hostPath": {"path": location.path, "type": "Directory"}}
+    return {"persistentVolumeClaim": {"claimName": location.claim, "readOnly": True}}
 
 
 def _probe(path: str, *, period_s: int, failures: int) -> Object:

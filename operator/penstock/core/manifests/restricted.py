@@ -28,8 +28,8 @@ _PROFILES = ("RuntimeDefault", "Localhost")
 def restrict_added(pod: Object, own: str) -> None:
     """Restrict the containers that a template adds, as far as their security contexts do not say otherwise.
 
-    own: name of the container that is restricted already. Privileged containers are left alone: the API server
-    refuses them with allowPrivilegeEscalation: false.
+    own: name of the container that is restricted already. Privileged containers are left alone: the API
+    server refuses them with allowPrivilegeEscalation: false.
     """
     containers: Any = pod.get("containers")
     if not is_keyed(containers, "name"):

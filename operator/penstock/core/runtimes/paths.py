@@ -1,5 +1,7 @@
 """Paths in an engine's container."""
 
+from penstock.core.spec.model_location import ModelLocation
+
 MODEL_MOUNT = "/models"
 DRAFT_MOUNT = "/draft"
 CHAT_TEMPLATE_MOUNT = "/chat-template"
@@ -11,8 +13,8 @@ def mounted_path(uri: str, mount: str) -> str:
 
     $ is written as $$, because Kubernetes expands $(NAME) in arguments and variables.
     """
-    scheme, _, rest = uri.partition("://")
-    path = rest.partition("/")[2] if scheme == "pvc" else ""
+    location = ModelLocation.parse(uri)
+    path = "" if location.claim is None else location.path
     return f"{mount}/{path}".rstrip("/").replace("$", "$$")
 
 

@@ -243,28 +243,3 @@ def accounts_of(namespace: str, allowed: Collection[str]) -> frozenset[str]:
     """Names of the service accounts that pods in a namespace may have. allowed: NAME or NAMESPACE/NAME."""
     parts = [each.rpartition("/") for each in allowed]
     return frozenset(name for where, _, name in parts if where in ("", namespace))
-
-
-def host_path_violation(field: str, uri: str, allowed: tuple[str, ...]) -> str | None:
-    """A sentence about a model's folder on the node that may not be mounted; None if it may.
-
-    None also for a model that is not on the node.
-
-    field: path of the URI in the spec. allowed: folders below which models may be; one that is not absolute
-    allows nothing.
-    """
-    scheme, _, path = uri.partition("://")
-    if scheme != "file":
-        return None
-    parts = _parts(path)
-    folders = [_parts(each) for each in allowed if each.startswith("/")]
-    if ".." not in parts and any(parts[: len(each)] == each for each in folders):
-        return None
-    return (
-        f"{field} names the node's folder {path}, which no --allowed-host-path of the operator (chart value "
-        "operator.allowedHostPaths) contains: use pvc://CLAIM/PATH, or ask an administrator to allow it"
-    )
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
