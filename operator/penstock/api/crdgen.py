@@ -10,8 +10,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from penstock.api import modelroute
+from penstock.api import loraadapter, modelroute
 from penstock.api.defaults import OPERATOR_DEFAULT
+from penstock.api.loraadapter import LoraAdapter
 from penstock.api.modelroute import ModelRoute
 from penstock.api.v1alpha1 import KIND, PLURAL, VERSION, InferenceService
 from penstock.core.spec.service import GROUP
@@ -42,6 +43,19 @@ ROUTE_COLUMNS: Columns = (
     ("Model", "string", ".spec.modelName", 0),
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+ADAPTER_COLUMNS: Columns = (
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
+    ("Service", "string", ".spec.serviceRef.name", 0),
+    ("Model", "string", ".status.modelName", 0),
+    ("Loaded", "integer", ".status.loadedReplicas", 0),
+    ("Wanted", "integer", ".status.desiredReplicas", 0),
+    ("Demand", "string", ".status.demand.requestsPerSecond", 0),
+    ("Last-Used", "date", ".status.lastUsedTime", 1),
+    ("URI", "string", ".spec.model.uri", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
 
@@ -95,7 +109,7 @@ def _value(schema: Schema, definitions: Schema, path: str) -> Schema:
             raise UnsupportedSchema(f"{path}: no list type; see penstock.api.lists")
         node["items"] = structural(items, definitions, f"{path}[]")
     if node.get("type") == "integer":
-        node["format"] = "int64" if path.endswith("eneration") else "int32"
+        node["format"] = "int64" if path.endswith(("eneration", "Bytes")) else "int32"
     return dict(sorted((node | alternatives).items()))
 
 
@@ -168,9 +182,27 @@ def model_route_crd() -> Schema:
     return _crd(modelroute.KIND, modelroute.PLURAL, "mroute", schema, ROUTE_COLUMNS, subresources)
 
 
+def lora_adapter_crd() -> Schema:
+    """The CustomResourceDefinition of LoraAdapter."""
+    schema = schema_of(LoraAdapter)
+    schema["properties"]["metadata"] = {"type": "object"}
+    status = _without_defaults(schema["properties"]["status"])
+    schema["properties"]["status"] = status | {"default": {"observedGeneration": -1}}
+    longest = loraadapter.MAX_NAME_LENGTH
+    schema["x-kubernetes-validations"] = [
+        {
+            "rule": f"self.metadata.name.size() <= {longest}",
+            "message": f"metadata.name must have at most {longest} characters: engines use it as a name",
+        }
+    ]
+    subresources: Schema = {"status": {}}
+    kind, plural = loraadapter.KIND, loraadapter.PLURAL
+    return _crd(kind, plural, "lora", schema, ADAPTER_COLUMNS, subresources)
+
+
 def crds() -> list[Schema]:
     """Return all CRDs, in the order to apply."""
-    return [inference_service_crd(), model_route_crd()]
+    return [inference_service_crd(), model_route_crd(), lora_adapter_crd()]
 
 
 def _crd(
@@ -216,7 +248,7 @@ class _WithoutAliases(yaml.SafeDumper):
 def files() -> dict[str, str]:
     """File name -> content of every generated CRD."""
     made = {}
-    for crd, source in ((inference_service_crd(), "v1alpha1"), (model_route_crd(), "modelroute")):
+    for crd, source in zip(crds(), ("v1alpha1", "modelroute", "loraadapter"), strict=True):
         note = (
             f"# Generated from operator/penstock/api/{source}.py by `penstock crds`; do not edit.\n"
         )

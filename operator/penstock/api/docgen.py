@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from penstock.api.crdgen import inference_service_crd, model_route_crd
+from penstock.api.crdgen import inference_service_crd, lora_adapter_crd, model_route_crd
 from penstock.api.scalars import NAMES, TYPE_RULES
 from penstock.api.v1alpha1 import API_VERSION
 
@@ -13,6 +13,7 @@ def files() -> dict[str, str]:
     return {
         "inferenceservice.md": _page(inference_service_crd(), "v1alpha1"),
         "modelroute.md": _page(model_route_crd(), "modelroute"),
+        "loraadapter.md": _page(lora_adapter_crd(), "loraadapter"),
     }
 
 

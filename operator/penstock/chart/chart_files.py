@@ -28,9 +28,9 @@ Next: describe a model as an InferenceService.
 {{{{- with .Values.watchNamespace }}}} Only the namespace {{{{ . }}}} is watched.{{{{ end }}}}
   kubectl explain inferenceservice.spec
 
-`helm uninstall` deletes operator and gateway. It leaves the CRDs, all InferenceServices and
-ModelRoutes, and the running engines, which nothing manages any more. To delete these too:
-  kubectl delete inferenceservices,modelroutes --all --all-namespaces   # before the uninstall
+`helm uninstall` deletes operator and gateway. It leaves the CRDs, all InferenceServices,
+ModelRoutes and LoraAdapters, and the running engines, which nothing manages any more. To delete these too:
+  kubectl delete inferenceservices,modelroutes,loraadapters --all --all-namespaces   # before the uninstall
   kubectl delete crd {" ".join(CRD_NAMES)}   # after it
 """
 

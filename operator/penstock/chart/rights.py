@@ -13,8 +13,16 @@ _API = "rbac.authorization.k8s.io"
 OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
-    {"apiGroups": [GROUP], "resources": ["modelroutes"], "verbs": ["list", "watch"]},
-    {"apiGroups": [GROUP], "resources": ["modelroutes/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["modelroutes", "loraadapters"],
+        "verbs": ["list", "watch"],
+    },
+    {
+        "apiGroups": [GROUP],
+        "resources": ["modelroutes/status", "loraadapters/status"],
+        "verbs": ["patch"],
+    },
     # Setting blockOwnerDeletion on a child requires this permission on its owner.
     {"apiGroups": [GROUP], "resources": ["inferenceservices/finalizers"], "verbs": ["update"]},
     {
@@ -70,7 +78,7 @@ GATEWAY_PODS_RULES: list[Object] = [
 GATEWAY_RULES: list[Object] = [
     {
         "apiGroups": [GROUP],
-        "resources": ["inferenceservices", "modelroutes"],
+        "resources": ["inferenceservices", "modelroutes", "loraadapters"],
         "verbs": ["list", "watch"],
     },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},

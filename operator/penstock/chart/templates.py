@@ -2,7 +2,6 @@
 
 from functools import cache
 
-from penstock.api import modelroute, v1alpha1
 from penstock.api.crdgen import crds
 from penstock.chart import rights
 from penstock.chart.admission_policy import admission_policy
@@ -11,9 +10,9 @@ from penstock.chart.components import gateway, operator
 from penstock.chart.monitoring import monitoring
 from penstock.chart.network import network_policies
 from penstock.chart.tree import If, Tree
-from penstock.core.spec.service import GROUP, Object
+from penstock.core.spec.service import Object
 
-CRD_NAMES = [f"{plural}.{GROUP}" for plural in (v1alpha1.PLURAL, modelroute.PLURAL)]
+CRD_NAMES = [crd["metadata"]["name"] for crd in crds()]
 
 
 @cache

@@ -58,6 +58,7 @@ RESOURCE_SLICES = Resource("resource.k8s.io/v1", "resourceslices", namespaced=Fa
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
+LORA_ADAPTERS = Resource("serving.penstock.dev/v1alpha1", "loraadapters")
 
 KINDS = {
     "ConfigMap": CONFIG_MAPS,
@@ -84,5 +85,6 @@ KINDS = {
     "CustomResourceDefinition": CRDS,
     "InferenceService": INFERENCE_SERVICES,
     "ModelRoute": MODEL_ROUTES,
+    "LoraAdapter": LORA_ADAPTERS,
     "Event": EVENTS,
 }

@@ -11,7 +11,7 @@ from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
 from penstock.chart.values import merged
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
+from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES
 from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
 from penstock.local.models_claim import models_claim
@@ -70,6 +70,7 @@ async def install_crds(kube: Kube) -> None:
         try:
             await kube.list(INFERENCE_SERVICES)
             await kube.list(MODEL_ROUTES)
+            await kube.list(LORA_ADAPTERS)
             successes += 1
         except (NotFound, Transient):
             successes = 0

@@ -1,0 +1,248 @@
+"""Schema of LoraAdapter, serving.penstock.dev/v1alpha1."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from penstock.api.defaults import operator_default
+from penstock.api.lists import map_by
+from penstock.api.model_uri import model_uri
+from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.status import Condition
+
+KIND = "LoraAdapter"
+PLURAL = "loraadapters"
+MAX_NAME_LENGTH = 63
+# Bound on the pods in the status; further copies are only counted.
+MAX_INSTANCES = 64
+
+
+class ServiceRef(Model):
+    """Service whose engines serve the adapter."""
+
+    name: Annotated[
+        str,
+        Obeys(
+            matches(
+                r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+                "must be the name of an InferenceService of the same namespace",
+            ),
+        ),
+    ] = Field(
+        description="Name of an InferenceService of the same namespace, such as chat.",
+        min_length=1,
+        max_length=40,
+    )
+
+
+class AdapterSource(Model):
+    """The adapter's files, and its name for clients."""
+
+    uri: Annotated[str, model_uri("spec.model.uri")] = Field(
+        description=(
+            "Location of the adapter's folder, with adapter_config.json and adapter_model.safetensors: "
+            "pvc://CLAIM/PATH or file:///PATH, such as pvc://adapters/sql/v3. It must be in the volume of "
+            "the service's model, or in one of the service's spec.engine.lora.sources. Another URI is "
+            "another version of the adapter."
+        ),
+        min_length=8,
+        max_length=512,
+    )
+    name: Annotated[
+        str | None,
+        Obeys(
+            matches(
+                r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+                "spec.model.name may have letters, digits, '.', '_' and '-', and must begin "
+                "and end with a letter or digit",
+            )
+        ),
+    ] = Field(
+        default=None,
+        description=(
+            "Model name that clients send as `model`, such as chat-sql. Must be unique in the namespace, "
+            "among routes, services and adapters. Default: metadata.name."
+        ),
+        min_length=1,
+        max_length=128,
+    )
+
+
+class AdapterPlacement(Model):
+    """Number of copies. A copy is the adapter in the memory of one engine."""
+
+    RULES = (
+        Rule(
+            "has(self.replicas) == (has(self.policy) && self.policy == 'Fixed')",
+            lambda placement: (placement.replicas is not None) == (placement.policy == "Fixed"),
+            "replicas must be set if, and only if, policy is Fixed",
+        ),
+        Rule(
+            "!has(self.policy) || self.policy == 'OnDemand' || "
+            "!(has(self.minReplicas) || has(self.maxReplicas))",
+            lambda placement: (
+                placement.policy in (None, "OnDemand")
+                or (placement.min_replicas is None and placement.max_replicas is None)
+            ),
+            "minReplicas and maxReplicas require policy OnDemand; remove them, or change the policy",
+        ),
+        Rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            lambda placement: (
+                placement.min_replicas is None
+                or placement.max_replicas is None
+                or placement.min_replicas <= placement.max_replicas
+            ),
+            "minReplicas must not be greater than maxReplicas",
+        ),
+    )
+
+    policy: Literal["All", "Fixed", "OnDemand"] | None = Field(
+        default=None,
+        description=(
+            "All: a copy on every engine. Fixed: a fixed number of copies. OnDemand: as many copies as "
+            "requests need, and none if there are no requests."
+        ),
+        json_schema_extra=operator_default("OnDemand"),
+    )
+    replicas: int | None = Field(
+        default=None,
+        description="Number of copies with policy Fixed, such as 2. At most one on each engine.",
+        ge=1,
+        le=1000,
+    )
+    min_replicas: int | None = Field(
+        default=None,
+        description="Minimum number of copies with policy OnDemand, loaded before requests need them.",
+        ge=0,
+        le=1000,
+        json_schema_extra=operator_default(0),
+    )
+    max_replicas: int | None = Field(
+        default=None,
+        description=(
+            "Maximum number of copies with policy OnDemand, such as 4. Default: one on each engine."
+        ),
+        ge=1,
+        le=1000,
+    )
+    eviction: Literal["WhenIdle", "Never"] | None = Field(
+        default=None,
+        description=(
+            "When copies may be unloaded for another adapter. WhenIdle: while they have no requests. "
+            "Never: not at all."
+        ),
+        json_schema_extra=operator_default("WhenIdle"),
+    )
+    priority: int | None = Field(
+        default=None,
+        description="Of two adapters that need the same memory, the one with the higher priority gets it.",
+        ge=-1_000_000,
+        le=1_000_000,
+        json_schema_extra=operator_default(0),
+    )
+
+
+class LoraAdapterSpec(Model):
+    """Desired state of the adapter."""
+
+    service_ref: Annotated[
+        ServiceRef,
+        Obeys(
+            Rule(
+                "self == oldSelf",
+                lambda _: True,  # one object alone changes nothing
+                "serviceRef must not change; create another LoraAdapter",
+            )
+        ),
+    ] = Field(description="Service whose engines serve the adapter. It must have spec.engine.lora.")
+    model: AdapterSource = Field(description="The adapter's files, and its name for clients.")
+    placement: AdapterPlacement | None = Field(
+        default=None, description="Number of copies on the engines. Default: policy OnDemand."
+    )
+    pool: Literal["Shared"] | None = Field(
+        default=None,
+        description="Engines that serve the adapter. Shared: those of the service.",
+        json_schema_extra=operator_default("Shared"),
+    )
+
+
+class AdapterDemand(Model):
+    """Requests for the adapter, as gateways count them."""
+
+    requests_per_second: str = Field(
+        description="Arriving requests per second over the last minute.", max_length=20
+    )
+
+
+class AdapterInstance(Model):
+    """The adapter on one engine."""
+
+    pod_name: str = Field(description="Name of the engine's pod.")
+    revision: str | None = Field(
+        default=None, description="Version of the adapter on this engine, if it is another one."
+    )
+    state: Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"] = Field(
+        description=(
+            "Pending: a copy is wanted and its load has not begun. Loading: the engine reads the files. "
+            "Loaded: in the engine's memory. Evicted: the engine reads the files again before the next "
+            "request. Failed: the engine refused it, and the load is tried again later."
+        )
+    )
+    message: str | None = Field(
+        default=None, description="The engine's reason for a failed load.", max_length=1024
+    )
+
+
+class LoraAdapterStatus(Model):
+    """Observed state of the adapter, written by the operator."""
+
+    observed_generation: int | None = Field(
+        default=None, description="Generation of the spec that this status is about. -1: none yet."
+    )
+    model_name: str | None = Field(
+        default=None, description="Model name that clients send as `model`."
+    )
+    revision: str | None = Field(
+        default=None,
+        description="Hash of the adapter's URI. Engines call the version NAME@REVISION.",
+    )
+    rank: int | None = Field(default=None, description="Rank of the adapter, once it was loaded.")
+    size_bytes: int | None = Field(
+        default=None, description="Size of the adapter in an engine's memory, once it was loaded."
+    )
+    desired_replicas: int | None = Field(
+        default=None, description="Number of copies that the operator wants."
+    )
+    loaded_replicas: int | None = Field(
+        default=None, description="Number of engines that have the adapter in memory."
+    )
+    instances: list[AdapterInstance] = Field(
+        default=[],
+        description="Engines that have the adapter or are to have it; at most 64 of them.",
+        max_length=MAX_INSTANCES,
+        json_schema_extra=map_by("podName"),
+    )
+    demand: AdapterDemand | None = Field(
+        default=None,
+        description="Requests for the adapter. Written at most once a minute; metrics are exact.",
+    )
+    last_used_time: str | None = Field(
+        default=None,
+        description="Time of the last request that gateways counted, to the minute.",
+        json_schema_extra={"format": "date-time"},
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        description="Accepted, Resolved, Loaded, Ready, Reconciling and Stalled.",
+        json_schema_extra=map_by("type"),
+    )
+
+
+class LoraAdapter(Model):
+    """LoRA adapter that engines of a service load and clients use by its model name."""
+
+    spec: LoraAdapterSpec = Field(description="Desired state, written by users.")
+    status: LoraAdapterStatus = Field(
+        default=LoraAdapterStatus(), description="Observed state, written by the operator."
+    )
