@@ -193,6 +193,21 @@ async def test_history_names_the_lever_and_undo_brings_its_old_value_back(
     }
 
 
+async def test_history_leaves_out_defaults_that_are_written_down(stand, capsys, monkeypatch):
+    monkeypatch.setattr(rollout_revisions.console, "width", 200)
+    await stand.create(rollout={"strategy": "Recreate"}, engine={"seed": 1})
+    await stand.until_phase("Stable")
+    old = (await stand.status())["stableRevision"]
+    await stand.change(
+        engine={"seed": 2, "dtype": "auto", "memoryUtilizationPercent": 90},
+        runtime={"type": "Penstock"},
+    )
+    await stand.until(lambda: _serves_another(stand, old))
+    assert await rollout_revisions.show(stand.kube, stand.namespace, "chat")
+    latest = next(line for line in capsys.readouterr().out.splitlines() if "stable" in line)
+    assert latest.split("│")[-2].strip() == "engine.seed"
+
+
 async def containers(stand):
     """Return the engine's container of each pod that serves, without what differs between equal pods."""
     return [

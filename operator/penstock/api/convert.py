@@ -81,6 +81,18 @@ def restored(body: dict[str, Any]) -> ServiceSpec:
     )
 
 
+def spec_of_revision(body: dict[str, Any], recorded: dict[str, Any]) -> ServiceSpec | None:
+    """The spec of a revision: its recorded fields, and all others of the InferenceService.
+
+    None if the record is invalid.
+    """
+    rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
+    try:
+        return restored({**body, "spec": rest | recorded})
+    except InvalidService:
+        return None
+
+
 def _recorded_fields(spec: InferenceServiceSpec) -> dict[str, Any]:
     """The fields that a revision records, without those that only a later version knows.
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Column, Table
 
+from penstock.api.convert import spec_of_revision
 from penstock.cli.rollout_status import console, follow
 from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube, Object
@@ -12,6 +13,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.spec import history
+from penstock.core.spec.changes import changed_fields
 from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.service import SERVICE_LABEL
@@ -40,14 +42,20 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
     table = Table("number", "revision", "state", "engine image", changes)
     entries = await _revisions(kube, namespace, body)
     for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
-        changed = (
-            history.changed_paths(earlier.recorded_fields, entry.recorded_fields) if earlier else ()
-        )
+        changed = _changes(body, earlier, entry) if earlier else ()
         state = states.get(entry.revision, "was stable" if entry.was_stable else "never stable")
         image = entry.pods.image if entry.pods else ""
         table.add_row(str(entry.number), entry.revision, state, image, ", ".join(changed))
     console.print(table)
     return True
+
+
+def _changes(body: Object, earlier: Revision, entry: Revision) -> tuple[str, ...]:
+    """Paths of the fields that changed; of an unreadable record, all that are written differently."""
+    before, after = (spec_of_revision(body, each.recorded_fields) for each in (earlier, entry))
+    if before is None or after is None:
+        return history.changed_paths(earlier.recorded_fields, entry.recorded_fields)
+    return changed_fields(before, after)
 
 
 async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watch: bool) -> bool:

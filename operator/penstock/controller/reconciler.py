@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from penstock.api.convert import InvalidService, restored, to_core
+from penstock.api.convert import InvalidService, spec_of_revision, to_core
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -49,7 +49,6 @@ from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.claim_order import claim_order
-from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
@@ -312,10 +311,6 @@ def _stable_spec(
     recorded = next((each.recorded_fields for each in history if each.revision == stable), None)
     if recorded is None:
         return None
-    rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
-    try:
-        stable_spec = restored({**body, "spec": rest | recorded})
-    except InvalidService:
-        return None
+    stable_spec = spec_of_revision(body, recorded)
     # Another version of Penstock may interpret the same fields differently.
-    return stable_spec if revision_of(stable_spec) == stable else None
+    return stable_spec if stable_spec and revision_of(stable_spec) == stable else None
