@@ -8,7 +8,7 @@ import pytest
 from penstock.clients import informer
 from penstock.clients.informer import Informer
 from penstock.clients.resources import PODS
-from penstock.errors import NotFound, Transient
+from penstock.errors import Forbidden, NotFound, Transient
 
 
 def pod(name, version, **more):
@@ -127,3 +127,34 @@ async def test_watches_without_events_are_followed_by_a_pause(monkeypatch, nothi
     task.cancel()
     await asyncio.wait({task})
     assert [name for name, _ in kube.calls] == ["list", "watch", "list", "watch"]
+
+
+@pytest.mark.parametrize("error", [NotFound("no such kind"), Forbidden("not allowed")])
+async def test_an_optional_kind_may_be_missing(monkeypatch, caplog, error):
+    """It is looked for again, without restarts and with one message, and found once it is there."""
+    monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
+    caplog.set_level("INFO")
+    kube, restarts = Kube(error, error, ([pod("a", 1)], "5")), []
+    cache = Informer(
+        kube, PODS, changed=lambda _: None, restarted=restarts.append, is_optional=True
+    )
+    confirmed_s = cache.confirmed_s
+    task = asyncio.create_task(cache.run())
+    await asyncio.wait_for(cache.synced.wait(), 5)
+    assert list(cache) == []
+    assert cache.confirmed_s > confirmed_s
+    await asyncio.wait_for(kube.done.wait(), 5)
+    task.cancel()
+    assert [item["metadata"]["name"] for item in cache] == ["a"]
+    assert restarts == []
+    assert [r.levelname for r in caplog.records if r.name == informer.__name__] == ["INFO"]
+
+
+async def test_objects_of_an_optional_kind_go_with_it(monkeypatch):
+    monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
+    kube, changed = Kube(([pod("a", 1)], "5"), [Transient("gone")], NotFound("no such kind")), []
+    cache = Informer(kube, PODS, changed=lambda key: changed.append(key[1]), is_optional=True)
+    task = asyncio.create_task(cache.run())
+    await asyncio.wait_for(kube.done.wait(), 5)
+    task.cancel()
+    assert (list(cache), changed) == ([], ["a", "a"])

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import Resource
-from penstock.errors import KubeError, NotFound, Transient
+from penstock.errors import Forbidden, KubeError, NotFound, Transient
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +25,19 @@ def key_of(item: Object) -> Key:
     return metadata.get("namespace", ""), metadata["name"]
 
 
+class _Absent(Exception):
+    """The API server has no such kind, or denies it, and the kind is optional."""
+
+
 class Informer:
     """Cache of the objects of one kind, kept current by a watch.
 
     namespace: None for all. selector, field_selector: of labels and fields; empty for all. changed: called
     with the key after each change, on the event loop. restarted: called with the kind each time that the
     objects are listed again. synced: set once the objects were listed. confirmed_s: when the API server
-    last confirmed the objects, by a list, an event or a bookmark, on the monotonic clock.
+    last confirmed the objects, by a list, an event or a bookmark, on the monotonic clock. is_optional:
+    whether the kind may be missing, or the right to list it, as before an upgrade of the cluster's CRDs
+    and roles. Then it has no objects, and it is looked for again without messages.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class Informer:
         field_selector: str = "",
         changed: Callable[[Key], None],
         restarted: Callable[[str], None] = lambda _: None,
+        is_optional: bool = False,
     ) -> None:
         self._kube = kube
         self._resource = resource
@@ -53,6 +60,8 @@ class Informer:
             self._query["fieldSelector"] = field_selector
         self._changed = changed
         self._restarted = restarted
+        self._is_optional = is_optional
+        self._is_absent = False
         self._items: dict[Key, Object] = {}
         # Whether a watch since the last list gave an event.
         self._has_watched = False
@@ -77,8 +86,11 @@ class Informer:
             is_first = False
             try:
                 version = await self._relist()
+                self._is_absent = False
                 self.synced.set()
                 await self._watch(version)
+            except _Absent:
+                is_first = True  # nothing was watched that could restart
             except NotFound as error:
                 if self._has_watched:
                     pause_s = FIRST_RETRY_S
@@ -96,16 +108,35 @@ class Informer:
     async def _relist(self) -> str:
         try:
             items, version = await self._kube.list(self._resource, self._namespace, **self._query)
-        except NotFound as error:  # a kind that is not installed has no objects
-            self.synced.set()
+        except (NotFound, Forbidden) as error:
+            if self._is_optional:
+                self._note_absent(error)
+                raise _Absent from error
+            if isinstance(error, Forbidden):
+                raise
+            self.synced.set()  # a kind that is not installed has no objects
             raise Transient(f"the kind is not installed: {error}") from error
+        self._replace(items)
+        return version
+
+    def _note_absent(self, error: KubeError) -> None:
+        """Record that the API server has no such kind, or denies it, which is logged once."""
+        if not self._is_absent:
+            logger.info("no %s are watched: %s", self._resource.plural, error)
+        self._is_absent = True
+        if isinstance(error, NotFound):
+            self._replace([])
+        self.confirmed_s = monotonic()
+        self.synced.set()
+
+    def _replace(self, items: Iterable[Object]) -> None:
+        """Replace all objects, as listed now."""
         self.confirmed_s = monotonic()
         fresh = {key_of(item): item for item in items}
         stale, self._items = self._items, fresh
         for key in stale.keys() | fresh.keys():
             if key not in stale or key not in fresh or _version(stale[key]) != _version(fresh[key]):
                 self._changed(key)
-        return version
 
     async def _watch(self, version: str) -> None:
         while True:

@@ -20,7 +20,8 @@ from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.metrics import Metrics
-from penstock.gateway.openai import CHAT_PATH, RequestError, error_body, models
+from penstock.gateway.model_routing import claim_of
+from penstock.gateway.openai import CHAT_PATH, RequestError, error_body, model, models
 from penstock.gateway.proxied_request import ProxiedRequest
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
@@ -71,6 +72,7 @@ class Gateway:
                 Route("/metrics", self._metrics),
                 Route(stats_report.PATH, self._stats_report),
                 Route("/v1/models", self._models),
+                Route("/v1/models/{name:path}", self._model),
                 *(Route(path, EngineRoute(self.state), methods=["POST"]) for path in ENGINE_ROUTES),
             ],
             exception_handlers={HTTPException: _http_error},
@@ -117,6 +119,13 @@ class Gateway:
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse(models(self.state.snapshots.current))
+
+    async def _model(self, request: Request) -> Response:
+        snapshot, name = self.state.snapshots.current, request.path_params["name"]
+        try:
+            return JSONResponse(model(snapshot, name, claim_of(snapshot, name)))
+        except RequestError as error:
+            return Response(error.body(), error.status, media_type="application/json")
 
 
 class EngineRoute:

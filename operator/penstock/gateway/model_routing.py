@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.core.routing.route import Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
-from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unknown
+from penstock.gateway.snapshot import Adapter, Ambiguous, Claim, Route, Service, Snapshot, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class RoutingTarget:
 
     mirrors: those of the ModelRoute that apply to this request. rollout_mirror: that of the service's
     rollout; None: it does not copy this request. timeout_s: of the whole request; None: the gateway's.
-    model_route: "namespace/name" of the ModelRoute that led here; empty without one.
+    model_route: "namespace/name" of the ModelRoute that led here; empty without one. adapter: the one
+    that the service answers with; None: the base model.
     """
 
     service: Service
@@ -24,27 +25,53 @@ class RoutingTarget:
     rollout_mirror: RolloutMirror | None = None
     timeout_s: float | None = None
     model_route: str = ""
+    adapter: Adapter | None = None
+
+    @property
+    def model(self) -> str:
+        """Name of the model in engines."""
+        return self.service.served_name if self.adapter is None else self.adapter.engine_name
 
 
 def resolve(
     snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
 ) -> RoutingTarget:
     """Find the service for a request. headers: by name in lower case. Raises RequestError."""
-    match snapshot.resolve(request.model):
+    match claim_of(snapshot, request.model):
         case Service() as service:
             return RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
+        case Adapter() as adapter:
+            return RoutingTarget(_base_service(snapshot, adapter), adapter=adapter)
         case Route() as route:
             return _apply_route(snapshot, route, request, headers)
+
+
+def claim_of(snapshot: Snapshot, model: str) -> Claim:
+    """Find what answers to a model name. Raises RequestError."""
+    match snapshot.resolve(model):
         case Ambiguous(choices):
             names = ", ".join(choices)
             message = (
-                f"the model `{request.model}` is served in more than one namespace: "
-                f"use one of {names}"
+                f"the model `{model}` is served in more than one namespace: use one of {names}"
             )
             raise RequestError(400, message, param="model", code="model_ambiguous")
         case Unknown():
-            message = f"the model `{request.model[:200]}` does not exist"
+            message = f"the model `{model[:200]}` does not exist"
             raise RequestError(404, message, param="model", code="model_not_found")
+        case claim:
+            return claim
+
+
+def _base_service(snapshot: Snapshot, adapter: Adapter) -> Service:
+    """The service whose engines serve the adapter. Raises RequestError."""
+    service = snapshot.get(adapter.service)
+    if service is None:
+        message = (
+            f"the LoraAdapter {adapter.key} is of the InferenceService {adapter.service}, which does not "
+            "exist: create it"
+        )
+        raise RequestError(503, message, code="service_missing", retry_after_s=RETRY_AFTER_S)
+    return service
 
 
 def _apply_route(

@@ -1,6 +1,7 @@
 """The part of OpenAI's wire format that the gateway needs: some request fields, models, errors."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic_core import ValidationError, from_json, to_json
 from penstock.core.routing.affinity import Affinity, affinity_key
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
-from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot import Adapter, Claim, Service, Snapshot
 
 # Assumed length of a response, for the estimate of KV cache use.
 ASSUMED_OUTPUT_TOKENS = 256
@@ -155,13 +156,24 @@ def error_event(status: int, message: str) -> bytes:
 
 def models(snapshot: Snapshot) -> dict[str, Any]:
     """The response of `GET /v1/models`."""
-    return {
-        "object": "list",
-        "data": [
-            {"id": name, "object": "model", "created": service.created_s, "owned_by": "penstock"}
-            for name, service in snapshot.models()
-        ],
-    }
+    named = snapshot.models()
+    ids = {claim.key: name for name, claim in named if isinstance(claim, Service)}
+    return {"object": "list", "data": [_model_card(name, claim, ids) for name, claim in named]}
+
+
+def model(snapshot: Snapshot, name: str, claim: Claim) -> dict[str, Any]:
+    """The response of `GET /v1/models/NAME`."""
+    named = snapshot.models() if isinstance(claim, Adapter) else []
+    ids = {each.key: name for name, each in named if isinstance(each, Service)}
+    return _model_card(name, claim, ids)
+
+
+def _model_card(name: str, claim: Claim, ids: Mapping[str, str]) -> dict[str, Any]:
+    """One entry of the list. ids: name that clients use for each service, "namespace/name"."""
+    card = {"id": name, "object": "model", "created": claim.created_s, "owned_by": "penstock"}
+    if isinstance(claim, Adapter):
+        card |= {"root": claim.version.uri, "parent": ids.get(claim.service)}
+    return card
 
 
 def _error_type(status: int, code: str | None) -> str:

@@ -104,7 +104,7 @@ class ProxiedRequest:
             tenant=_tenant(service, headers),
         )
         self._memory.assign(service.key)
-        request = request.with_model(service.served_name)
+        request = request.with_model(target.model)
         key = request.affinity_key(service.affinity)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, tokens=request.tokens

@@ -1,8 +1,9 @@
-"""The gateway's routing snapshot: services, engines and routes at one moment."""
+"""The gateway's routing snapshot: services, engines, routes and adapters at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
@@ -73,12 +74,39 @@ class Route:
         return f"{self.namespace}/{self.served_name}"
 
 
-Claim = Service | Route
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoraAdapter: a model name that the engines of a service answer with an adapter.
+
+    service: "namespace/name" of the service. engine_name: name of the version in engines.
+    """
+
+    namespace: str
+    name: str
+    served_name: str
+    created_s: int
+    service: str
+    version: AdapterVersion
+    engine_name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "engine_name", self.version.engine_name)
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.served_name}"
+
+
+Claim = Service | Route | Adapter
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Result of a lookup: no service or route has the model name."""
+    """Result of a lookup: no service, route or adapter has the model name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +118,22 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All services and routes, each oldest first.
+    """All services, routes and adapters, each oldest first.
 
-    If several claim the same name in a namespace, a route wins over a service, and the older one over
-    the newer.
+    If several claim the same name in a namespace, a route wins over a service, a service over an adapter,
+    and the older one over the newer.
     """
 
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
     _by_model: dict[str, tuple[Claim, ...]] = field(init=False, repr=False, compare=False)
     _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
+    _adapters_by_key: dict[str, Adapter] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_model: dict[str, tuple[Claim, ...]] = {}
-        claims: tuple[Claim, ...] = self.routes + self.services
+        claims: tuple[Claim, ...] = self.routes + self.services + self.adapters
         for claim in claims:
             if claim.full_name not in by_model:
                 by_model[claim.full_name] = (claim,)
@@ -111,6 +141,8 @@ class Snapshot:
                 by_model[claim.served_name] = (*others, claim)
         object.__setattr__(self, "_by_model", by_model)
         object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
+        adapters = {adapter.key: adapter for adapter in self.adapters}
+        object.__setattr__(self, "_adapters_by_key", adapters)
 
     def resolve(self, model: str) -> Claim | Unknown | Ambiguous:
         """Look a model name up: a served name, or "namespace/name"."""
@@ -122,6 +154,16 @@ class Snapshot:
     def get(self, key: str) -> Service | None:
         """Return the service "namespace/name"; None if there is none."""
         return self._by_key.get(key)
+
+    def get_adapter(self, key: str) -> Adapter | None:
+        """Return the adapter "namespace/name"; None if there is none."""
+        return self._adapters_by_key.get(key)
+
+    @property
+    def services_with_adapters(self) -> list[Service]:
+        """The services that at least one adapter is of."""
+        keys = {adapter.service for adapter in self.adapters}
+        return [service for service in self.services if service.key in keys] if keys else []
 
     def revisions(self) -> dict[str, set[str]]:
         """Revisions by service: those with pods or weight, and those that routes mirror to."""

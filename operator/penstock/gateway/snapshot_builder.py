@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
@@ -18,7 +19,7 @@ from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
-from penstock.gateway.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +36,25 @@ class _Engine:
 
 
 class SnapshotBuilder:
-    """Builds each routing snapshot from InferenceServices, engine pods and ModelRoutes.
+    """Builds each routing snapshot from InferenceServices, engine pods, ModelRoutes and LoraAdapters.
 
-    An unreadable object does not affect the others: a service or a route stays as it was in the previous
-    snapshot, or is left out if it was not in it; a pod is left out.
+    An unreadable object does not affect the others: a service, a route or an adapter stays as it was in
+    the previous snapshot, or is left out if it was not in it; a pod is left out.
     """
 
     def __init__(self) -> None:
         self._services: dict[str, Service] = {}
         self._routes: dict[str, Route] = {}
+        # With the object that each was read from: there may be thousands, and few change at a time.
+        self._adapters: dict[str, tuple[Object, Adapter]] = {}
         self._logged: dict[str, str] = {}  # unreadable object -> its error
 
     def build(
-        self, services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
+        self,
+        services: Iterable[Object],
+        pods: Iterable[Object],
+        routes: Iterable[Object] = (),
+        adapters: Iterable[Object] = (),
     ) -> Snapshot:
         """Build the next snapshot. Each argument: all objects of the kind."""
         logged, self._logged = self._logged, {}
@@ -70,7 +77,26 @@ class SnapshotBuilder:
             if (route := route or self._routes.get(_name(body))) is not None:
                 found_routes[route.key] = route
         self._services, self._routes = found_services, found_routes
-        return Snapshot(tuple(found_services.values()), tuple(found_routes.values()))
+        found_adapters = self._read_adapters(adapters, logged)
+        return Snapshot(
+            tuple(found_services.values()), tuple(found_routes.values()), found_adapters
+        )
+
+    def _read_adapters(
+        self, bodies: Iterable[Object], logged: Mapping[str, str]
+    ) -> tuple[Adapter, ...]:
+        """Read the adapters that are not read yet. Returns all of them, oldest first."""
+        found: dict[str, tuple[Object, Adapter]] = {}
+        for body in sorted(bodies, key=_claim_order):
+            name = _name(body)
+            last = self._adapters.get(name)
+            if last is None or last[0] is not body:
+                adapter = self._read("LoraAdapter", body, _adapter, logged)
+                last = last if adapter is None else (body, adapter)
+            if last is not None:
+                found[name] = last
+        self._adapters = found
+        return tuple(adapter for _, adapter in found.values())
 
     def _with_last_traffic(self, service: Service | None, body: Object) -> Service | None:
         """Return the service with its previous traffic if its status has lost the traffic.
@@ -101,10 +127,13 @@ class SnapshotBuilder:
 
 
 def build(
-    services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
+    services: Iterable[Object],
+    pods: Iterable[Object],
+    routes: Iterable[Object] = (),
+    adapters: Iterable[Object] = (),
 ) -> Snapshot:
     """Build one routing snapshot that has no previous one."""
-    return SnapshotBuilder().build(services, pods, routes)
+    return SnapshotBuilder().build(services, pods, routes, adapters)
 
 
 def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
@@ -129,6 +158,19 @@ def _route(body: Object) -> Route:
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
         rules=tuple(map(_rule, spec["rules"])),
         generation=metadata.get("generation", 0),
+    )
+
+
+def _adapter(body: Object) -> Adapter:
+    metadata, spec = body["metadata"], body["spec"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    return Adapter(
+        namespace=namespace,
+        name=name,
+        served_name=spec["model"].get("name") or name,
+        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
+        service=f"{namespace}/{spec['serviceRef']['name']}",
+        version=AdapterVersion(name, spec["model"]["uri"]),
     )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube
-from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
+from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, PODS
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_builder import SnapshotBuilder
@@ -76,17 +76,18 @@ class SnapshotStore:
         def rebuild() -> None:
             nonlocal is_scheduled
             is_scheduled = False
-            if all(mirror.synced.is_set() for mirror in (services, pods, routes)):
-                self.publish(builder.build(services, pods, routes))
+            if all(mirror.synced.is_set() for mirror in self.informers):
+                self.publish(builder.build(services, pods, routes, adapters))
 
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
         watch = partial(Informer, kube, namespace=namespace, changed=changed, restarted=restarted)
         services, routes = watch(INFERENCE_SERVICES), watch(MODEL_ROUTES)
         pods = watch(PODS, selector=selector)
-        self.informers = (services, pods, routes)
+        adapters = watch(LORA_ADAPTERS, is_optional=True)
+        self.informers = (services, pods, routes, adapters)
         async with asyncio.TaskGroup() as group:
-            for mirror in (services, pods, routes):
+            for mirror in self.informers:
                 group.create_task(mirror.run())
-            for mirror in (services, pods, routes):
+            for mirror in self.informers:
                 await mirror.synced.wait()
             rebuild()  # an empty cluster gives no event

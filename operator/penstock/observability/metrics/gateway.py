@@ -17,7 +17,7 @@ from penstock.observability.metrics.specs import (
 # Upper bounds of a phase, in seconds. Few, as there are six phases of each service.
 PHASE_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 40, 160)
 
-WATCHED = Label("resource", ("inferenceservices", "modelroutes", "pods"))
+WATCHED = Label("resource", ("inferenceservices", "loraadapters", "modelroutes", "pods"))
 ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
 CODE = Label(
     "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
@@ -28,7 +28,7 @@ REJECTION = Label(
     (
         "engines_failed", "internal", "invalid_request", "memory", "model_ambiguous",
         "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
-        "shutdown", "stalled", "timeout", "too_large",
+        "service_missing", "shutdown", "stalled", "timeout", "too_large",
     ),
 )  # fmt: skip
 RETRY_REASON = Label("reason", tuple(each.value for each in Failure))

@@ -1,0 +1,128 @@
+"""LoraAdapters in the routing snapshot, as model names and in the list of models."""
+
+import json
+
+import pytest
+
+from penstock.gateway.snapshot import Adapter, Ambiguous, Snapshot, Unknown
+from penstock.gateway.snapshot_builder import SnapshotBuilder, build
+
+
+def adapter(name, *, model=None, namespace="default", service="chat", day=1, uri="pvc://a/sql"):
+    """A LoraAdapter as the API server returns it."""
+    metadata = {"name": name, "namespace": namespace}
+    metadata["creationTimestamp"] = f"2026-01-{day:02}T00:00:00Z"
+    source = {"uri": uri} | ({"name": model} if model else {})
+    return {"metadata": metadata, "spec": {"serviceRef": {"name": service}, "model": source}}
+
+
+def adapters_of(*bodies):
+    return build([], [], [], bodies).adapters
+
+
+def test_an_adapter_is_named_after_its_object_if_it_has_no_model_name():
+    sql, code = adapters_of(adapter("sql", model="chat-sql"), adapter("code", day=2))
+    assert (sql.served_name, sql.full_name, sql.key) == (
+        "chat-sql",
+        "default/chat-sql",
+        "default/sql",
+    )
+    assert (code.served_name, code.service) == ("code", "default/chat")
+    assert sql.engine_name == sql.version.engine_name
+    assert sql.engine_name.startswith("sql@")
+    assert sql.version.engine_path == "/adapters/pvc/a/sql"
+
+
+def test_a_service_wins_over_an_adapter_and_the_older_adapter_over_the_newer(make_service):
+    young, old = adapters_of(adapter("b", model="sql", day=2), adapter("a", model="sql"))[::-1]
+    taken = adapters_of(adapter("chat"))
+    snapshot = Snapshot((make_service(),), (), (old, young, *taken))
+    assert snapshot.resolve("sql") == snapshot.resolve("default/sql") == old
+    assert snapshot.resolve("chat") == snapshot.services[0]
+    assert snapshot.get_adapter("default/b") == young
+    assert [name for name, _ in snapshot.models()] == ["chat", "sql"]
+
+
+def test_adapters_of_two_namespaces_are_ambiguous():
+    snapshot = build([], [], [], [adapter("sql"), adapter("sql", namespace="other", day=2)])
+    assert snapshot.resolve("sql") == Ambiguous(("default/sql", "other/sql"))
+    found = snapshot.resolve("other/sql")
+    assert isinstance(found, Adapter)
+    assert found.namespace == "other"
+
+
+def test_an_unreadable_adapter_stays_as_it_was(caplog):
+    builder = SnapshotBuilder()
+    good = adapter("sql")
+    before = builder.build([], [], [], [good]).adapters
+    broken = good | {"spec": {}}
+    for _ in range(2):
+        snapshot = builder.build([], [], [], [broken, adapter("code", day=2)])
+    assert [each.name for each in snapshot.adapters] == ["sql", "code"]
+    assert snapshot.adapters[0] == before[0]
+    assert [r.message for r in caplog.records] == ["the LoraAdapter default/sql cannot be read"]
+    assert builder.build([], [], [], [adapter("code")]).resolve("sql") == Unknown()
+
+
+def test_an_adapter_is_read_again_only_if_its_object_changed():
+    builder = SnapshotBuilder()
+    body = adapter("sql")
+    (first,) = builder.build([], [], [], [body]).adapters
+    assert builder.build([], [], [], [body]).adapters[0] is first
+    (changed,) = builder.build([], [], [], [adapter("sql", uri="pvc://a/sql-2")]).adapters
+    assert changed.engine_name != first.engine_name
+
+
+async def get(front, path):
+    async with front.client.get(front.url + path) as got:
+        return got.status, await got.json()
+
+
+async def test_models_list_adapters_with_their_parent(start_gateway, make_service):
+    front = await start_gateway()
+    services = (
+        make_service(served_name="base"),
+        make_service(name="other", namespace="other", served_name="base"),
+    )
+    found = adapters_of(
+        adapter("sql", model="chat-sql"), adapter("lost", service="gone", uri="file:///x")
+    )
+    front.snapshots.publish(Snapshot(services, (), found))
+    _, listed = await get(front, "/v1/models")
+    assert [(each["id"], each.get("parent"), each.get("root")) for each in listed["data"]] == [
+        ("default/base", None, None),
+        ("other/base", None, None),
+        ("lost", None, "file:///x"),
+        ("chat-sql", "default/base", "pvc://a/sql"),
+    ]
+    for name in ("chat-sql", "default/chat-sql", "other/base"):
+        status, card = await get(front, f"/v1/models/{name}")
+        assert (status, card["id"], card["object"]) == (200, name, "model")
+    _, card = await get(front, "/v1/models/default/chat-sql")
+    assert (card["parent"], card["root"]) == ("default/base", "pvc://a/sql")
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"), [("none", 404, "model_not_found"), ("base", 400, "model_ambiguous")]
+)
+async def test_a_model_that_is_unknown_or_ambiguous(
+    start_gateway, make_service, name, status, code
+):
+    front = await start_gateway()
+    front.publish(
+        make_service(served_name="base"), make_service(namespace="other", served_name="base")
+    )
+    got, body = await get(front, f"/v1/models/{name}")
+    assert (got, body["error"]["code"], body["error"]["param"]) == (status, code, "model")
+
+
+async def test_an_adapter_whose_service_is_missing_is_a_503(start_gateway, make_service):
+    front = await start_gateway()
+    front.snapshots.publish(Snapshot((), (), adapters_of(adapter("sql", service="gone"))))
+    status, body = await front.ask(model="sql")
+    error = json.loads(body)["error"]
+    assert (status, error["code"], error["type"]) == (503, "service_missing", "unavailable_error")
+    assert error["message"] == (
+        "the LoraAdapter default/sql is of the InferenceService default/gone, which does not exist: "
+        "create it"
+    )
