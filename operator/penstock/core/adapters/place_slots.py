@@ -1,0 +1,139 @@
+"""The pods of a placement, with the changes planned so far."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.retention import (
+    NO_DEMAND,
+    Claim,
+    Victim,
+    count_copies,
+    used_slots,
+    victims,
+)
+
+# Loads in flight on one pod. Engines load one adapter at a time, so more would only wait there; a few keep
+# an engine busy from one tick to the next.
+MAX_LOADS_PER_POD = 4
+
+LOADING = Copy("Loading")
+
+
+class Pod:
+    """A pod in a plan. busy: requests in flight that its copies are expected to have.
+
+    victim: the copy that is worth least of those that may be evicted; is_victim_known: whether it is
+    up to date.
+    """
+
+    def __init__(self, replica: AdapterReplica) -> None:
+        self.name = replica.pod
+        self.slots = replica.slots
+        self.copies = dict(replica.copies)
+        self.num_used = used_slots(replica)
+        self.num_loading = sum(copy.state == "Loading" for copy in replica.copies.values())
+        self.busy = 0.0
+        self.victim: Victim | None = None
+        self.is_victim_known = False
+
+
+class Pods:
+    """Pods that are not draining. num_copies: by name in engines, after the planned changes."""
+
+    def __init__(
+        self,
+        replicas: Sequence[AdapterReplica],
+        versions: Mapping[str, AdapterVersion],
+        demand: Mapping[str, AdapterDemand],
+    ) -> None:
+        self._versions, self._demand = versions, demand
+        self._pods = {r.pod: Pod(r) for r in replicas if not r.is_draining}
+        self.num_copies: Counter[str] = count_copies(replicas)
+        self.loads: list[tuple[str, str]] = []
+        self.unloads: list[tuple[str, str]] = []
+        for pod in self._pods.values():
+            pod.busy = sum(
+                demand[name].busy / self.num_copies[name]
+                for name, copy in pod.copies.items()
+                if name in demand and copy.state != "Evicted"
+            )
+
+    @property
+    def num_pods(self) -> int:
+        return len(self._pods)
+
+    def unload(self, name: str, pod_name: str) -> None:
+        """Plan to unload a copy."""
+        pod = self._pods[pod_name]
+        copy = pod.copies.pop(name)
+        self.unloads.append((name, pod_name))
+        if copy.state != "Evicted":
+            pod.num_used -= 1
+            pod.busy -= self._demand.get(name, NO_DEMAND).busy / self.num_copies[name]
+            self._recount(name, self.num_copies[name] - 1)
+        pod.is_victim_known = False
+
+    def unload_idle(self, name: str, number: int) -> None:
+        """Plan to unload at most this many idle copies, on the busiest pods first."""
+        idle = [
+            pod
+            for pod in self._pods.values()
+            if name in pod.copies
+            and pod.copies[name].state == "Resident"
+            and pod.copies[name].requests == 0
+        ]
+        for pod in sorted(idle, key=lambda pod: (-pod.busy, pod.name))[:number]:
+            self.unload(name, pod.name)
+
+    def load(self, name: str, above: Claim | None) -> bool:
+        """Plan one more copy, on the least busy pod that can take it. Returns whether there was one.
+
+        above: only copies with a weaker claim are evicted; None: any that may be evicted.
+        """
+        choices = [
+            (victim is not None, pod.busy, pod.num_used, pod.name, victim)
+            for pod in self._pods.values()
+            if name not in pod.copies and pod.num_loading < MAX_LOADS_PER_POD
+            for is_possible, victim in [self._victim(pod, above)]
+            if is_possible
+        ]
+        if not choices:
+            return False
+        *_, pod_name, victim = min(choices, key=lambda choice: choice[:4])
+        if victim is not None:
+            self.unload(victim.engine_name, pod_name)
+        self._recount(name, self.num_copies[name] + 1)
+        pod = self._pods[pod_name]
+        pod.copies[name] = LOADING
+        pod.is_victim_known = False
+        pod.num_used += 1
+        pod.num_loading += 1
+        pod.busy += self._demand.get(name, NO_DEMAND).busy / self.num_copies[name]
+        self.loads.append((name, pod_name))
+        return True
+
+    def _victim(self, pod: Pod, above: Claim | None) -> tuple[bool, Victim | None]:
+        """Whether a pod has a slot for a copy, and the copy that is evicted for it."""
+        if pod.num_used < pod.slots:
+            return True, None
+        if not pod.is_victim_known:
+            replica = AdapterReplica(pod.name, pod.slots, pod.copies)
+            found = victims(replica, self._versions, self._demand, self.num_copies, len(self._pods))
+            pod.victim = min(found, key=lambda v: (v.claim, v.engine_name), default=None)
+            pod.is_victim_known = True
+        victim = pod.victim
+        return victim is not None and (above is None or victim.claim < above), victim
+
+    def _recount(self, name: str, copies: int) -> None:
+        """Set the number of an adapter's copies, and divide its requests among them."""
+        before = self.num_copies[name]
+        busy = self._demand.get(name, NO_DEMAND).busy
+        change = busy / copies - busy / before if copies and before else 0.0
+        self.num_copies[name] = copies
+        for pod in self._pods.values():
+            if name in pod.copies:
+                pod.busy += change
+                pod.is_victim_known = False

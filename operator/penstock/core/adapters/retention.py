@@ -1,0 +1,89 @@
+"""Which copies may be evicted for another adapter, and what each is worth.
+
+The value of a copy is what its loss would cost: the adapter's requests per second times its load time,
+divided by the number of its copies. Evicting by it is LFU with weights, over all pods together.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.replica import AdapterReplica
+
+NO_DEMAND = AdapterDemand()
+
+_OWN_NAME = re.compile(r".@[0-9a-f]{8}\Z")
+
+# (priority, value): the order of claims. A higher priority wins while its adapter has demand.
+Claim = tuple[int, float]
+NO_CLAIM: Claim = (-(2**31), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A copy that may be evicted."""
+
+    claim: Claim
+    engine_name: str
+
+
+def is_own_name(engine_name: str) -> bool:
+    """Whether a name in an engine is a version of a LoraAdapter. All others were loaded by hand."""
+    return _OWN_NAME.search(engine_name) is not None
+
+
+def count_copies(replicas: Iterable[AdapterReplica]) -> Counter[str]:
+    """Copies in memory or loading by name, on pods that are not draining."""
+    return Counter(
+        name
+        for replica in replicas
+        if not replica.is_draining
+        for name, copy in replica.copies.items()
+        if copy.state != "Evicted"
+    )
+
+
+def used_slots(replica: AdapterReplica) -> int:
+    return sum(copy.state != "Evicted" for copy in replica.copies.values())
+
+
+def is_loading(replica: AdapterReplica) -> bool:
+    return any(copy.state == "Loading" for copy in replica.copies.values())
+
+
+def min_copies(version: AdapterVersion, num_pods: int) -> int:
+    """Copies that an adapter has without demand."""
+    placement = version.placement
+    return num_pods if placement.policy == "All" else min(placement.min_copies, num_pods)
+
+
+def claim(version: AdapterVersion, demand: AdapterDemand, num_copies: int) -> Claim:
+    """Claim of one of an adapter's copies to its slot."""
+    if demand.value <= 0:
+        return NO_CLAIM
+    return version.placement.priority, demand.value / max(1, num_copies)
+
+
+def victims(
+    replica: AdapterReplica,
+    versions: Mapping[str, AdapterVersion],
+    demand: Mapping[str, AdapterDemand],
+    num_copies: Mapping[str, int],
+    num_pods: int,
+) -> Iterator[Victim]:
+    """Copies of a pod that may be evicted: idle, not pinned, above the minimum, of a known adapter."""
+    for name, copy in replica.copies.items():
+        version = versions.get(name)
+        if version is None or copy.state != "Resident" or copy.requests > 0:
+            continue
+        total = num_copies.get(name, 1)
+        if version.placement.is_pinned or total <= min_copies(version, num_pods):
+            continue
+        yield Victim(claim(version, demand.get(name, NO_DEMAND), total), name)
+
+
+def by_engine_name(adapters: Sequence[AdapterVersion]) -> dict[str, AdapterVersion]:
+    return {version.engine_name: version for version in adapters}

@@ -1,0 +1,126 @@
+"""Choice of a pod for one request of an adapter.
+
+a resident copy: the least loaded pod -> a running load: wait for it
+  -> load on demand: of the less busy pods one with a free slot, or the copy that is worth least
+  -> wait for a load or a slot, bounded
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.replica import AdapterReplica
+from penstock.core.adapters.retention import (
+    Claim,
+    Victim,
+    count_copies,
+    is_loading,
+    used_slots,
+    victims,
+)
+
+# Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
+MAX_WAIT_S = 30.0
+# Pods whose load is at most this multiple of the least busy one's are equal for a load on demand: among
+# them the slot counts.
+LOAD_SLACK = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """The adapter is in memory on this pod."""
+
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load the adapter on this pod, then send the request there. evict: unload this adapter first."""
+
+    pod: str
+    evict: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ask again when a load or a request ends. pod: where the adapter is being loaded; None: nowhere."""
+
+    reason: str
+    pod: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The request cannot be served. retry_after_s: None if another try would fail as well."""
+
+    reason: str
+    retry_after_s: float | None = None
+
+
+AdapterDecision = Send | Load | Wait | Refuse
+
+
+def route_adapter(
+    engine_name: str,
+    replicas: Sequence[AdapterReplica],
+    versions: Mapping[str, AdapterVersion],
+    demand: Mapping[str, AdapterDemand],
+    waited_s: float = 0.0,
+) -> AdapterDecision:
+    """Choose what happens to one request.
+
+    replicas: pods that may take it, such as those of the chosen side. versions: all adapters of the
+    service, by name in engines; others are never evicted. waited_s: since it arrived.
+    """
+    serving = [replica for replica in replicas if not replica.is_draining]
+    states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
+    resident = [r for r in serving if states.get(r.pod) == "Resident"]
+    if resident:
+        return Send(min(resident, key=lambda r: (r.load, r.pod)).pod)
+    if waited_s >= MAX_WAIT_S:
+        return Refuse(f"no copy of {engine_name} within {MAX_WAIT_S:g} s", retry_after_s=5.0)
+    loading = [pod for pod, state in states.items() if state == "Loading"]
+    if loading:
+        return Wait(f"{engine_name} is being loaded on {loading[0]}", loading[0])
+    if not serving:
+        return Wait("no pod takes requests")
+    return _load(engine_name, serving, versions, demand)
+
+
+def _load(
+    engine_name: str,
+    serving: Sequence[AdapterReplica],
+    versions: Mapping[str, AdapterVersion],
+    demand: Mapping[str, AdapterDemand],
+) -> Load | Wait:
+    free = [r for r in serving if not is_loading(r)]
+    if not free:
+        return Wait("every pod is loading another adapter")
+    copies = count_copies(serving)
+    able: list[tuple[AdapterReplica, Victim | None]] = []
+    for replica in free:
+        if used_slots(replica) < replica.slots:
+            able.append((replica, None))
+            continue
+        candidates = victims(replica, versions, demand, copies, len(serving))
+        coldest = min(candidates, key=lambda v: (v.claim, v.engine_name), default=None)
+        if coldest is not None:
+            able.append((replica, coldest))
+    if not able:
+        return Wait("every slot holds an adapter with requests or a pinned one")
+    least = min(replica.load for replica, _ in able)
+    equal = [(r, v) for r, v in able if r.load <= LOAD_SLACK * least]
+    replica, victim = min(equal, key=lambda pair: (_cost(pair[1]), pair[0].load, pair[0].pod))
+    if victim is None:
+        return Load(replica.pod, None, f"{replica.pod} has a free slot")
+    return Load(
+        replica.pod,
+        victim.engine_name,
+        f"{victim.engine_name} on {replica.pod} has the least demand of the idle copies",
+    )
+
+
+def _cost(victim: Victim | None) -> tuple[bool, Claim]:
+    return (False, (0, 0.0)) if victim is None else (True, victim.claim)

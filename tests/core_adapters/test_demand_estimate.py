@@ -1,0 +1,60 @@
+"""Estimates of demand from counters of gateways."""
+
+import pytest
+
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.demand_estimate import DemandState, estimate_demand
+from penstock.core.adapters.load_failures import Failures, after_failure, after_success, blocked
+
+
+def after(counts: list[AdapterCounts], tick_s: float = 2.0) -> DemandState:
+    state = None
+    for index, each in enumerate(counts):
+        state = estimate_demand({"a@1": each}, state, index * tick_s)
+    assert state is not None
+    return state
+
+
+def test_the_average_of_steady_arrivals_is_their_rate() -> None:
+    state = after([AdapterCounts(arrivals=6 * i) for i in range(3000)])
+    assert state.demand["a@1"].requests_per_s == pytest.approx(3.0, rel=0.01)
+
+
+def test_requests_in_flight_count_at_once_and_fall_slowly() -> None:
+    state = after([AdapterCounts(), AdapterCounts(in_flight=15, waiting=5)])
+    assert state.demand["a@1"].busy == 20
+    state = estimate_demand({"a@1": AdapterCounts()}, state, 32.0)
+    assert 10 < state.demand["a@1"].busy < 15
+
+
+def test_counters_that_fell_start_at_zero() -> None:
+    down = after([AdapterCounts(arrivals=100), AdapterCounts(arrivals=4)])
+    up = after([AdapterCounts(), AdapterCounts(arrivals=4)])
+    assert down.demand == up.demand
+
+
+def test_the_first_counters_are_no_arrivals() -> None:
+    assert after([AdapterCounts(arrivals=1000)]).demand["a@1"].requests_per_s == 0
+
+
+def test_load_time_is_the_mean_of_the_measured_loads() -> None:
+    assert after([AdapterCounts(loads=4, load_s=3.0)]).demand["a@1"].load_s == 0.75
+
+
+def test_an_adapter_without_counters_or_demand_is_forgotten() -> None:
+    state = after([AdapterCounts(), AdapterCounts(arrivals=1)])
+    for tick in range(2, 4000):
+        state = estimate_demand({}, state, tick * 2.0)
+    assert state.demand == {}
+
+
+def test_failed_loads_are_retried_at_growing_intervals() -> None:
+    failures: Failures = {}
+    for pause_s in (5, 10, 20):
+        failures = after_failure(failures, "a@1", "rank 64 is above 16", 100.0)
+        assert blocked(failures, 100.0 + pause_s - 0.1) == {"a@1"}
+        assert blocked(failures, 100.0 + pause_s) == set()
+    for _ in range(20):
+        failures = after_failure(failures, "a@1", "rank 64 is above 16", 100.0)
+    assert failures["a@1"].retry_at_s == 400.0
+    assert after_success(failures, "a@1") == {}

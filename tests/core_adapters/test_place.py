@@ -1,0 +1,147 @@
+"""Placement: minimums, demand, eviction, surplus, draining pods."""
+
+from collections import Counter
+
+from core_adapters.pods import (
+    BUSY,
+    RESIDENT,
+    applied,
+    engine_name,
+    in_flight,
+    pod,
+    popular,
+    version,
+)
+
+from penstock.core.adapters.adapter import Placement
+from penstock.core.adapters.place import place
+from penstock.core.adapters.replica import AdapterReplica, Copy
+
+
+def test_all_puts_a_copy_on_every_pod() -> None:
+    plan = place([version("a", Placement("All"))], [pod("p0", 2), pod("p1", 2)], {})
+    assert set(plan.loads) == {(engine_name("a"), "p0"), (engine_name("a"), "p1")}
+    assert plan.adapters[engine_name("a")].reason == "a copy on every pod (2)"
+
+
+def test_minimum_copies_are_spread_over_the_pods() -> None:
+    adapters = [version(f"a{i}", Placement(min_copies=1)) for i in range(8)]
+    plan = place(adapters, [pod(f"p{i}", 4) for i in range(4)], {})
+    assert Counter(name for _, name in plan.loads) == {f"p{i}": 2 for i in range(4)}
+
+
+def test_an_adapter_without_demand_is_not_loaded() -> None:
+    plan = place([version("a")], [pod("p0", 2)], {})
+    assert plan.loads == ()
+    wanted = plan.adapters[engine_name("a")]
+    assert (wanted.copies, wanted.is_met, wanted.reason) == (0, True, "on demand")
+
+
+def test_a_lost_popular_adapter_is_loaded_again() -> None:
+    plan = place([version("a")], [pod("p0", 2)], popular(a=0.1))
+    assert plan.loads == ((engine_name("a"), "p0"),)
+
+
+def test_more_requests_in_flight_get_more_copies() -> None:
+    adapters = [version("hot"), version("cold")]
+    pods = [pod("p0", 2, {"hot": BUSY}), *(pod(f"p{i}", 2) for i in range(1, 4))]
+    plan = place(adapters, pods, in_flight(hot=30, cold=10))
+    assert Counter(name for name, _ in plan.loads)[engine_name("hot")] == 3
+    assert plan.adapters[engine_name("hot")].copies == 4
+
+
+def test_a_maximum_bounds_the_copies() -> None:
+    adapters = [version("hot", Placement(max_copies=2))]
+    pods = [pod(f"p{i}", 2) for i in range(4)]
+    assert len(place(adapters, pods, in_flight(hot=30)).loads) == 2
+
+
+def test_the_copy_with_the_least_value_is_evicted() -> None:
+    adapters = [version(name) for name in ("a", "b", "c")]
+    pods = [pod("p0", 2, {"a": RESIDENT, "b": RESIDENT})]
+    plan = place(adapters, pods, popular(a=1.0, b=0.1, c=1.0))
+    assert plan.unloads == ((engine_name("b"), "p0"),)
+    assert plan.loads == ((engine_name("c"), "p0"),)
+
+
+def test_a_small_gain_moves_nothing() -> None:
+    adapters = [version("a"), version("b")]
+    pods = [pod("p0", 1, {"a": RESIDENT})]
+    plan = place(adapters, pods, popular(a=1.0, b=1.9))
+    assert (plan.loads, plan.unloads) == ((), ())
+
+
+def test_a_copy_with_requests_is_never_unloaded() -> None:
+    adapters = [version("a"), version("b", Placement(min_copies=1))]
+    pods = [pod("p0", 1, {"a": BUSY})]
+    plan = place(adapters, pods, {})
+    assert (plan.loads, plan.unloads) == ((), ())
+    assert not plan.adapters[engine_name("b")].is_met
+
+
+def test_a_pinned_copy_is_never_evicted() -> None:
+    adapters = [version("a", Placement(is_pinned=True)), version("b")]
+    pods = [pod("p0", 1, {"a": RESIDENT})]
+    assert place(adapters, pods, popular(b=100.0)).unloads == ()
+
+
+def test_the_last_minimum_copy_is_never_evicted() -> None:
+    adapters = [version("a", Placement(min_copies=1)), version("b")]
+    pods = [pod("p0", 1, {"a": RESIDENT}), pod("p1", 1, {"a": RESIDENT})]
+    plan = place(adapters, pods, popular(b=100.0))
+    assert len(plan.unloads) == 1
+
+
+def test_a_higher_priority_goes_first() -> None:
+    adapters = [
+        version("low", Placement(min_copies=1)),
+        version("high", Placement(min_copies=1, priority=1)),
+    ]
+    assert place(adapters, [pod("p0", 1)], {}).loads == ((engine_name("high"), "p0"),)
+
+
+def test_a_version_that_nobody_wants_is_unloaded() -> None:
+    assert place([], [pod("p0", 1, {"a": RESIDENT})], {}).unloads == ((engine_name("a"), "p0"),)
+    assert place([], [pod("p0", 1, {"a": BUSY})], {}).unloads == ()
+
+
+def test_an_adapter_loaded_by_hand_stays_and_takes_a_slot() -> None:
+    pods = [AdapterReplica("p0", 1, {"by-hand": RESIDENT})]
+    plan = place([version("a")], pods, popular(a=10.0))
+    assert (plan.loads, plan.unloads) == ((), ())
+
+
+def test_what_an_engine_moved_to_its_disk_is_unloaded() -> None:
+    pods = [pod("p0", 1, {"a": Copy("Evicted"), "b": RESIDENT})]
+    plan = place([version("a"), version("b")], pods, {})
+    assert plan.unloads == ((engine_name("a"), "p0"),)
+
+
+def test_a_draining_pod_is_left_alone_and_counts_for_nothing() -> None:
+    pods = [pod("p0", 1, {"a": RESIDENT, "b": RESIDENT}, is_draining=True), pod("p1", 1)]
+    plan = place([version("a", Placement("All"))], pods, {})
+    assert (plan.loads, plan.unloads) == (((engine_name("a"), "p1"),), ())
+
+
+def test_copies_above_a_fixed_number_are_unloaded() -> None:
+    adapters = [version("a", Placement("Fixed", min_copies=1))]
+    pods = [pod("p0", 1, {"a": RESIDENT}), pod("p1", 1, {"a": BUSY})]
+    assert place(adapters, pods, {}).unloads == ((engine_name("a"), "p0"),)
+
+
+def test_a_failed_load_is_not_repeated_while_it_is_blocked() -> None:
+    adapters = [version("a", Placement(min_copies=1))]
+    plan = place(adapters, [pod("p0", 1)], {}, blocked={engine_name("a")})
+    assert plan.loads == ()
+    assert plan.adapters[engine_name("a")].reason.endswith("its last load failed")
+
+
+def test_a_settled_placement_changes_nothing() -> None:
+    adapters = [version(f"a{i}") for i in range(20)]
+    demand = popular(**{f"a{i}": 1 / (i + 1) for i in range(20)})
+    pods = [pod(f"p{i}", 3) for i in range(3)]
+    for _ in range(4):
+        plan = place(adapters, pods, demand)
+        pods = applied(plan, pods)
+    assert (plan.loads, plan.unloads) == ((), ())
+    assert sum(len(p.copies) for p in pods) == 9

@@ -1,0 +1,83 @@
+"""The choice of a pod for one request of an adapter."""
+
+from core_adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, version
+
+from penstock.core.adapters.adapter import AdapterVersion, Placement
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.route import (
+    AdapterDecision,
+    Load,
+    Refuse,
+    Send,
+    Wait,
+    route_adapter,
+)
+
+
+def route(
+    name: str,
+    pods: list[AdapterReplica],
+    demand: dict[str, AdapterDemand] | None = None,
+    adapters: tuple[AdapterVersion, ...] = tuple(version(name) for name in "abcd"),
+    waited_s: float = 0.0,
+) -> AdapterDecision:
+    versions = {v.engine_name: v for v in adapters}
+    return route_adapter(engine_name(name), pods, versions, demand or {}, waited_s)
+
+
+def test_the_least_loaded_of_the_resident_copies() -> None:
+    pods = [
+        pod("p0", 1, {"a": RESIDENT}, load=5.0),
+        pod("p1", 1, {"a": RESIDENT}, load=2.0),
+        pod("p2", 1, load=0.0),
+    ]
+    assert route("a", pods) == Send("p1")
+
+
+def test_a_draining_pod_gets_nothing() -> None:
+    pods = [pod("p0", 1, {"a": RESIDENT}, is_draining=True), pod("p1", 1)]
+    assert isinstance(route("a", pods), Load)
+
+
+def test_a_running_load_is_waited_for() -> None:
+    pods = [pod("p0", 1, {"a": Copy("Loading")}), pod("p1", 1)]
+    decision = route("a", pods)
+    assert isinstance(decision, Wait)
+    assert decision.pod == "p0"
+
+
+def test_a_free_slot_comes_before_an_eviction() -> None:
+    pods = [pod("p0", 1, {"b": RESIDENT}), pod("p1", 1)]
+    assert route("a", pods) == Load("p1", None, "p1 has a free slot")
+
+
+def test_the_coldest_idle_copy_is_evicted() -> None:
+    pods = [pod("p0", 2, {"b": RESIDENT, "c": BUSY}), pod("p1", 1, {"d": RESIDENT})]
+    decision = route("a", pods, popular(b=1.0, c=0.1, d=2.0))
+    assert isinstance(decision, Load)
+    assert (decision.pod, decision.evict) == ("p0", engine_name("b"))
+
+
+def test_a_much_busier_pod_does_not_load() -> None:
+    pods = [pod("p0", 1, load=10.0), pod("p1", 1, {"b": RESIDENT}, load=2.0)]
+    decision = route("a", pods)
+    assert isinstance(decision, Load)
+    assert decision.pod == "p1"
+
+
+def test_pinned_minimum_and_unknown_copies_are_not_evicted() -> None:
+    adapters = (version("b", Placement(is_pinned=True)), version("c", Placement(min_copies=1)))
+    pods = [pod("p0", 2, {"b": RESIDENT, "c": RESIDENT}), pod("p1", 1, {"d": RESIDENT})]
+    assert isinstance(route("a", pods, adapters=adapters), Wait)
+
+
+def test_a_pod_that_loads_already_is_not_asked_again() -> None:
+    pods = [pod("p0", 4, {"b": Copy("Loading")})]
+    assert route("a", pods) == Wait("every pod is loading another adapter")
+
+
+def test_the_wait_is_bounded() -> None:
+    pods = [pod("p0", 1, {"b": BUSY})]
+    assert isinstance(route("a", pods, waited_s=29.0), Wait)
+    assert isinstance(route("a", pods, waited_s=30.0), Refuse)
