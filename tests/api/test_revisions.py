@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.api.convert import InvalidService, restored, to_core
+from penstock.api.convert import InvalidService, parse_service, to_core
 from penstock.api.crdgen import schema_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.spec import fields as spec_fields
@@ -153,4 +153,4 @@ def test_a_stable_revision_is_read_although_its_variants_have_other_accelerators
     variant["resources"] = {"limits": {"nvidia.com/gpu": 2}}
     suits = service(spec)
     variant["resources"] = {"limits": {"nvidia.com/gpu": 4}}
-    assert revision_of(restored(body(spec))) == revision_of(suits)
+    assert revision_of(parse_service(body(spec))) == revision_of(suits)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from penstock.api.convert import to_core
-from penstock.controller.reconciler import Reconciler
+from penstock.controller.service_reader import name_taken_by
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -34,13 +34,8 @@ CASES = [
 def test_operator_and_gateway_agree(uids, times):
     bodies = [service(*each) for each in zip("abc", uids, times, strict=True)]
     services = {("n", body["metadata"]["name"]): body for body in bodies}
-    reconciler = Reconciler(
-        None, "penstock", services=lambda: services, scaling=lambda *_: None,
-        judgement=lambda *_: None, applied_generations=lambda _: None,
-        gateway_url="", gone=lambda _: None,
-    )  # fmt: skip
     holders = {
-        body["metadata"]["name"]: reconciler._name_taken_by(body, to_core(body)) for body in bodies
+        body["metadata"]["name"]: name_taken_by(services, body, to_core(body)) for body in bodies
     }
     free = [name for name, holder in holders.items() if holder is None]
     served = build(reversed(bodies), []).resolve("n/chat")

@@ -41,17 +41,17 @@ class InvalidService(Exception):
 
 
 def to_core(body: dict[str, Any]) -> ServiceSpec:
-    """Convert an InferenceService. Raises InvalidService if it is invalid, or cannot be served."""
-    service = restored(body)
+    """Convert an InferenceService. Raises InvalidService if it is invalid, or its runtime cannot serve it."""
+    service = parse_service(body)
     if refusals := list(refused_settings(service)):
         raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
     return service
 
 
-def restored(body: dict[str, Any]) -> ServiceSpec:
-    """Convert an InferenceService whose pods exist already. Raises InvalidService if it is invalid.
+def parse_service(body: dict[str, Any]) -> ServiceSpec:
+    """Convert an InferenceService without the check whether its runtime can serve it. Raises InvalidService.
 
-    Its settings may no longer suit the accelerators, as fields that make no revision have changed since.
+    For revisions whose pods exist: their settings may not suit the accelerators of the current variants.
     """
     metadata = body["metadata"]
     try:
@@ -88,7 +88,7 @@ def spec_of_revision(body: dict[str, Any], recorded: dict[str, Any]) -> ServiceS
     """
     rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
     try:
-        return restored({**body, "spec": rest | recorded})
+        return parse_service({**body, "spec": rest | recorded})
     except InvalidService:
         return None
 

@@ -1,0 +1,165 @@
+"""Reads the objects of a service from the API server, and what was recorded with them."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from penstock.api.convert import spec_of_revision
+from penstock.clients.informer import Key
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    JOBS,
+    PODS,
+    Resource,
+)
+from penstock.core.manifests.disruption import engines_budget_name
+from penstock.core.observed.children import (
+    ObservedBudget,
+    ObservedDeployment,
+    ObservedJob,
+    ObservedState,
+    own_pods,
+    owner_uid,
+)
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.observed.state_record import StateRecord
+from penstock.core.observed.stored_status import mirror_of, stored_status, traffic_of
+from penstock.core.spec.claim_order import claim_order
+from penstock.core.spec.history import Revision
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import (
+    MANAGED_BY,
+    MANAGED_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    SERVICE_LABEL,
+    ServiceSpec,
+)
+
+
+class ServiceReader:
+    """Reads the objects of services. services: all services, as the watch last reported them."""
+
+    def __init__(self, kube: Kube, services: Callable[[], Mapping[Key, Object]]) -> None:
+        self._kube = kube
+        self._services = services
+
+    async def read(
+        self, body: Object, spec: ServiceSpec, now_s: float
+    ) -> tuple[ObservedState, StateRecord]:
+        """Read a service's objects and the record of its status. body: the service itself.
+
+        They are read from the API server, not from a cache: decisions on old objects could delete pods.
+        """
+        leftovers: set[tuple[str, str]] = set()
+        stored = await self._children(CONTROLLER_REVISIONS, spec)
+        records = _owned_by(spec, stored, leftovers)
+        record = StateRecord.of(records)
+        status = record.restored(stored_status(body))
+        rollout = RolloutState.of(status, now_s)
+        history = (*map(Revision.of, records), *_orphaned_revisions(stored))
+        deployments = tuple(
+            ObservedDeployment.of(each) for each in await self._owned(DEPLOYMENTS, spec, leftovers)
+        )
+        pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
+        budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
+        is_canary = rollout is not None and rollout.strategy == "Canary" and not rollout.is_settled
+        jobs = await self._owned(JOBS, spec, leftovers) if is_canary else []
+        observed = ObservedState(
+            deployments=deployments,
+            pods=own_pods(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
+            history=history,
+            rollout=rollout,
+            traffic=traffic_of(status),
+            mirror=mirror_of(status),
+            traffic_generation=status.get("trafficGeneration", 0),
+            stable_spec=_stable_spec(body, spec, history, rollout),
+            state_holder=record.holder,
+            name_taken_by=name_taken_by(self._services(), body, spec),
+            jobs=tuple(ObservedJob.of(job) for job in jobs),
+            leftovers=frozenset(leftovers),
+            budget=ObservedBudget.of(
+                budgets,
+                engines_budget_name(spec.name),
+                spec.uid,
+                [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == SERVE],
+            ),
+        )
+        return observed, record
+
+    async def _owned(
+        self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
+    ) -> list[Object]:
+        """Return the service's children of one kind. Adds those of a deleted service to `leftovers`."""
+        return _owned_by(spec, await self._children(resource, spec), leftovers)
+
+    async def _children(self, resource: Resource, spec: ServiceSpec) -> list[Object]:
+        """List the objects of one kind with the service's label, with any owner or none."""
+        found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
+        return found
+
+
+def _selector(spec: ServiceSpec) -> str:
+    return f"{SERVICE_LABEL}={spec.name}"
+
+
+def _owned_by(
+    spec: ServiceSpec, children: Collection[Object], leftovers: set[tuple[str, str]]
+) -> list[Object]:
+    """Return the children that the service owns.
+
+    Adds (kind, name) of children of a deleted service of the same name to `leftovers`. A child without
+    an owner is in neither: applying it adopts it.
+    """
+    foreign = [child for child in children if owner_uid(child) not in (None, spec.uid)]
+    leftovers |= {(child["kind"], child["metadata"]["name"]) for child in foreign}
+    return [child for child in children if owner_uid(child) == spec.uid]
+
+
+def _orphaned_revisions(stored: Collection[Object]) -> list[Revision]:
+    """Return the revisions of Penstock that have no owner."""
+    return [
+        replace(Revision.of(each), is_orphan=True)
+        for each in stored
+        if owner_uid(each) is None and each["metadata"]["labels"].get(MANAGED_LABEL) == MANAGED_BY
+    ]
+
+
+def _stable_spec(
+    body: Object,
+    spec: ServiceSpec,
+    history: tuple[Revision, ...],
+    rollout: RolloutState | None,
+) -> ServiceSpec | None:
+    """Build the stable revision's spec: its recorded fields, and all others from the current spec.
+
+    None if its record is missing, invalid, or hashes to another revision.
+    """
+    stable = rollout.stable if rollout else None
+    if stable == revision_of(spec):
+        return spec
+    recorded = next((each.recorded_fields for each in history if each.revision == stable), None)
+    if recorded is None:
+        return None
+    stable_spec = spec_of_revision(body, recorded)
+    # Another version of Penstock may interpret the same fields differently.
+    return stable_spec if stable_spec and revision_of(stable_spec) == stable else None
+
+
+def name_taken_by(services: Mapping[Key, Object], own: Object, spec: ServiceSpec) -> str | None:
+    """Name of the older service in the namespace that has the model name; None if there is none.
+
+    own: the service itself. Of several services with a model name, only the oldest has it.
+    """
+    claims = [
+        body["metadata"]
+        for (namespace, name), body in services.items()
+        if namespace == spec.namespace
+        and name != spec.name
+        and body["spec"]["model"].get("name", name) == spec.model_name
+    ]
+    first = min([own["metadata"], *claims], key=claim_order)
+    return None if first is own["metadata"] else first["name"]
