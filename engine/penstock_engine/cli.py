@@ -1,6 +1,7 @@
-"""Command line of the engine: serve, preflight, convert, make-model. Flags have vLLM's names if it has them.
+"""Command line of the engine: serve, preflight, convert, make-model, make-adapters.
 
-Commands import large packages when they run, so that errors of the command line appear at once.
+Flags have vLLM's names if it has them. Commands import large packages when they run, so that errors of the
+command line appear at once.
 """
 
 import asyncio
@@ -246,5 +247,23 @@ def make_model(
     try:
         make(out, docs, seconds=seconds, steps=steps, seed=seed)
     except ValueError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def make_adapters(
+    model: ModelDir,
+    out: Annotated[Path, typer.Argument(help="Folder to make the adapters' folders in.")],
+    count: Annotated[int, typer.Option(help="Number of adapters.")] = 1,
+    rank: Annotated[int, typer.Option(help="Rank of the adapters.")] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of the random factors.")] = 0,
+) -> None:
+    """Make random LoRA adapters for a model, each with other answers, for demos and tests."""
+    from penstock_engine.make_model.adapters import make_adapters as make
+
+    try:
+        make(model, out, count, rank=rank, seed=seed)
+    except (ModelError, ValueError, FileExistsError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
