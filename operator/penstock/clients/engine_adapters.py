@@ -1,0 +1,174 @@
+"""Lists, loads and unloads the LoRA adapters of engines over HTTP.
+
+Penstock's engine and vLLM have the same routes for loads and unloads. Copies are listed by /v1/adapters of
+Penstock's engine, and by the entries with a parent in /v1/models of vLLM.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from penstock.core.adapters.replica import Copy, CopyState
+from penstock.core.spec.settings import PENSTOCK, VLLM
+
+Runtime = Literal["Penstock", "VLLM"]
+RUNTIMES: Mapping[str, Runtime] = {PENSTOCK: "Penstock", VLLM: "VLLM"}
+
+# Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
+# at most 60 s.
+LIST_TIMEOUT_S, LOAD_TIMEOUT_S, UNLOAD_TIMEOUT_S = 2.5, 65.0, 10.0
+# Bound on a list: an engine has at most 1024 adapters, with some 200 bytes for each.
+MAX_LIST_BYTES = 1 << 20
+MAX_ERROR_BYTES = 16 << 10
+MAX_MESSAGE_CHARS = 500
+
+_STATES: Mapping[str, CopyState] = {
+    "device": "Resident",
+    "host": "Resident",
+    "disk": "Evicted",
+    "loading": "Loading",
+}
+
+Copies = Mapping[str, Copy]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """A request to an engine that failed.
+
+    kind: Unreachable: nothing accepts connections; Unanswered: no answer in time, or an unreadable one;
+    Busy: the engine says that another try may work; Refused: the adapter is to blame, such as its files.
+    reason: one word for programs; the engine's, if it gave one, else the kind. message: a sentence.
+    """
+
+    kind: Literal["Unreachable", "Unanswered", "Busy", "Refused"]
+    reason: str
+    message: str
+
+
+class EngineAdapters:
+    """Adapters of engines, over one connection pool. An address is host:port. Errors are returned."""
+
+    def __init__(self) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._client = httpx.AsyncClient(timeout=LOAD_TIMEOUT_S, limits=limits, trust_env=False)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def list(self, address: str, runtime: Runtime) -> Copies | EngineFailure:
+        """List the adapters of an engine, by their names there."""
+        path = "/v1/adapters" if runtime == "Penstock" else "/v1/models"
+        answer = await self._request("GET", f"http://{address}{path}", None, LIST_TIMEOUT_S)
+        if isinstance(answer, EngineFailure):
+            return answer
+        try:
+            return parse_copies(runtime, answer)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return EngineFailure(
+                "Unanswered", "Unanswered", f"{path} of the engine gives an unreadable list"
+            )
+
+    async def load(
+        self, address: str, runtime: Runtime, name: str, path: str
+    ) -> EngineFailure | None:
+        """Load an adapter. path: its folder in the container. None also if the engine had it already."""
+        body = {"lora_name": name, "lora_path": path}
+        url = f"http://{address}/v1/load_lora_adapter"
+        answer = await self._request("POST", url, body, LOAD_TIMEOUT_S)
+        if not isinstance(answer, EngineFailure):
+            return None
+        if answer.kind == "Refused":  # perhaps because another client has loaded it meanwhile
+            copies = await self.list(address, runtime)
+            if not isinstance(copies, EngineFailure) and name in copies:
+                return None
+        return answer
+
+    async def unload(self, address: str, name: str) -> EngineFailure | None:
+        """Unload an adapter. None also if the engine does not have it."""
+        url, body = f"http://{address}/v1/unload_lora_adapter", {"lora_name": name}
+        answer = await self._request("POST", url, body, UNLOAD_TIMEOUT_S, accepted=(200, 404))
+        return answer if isinstance(answer, EngineFailure) else None
+
+    async def _request(
+        self,
+        method: str, url: str, body: Mapping[str, str] | None, timeout_s: float,
+        accepted: tuple[int, ...] = (200,),
+    ) -> bytes | EngineFailure:  # fmt: skip
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._client.stream(method, url, json=body) as response,
+            ):
+                is_accepted = response.status_code in accepted
+                limit = MAX_LIST_BYTES if is_accepted else MAX_ERROR_BYTES
+                content = await _read(response, limit)
+                status = response.status_code
+        except httpx.ConnectError as error:
+            return _without_answer("Unreachable", error)
+        except (httpx.HTTPError, TimeoutError) as error:
+            return _without_answer("Unanswered", error)
+        if not is_accepted:
+            return _refusal(status, content or b"")
+        if content is None:
+            return EngineFailure("Unanswered", "Unanswered", "the engine's answer is too large")
+        return content
+
+
+def parse_copies(runtime: Runtime, content: bytes) -> Copies:
+    """Parse an engine's list of adapters. Raises ValueError, TypeError, KeyError or AttributeError."""
+    entries = json.loads(content)["data"]
+    if runtime == "VLLM":
+        return {str(each["id"]): Copy("Resident") for each in entries if each.get("parent")}
+    return {
+        str(each["id"]): Copy(
+            _STATES[each["tier"]],
+            requests=int(each.get("requests") or 0),
+            rank=None if each.get("rank") is None else int(each["rank"]),
+            size_bytes=int(each.get("bytes") or 0),
+        )
+        for each in entries
+    }
+
+
+async def _read(response: httpx.Response, limit_bytes: int) -> bytes | None:
+    """The body of a response; None if it is larger than the limit."""
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > limit_bytes:
+            return None
+    return bytes(content)
+
+
+def _without_answer(kind: Literal["Unreachable", "Unanswered"], error: Exception) -> EngineFailure:
+    return EngineFailure(kind, kind, f"the engine does not answer: {type(error).__name__}")
+
+
+def _refusal(status: int, content: bytes) -> EngineFailure:
+    """The failure that an error response describes."""
+    reason, message = _error_of(content)
+    message = (message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
+    if status >= 500 or status in (408, 429):
+        return EngineFailure("Busy", reason or "Busy", message)
+    return EngineFailure("Refused", reason or "Refused", message)
+
+
+def _error_of(content: bytes) -> tuple[str, str]:
+    """(reason, message) of an error in OpenAI's format; empty if there is none."""
+    try:
+        error: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return "", ""
+    if isinstance(error, dict) and isinstance(error.get("error"), dict):
+        error = error["error"]
+    if not isinstance(error, dict):
+        return "", ""
+    codes = (error.get(name) for name in ("reason", "code"))
+    reason = next((code for code in codes if isinstance(code, str) and code), "")
+    message = error.get("message")
+    return reason[:100], message if isinstance(message, str) else ""

@@ -1,0 +1,79 @@
+"""A server with the adapter routes of Penstock's engine and of vLLM, whose answers tests choose."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+
+@dataclass
+class AdapterEngine:
+    """An engine without a model.
+
+    entries: of /v1/adapters, by name. refused: status and body of the error for the load of a name. load_s,
+    list_s: time of a load and of a list. calls: loads and unloads in the order of their arrival. list_body:
+    replaces the lists.
+    """
+
+    address: str = ""
+    entries: dict[str, dict[str, object]] = field(default_factory=dict)
+    refused: dict[str, tuple[int, object]] = field(default_factory=dict)
+    load_s: float = 0.0
+    list_s: float = 0.0
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    list_body: bytes | None = None
+
+    def add(self, name: str, tier: str = "host", **more: object) -> None:
+        """Put an adapter into the engine's list."""
+        entry = {"id": name, "tier": tier, "rank": 8, "bytes": 4096, "requests": 0}
+        self.entries[name] = entry | more
+
+    async def adapters(self, _: web.Request) -> web.Response:
+        await asyncio.sleep(self.list_s)
+        if self.list_body is not None:
+            return web.Response(body=self.list_body, content_type="application/json")
+        return web.json_response({"object": "list", "data": list(self.entries.values())})
+
+    async def models(self, _: web.Request) -> web.Response:
+        cards = [{"id": name, "root": name, "parent": "base"} for name in self.entries]
+        return web.json_response({"data": [{"id": "base", "parent": None}, *cards]})
+
+    async def load(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        name = body["lora_name"]
+        self.calls.append(("load", name))
+        await asyncio.sleep(self.load_s)
+        if name in self.refused:
+            status, error = self.refused[name]
+            return web.json_response(error, status=status)
+        if name in self.entries:
+            return web.json_response({"error": {"message": f"{name} is loaded"}}, status=400)
+        self.add(name, path=body["lora_path"])
+        return web.Response(text="Success")
+
+    async def unload(self, request: web.Request) -> web.Response:
+        name = (await request.json())["lora_name"]
+        self.calls.append(("unload", name))
+        if self.entries.pop(name, None) is None:
+            return web.json_response({"error": {"message": "there is none"}}, status=404)
+        return web.Response(text="Success")
+
+
+@asynccontextmanager
+async def adapter_engine(host="127.0.0.1", port=0, **options):
+    """Serve an engine until the block ends."""
+    engine = AdapterEngine(**options)
+    app = web.Application()
+    app.router.add_get("/v1/adapters", engine.adapters)
+    app.router.add_get("/v1/models", engine.models)
+    app.router.add_post("/v1/load_lora_adapter", engine.load)
+    app.router.add_post("/v1/unload_lora_adapter", engine.unload)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, host, port).start()
+    engine.address = ":".join(map(str, runner.addresses[0][:2]))
+    try:
+        yield engine
+    finally:
+        await runner.cleanup()

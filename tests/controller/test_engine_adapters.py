@@ -1,0 +1,117 @@
+"""Lists, loads and unloads of adapters over HTTP, and the failures that they return."""
+
+import asyncio
+import json
+
+import pytest
+from adapter_engine import adapter_engine
+
+from penstock.clients import engine_adapters
+from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.core.adapters.replica import Copy
+
+NAME = "sql@3f2a1b9c"
+
+
+@pytest.fixture
+async def client():
+    made = EngineAdapters()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def engine():
+    async with adapter_engine() as made:
+        yield made
+
+
+async def test_copies_of_penstock_engines(client, engine):
+    engine.add(NAME, "device", requests=3, rank=16, bytes=1 << 33)
+    engine.add("b@00000000", "disk", rank=None, bytes=0)
+    engine.add("c@00000000", "loading")
+    assert await client.list(engine.address, "Penstock") == {
+        NAME: Copy("Resident", 3, 16, 1 << 33),
+        "b@00000000": Copy("Evicted"),
+        "c@00000000": Copy("Loading", 0, 8, 4096),
+    }
+
+
+async def test_copies_of_vllm_are_the_models_with_a_parent(client, engine):
+    engine.add(NAME)
+    assert await client.list(engine.address, "VLLM") == {NAME: Copy("Resident")}
+
+
+@pytest.mark.parametrize("runtime", ["Penstock", "VLLM"])
+async def test_load_and_unload(client, engine, runtime):
+    assert await client.load(engine.address, runtime, NAME, "/adapters/pvc/a/sql") is None
+    assert engine.entries[NAME]["path"] == "/adapters/pvc/a/sql"
+    assert NAME in await client.list(engine.address, runtime)
+    assert await client.unload(engine.address, NAME) is None
+    assert engine.entries == {}
+
+
+async def test_what_another_client_did_already_is_no_failure(client, engine):
+    engine.add(NAME)
+    assert await client.load(engine.address, "Penstock", NAME, "/p") is None
+    assert await client.unload(engine.address, NAME) is None
+    assert await client.unload(engine.address, NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "reason", "message"),
+    [
+        (400, {"error": {"message": "rank 9", "code": "RankTooLarge"}}, "Refused", "RankTooLarge", "rank 9"),
+        (404, {"error": {"message": "no folder", "code": 404}}, "Refused", "Refused", "no folder"),
+        (400, {"message": "old form", "reason": "BadTensors"}, "Refused", "BadTensors", "old form"),
+        (400, {"error": "text"}, "Refused", "Refused", "status 400 of the engine"),
+        (400, ["list"], "Refused", "Refused", "status 400 of the engine"),
+        (503, {"error": {"message": "all in use"}}, "Busy", "Busy", "all in use"),
+        (500, "", "Busy", "Busy", "status 500 of the engine"),
+        (400, {"error": {"message": "x" * 9000}}, "Refused", "Refused", "x" * 500),
+        (400, {"error": {"message": "x" * 90_000}}, "Refused", "Refused", "status 400 of the engine"),
+    ],
+)  # fmt: skip
+async def test_a_refused_load(client, engine, status, body, kind, reason, message):
+    engine.refused[NAME] = status, body
+    failure = await client.load(engine.address, "Penstock", NAME, "/p")
+    assert failure == EngineFailure(kind, reason, message)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"data": [1]}',
+        b'{"data": [{"id": "a"}]}',
+        b'{"data": [{"id": "a", "tier": "moon"}]}',
+        b'{"data": [{"id": "a", "tier": "disk", "requests": "many"}]}',
+        b"[" * 100_000,
+        json.dumps({"data": [], "more": "x" * (1 << 20)}).encode(),
+    ],
+)
+async def test_an_unreadable_list(client, engine, body):
+    engine.list_body = body
+    failure = await client.list(engine.address, "Penstock")
+    assert isinstance(failure, EngineFailure)
+    assert failure.kind == "Unanswered"
+
+
+async def test_an_engine_that_is_gone_is_unreachable(client):
+    async with adapter_engine() as engine:
+        address = engine.address
+    for answer in (
+        await client.list(address, "Penstock"),
+        await client.load(address, "VLLM", NAME, "/p"),
+        await client.unload(address, NAME),
+    ):
+        assert answer.kind == "Unreachable"
+
+
+async def test_an_engine_that_does_not_answer_costs_bounded_time(client, engine, monkeypatch):
+    monkeypatch.setattr(engine_adapters, "LIST_TIMEOUT_S", 0.2)
+    engine.list_s = 5.0
+    async with asyncio.timeout(2):
+        assert (await client.list(engine.address, "Penstock")).kind == "Unanswered"
