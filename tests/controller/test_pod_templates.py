@@ -118,3 +118,30 @@ async def test_a_template_sets_scheduling_identity_and_environment(
         assert_pod(each["spec"], priority)
     for each in (preflight, *serving):
         assert each["spec"]["priority"] == 7000
+
+
+@pytest.mark.parametrize(
+    ("container", "path"),
+    [
+        ({"args": ["serve", 5]}, ".args[1]"),
+        ({"command": "penstock-engine"}, ".command"),
+        ({"resources": "small"}, ".resources"),
+        ({"env": [{"name": "A", "value": "x", "$patch": "replace"}]}, "env"),
+        ({"env": [{"name": "A", "value": 5}]}, "value"),
+    ],
+)
+async def test_fields_of_a_wrong_type_are_a_condition(
+    stand: Stand, container: dict[str, Any], path: str
+) -> None:
+    """The schema does not check them. Without a condition, the write would be tried again for ever."""
+    await stand.create(template={"spec": {"containers": [{"name": "engine", **container}]}})
+
+    async def is_stalled() -> bool:
+        return await stand.condition("Stalled") == ("True", "PodTemplateRejected")
+
+    await stand.until(is_stalled)
+    messages = [
+        c["message"] for c in (await stand.status())["conditions"] if c["type"] == "Stalled"
+    ]
+    assert path in messages[0]
+    assert "see spec.template" in messages[0]

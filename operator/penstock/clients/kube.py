@@ -35,6 +35,8 @@ STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 # Errors of the client for a kubeconfig that is missing, unreadable or malformed.
 UNREADABLE_CONFIG = (config.ConfigException, OSError, TypeError, AttributeError, YAMLError)
 REQUEST_TIMEOUT_S = 15.0
+# With status 500 it is no error of the API server: a field of an applied object has a wrong type.
+WRONG_TYPE = "failed to create typed patch object"
 # A write with less time left than this is not started.
 MIN_WRITE_S = 1.0
 # The server ends a watch after this; a connection that died silently is noticed a little later.
@@ -333,7 +335,8 @@ def _error(code: int, message: str, retry_after: str | None, reason: str = "") -
         return AlreadyExists(message) if reason == "AlreadyExists" else Conflict(message)
     if code == 403:
         return Forbidden(message)
-    if code in (401, 408, 429) or code >= 500:
+    is_wrong_type = code == 500 and message.startswith(WRONG_TYPE)
+    if code in (401, 408, 429) or (code >= 500 and not is_wrong_type):
         delay_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
         return Transient(message, delay_s)
     return Rejected(message)

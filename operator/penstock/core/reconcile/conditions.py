@@ -32,7 +32,7 @@ MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
 
 def explain_rejection(kind: str, message: str) -> tuple[str, str]:
-    """(reason, message) for an object that the API server refused as invalid (HTTP 422)."""
+    """(reason, message) for an object that the API server refused as invalid."""
     field = "spec.rollout.canary.evaluation" if kind == "Job" else "spec.template"
     text = f"the API server refused the pod template: {message}; see {field}"
     return "PodTemplateRejected", text
