@@ -58,6 +58,13 @@ A, B = {"name": "a", "x": 1}, {"name": "b", "x": 2}
         ({"env": [A]}, {"env": [{"name": "c", "$patch": "delete"}]}, {"env": [A]}),
         ({"ports": [{"containerPort": 1}]}, {"ports": [{"containerPort": 2}]},
          {"ports": [{"containerPort": 1}, {"containerPort": 2}]}),
+        ({"ports": [{"containerPort": 1, "protocol": "TCP"}]},
+         {"ports": [{"containerPort": 1, "name": "a"}, {"containerPort": 1, "protocol": "UDP"}]},
+         {"ports": [{"containerPort": 1, "protocol": "TCP", "name": "a"},
+                    {"containerPort": 1, "protocol": "UDP"}]}),
+        ({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone"}]},
+         {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone"}]},
+         {"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone"}]}),
         # Lists of other values are replaced.
         ({"env": [A]}, {"env": ["b"]}, {"env": ["b"]}),
         ({"env": ["a"]}, {"env": [B]}, {"env": [B]}),

@@ -16,7 +16,6 @@ _MERGE_KEYS = {
     "ports": "containerPort",
     "volumeMounts": "mountPath",
     "hostAliases": "ip",
-    "topologySpreadConstraints": "topologyKey",
 }
 
 
@@ -47,13 +46,20 @@ def is_keyed(value: Any, key: str) -> bool:
 
 
 def _merge_list(base: list[Object], patch: list[Object], key: str) -> list[Object]:
-    merged = {item.get(key): item for item in base}
+    merged = {_identity(item, key): item for item in base}
     for item in patch:
+        identity = _identity(item, key)
         if item.get("$patch") == "delete":
-            merged.pop(item.get(key), None)
+            merged.pop(identity, None)
         else:
-            merged[item.get(key)] = merge(merged.get(item.get(key), {}), item)
+            merged[identity] = merge(merged.get(identity, {}), item)
     return list(merged.values())
+
+
+def _identity(item: Object, key: str) -> Any:
+    """The value of the key. TCP and UDP ports of one number are different ports."""
+    value = item.get(key)
+    return (value, str(item.get("protocol") or "TCP")) if key == "containerPort" else value
 
 
 def covers(live: Any, wanted: Any) -> bool:
