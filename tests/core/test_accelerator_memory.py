@@ -91,6 +91,15 @@ TAINTED = node(16, taints=TEAM)
         ),
         ({}, [node(0), LARGE], 80),
         ({}, [{**SMALL, "metadata": {"name": "x", "labels": {MEMORY_LABEL: "much"}}}], None),
+        # The schema does not check these, and the API server refuses the pod.
+        ({"affinity": "x"}, [LARGE], None),
+        (
+            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+            [LARGE], None,
+        ),
+        (affinity({"matchExpressions": [{"key": "pool", "operator": "Gt"}]}), [LARGE], None),
+        ({"nodeSelector": "x"}, [LARGE], None),
+        ({"tolerations": [None]}, [TAINTED], None),
     ],
 )  # fmt: skip
 def test_the_smallest_accelerator_that_the_pod_may_get_counts(

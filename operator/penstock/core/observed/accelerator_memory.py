@@ -81,6 +81,14 @@ def _has(node: Object, resource: str, count: int) -> bool:
 
 
 def _may_run(pod: Object, node: Object, resource: str) -> bool:
+    """Whether the pod may run on the node; False for a malformed pod, which the API server refuses."""
+    try:
+        return _is_admitted(pod, node, resource)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return False
+
+
+def _is_admitted(pod: Object, node: Object, resource: str) -> bool:
     """Whether the pod's node selection and tolerations admit the node."""
     labels = node["metadata"].get("labels", {})
     if not selects({"matchLabels": pod.get("nodeSelector")}, labels):
