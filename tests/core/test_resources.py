@@ -128,6 +128,15 @@ def test_shared_memory_has_a_gibibyte_for_each_accelerator(
         assert shared_memory_sizes(container(spec, variant)) == expected
 
 
+def test_ranks_on_claimed_accelerators_share_memory() -> None:
+    """A claim does not tell its number of accelerators, so the ranks of the spec count."""
+    spec = service_spec(
+        resources=replace(pod_resources(), claims=("gpus",)),
+        settings={"engine.parallelism.tensor": 2, "engine.parallelism.pipeline": 2},
+    )
+    assert shared_memory_sizes(engine.own_pods(spec, "r", "image").serve["spec"]) == ["4Gi"]
+
+
 def test_pods_of_an_earlier_version_keep_shared_memory_without_a_limit() -> None:
     """A limit would replace the running engines when the operator is upgraded."""
     spec = service_spec(variants=(VariantSpec("v", with_gpus(2), 1.0, 0, 9),))

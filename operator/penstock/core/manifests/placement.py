@@ -7,7 +7,7 @@ from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.runtimes.devices import DEVICE_FLAG, RANKS_FLAG
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.service import ENGINE_CONTAINER, Object, ServiceSpec
-from penstock.core.spec.settings import TENSOR_PARALLEL
+from penstock.core.spec.settings import PIPELINE_PARALLEL, TENSOR_PARALLEL
 
 _SHM = "shm"
 
@@ -50,7 +50,8 @@ def with_accelerator_memory(pod: Object, memory_bytes: int | None) -> Object:
     variable = {"name": "PENSTOCK_ACCELERATOR_MEMORY_BYTES", "value": str(memory_bytes)}
     for container in found["spec"]["containers"]:
         if container["name"] == ENGINE_CONTAINER:
-            container.setdefault("env", []).append(variable)
+            env = container.get("env", [])
+            container["env"] = [*env, variable] if isinstance(env, list) else env
     return found
 
 
@@ -68,14 +69,22 @@ def mount_shared_memory(pod: Object, size_gib: int | None) -> None:
 
 
 def shared_memory_gib(spec: ServiceSpec) -> int | None:
-    """Size limit of /dev/shm for the service's variant with most accelerators; None if no variant has two.
+    """Size limit of /dev/shm for the service's variant with most GPUs; None if no variant has two.
 
     NCCL passes data between the GPUs of a node through it where they cannot reach each other's memory: some
     megabytes for each pair and channel. Its documentation wants 1 GiB for a container, so each GPU gets that.
     It is a limit, not a reservation: only pages in use count, against limits.memory of the container.
     """
-    count = max(placed.resources.num_accelerators for placed in spec.placed.values())
+    count = max(map(_num_gpus, spec.placed.values()))
     return count if count > 1 else None
+
+
+def _num_gpus(spec: ServiceSpec) -> int:
+    """The number of accelerators; that of ranks if they are claimed, as a claim does not tell how many."""
+    if not spec.resources.claims:
+        return spec.resources.num_accelerators
+    ranks: int = spec.settings.get(TENSOR_PARALLEL, 1) * spec.settings.get(PIPELINE_PARALLEL, 1)
+    return max(spec.resources.num_accelerators, ranks)
 
 
 def _with_sizes(env: list[Any], spec: ServiceSpec, *, is_engine: bool) -> list[Any]:
