@@ -6,6 +6,7 @@ import pytest
 
 from penstock.api.convert import to_core
 from penstock.core.manifests import engine as manifests
+from penstock.core.manifests.placement import with_accelerator_memory
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import COHORT_LABEL, CONTROL
 
@@ -59,3 +60,49 @@ def test_engines_report_cached_prompt_tokens_and_preflights_have_no_such_flag() 
     pods = manifests.own_pods(SPEC, REVISION, "image")
     args = [pod["containers"][0]["args"] for pod in (pods.serve["spec"], pods.preflight)]
     assert [flags.count("--enable-prompt-tokens-details") for flags in args] == [1, 0]
+
+
+CACHE = {"name": "cache", "mountPath": "/cache"}
+OWN_FILES = {
+    "volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}}],
+    "containers": [
+        {
+            "name": "engine", "image": "mine", "env": [{"name": "TOKENIZER", "value": "/cache"}],
+            "envFrom": [{"configMapRef": {"name": "settings"}}], "volumeMounts": [CACHE],
+        },
+        {"name": "side", "image": "side"},
+    ],
+}  # fmt: skip
+
+
+def test_a_preflight_has_the_variables_and_files_that_arguments_may_name() -> None:
+    settings = {"engine.extraArgs": ("--tokenizer=$(TOKENIZER)",)}
+    spec = replace(SPEC, settings=settings, template={"spec": OWN_FILES})
+    pods = manifests.own_pods(spec, REVISION, "image")
+    (container,) = pods.preflight["containers"]
+    assert container["image"] == "image"
+    assert {"name": "TOKENIZER", "value": "/cache"} in container["env"]
+    assert container["envFrom"] == [{"configMapRef": {"name": "settings"}}]
+    assert CACHE in container["volumeMounts"]
+
+
+def test_variables_of_other_programs_are_not_those_of_the_preflight() -> None:
+    """Such as PYTHONPATH in the image of another runtime."""
+    spec = replace(SPEC, settings={"runtime.type": "VLLM"}, template={"spec": OWN_FILES})
+    (container,) = manifests.own_pods(spec, REVISION, "image").preflight["containers"]
+    assert "envFrom" not in container
+    assert CACHE not in container["volumeMounts"]
+
+
+def test_a_preflight_does_not_ask_for_the_resources_of_an_engines_pod() -> None:
+    spec = replace(SPEC, template={"spec": {"resources": {"requests": {"memory": "64Gi"}}}})
+    pods = manifests.own_pods(spec, REVISION, "image")
+    assert pods.serve["spec"]["resources"] == {"requests": {"memory": "64Gi"}}
+    assert "resources" not in pods.preflight
+
+
+def test_malformed_variables_are_left_to_the_api_server() -> None:
+    spec = replace(SPEC, template={"spec": {"containers": [{"name": "engine", "env": 5}]}})
+    pods = manifests.own_pods(spec, REVISION, "image")
+    made = with_accelerator_memory(manifests.preflight(spec, REVISION, pods), 1 << 30)
+    assert made["spec"]["containers"][0]["env"] == 5

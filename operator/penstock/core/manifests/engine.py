@@ -4,12 +4,14 @@ import hashlib
 import json
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
-from penstock.core.formats.strategic_merge import merge
+from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
 from penstock.core.manifests.placement import place
 from penstock.core.observed.children import ObservedDeployment
+from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.service import (
     COHORT_LABEL,
@@ -26,6 +28,10 @@ from penstock.core.spec.service import (
     Object,
     ServiceSpec,
 )
+from penstock.core.spec.settings import PENSTOCK
+
+# Fields of the engine's container in the user's template that the preflight has too.
+PREFLIGHT_FIELDS = ("name", "env", "envFrom", "volumeMounts")
 
 
 def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
@@ -157,9 +163,21 @@ def _run_once(pod: Object) -> Object:
 
 
 def _preflight_overrides(spec: ServiceSpec) -> Object:
-    """The part of the user's pod spec for the preflight. A resource claim would take an accelerator."""
-    left_out = ("containers", "resourceClaims")
-    return {key: value for key, value in _overrides(spec).items() if key not in left_out}
+    """The part of the user's pod spec that the preflight has too.
+
+    A claim would take an accelerator, and resources of the pod those of an engine.
+    """
+    left_out = ("containers", "resourceClaims", "resources")
+    kept = {key: value for key, value in _overrides(spec).items() if key not in left_out}
+    containers: Any = _overrides(spec).get("containers")
+    if runtime_of(spec.settings).name == PENSTOCK and is_keyed(containers, "name"):
+        # Arguments may name mounted files and variables. Those for other programs could harm the preflight.
+        kept["containers"] = [
+            {key: value for key, value in each.items() if key in PREFLIGHT_FIELDS}
+            for each in containers
+            if each.get("name") == ENGINE_CONTAINER
+        ]
+    return kept
 
 
 def _hash(template: Object) -> str:
