@@ -259,3 +259,26 @@ async def test_undo_skips_rejected_revisions_and_refuses_an_unread_spec(stand, m
     body = await stand.body()
     assert body["spec"].get("engine", {}).get("seed", 0) == 0
     assert body["metadata"]["annotations"]["note"] == "x"
+
+
+async def test_a_stable_runtime_without_metrics_is_known_in_another_scaling_mode(stand):
+    """Its Deployment is created again if it is lost during the rollout of a runtime with metrics."""
+    custom = {"type": "Custom", "custom": {"image": "server"}}
+    await stand.create(
+        runtime=custom, scaling={"mode": "External"}, replicas=1, rollout={"strategy": "Canary"}
+    )
+    await stand.until_phase("Stable")
+    (stable,), _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
+    await stand.change(
+        runtime={"type": "Penstock", "custom": None}, scaling={"mode": "Active"}, replicas=None
+    )
+    await settle(stand, 2)
+    name = stable["metadata"]["name"]
+    await stand.kube.delete(DEPLOYMENTS, stand.namespace, name)
+    await settle(stand, 3)
+    found, _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
+    assert name in [each["metadata"]["name"] for each in found if not is_ending(each)]
+
+
+def is_ending(each):
+    return "deletionTimestamp" in each["metadata"]

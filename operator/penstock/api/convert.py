@@ -88,9 +88,21 @@ def spec_of_revision(body: dict[str, Any], recorded: dict[str, Any]) -> ServiceS
     """
     rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
     try:
-        return parse_service({**body, "spec": rest | recorded})
+        return parse_service({**body, "spec": rest | _valid_in_any_mode(recorded)})
     except InvalidService:
         return None
+
+
+def _valid_in_any_mode(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The recorded fields, with metrics of a custom runtime, which only scaling mode External may lack.
+
+    The mode may have changed since they were recorded. Metrics change neither the pods nor the revision.
+    """
+    runtime = recorded.get("runtime") or {}
+    if "custom" not in runtime:
+        return recorded
+    custom = {"metrics": {"dialect": "VLLM"}, **runtime["custom"]}
+    return {**recorded, "runtime": {**runtime, "custom": custom}}
 
 
 def _recorded_fields(spec: InferenceServiceSpec) -> dict[str, Any]:
