@@ -52,7 +52,22 @@ MORE_THAN_LIMIT = {"requests": {"cpu": 2}, "limits": {"cpu": "1500m"}}
 METRIC = {"name": "m", "server": "http://p:9090", "query": "up"}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
+
+def drafts(method: str, **more: Any) -> dict[str, Any]:
+    wanted = {"method": method, "numSpeculativeTokens": 2} | more
+    return changed("engine.speculative", wanted)
+
+
+DRAFT = {"uri": "pvc://models/draft"}
+
 BAD = [
+    ("a draft model is missing", drafts("eagle3"), "model must be set with method draft_model"),
+    (
+        "no draft model for n-grams",
+        drafts("ngram", model=DRAFT),
+        "model must not be set with method",
+    ),
+    ("n-grams of another method", drafts("mtp", ngram={}), "ngram requires method ngram"),
     (
         "fewer adapters in host memory than run",
         changed("engine.lora", {"maxAdapters": 4, "maxCPUAdapters": 2}),

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from api.refused_specs import BAD, GOOD, METRIC, SECRET, evaluation
+from api.refused_specs import BAD, DRAFT, GOOD, METRIC, SECRET, drafts, evaluation
 from pydantic import BaseModel, Field, ValidationError
 
 from penstock.api.crdgen import UnsupportedSchema, crds, inference_service_crd, schema_of
@@ -41,6 +41,26 @@ async def test_invalid_manifest_is_refused_with_a_sentence(
 async def test_name_too_long_for_pods_is_refused(kube: Kube, name: str) -> None:
     with pytest.raises(Rejected, match="at most 40 characters and no dots"):
         await kube.create(INFERENCE_SERVICES, "default", manifest(GOOD, name))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "spec",
+    [
+        drafts("draft_model", model=DRAFT),
+        drafts("suffix"),
+        drafts("ngram_gpu", ngram={"promptLookupMax": 4}),
+        # Methods of vLLM.
+        drafts("medusa", model=DRAFT),
+        drafts("mtp"),
+        drafts("gemma4_mtp", model=DRAFT),
+    ],
+)
+async def test_a_method_without_a_rule_may_have_a_draft_model(
+    kube: Kube, namespace: str, spec: dict[str, Any]
+) -> None:
+    await kube.create(INFERENCE_SERVICES, namespace, manifest(spec, "drafts", namespace))
+    InferenceServiceSpec.model_validate(spec)
 
 
 ROLLOUTS = [

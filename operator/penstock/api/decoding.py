@@ -1,5 +1,6 @@
 """Schema of the engine's settings that decide how answers are made: drafts, sampling, formats."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -8,8 +9,16 @@ from penstock.api.model_uri import model_uri
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import ENGINE_WORD, MAX_DECIMAL_LENGTH, decimal
 
-# Methods of speculative decoding whose drafts come from a model of their own.
+# Methods of speculative decoding that need a draft model, and those that have none. With other ones, such as
+# vLLM's mtp, it depends on the model.
 METHODS_WITH_MODEL = ("draft_model", "eagle", "eagle3")
+NGRAM_METHODS = ("ngram", "ngram_gpu")
+METHODS_WITHOUT_MODEL = (*NGRAM_METHODS, "suffix")
+
+
+def _among(methods: tuple[str, ...]) -> str:
+    """CEL: whether the method is one of these."""
+    return f"self.method in {json.dumps(methods)}"
 
 
 class DraftModel(Model):
@@ -56,13 +65,18 @@ class Speculative(Model):
 
     RULES = (
         Rule(
-            f"has(self.model) == (self.method in {list(METHODS_WITH_MODEL)})".replace("'", '"'),
-            lambda spec: (spec.model is not None) == (spec.method in METHODS_WITH_MODEL),
-            f"model must be set with method {', '.join(METHODS_WITH_MODEL)}, and with no other",
+            f"has(self.model) || !({_among(METHODS_WITH_MODEL)})",
+            lambda spec: spec.model is not None or spec.method not in METHODS_WITH_MODEL,
+            f"model must be set with method {', '.join(METHODS_WITH_MODEL)}",
         ),
         Rule(
-            '!has(self.ngram) || self.method == "ngram"',
-            lambda spec: spec.ngram is None or spec.method == "ngram",
+            f"!has(self.model) || !({_among(METHODS_WITHOUT_MODEL)})",
+            lambda spec: spec.model is None or spec.method not in METHODS_WITHOUT_MODEL,
+            f"model must not be set with method {', '.join(METHODS_WITHOUT_MODEL)}",
+        ),
+        Rule(
+            f"!has(self.ngram) || {_among(NGRAM_METHODS)}",
+            lambda spec: spec.ngram is None or spec.method in NGRAM_METHODS,
             "ngram requires method ngram; remove it, or set the method",
         ),
     )
@@ -79,7 +93,8 @@ class Speculative(Model):
         description="Maximum number of draft tokens in a step, such as 4.", ge=1, le=32
     )
     model: DraftModel | None = Field(
-        default=None, description="Draft model. Required with methods that need one."
+        default=None,
+        description="Draft model. Required with methods that need one, such as draft_model.",
     )
     ngram: Ngram | None = Field(default=None, description="Settings of method ngram.")
 
