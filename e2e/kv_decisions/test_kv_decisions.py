@@ -1,11 +1,10 @@
 """A service without objectives: its decisions by KV use are explained, recorded and replayed."""
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 
 import pytest
+from campaigns.penstock_command import penstock
 
 from penstock.core.scaling.recording import KvSettings, Recording
 from penstock.demo.load import Load, Workload, corpus
@@ -15,23 +14,6 @@ ROOT = Path(__file__).parents[2]
 SERVICE = "chat"
 
 pytestmark = pytest.mark.e2e
-
-
-async def penstock(stage: Stage, *args: str, code: int = 0) -> str:
-    """Run a command and return its output."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "penstock", *args,
-        env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == code, out.decode()
-    return out.decode()
 
 
 async def test_explained_recorded_and_replayed(stage: Stage, tmp_path: Path) -> None:
@@ -69,10 +51,12 @@ async def test_explained_recorded_and_replayed(stage: Stage, tmp_path: Path) -> 
     assert len({each.decision.desired for each in recorded.lines}) > 1
     assert "all identical" in await penstock(stage, "replay", str(file))
     for policy, param in (("kv", "kv_utilization_target=0.2"), ("hpa-kv", "target=0.5")):
-        said = await penstock(stage, "replay", str(file), "--policy", policy, "--param", param)
-        assert "mean" in said
+        comparison = await penstock(
+            stage, "replay", str(file), "--policy", policy, "--param", param
+        )
+        assert "mean" in comparison
 
-    then = await penstock(stage, "explain", SERVICE, "--set", "minReplicas=3")
-    assert "3 replicas" in then
-    wrong = await penstock(stage, "explain", SERVICE, "--set", "ttft=1s", code=1)
-    assert "no setting 'ttft'" in wrong
+    changed = await penstock(stage, "explain", SERVICE, "--set", "minReplicas=3")
+    assert "3 replicas" in changed
+    refused = await penstock(stage, "explain", SERVICE, "--set", "ttft=1s", code=1)
+    assert "no setting 'ttft'" in refused

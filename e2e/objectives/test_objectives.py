@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import os
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from campaigns.penstock_command import penstock, run_penstock
 from campaigns.quiet_writes import writes_while_quiet
 
 from penstock.chart.names import NAMESPACE, OPERATOR
@@ -26,29 +25,6 @@ SEED = 1
 pytestmark = pytest.mark.e2e
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
-    """Exit code and output of a command."""
-
-    code: int
-    text: str
-
-
-async def penstock(stage: Stage, *args: str) -> CommandResult:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "penstock", *args,
-        env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return CommandResult(process.returncode, out.decode())
-
-
 async def learned_state(stage: Stage) -> dict[str, Any]:
     """Read the service's stored learned state; empty if there is none."""
     try:
@@ -60,8 +36,7 @@ async def learned_state(stage: Stage) -> dict[str, Any]:
 
 
 async def recorded(stage: Stage, file: Path, seconds: int) -> Recording:
-    said = await penstock(stage, "record", SERVICE, "--for", f"{seconds}s", "-o", str(file))
-    assert said.code == 0, said.text
+    await penstock(stage, "record", SERVICE, "--for", f"{seconds}s", "-o", str(file))
     with file.open() as lines:
         return Recording.read(lines)
 
@@ -129,16 +104,12 @@ async def is_learned(stage: Stage) -> bool:
 
 
 async def check_replay(stage: Stage, file: Path) -> None:
-    own = await penstock(stage, "replay", str(file))
-    assert own.code == 0, own.text
-    assert "all identical" in own.text
+    assert "all identical" in await penstock(stage, "replay", str(file))
     other = await penstock(
         stage, "replay", str(file), "--policy", "hpa-kv", "--param", "target=0.5"
     )
-    assert other.code == 0, other.text
-    assert "hpa-kv" in other.text
-    spoilt = await penstock(stage, "replay", str(falsify(file)))
-    assert (spoilt.code, "differs" in spoilt.text) == (1, True)
+    assert "hpa-kv" in other
+    assert "differs" in await penstock(stage, "replay", str(falsify(file)), code=1)
 
 
 def falsify(file: Path) -> Path:
@@ -150,14 +121,12 @@ def falsify(file: Path) -> Path:
 
 async def check_explanation(stage: Stage) -> None:
     why = await penstock(stage, "explain", SERVICE)
-    assert why.code == 0, why.text
-    assert "capacity" in why.text
-    print(why.text)
-    then = await penstock(stage, "explain", SERVICE, "--set", "minReplicas=3")
-    assert then.code == 0, then.text
-    assert "3 replicas" in then.text
-    wrong = await penstock(stage, "explain", SERVICE, "--set", "replicas=3")
-    assert (wrong.code, "no setting 'replicas'" in wrong.text) == (1, True)
+    assert "capacity" in why
+    print(why)
+    changed = await penstock(stage, "explain", SERVICE, "--set", "minReplicas=3")
+    assert "3 replicas" in changed
+    refused = await penstock(stage, "explain", SERVICE, "--set", "replicas=3", code=1)
+    assert "no setting 'replicas'" in refused
 
 
 async def check_restart(stage: Stage, file: Path) -> None:
@@ -168,8 +137,8 @@ async def check_restart(stage: Stage, file: Path) -> None:
     recordings: list[Recording] = []
 
     async def is_back() -> bool:
-        said = await penstock(stage, "record", SERVICE, "--for", "1s", "-o", str(file))
-        if said.code == 0:
+        result = await run_penstock(stage, "record", SERVICE, "--for", "1s", "-o", str(file))
+        if result.code == 0:
             with file.open() as lines:
                 recordings.append(Recording.read(lines))
         return bool(recordings)
