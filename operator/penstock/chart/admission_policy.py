@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy that refuses services whose pods would have more rights than is allowed.
+"""ValidatingAdmissionPolicy that refuses services whose pods would have rights that are not allowed.
 
 The operator makes the same checks and reports a condition; with the policy, `kubectl apply` fails at once.
 """
@@ -27,8 +27,8 @@ _IS_CHANGED = (
     "|| object.spec.model.uri != oldObject.spec.model.uri "
     f"|| object{_DRAFT} != oldObject{_DRAFT}"
 )
-# CEL: a path without empty and `.` parts, and with a slash at the end, so that prefixes are folders.
-_FOLDERS = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
+# CEL calls on a path that drop empty and `.` parts and end it with a slash, so that each prefix is a folder.
+_NORMALIZED = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
 _HOST_PATH_MESSAGE = (
     "'the model folders ' + variables.folders.join(', ') + ' on nodes are not all within the chart value "
     "operator.allowedHostPaths: use pvc://CLAIM/PATH, or ask an administrator to allow them'"
@@ -64,7 +64,7 @@ def admission_policy() -> list[Tree]:
             "validations": [
                 {
                     "expression": "variables.folders.all(folder, "
-                    f"variables.allowed.exists(each, folder.startsWith(each.{_FOLDERS})))",
+                    f"variables.allowed.exists(each, folder.startsWith(each.{_NORMALIZED})))",
                     "messageExpression": _HOST_PATH_MESSAGE,
                 },
                 *validations(POD, "variables.pod", POD_PATH, _POD_FIELDS),
@@ -112,7 +112,7 @@ def _variables() -> list[Object]:
         {
             "name": "folders",
             "expression": f"[object.spec.model.uri, object{_DRAFT}]"
-            f".filter(uri, uri.startsWith('file://')).map(uri, uri.substring(7).{_FOLDERS})",
+            f".filter(uri, uri.startsWith('file://')).map(uri, uri.substring(7).{_NORMALIZED})",
         },
         *list_variables(_POD_FIELDS),
         {"name": "allowed", "expression": Text.of(Json("operator.allowedHostPaths"))},

@@ -25,19 +25,19 @@ class _Condition:
     """A condition on a value, and the message about a value that does not meet it.
 
     holds: CEL expression, true if the value is allowed. sentence: CEL expression of the message, without
-    the path in front of it. is_of_type: whether types or required fields are checked, before which an
-    item's name cannot be read.
+    the path in front of it. is_structural: whether it checks a type or a required field. Only after these
+    conditions can messages contain the name of an item.
     """
 
     holds: str
     sentence: str
-    is_of_type: bool = False
+    is_structural: bool = False
 
 
 def field_lists(limit: Limit, name: str) -> FieldLists:
-    """Names of the variables that list the allowed fields of each map. name: of the outermost map's.
+    """Names of the variables that list the allowed fields of each map. Equal lists share a variable.
 
-    Equal lists share a variable.
+    name: that of the outermost map's variable, with which the others begin.
     """
     found: dict[tuple[str, ...], str] = {}
     match limit:
@@ -61,7 +61,7 @@ def list_variables(lists: FieldLists) -> list[Object]:
 
 
 def validations(limit: Limit, variable: str, path: str, lists: FieldLists) -> Iterator[Object]:
-    """Yield the validations of a variable, in an order in which types are checked before values.
+    """Yield the validations of a variable, those of types before those of values.
 
     The API server reports the first that fails. path: of the variable's value in the object. lists: as
     `field_lists` returns them for the limit.
@@ -83,7 +83,7 @@ def _conditions(limit: Limit, value: str, lists: FieldLists, depth: int) -> Iter
         case Check():
             yield _Condition(limit.cel.replace("VALUE", value), _quoted(f" {limit.must}"))
         case Fields():
-            yield _Condition(_is_type(limit, value, "map"), _quoted(NOT_A_MAP), is_of_type=True)
+            yield _Condition(_is_type(limit, value, "map"), _quoted(NOT_A_MAP), is_structural=True)
             for each in _field_conditions(limit, value, lists, depth):
                 yield replace(each, holds=_unless_null(limit, value, each.holds))
         case Items():
@@ -101,13 +101,13 @@ def _field_conditions(
         f"'.' + {value}.filter(key, !({is_allowed}))[0] + {_quoted(NOT_ALLOWED)}",
     )
     for name in limit.required:
-        yield _Condition(f"'{name}' in {value}", _quoted(missing(name)), is_of_type=True)
+        yield _Condition(f"'{name}' in {value}", _quoted(missing(name)), is_structural=True)
     for name, child in limit.fields.items():
         for each in _conditions(child, f"{value}.{name}", lists, depth):
             yield _Condition(
                 f"!('{name}' in {value}) || ({each.holds})",
                 _joined(_quoted(f".{name}"), each.sentence),
-                is_of_type=name in limit.required,
+                is_structural=name in limit.required,
             )
     for check in limit.checks:
         yield from _conditions(check, value, lists, depth)
@@ -118,7 +118,7 @@ def _item_conditions(
 ) -> Iterator[_Condition]:
     item = f"item{depth}"
     for each in _conditions(limit.item, item, lists, depth + 1):
-        is_named = limit.key and not each.is_of_type
+        is_named = limit.key and not each.is_structural
         name = f"'[' + {item}.{limit.key} + ']'" if is_named else "'[]'"
         sentence = _joined(name, each.sentence)
         yield _Condition(
