@@ -13,10 +13,7 @@ from typing import Any, Literal
 import httpx
 
 from penstock.core.adapters.replica import Copy, CopyState
-from penstock.core.spec.settings import PENSTOCK, VLLM
-
-Runtime = Literal["Penstock", "VLLM"]
-RUNTIMES: Mapping[str, Runtime] = {PENSTOCK: "Penstock", VLLM: "VLLM"}
+from penstock.core.observed.lora_engine import LoraRuntime
 
 # Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
 # at most 60 s.
@@ -60,7 +57,7 @@ class EngineAdapters:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def list(self, address: str, runtime: Runtime) -> Copies | EngineFailure:
+    async def list(self, address: str, runtime: LoraRuntime) -> Copies | EngineFailure:
         """List the adapters of an engine, by their names there."""
         path = "/v1/adapters" if runtime == "Penstock" else "/v1/models"
         answer = await self._request("GET", f"http://{address}{path}", None, LIST_TIMEOUT_S)
@@ -74,7 +71,7 @@ class EngineAdapters:
             )
 
     async def load(
-        self, address: str, runtime: Runtime, name: str, path: str
+        self, address: str, runtime: LoraRuntime, name: str, path: str
     ) -> EngineFailure | None:
         """Load an adapter. path: its folder in the container. None also if the engine had it already."""
         body = {"lora_name": name, "lora_path": path}
@@ -119,7 +116,7 @@ class EngineAdapters:
         return content
 
 
-def parse_copies(runtime: Runtime, content: bytes) -> Copies:
+def parse_copies(runtime: LoraRuntime, content: bytes) -> Copies:
     """Parse an engine's list of adapters. Raises ValueError, TypeError, KeyError or AttributeError."""
     entries = json.loads(content)["data"]
     if runtime == "VLLM":

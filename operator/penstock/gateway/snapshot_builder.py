@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
-from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.resource import adapter_resource
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
@@ -162,15 +162,14 @@ def _route(body: Object) -> Route:
 
 
 def _adapter(body: Object) -> Adapter:
-    metadata, spec = body["metadata"], body["spec"]
-    namespace, name = metadata["namespace"], metadata["name"]
+    resource = adapter_resource(body)
     return Adapter(
-        namespace=namespace,
-        name=name,
-        served_name=spec["model"].get("name") or name,
-        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        service=f"{namespace}/{spec['serviceRef']['name']}",
-        version=AdapterVersion(name, spec["model"]["uri"]),
+        namespace=resource.namespace,
+        name=resource.name,
+        served_name=resource.model_name,
+        created_s=int(parse_timestamp(resource.created_at)),
+        service="/".join(resource.service_key),
+        version=resource.version,
     )
 
 

@@ -1,0 +1,35 @@
+"""Whether and how an engine pod takes LoRA adapters, by the command line that it runs with.
+
+The spec of the service says the same only of pods of its own revision.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.runtimes import vllm
+from penstock.core.spec.service import ENGINE_CONTAINER, Object
+
+LoraRuntime = Literal["Penstock", "VLLM"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoraEngine:
+    """An engine that takes adapters. slots: most adapters in its memory at once."""
+
+    runtime: LoraRuntime
+    slots: int
+
+
+def lora_engine(pod: Object) -> LoraEngine | None:
+    """How the engine of a pod takes adapters; None if it takes none."""
+    containers = pod["spec"]["containers"]
+    engine: Object = next((each for each in containers if each["name"] == ENGINE_CONTAINER), {})
+    slots = 0
+    for arg in engine.get("args", []):
+        flag, _, value = arg.partition("=")
+        if flag in ("--max-loras", "--max-cpu-loras") and value.isdecimal():
+            slots = max(slots, int(value))
+    if not slots:
+        return None
+    is_vllm = engine.get("command") == list(vllm.RUNTIME.command)
+    return LoraEngine("VLLM" if is_vllm else "Penstock", slots)
