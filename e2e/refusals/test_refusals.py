@@ -38,6 +38,15 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
 }
 SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "missing-path": ({"model": {"uri": "pvc://models/nowhere"}}, "ModelNotFound"),
+    "missing-folder": ({"model": {"uri": "file:///nowhere"}}, "FailedMount"),
+    "missing-template": (
+        {
+            "engine": {
+                "parsers": {"chatTemplate": {"configMapKeyRef": {"name": "nowhere", "key": "a"}}}
+            }
+        },
+        "FailedMount",
+    ),
     "missing-claim": ({"model": {"uri": "pvc://nobody/x"}}, "Unschedulable"),
     "little-memory": ({"resources": {"limits": {"memory": "700Mi"}}}, "MemoryTooSmall"),
     "little-kv": ({"engine": {"kvCache": {"memory": "64Ki"}}}, "KVCacheTooSmall"),

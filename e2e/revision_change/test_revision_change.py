@@ -28,7 +28,7 @@ from penstock.local.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 NAME = "revised"
-ACCELERATED = f"{NAME}-accelerated"
+ACCELERATED, TEMPLATED = f"{NAME}-accelerated", f"{NAME}-templated"
 SEED = 1
 
 pytestmark = pytest.mark.e2e
@@ -110,8 +110,9 @@ async def run_history(cluster: Cluster, models: Path) -> History:
                 lambda view: view.ready == 1, NAME, within_s=60, what="one engine"
             )
             check_for_accelerators(stage, service["spec"]["model"])
+            await wait_for_a_template(stage, service["spec"]["model"])
         finally:
-            stage.kubectl("delete", "psvc", ACCELERATED, "--ignore-not-found")
+            stage.kubectl("delete", "psvc", ACCELERATED, TEMPLATED, "--ignore-not-found")
             stage.kubectl("delete", f"mroute/{NAME}-any", "--ignore-not-found")
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.wait_until_gone(NAME, within_s=60)
@@ -145,6 +146,22 @@ def check_for_accelerators(stage: Stage, model: Object) -> None:
         stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
         stage.kubectl("wait", "--for=condition=ModelReady", f"psvc/{ACCELERATED}", "--timeout=60s")
         stage.kubectl("delete", f"psvc/{ACCELERATED}", "--cascade=foreground")
+
+
+async def wait_for_a_template(stage: Stage, model: Object) -> None:
+    """Have a pod wait for a ConfigMap that does not exist: tests the right to read its Events."""
+    template = {"configMapKeyRef": {"name": "nowhere", "key": "chat.jinja"}}
+    body = {
+        "apiVersion": "serving.penstock.dev/v1alpha1", "kind": "InferenceService",
+        "metadata": {"name": TEMPLATED, "namespace": "default"},
+        "spec": {"model": model, "engine": {"parsers": {"chatTemplate": template}}},
+    }  # fmt: skip
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    await stage.wait_until(
+        lambda view: view.condition("ModelReady").get("reason") == "FailedMount",
+        TEMPLATED, within_s=60, what="the missing ConfigMap in ModelReady",
+    )  # fmt: skip
+    stage.kubectl("delete", f"psvc/{TEMPLATED}", "--cascade=foreground")
 
 
 async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, tuple[str, str]]:

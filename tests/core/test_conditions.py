@@ -140,13 +140,7 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
         (observed_with(preflight()), ("Unknown", "PreflightRunning", "the model is being checked")),
         (
             observed_with(preflight("Pending")),
-            (
-                "Unknown",
-                "PreflightRunning",
-                "the pod p that checks the model has not started: if it stays so, a file:// folder or "
-                "the ConfigMap of the chat template may be missing; see the events in `kubectl describe "
-                "pod p`",
-            ),
+            ("Unknown", "PreflightRunning", "the pod p that checks the model has not started yet"),
         ),
         (observed_with(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
         (

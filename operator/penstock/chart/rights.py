@@ -50,7 +50,7 @@ OPERATOR_RULES: list[Object] = [
     },
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list", "create", "patch"]},
 ]
 # Granted where all namespaces are watched. An operator of one namespace needs the CRDs at its start, and
 # does not know the memory of accelerators, which nodes and ResourceSlices say.

@@ -13,6 +13,7 @@ from penstock.clients.resources import (
 from penstock.controller.accelerators import list_devices
 from penstock.controller.judge import Judgement
 from penstock.controller.plan_writer import PlanWriter
+from penstock.controller.pod_events import explain_waiting_pods
 from penstock.controller.reconcile_log import log_writes
 from penstock.controller.service_reader import ServiceReader
 from penstock.controller.status_writer import StatusWriter
@@ -121,6 +122,7 @@ class Reconciler:
     ) -> float | None:
         """Read, plan and write once for a service with a valid spec. Returns the delay, as `reconcile`."""
         observed, record = await self._reader.read(body, spec, now_s)
+        observed, events_s = await explain_waiting_pods(self._kube, spec.namespace, observed, now_s)
         violation = self._limits.violation(spec)
         if violation is not None:
             if not is_of_running_revision(spec, observed):
@@ -156,7 +158,8 @@ class Reconciler:
             raise outcome.error  # the work queue retries it: it may be allowed later
         if not is_written:
             return 0.0
-        return earlier_s(planned.wake_s, self._writer.rejections.expiry_s(spec.uid, monotonic()))
+        expiry_s = self._writer.rejections.expiry_s(spec.uid, monotonic())
+        return earlier_s(earlier_s(planned.wake_s, events_s), expiry_s)
 
     async def _plan(
         self, spec: ServiceSpec, observed: ObservedState, now_s: float, inputs: PlanInputs

@@ -9,6 +9,7 @@ from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.service import (
+    CHAT_TEMPLATE_VOLUME,
     DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
     ENGINE_PORT,
@@ -91,7 +92,8 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
         draft = _model_volume(spec.settings[DRAFT_MODEL])
         _add_volume(pod, DRAFT_MODEL_VOLUME, draft, DRAFT_MOUNT)
     if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
-        _add_volume(pod, "chat-template", {"configMap": {"name": name}}, CHAT_TEMPLATE_MOUNT)
+        source = {"configMap": {"name": name}}
+        _add_volume(pod, CHAT_TEMPLATE_VOLUME, source, CHAT_TEMPLATE_MOUNT)
     return pod
 
 

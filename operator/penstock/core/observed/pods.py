@@ -17,6 +17,9 @@ from penstock.core.spec.service import (
 # after a restart of the node. Both come with an exit code, which means nothing.
 UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
 
+# Reasons of a container that waits for its volumes or its image.
+CREATING = (None, "ContainerCreating", "PodInitializing")
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
@@ -26,6 +29,7 @@ class ObservedPod:
     unready_at: RFC 3339; ready_at is None while the pod is not ready, unready_at while it is. restarts: of
     its container. is_out_of_memory: whether the container was last ended by an OOM kill. owner: uid of the
     pod's controller. lost: why the pod failed for an external reason, such as an eviction; else empty.
+    is_creating: whether a node has the pod and none of its containers yet.
     """
 
     name: str
@@ -47,6 +51,7 @@ class ObservedPod:
     owner: str = ""
     variant: str = ""
     lost: str = ""
+    is_creating: bool = False
 
     @property
     def side(self) -> Side:
@@ -90,6 +95,7 @@ class ObservedPod:
             owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
             variant=labels.get(VARIANT_LABEL, ""),
             lost=_lost(status, conditions, engine),
+            is_creating=_is_creating(status, conditions, engine),
         )
 
 
@@ -102,12 +108,20 @@ def container_port(pod: Object, name: str) -> int | None:
     return None
 
 
+def _is_creating(status: Object, conditions: dict[str, Object], engine: Object) -> bool:
+    if status.get("phase", "Pending") != "Pending":
+        return False
+    is_scheduled = conditions.get("PodScheduled", {}).get("status") == "True"
+    waiting = engine.get("state", {}).get("waiting", {})
+    return is_scheduled and waiting.get("reason") in CREATING
+
+
 def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
     waiting = engine.get("state", {}).get("waiting", {})
-    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+    if waiting.get("reason") in CREATING:
         return None
     if waiting["reason"] == "CrashLoopBackOff":
         return "CrashLoopBackOff", _termination_message(engine) or waiting.get("message", "")

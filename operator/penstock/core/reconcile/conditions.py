@@ -1,6 +1,5 @@
 """Computes the status conditions of a service, with reasons and messages."""
 
-import re
 from collections.abc import Collection, Sequence
 
 from penstock.core.observed.children import ObservedState
@@ -13,6 +12,7 @@ from penstock.core.reconcile.condition_types import (
     Condition,
     Truth,
 )
+from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.summary_conditions import (
     SEE_STALLED,
@@ -27,8 +27,6 @@ from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import Object, ServiceSpec
 
 INVALID_SPEC = "InvalidSpec"
-# The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
-MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
 
 
 def explain_rejection(kind: str, message: str) -> tuple[str, str]:
@@ -157,21 +155,10 @@ def _model_ready(observed: ObservedState, revision: str) -> Condition:
         message = f"the preflight was lost with its node and is replaced: {preflight.lost}"
         return Condition("ModelReady", "Unknown", "PreflightLost", message)
     if preflight.trouble is not None:
-        reason, message = preflight.trouble
-        if MISSING_CLAIM.search(message):
-            message = (
-                f"{message}; create the claim, or name another one in spec.model.uri or "
-                f"spec.engine.speculative.model.uri"
-            )
-        return Condition("ModelReady", "False", reason, message)
+        return Condition("ModelReady", "False", *with_advice(preflight.trouble))
     message = "the model is being checked"
     if preflight.phase == "Pending":
-        # Why a volume cannot be mounted is only in Events, which the operator does not read.
-        message = (
-            f"the pod {preflight.name} that checks the model has not started: if it stays so, a file:// "
-            f"folder or the ConfigMap of the chat template may be missing; see the events in `kubectl "
-            f"describe pod {preflight.name}`"
-        )
+        message = f"the pod {preflight.name} that checks the model has not started yet"
     return Condition("ModelReady", "Unknown", "PreflightRunning", message)
 
 
@@ -188,7 +175,7 @@ def _workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -
         return condition("False", "NoEngines", f"revision {revision} has no engines yet")
     pods = observed.serving(revision)
     if trouble := _worst_trouble(pods):
-        return condition("False", *trouble)
+        return condition("False", *with_advice(trouble))
     num_ready = sum(pod.is_ready for pod in pods)
     wanted = observed.replicas(revision)
     if num_ready >= min(wanted, spec.scaling.min_replicas) and num_ready > 0:

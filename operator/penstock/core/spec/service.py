@@ -29,7 +29,8 @@ ENGINE_CONTAINER = "engine"
 EVALUATION_CONTAINER = "evaluation"
 ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
-MODEL_VOLUME, DRAFT_MODEL_VOLUME = "model", "draft-model"  # names of volumes in engine pods
+# Names of volumes in engine pods.
+MODEL_VOLUME, DRAFT_MODEL_VOLUME, CHAT_TEMPLATE_VOLUME = "model", "draft-model", "chat-template"
 
 # Length of the preStop sleep in seconds. Gateways stop routing to a deleted pod within 1 s.
 PRE_STOP_S = 3

@@ -50,9 +50,9 @@ class Volumes:
         for volume in self._pod["spec"].get("volumes", []):
             try:
                 self._paths[volume["name"]] = await self._make(volume)
-            except (NotFound, ConfigError) as error:
+            except (NotFound, ConfigError, MountError) as error:
                 raise MountError(
-                    f'MountVolume failed for volume "{volume["name"]}": {error}'
+                    f'MountVolume.SetUp failed for volume "{volume["name"]}" : {error}'
                 ) from error
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> dict[str, str]:
