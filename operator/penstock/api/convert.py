@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.api import gates, objectives, rollout, variants
-from penstock.api.defaults import given
+from penstock.api.defaults import without_none
 from penstock.api.resources import Resources
 from penstock.api.scalars import Quantity
 from penstock.api.scaling import Targets
@@ -77,7 +77,7 @@ def parse_service(body: dict[str, Any]) -> ServiceSpec:
         variants=tuple(_variant(each, spec) for each in spec.variants),
         recorded_fields=_recorded_fields(spec),
         settings=settings_of(spec),
-        **given(termination_grace_s=spec.termination_grace_period_seconds),
+        **without_none(termination_grace_s=spec.termination_grace_period_seconds),
     )
 
 
@@ -136,7 +136,7 @@ def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
         min_replicas=scaling.min_replicas,
         max_replicas=scaling.max_replicas,
         objectives=_objectives(spec.objectives),
-        **given(
+        **without_none(
             kv_utilization_target=None if percent is None else percent / 100,
             queue_length_target=targets.queue_length,
             scale_down_delay_s=None if delay is None else parse_duration_s(delay),
@@ -192,7 +192,7 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
         strategy=wanted.strategy,
         canary=_canary(canary),
         evaluation=_evaluation(canary.evaluation) if canary.evaluation else None,
-        **given(
+        **without_none(
             comparison=canary.comparison,
             promotion=blue_green.promotion,
             scale_down_delay_s=_seconds(blue_green.scale_down_delay),
@@ -208,7 +208,7 @@ def _canary(wanted: rollout.Canary) -> CanarySpec:
     made = CanarySpec(
         metrics=tuple(_metric(metric) for metric in wanted.metrics),
         mirror=_mirror(wanted.mirror) if wanted.mirror else None,
-        **given(
+        **without_none(
             alpha=None if wanted.alpha is None else float(wanted.alpha),
             latency_tolerance=_fraction(wanted.latency_tolerance_percent),
             error_tolerance=_fraction(wanted.error_tolerance_percent),
@@ -231,7 +231,7 @@ def _fraction(percent: int | None) -> float | None:
 
 
 def _mirror(wanted: rollout.Mirror) -> MirrorSpec:
-    return MirrorSpec(**given(percent=wanted.percent, duration_s=_seconds(wanted.duration)))
+    return MirrorSpec(**without_none(percent=wanted.percent, duration_s=_seconds(wanted.duration)))
 
 
 def _metric(wanted: gates.Metric) -> MetricGate:
@@ -239,7 +239,7 @@ def _metric(wanted: gates.Metric) -> MetricGate:
         name=wanted.name,
         server=wanted.server,
         query=wanted.query,
-        **given(
+        **without_none(
             minimum=None if wanted.minimum is None else float(wanted.minimum),
             maximum=None if wanted.maximum is None else float(wanted.maximum),
             interval_s=_seconds(wanted.interval),
@@ -259,7 +259,7 @@ def _evaluation(wanted: gates.Evaluation) -> EvaluationSpec:
         resources=evaluation_resources(
             _quantities(wanted.resources.requests), _quantities(wanted.resources.limits)
         ),
-        **given(timeout_s=_seconds(wanted.timeout)),
+        **without_none(timeout_s=_seconds(wanted.timeout)),
     )
 
 

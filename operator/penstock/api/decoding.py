@@ -1,4 +1,4 @@
-"""Schema of the engine's settings that decide how answers are made: drafts, sampling, formats."""
+"""Schema of the engine's settings for making answers: speculative decoding, sampling and formats."""
 
 import json
 from typing import Annotated, Literal
@@ -48,13 +48,13 @@ class Ngram(Model):
 
     prompt_lookup_min: int | None = Field(
         default=None,
-        description="Smallest number of tokens that is searched for earlier in the text, such as 2.",
+        description="Minimum size of the n-grams that are searched for in the text, in tokens, such as 2.",
         ge=1,
         le=16,
     )
     prompt_lookup_max: int | None = Field(
         default=None,
-        description="Largest number of tokens that is searched for earlier in the text, such as 5.",
+        description="Maximum size of the n-grams that are searched for in the text, in tokens, such as 5.",
         ge=1,
         le=16,
     )
@@ -109,23 +109,23 @@ class SamplingDefaults(Model):
     )
     top_p: Annotated[str, decimal(0.000001, 1)] | None = Field(
         default=None,
-        description="Probability mass that tokens are drawn from, as in nucleus sampling, such as '0.95'.",
+        description="Probability mass of the tokens that are drawn from (nucleus sampling), such as '0.95'.",
         max_length=MAX_DECIMAL_LENGTH,
     )
     top_k: int | None = Field(
         default=None,
-        description="Number of most likely tokens that are drawn from, such as 20. 0: all.",
+        description="Number of the most likely tokens that are drawn from, such as 20. 0: all.",
         ge=0,
         le=1_000_000,
     )
     min_p: Annotated[str, decimal(0, 1)] | None = Field(
         default=None,
-        description="Least probability of a token, relative to the most likely one, such as '0.05'.",
+        description="Minimum probability of a token, relative to the most likely one, such as '0.05'.",
         max_length=MAX_DECIMAL_LENGTH,
     )
     repetition_penalty: Annotated[str, decimal(0.01, 2)] | None = Field(
         default=None,
-        description="Penalty of tokens that the text has already, such as '1.05'. 1: none.",
+        description="Penalty for tokens that the text contains already, such as '1.05'. 1: none.",
         max_length=MAX_DECIMAL_LENGTH,
     )
     max_tokens: int | None = Field(

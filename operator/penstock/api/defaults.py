@@ -21,6 +21,6 @@ def default_of(record: type, attribute: str) -> Any:
     return next(field.default for field in fields(record) if field.name == attribute)
 
 
-def given(**values: Any) -> dict[str, Any]:
-    """The values that are set. The fields of the others keep their defaults in core."""
+def without_none(**values: Any) -> dict[str, Any]:
+    """The values that are not None, as keyword arguments. Core has defaults for the others."""
     return {name: value for name, value in values.items() if value is not None}

@@ -34,7 +34,7 @@ RULES = (
 
 
 class Quantization(Model):
-    """Rounding of weights when they are loaded."""
+    """Quantization of weights when they are loaded."""
 
     method: Annotated[str, ENGINE_WORD] = Field(
         description=(
@@ -206,7 +206,7 @@ class Engine(Model):
         json_schema_extra=operator_default(DEFAULT_MEMORY_UTILIZATION_PERCENT),
     )
     quantization: Quantization | None = Field(
-        default=None, description="Rounding of weights when they are loaded. Default: none."
+        default=None, description="Quantization of weights when they are loaded. Default: none."
     )
     kv_cache: KVCache = Field(default=KVCache(), description="Settings of the KV cache.")
     parallelism: Parallelism | None = Field(

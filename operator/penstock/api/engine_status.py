@@ -22,7 +22,7 @@ class HostOffloadStatus(Model):
 
 
 class OffloadStatus(Model):
-    """Places for evicted KV-cache blocks in effect."""
+    """Storage for evicted KV-cache blocks in effect."""
 
     cpu: HostOffloadStatus = Field(description="Host memory.")
 
@@ -44,7 +44,7 @@ class KVCacheStatus(Model):
         default=None, description="Prefix caching in effect. Absent if vLLM decides on it."
     )
     offload: OffloadStatus | None = Field(
-        default=None, description="Places for evicted blocks, if the spec sets any."
+        default=None, description="Storage for evicted blocks, if the spec sets any."
     )
 
 

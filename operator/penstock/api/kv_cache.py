@@ -32,7 +32,7 @@ class HostOffload(Model):
 
 
 class Offload(Model):
-    """Places for KV-cache blocks that are evicted from the device's memory."""
+    """Storage for KV-cache blocks that are evicted from the device's memory."""
 
     cpu: HostOffload = Field(description="Host memory.")
 
@@ -52,8 +52,8 @@ class KVCache(Model):
         default=None,
         description=(
             "Number type of the KV cache, in the runtime's spelling. Penstock: auto, int8, fp8 or "
-            "fp8_e4m3. 8 bits hold twice the tokens of bfloat16 and round keys and values, such as "
-            "fp8_e4m3. Default: the type of weights."
+            "fp8_e4m3. A type with 8 bits, such as fp8_e4m3, holds twice the tokens of bfloat16 and rounds "
+            "keys and values. Default: the type of weights."
         ),
         min_length=1,
         max_length=32,
@@ -80,5 +80,5 @@ class KVCache(Model):
         description="Reuse of KV-cache blocks for requests with the same beginning.",
     )
     offload: Offload | None = Field(
-        default=None, description="Places for blocks that are evicted from the device's memory."
+        default=None, description="Storage for blocks that are evicted from the device's memory."
     )

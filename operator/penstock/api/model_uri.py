@@ -1,4 +1,4 @@
-"""Rules of the location of a model."""
+"""Validation rules of a model's location."""
 
 import re
 
@@ -8,7 +8,7 @@ CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
 
 
 def model_uri(path: str) -> Obeys:
-    """Rules of a model's location. path: of the field in the spec, for the messages."""
+    """Rules of a field with a model's location. path: of the field in the spec, for messages."""
     return Obeys(
         Rule(
             "self.startsWith('pvc://') || self.startsWith('file:///')",
@@ -23,6 +23,6 @@ def model_uri(path: str) -> Obeys:
         Rule(
             "!self.matches('(^|/)[.][.](/|$)')",
             lambda uri: ".." not in uri.split("/"),
-            f"{path} must not contain '..'; write the folder's own path",
+            f"{path} must not contain '..'; write the path without it",
         ),
     )

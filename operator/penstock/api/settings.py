@@ -1,4 +1,4 @@
-"""Reads the settings of engine, runtime and tracing from a spec: flat, by path, in base units."""
+"""Reads the settings of engine, runtime and tracing from a spec, by path and in base units."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ def _bytes(quantity: Any) -> int:
     return int(parse_quantity(str(quantity)))
 
 
-# Value in the spec -> value in base units, by path.
+# Converts the value in the spec to base units, by path. Values of other paths are taken as they are.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
     KV_MEMORY: _bytes,
     "engine.kvCache.offload.cpu.memory": _bytes,
@@ -42,6 +42,7 @@ def settings_of(spec: InferenceServiceSpec) -> dict[str, Any]:
 
 
 def _leaves(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each setting in a nested map. above: path of the map."""
     for name, value in node.items():
         path = f"{above}.{name}" if above else name
         if path in _PATHS:

@@ -37,20 +37,20 @@ class Tracing(Model):
         ),
     ] = Field(
         description=(
-            "Collector that accepts OTLP over HTTP, such as http://collector.monitoring:4318; /v1/traces "
-            "is added."
+            "Base URL of a collector that accepts OTLP over HTTP, such as "
+            "http://collector.monitoring:4318. /v1/traces is appended to it."
         ),
         max_length=512,
     )
     sampler: Sampler | None = Field(
         default=None,
         description=(
-            "Which traces are exported, as in OTEL_TRACES_SAMPLER. Default: parentbased_always_on, with "
-            "which the gateway's choice is followed."
+            "Which traces are exported, as in OTEL_TRACES_SAMPLER. Default: parentbased_always_on, which "
+            "follows the gateway's decision."
         ),
     )
     sampler_arg: Annotated[str, decimal(0, 1)] | None = Field(
         default=None,
-        description="Fraction of traces of a ratio sampler, as a decimal number in quotes, such as '0.05'.",
+        description="Fraction of traces that a ratio sampler exports, in quotes, such as '0.05'.",
         max_length=MAX_DECIMAL_LENGTH,
     )

@@ -27,6 +27,6 @@ class AdmissionPolicy(ValuesModel):
     enabled: bool = Field(
         default=True,
         description="Have the API server refuse services whose pods would have rights that the operator "
-        "does not allow. Without it they are taken, and get the condition SpecValid=False. Not "
-        "installed with operator.allowUnrestrictedTemplates.",
+        "does not allow. Without it the API server stores them, and the operator reports "
+        "SpecValid=False. Not installed with operator.allowUnrestrictedTemplates.",
     )
