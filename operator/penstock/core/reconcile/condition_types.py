@@ -1,9 +1,11 @@
-"""Condition types of a service and of a route, and what their reasons mean."""
+"""Condition types of a service and of a route, and what the reasons of all kinds mean."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -180,6 +182,16 @@ def page() -> str:
         "### Reasons of a route",
         "",
         *_table("reason", "meaning", sorted(ROUTE_REASONS.items())),
+        "",
+        "## Conditions of a LoraAdapter",
+        "",
+        *_table("type", "True means", ADAPTER_MEANINGS.items()),
+        "",
+        "### Reasons of an adapter",
+        "",
+        "Further reasons of `Resolved` come from the engine, such as `AdapterNotFound`.",
+        "",
+        *_table("reason", "meaning", sorted(ADAPTER_REASONS.items())),
     ]
     return "\n".join(lines) + "\n"
 

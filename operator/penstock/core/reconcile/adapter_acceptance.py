@@ -1,0 +1,53 @@
+"""Whether a service takes an adapter, and who has the adapter's model name."""
+
+from collections.abc import Iterable, Mapping
+
+from penstock.core.adapters.resource import AdapterResource
+from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.spec.service import Object
+from penstock.core.spec.settings import CUSTOM, PENSTOCK
+
+Key = tuple[str, str]
+# (namespace, model name) -> (kind, name) of the object that has the model name.
+NameHolders = Mapping[Key, tuple[str, str]]
+
+KIND = "LoraAdapter"
+
+
+def name_holders(
+    routes: Iterable[Object], services: Iterable[Object], adapters: Iterable[AdapterResource]
+) -> NameHolders:
+    """Who has each model name: a route before a service before an adapter, and the older adapter."""
+    found: dict[Key, tuple[str, str]] = {}
+    for adapter in adapters:
+        found.setdefault((adapter.namespace, adapter.model_name), (KIND, adapter.name))
+    for service in services:
+        name = service["metadata"]["name"]
+        model_name = service["spec"]["model"].get("name") or name
+        found[service["metadata"]["namespace"], model_name] = "InferenceService", name
+    for route in routes:
+        metadata = route["metadata"]
+        key = metadata["namespace"], route["spec"]["modelName"]
+        found[key] = "ModelRoute", metadata["name"]
+    return found
+
+
+def refusal(adapter: AdapterResource, service: Object | None, holders: NameHolders) -> Cause | None:
+    """Why an adapter is not accepted; None if it is. service: None if it does not exist."""
+    if service is None:
+        message = f"the namespace has no InferenceService {adapter.service}; create it"
+        return Cause("ServiceNotFound", message)
+    if (service["spec"].get("runtime") or {}).get("type", PENSTOCK) == CUSTOM:
+        message = f"{adapter.service} has the runtime Custom, whose engines load no adapters"
+        return Cause("RuntimeUnsupported", message)
+    if not (service["spec"].get("engine") or {}).get("lora"):
+        message = f"{adapter.service} takes no adapters: set its spec.engine.lora"
+        return Cause("LoraNotEnabled", message)
+    kind, name = holders.get((adapter.namespace, adapter.model_name), (KIND, adapter.name))
+    if (kind, name) != (KIND, adapter.name):
+        message = (
+            f"the {kind} {name} has the model name {adapter.model_name!r} in this namespace already; set "
+            "spec.model.name to another name"
+        )
+        return Cause("ModelNameInUse", message)
+    return None

@@ -1,0 +1,33 @@
+"""Condition types of a LoraAdapter, and what their reasons mean."""
+
+from collections.abc import Mapping
+
+ADAPTER_MEANINGS: Mapping[str, str] = {
+    "Accepted": "The service takes adapters, and clients can use the adapter's model name.",
+    "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
+    "Loaded": "As many engines as wanted have the adapter in memory; that may be none with policy OnDemand.",
+    "Reconciling": "Copies are being loaded, or wait for an engine, a slot or the service.",
+    "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
+    "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
+}
+ADAPTER_REASONS: Mapping[str, str] = {
+    "Accepted": "The service serves the adapter.",
+    "AllLoaded": "As many copies as wanted are loaded.",
+    "InvalidSpec": "The spec cannot be read; the message names the field.",
+    "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
+    "Loading": "Copies are being loaded.",
+    "LoraNotEnabled": "The service has no `spec.engine.lora`.",
+    "ModelNameInUse": "A route, a service or an older adapter of the namespace has this model name.",
+    "NoAdapterSlot": "No engine has a free slot, or one that a copy worth less holds.",
+    "NoEngines": "No engine that takes adapters is ready.",
+    "NotRead": "No engine has read this version of the adapter yet.",
+    "NotStalled": "Nothing requires a change by a person.",
+    "OnDemand": "No copy is wanted at present: engines load the adapter when requests come.",
+    "Ready": "Requests for the adapter are answered.",
+    "Refused": "The engine refuses the adapter without a reason of its own; see the message.",
+    "Resolved": "An engine has read this version of the adapter.",
+    "RuntimeUnsupported": "Engines of the runtime Custom load no adapters.",
+    "ServiceNotFound": "The service does not exist; it may still be created.",
+    "Settled": "As many copies as wanted are loaded.",
+    "SourceNotMounted": "The engines do not mount the volume of `spec.model.uri`.",
+}

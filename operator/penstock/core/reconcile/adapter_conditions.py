@@ -1,0 +1,145 @@
+"""Conditions of a LoraAdapter."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.adapters.resource import AdapterResource
+from penstock.core.reconcile.condition_types import Condition
+
+InstanceState = Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"]
+
+# A refusal for one of these reasons may end without a change of the adapter.
+WAITING_REASONS = ("ServiceNotFound",)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an adapter is not accepted, or why its load failed: one word, and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadError(Cause):
+    """Failure of the last load. is_final: whether the adapter is to blame, and not the engine."""
+
+    is_final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An adapter on one pod. revision: of the copy, if it is another version than the spec's."""
+
+    pod: str
+    state: InstanceState
+    message: str = ""
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterState:
+    """What is known of an adapter besides its resource.
+
+    refusal: why it is not accepted. num_engines: ready engines of the service that take adapters. wanted:
+    copies by the last placement; None before the first. reason: of that number, as a sentence. is_met:
+    whether the engines have or get that many. instances: by pod. failure: of the last load. rank, size_bytes:
+    of a copy in memory; None while there is none.
+    """
+
+    refusal: Cause | None = None
+    num_engines: int = 0
+    wanted: int | None = None
+    reason: str = ""
+    is_met: bool = True
+    instances: tuple[Instance, ...] = ()
+    failure: LoadError | None = None
+    rank: int | None = None
+    size_bytes: int | None = None
+
+    @property
+    def loaded(self) -> int:
+        """Copies of the present version in memory."""
+        return sum(each.state == "Loaded" and not each.revision for each in self.instances)
+
+
+def adapter_conditions(
+    resource: AdapterResource, state: AdapterState, was_resolved: bool
+) -> tuple[Condition, ...]:
+    """All conditions of an adapter. was_resolved: whether an engine has read this version before."""
+    accepted = _accepted(resource, state)
+    if state.refusal is not None:
+        rest = [
+            Condition(kind, "Unknown", accepted.reason, accepted.message)
+            for kind in ("Resolved", "Loaded")
+        ]
+        ready = Condition("Ready", "False", accepted.reason, accepted.message)
+        return accepted, *rest, ready, *_progress(accepted)
+    resolved = _resolved(state, was_resolved)
+    loaded = _loaded(state)
+    ready = _ready(state, resolved, loaded)
+    return accepted, resolved, loaded, ready, *_progress(accepted, resolved, loaded)
+
+
+def _accepted(resource: AdapterResource, state: AdapterState) -> Condition:
+    if state.refusal is not None:
+        return Condition("Accepted", "False", state.refusal.reason, state.refusal.message)
+    message = f"the engines of {resource.service} serve {resource.model_name!r}"
+    return Condition("Accepted", "True", "Accepted", message)
+
+
+def _resolved(state: AdapterState, was_resolved: bool) -> Condition:
+    if state.loaded or (was_resolved and not (state.failure and state.failure.is_final)):
+        return Condition("Resolved", "True", "Resolved", "an engine has read this version")
+    if state.failure is not None and state.failure.is_final:
+        return Condition("Resolved", "False", state.failure.reason, state.failure.message)
+    return Condition("Resolved", "Unknown", "NotRead", "no engine has read this version yet")
+
+
+def _loaded(state: AdapterState) -> Condition:
+    if not state.num_engines:
+        message = "no engine of the service that takes adapters is ready"
+        return Condition("Loaded", "False", "NoEngines", message)
+    if state.wanted is None:
+        return Condition("Loaded", "Unknown", "Loading", "the placement is being computed")
+    counted = f"{state.loaded} of {state.wanted} copies are loaded"
+    if state.wanted and state.loaded >= state.wanted:
+        return Condition("Loaded", "True", "AllLoaded", f"{counted}: {state.reason}")
+    if state.failure is not None:
+        message = f"{counted}; the last load failed: {state.failure.message}"
+        return Condition("Loaded", "False", "LoadFailed", message)
+    if not state.wanted:
+        return Condition("Loaded", "True", "OnDemand", "engines load it when requests come")
+    if not state.is_met:
+        return Condition("Loaded", "False", "NoAdapterSlot", f"{counted}: {state.reason}")
+    return Condition("Loaded", "False", "Loading", f"{counted}: {state.reason}")
+
+
+def _ready(state: AdapterState, resolved: Condition, loaded: Condition) -> Condition:
+    if state.loaded or (loaded.status == "True" and resolved.status != "False"):
+        where = "from memory" if state.loaded else "after a load on demand"
+        return Condition("Ready", "True", "Ready", f"requests are answered {where}")
+    cause = resolved if resolved.status == "False" else loaded
+    return Condition("Ready", "False", cause.reason, cause.message)
+
+
+def _progress(
+    accepted: Condition, resolved: Condition | None = None, loaded: Condition | None = None
+) -> tuple[Condition, Condition]:
+    """Reconciling and Stalled. Only what the adapter or its service must change for is stalled."""
+    stalled: Condition | None = None
+    if accepted.status == "False" and accepted.reason not in WAITING_REASONS:
+        stalled = accepted
+    elif resolved is not None and resolved.status == "False":
+        stalled = resolved
+    if stalled is not None:
+        return (
+            Condition("Reconciling", "False", stalled.reason, stalled.message),
+            Condition("Stalled", "True", stalled.reason, stalled.message),
+        )
+    settled = Condition("Stalled", "False", "NotStalled", "no change by a person is required")
+    waiting = next((c for c in (accepted, loaded) if c is not None and c.status != "True"), None)
+    if waiting is None:
+        message = "as many copies as wanted are loaded"
+        return Condition("Reconciling", "False", "Settled", message), settled
+    return Condition("Reconciling", "True", waiting.reason, waiting.message), settled

@@ -1,0 +1,96 @@
+"""Computes the status of a LoraAdapter, and the Events of its changes."""
+
+from collections.abc import Iterator
+
+from penstock.core.adapters.resource import AdapterResource
+from penstock.core.adapters.shown_demand import ShownDemand
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.reconcile.adapter_conditions import AdapterState, Instance, adapter_conditions
+from penstock.core.reconcile.status import as_objects
+from penstock.core.spec.service import Object
+
+# Bound on the pods in the status, as in the schema; further ones are only counted.
+MAX_INSTANCES = 64
+
+
+def adapter_status(
+    resource: AdapterResource,
+    state: AdapterState,
+    demand: ShownDemand | None,
+    stored: Object,
+    now: str,
+) -> Object:
+    """The whole status. A field without a value is None.
+
+    stored: the status so far, which gives the times of unchanged conditions, and rank and size of a version
+    that no engine has in memory. demand: None: as stored. now: RFC 3339.
+    """
+    revision = resource.version.revision
+    same = stored if stored.get("revision") == revision else {}
+    rank = same.get("rank") or state.rank
+    size = same.get("sizeBytes") or state.size_bytes
+    conditions = adapter_conditions(resource, state, was_resolved=_is_resolved(same))
+    return {
+        "observedGeneration": resource.generation,
+        "modelName": resource.model_name,
+        "revision": revision,
+        "rank": rank,
+        "sizeBytes": size,
+        "desiredReplicas": state.wanted or 0,
+        "loadedReplicas": state.loaded,
+        "instances": [_instance(each) for each in state.instances[:MAX_INSTANCES]],
+        **_demand(demand, stored),
+        "conditions": as_objects(conditions, stored, resource.generation, now),
+    }
+
+
+def changed_fields(stored: Object, after: Object) -> Object:
+    """The merge patch that makes the stored status the new one; empty if it is that already."""
+    return {
+        name: value
+        for name, value in after.items()
+        if stored.get(name, [] if name == "instances" else None) != value
+    }
+
+
+def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
+    """Events of a change of the status, each as (Normal or Warning, reason, message)."""
+    old, new = _by_type(before), _by_type(after)
+    for kind, is_warning in (("Accepted", True), ("Resolved", True), ("Loaded", False)):
+        was, now = old.get(kind, {}), new[kind]
+        if (was.get("status"), was.get("reason")) == (now["status"], now["reason"]):
+            continue
+        if now["status"] == "False" and (is_warning or now["reason"] == "LoadFailed"):
+            if kind == "Loaded" and new["Resolved"]["status"] == "False":
+                continue  # the Event of Resolved says why
+            yield "Warning", now["reason"], now["message"]
+        elif now["reason"] == "AllLoaded":
+            yield "Normal", "Loaded", now["message"]
+
+
+def _is_resolved(stored: Object) -> bool:
+    return _by_type(stored).get("Resolved", {}).get("status") == "True"
+
+
+def _by_type(status: Object) -> dict[str, Object]:
+    return {each["type"]: each for each in status.get("conditions", [])}
+
+
+def _instance(instance: Instance) -> Object:
+    made = {"podName": instance.pod, "state": instance.state}
+    if instance.revision:
+        made["revision"] = instance.revision
+    if instance.message:
+        made["message"] = instance.message[:1024]
+    return made
+
+
+def _demand(demand: ShownDemand | None, stored: Object) -> Object:
+    """The fields about demand; those that are stored if it is unknown, none before the first request."""
+    kept = {name: stored.get(name) for name in ("demand", "lastUsedTime")}
+    if demand is None or (demand.is_zero and kept["demand"] is None):
+        return kept
+    shown: Object = {"demand": {"requestsPerSecond": demand.requests_per_s}}
+    if demand.last_used_s is not None:
+        shown["lastUsedTime"] = timestamp(demand.last_used_s)
+    return kept | shown

@@ -1,0 +1,257 @@
+"""Status of a LoraAdapter: conditions, instances, demand and Events."""
+
+import inspect
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.resource import AdapterResource
+from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
+from penstock.core.reconcile import adapter_acceptance, adapter_conditions
+from penstock.core.reconcile.adapter_acceptance import name_holders, refusal
+from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
+from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, Instance, LoadError
+from penstock.core.reconcile.adapter_status import adapter_events, adapter_status, changed_fields
+from penstock.core.reconcile.condition_types import page
+from penstock.core.spec.service import Object
+
+NOW, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"
+SQL = AdapterResource(
+    "team", "sql", "1", 3, "2026-01-01T00:00:00Z", "chat", "chat-sql",
+    AdapterVersion("sql", "pvc://adapters/sql"),
+)  # fmt: skip
+ON_DEMAND = AdapterState(num_engines=2, wanted=0, reason="on demand")
+LOADED = AdapterState(
+    num_engines=2, wanted=2, reason="2 copies", rank=8, size_bytes=4096,
+    instances=(Instance("chat-a", "Loaded"), Instance("chat-b", "Loaded")),
+)  # fmt: skip
+BAD_FILES = LoadError("AdapterNotFound", "there is no folder")
+
+
+def status_of(state: AdapterState, stored: Object | None = None, now: str = NOW) -> Object:
+    return adapter_status(SQL, state, None, stored or {}, now)
+
+
+def conditions(status: Object) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+def test_an_adapter_with_all_its_copies() -> None:
+    status = status_of(LOADED)
+    assert conditions(status) == {
+        "Accepted": ("True", "Accepted"),
+        "Resolved": ("True", "Resolved"),
+        "Loaded": ("True", "AllLoaded"),
+        "Ready": ("True", "Ready"),
+        "Reconciling": ("False", "Settled"),
+        "Stalled": ("False", "NotStalled"),
+    }
+    assert status | {"conditions": []} == {
+        "observedGeneration": 3,
+        "modelName": "chat-sql",
+        "revision": SQL.version.revision,
+        "rank": 8,
+        "sizeBytes": 4096,
+        "desiredReplicas": 2,
+        "loadedReplicas": 2,
+        "instances": [
+            {"podName": "chat-a", "state": "Loaded"},
+            {"podName": "chat-b", "state": "Loaded"},
+        ],
+        "demand": None,
+        "lastUsedTime": None,
+        "conditions": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"wanted": 0, "instances": (), "reason": "on demand"},
+            ["Resolved=Unknown/NotRead", "Loaded=True/OnDemand", "Ready=True/Ready",
+             "Reconciling=False/Settled"],
+        ),
+        (
+            {"num_engines": 0, "instances": ()},
+            ["Loaded=False/NoEngines", "Ready=False/NoEngines", "Reconciling=True/NoEngines"],
+        ),
+        (
+            {"instances": (Instance("chat-a", "Loaded"), Instance("chat-b", "Loading"))},
+            ["Loaded=False/Loading", "Ready=True/Ready", "Reconciling=True/Loading",
+             "Stalled=False/NotStalled"],
+        ),
+        (
+            {"instances": (), "is_met": False, "reason": "no slot is free"},
+            ["Loaded=False/NoAdapterSlot", "Ready=False/NoAdapterSlot", "Reconciling=True/NoAdapterSlot"],
+        ),
+        (
+            {"instances": (Instance("chat-a", "Failed"),), "failure": BAD_FILES},
+            ["Resolved=False/AdapterNotFound", "Loaded=False/LoadFailed", "Ready=False/AdapterNotFound",
+             "Reconciling=False/AdapterNotFound", "Stalled=True/AdapterNotFound"],
+        ),
+        (
+            {"wanted": 0, "instances": (), "failure": BAD_FILES},
+            ["Resolved=False/AdapterNotFound", "Loaded=False/LoadFailed", "Ready=False/AdapterNotFound"],
+        ),
+        (
+            {"instances": (), "failure": LoadError("Busy", "all in use", is_final=False)},
+            ["Resolved=Unknown/NotRead", "Loaded=False/LoadFailed", "Ready=False/LoadFailed",
+             "Reconciling=True/LoadFailed", "Stalled=False/NotStalled"],
+        ),
+        (
+            {"instances": (Instance("chat-a", "Loaded", revision="00000000"), Instance("chat-b", "Loading"))},
+            ["Resolved=Unknown/NotRead", "Loaded=False/Loading", "Ready=False/Loading"],
+        ),
+        (
+            {"wanted": None, "instances": ()},
+            ["Loaded=Unknown/Loading", "Ready=False/Loading", "Reconciling=True/Loading"],
+        ),
+        (
+            {"refusal": Cause("LoraNotEnabled", "no")},
+            ["Accepted=False/LoraNotEnabled", "Resolved=Unknown/LoraNotEnabled", "Ready=False/LoraNotEnabled",
+             "Reconciling=False/LoraNotEnabled", "Stalled=True/LoraNotEnabled"],
+        ),
+        (
+            {"refusal": Cause("ServiceNotFound", "no")},
+            ["Accepted=False/ServiceNotFound", "Reconciling=True/ServiceNotFound",
+             "Stalled=False/NotStalled"],
+        ),
+    ],
+)  # fmt: skip
+def test_conditions(changes: Any, expected: list[str]) -> None:
+    found = conditions(status_of(replace(LOADED, **changes)))
+    texts = {kind: f"{kind}={status}/{reason}" for kind, (status, reason) in found.items()}
+    assert [texts[each.partition("=")[0]] for each in expected] == expected
+    assert not (found["Reconciling"][0] == found["Stalled"][0] == "True")
+
+
+def test_what_an_engine_has_read_stays_known_until_the_version_changes() -> None:
+    stored = status_of(LOADED)
+    unloaded = status_of(ON_DEMAND, stored, LATER)
+    assert conditions(unloaded)["Resolved"] == ("True", "Resolved")
+    assert (unloaded["rank"], unloaded["sizeBytes"]) == (8, 4096)
+    other = replace(SQL, version=AdapterVersion("sql", "pvc://adapters/sql-2"))
+    changed = adapter_status(other, ON_DEMAND, None, stored, LATER)
+    assert conditions(changed)["Resolved"] == ("Unknown", "NotRead")
+    assert changed["rank"] is None
+
+
+def test_a_settled_status_is_not_written_again() -> None:
+    stored = {name: value for name, value in status_of(LOADED).items() if value is not None}
+    assert changed_fields(stored, status_of(LOADED, stored, LATER)) == {}
+    fewer = replace(LOADED, wanted=1, instances=LOADED.instances[:1])
+    assert changed_fields(stored, status_of(fewer, stored, LATER)).keys() == {
+        "desiredReplicas", "loadedReplicas", "instances", "conditions",
+    }  # fmt: skip
+
+
+def test_only_so_many_instances_are_listed() -> None:
+    many = tuple(Instance(f"chat-{n:03}", "Loaded") for n in range(100))
+    status = status_of(replace(LOADED, wanted=100, instances=many))
+    assert len(status["instances"]) == 64
+    assert status["loadedReplicas"] == 100
+
+
+def test_demand_changes_at_most_once_a_minute_and_only_by_more_than_a_fifth() -> None:
+    shown = stored_demand({}, AdapterCounts(arrivals=100), 0.0)
+    assert show_demand(shown, AdapterCounts(arrivals=700), 59.0) == shown
+    shown = show_demand(shown, AdapterCounts(arrivals=700), 60.0)
+    assert (shown.requests_per_s, shown.last_used_s) == ("10", 60.0)
+    shown = show_demand(shown, AdapterCounts(arrivals=1360), 120.0)
+    assert (shown.requests_per_s, shown.last_used_s) == ("10", 60.0)
+    shown = show_demand(shown, AdapterCounts(arrivals=1361), 180.0)
+    assert (shown.requests_per_s, shown.last_used_s) == ("0.017", 180.0)
+    shown = show_demand(shown, AdapterCounts(arrivals=1361), 240.0)
+    assert (shown.requests_per_s, shown.last_used_s) == ("0", 180.0)
+    shown = show_demand(shown, AdapterCounts(arrivals=90), 300.0)  # the gateways started again
+    assert shown.requests_per_s == "1.5"
+
+
+def test_the_last_use_is_shown_anew_after_ten_minutes() -> None:
+    shown = ShownDemand("1.0", 1000.0, 1540.0, 0)
+    assert show_demand(shown, AdapterCounts(arrivals=60), 1600.0).last_used_s == 1600.0
+    assert show_demand(shown, AdapterCounts(arrivals=50), 1590.0).last_used_s == 1000.0
+
+
+def test_demand_in_the_status() -> None:
+    assert adapter_status(SQL, LOADED, ShownDemand("0", None, 0, 0), {}, NOW)["demand"] is None
+    used = adapter_status(SQL, LOADED, ShownDemand("1.5", 0.0, 0, 0), {}, NOW)
+    assert used["demand"] == {"requestsPerSecond": "1.5"}
+    assert used["lastUsedTime"] == "1970-01-01T00:00:00Z"
+    assert stored_demand(used, AdapterCounts(), 5.0) == ShownDemand("1.5", 0.0, 5.0, 0)
+    idle = adapter_status(SQL, LOADED, ShownDemand("0", 0.0, 60, 9), used, NOW)
+    assert idle["demand"] == {"requestsPerSecond": "0"}
+    assert adapter_status(SQL, LOADED, None, used, NOW)["demand"] == used["demand"]
+
+
+def test_events() -> None:
+    def events(before: AdapterState | None, after: AdapterState) -> list[tuple[str, str]]:
+        stored = {} if before is None else status_of(before)
+        return [each[:2] for each in adapter_events(stored, status_of(after, stored))]
+
+    loading = replace(LOADED, instances=())
+    failed = replace(loading, failure=BAD_FILES)
+    busy = replace(loading, failure=LoadError("Busy", "all in use", is_final=False))
+    assert events(None, ON_DEMAND) == []
+    assert events(loading, LOADED) == [("Normal", "Loaded")]
+    assert events(LOADED, LOADED) == []
+    assert events(loading, failed) == [("Warning", "AdapterNotFound")]
+    assert events(loading, busy) == [("Warning", "LoadFailed")]
+    refused = replace(LOADED, refusal=Cause("LoraNotEnabled", "no"))
+    assert events(LOADED, refused) == [("Warning", "LoraNotEnabled")]
+
+
+def service(name: str = "chat", model: str | None = None, **spec: Any) -> Object:
+    source = {"uri": "pvc://m"} | ({"name": model} if model else {})
+    engine = {"engine": {"lora": {"maxAdapters": 4}}}
+    return {
+        "metadata": {"namespace": "team", "name": name},
+        "spec": {"model": source} | engine | spec,
+    }
+
+
+def route(model: str) -> Object:
+    return {"metadata": {"namespace": "team", "name": "front"}, "spec": {"modelName": model}}
+
+
+def test_why_a_service_takes_no_adapter() -> None:
+    def reason(body: Object | None) -> str | None:
+        cause = refusal(SQL, body, {})
+        return cause and cause.reason
+
+    assert reason(service()) is None
+    assert reason(None) == "ServiceNotFound"
+    assert reason(service(engine={})) == "LoraNotEnabled"
+    assert reason(service(runtime={"type": "VLLM"})) is None
+    assert reason(service(runtime={"type": "Custom"})) == "RuntimeUnsupported"
+
+
+def test_who_has_a_model_name() -> None:
+    younger = replace(SQL, name="b")
+
+    def holder(routes: list[Object], services: list[Object]) -> str | None:
+        cause = refusal(younger, service(), name_holders(routes, services, [SQL, younger]))
+        return cause and cause.message.partition(" has the")[0]
+
+    assert holder([], []) == "the LoraAdapter sql"
+    assert holder([], [service("x", "chat-sql")]) == "the InferenceService x"
+    assert holder([route("chat-sql")], [service("x", "chat-sql")]) == "the ModelRoute front"
+    assert refusal(SQL, service(), name_holders([route("y")], [], [SQL, younger])) is None
+
+
+NOT_REASONS = {"True", "False", "Unknown", "Pending", "Evicted", "Failed", "LoraAdapter", "ModelRoute"} | {
+    "InferenceService"
+}  # fmt: skip
+
+
+def test_every_reason_is_documented() -> None:
+    source = inspect.getsource(adapter_conditions) + inspect.getsource(adapter_acceptance)
+    words = set(re.findall(r'"([A-Z][A-Za-z]+)"', source))
+    documented = {*ADAPTER_MEANINGS, *ADAPTER_REASONS}
+    assert words - NOT_REASONS <= documented
+    assert all(f"`{name}`" in page() for name in documented)
