@@ -1,6 +1,6 @@
 """Runtime: the program of an engine pod, and its command-line arguments for each setting."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +71,8 @@ class Runtime:
     those that depend on the pod's devices. environment: makes the container's variables. device_variables:
     names of the variables that only pods on some devices have. startup_s: a container that is not ready
     after this time is restarted. takes_extra_args: whether extraArgs are allowed. has_abbreviations: whether
-    the program accepts a prefix of a flag.
+    the program accepts a prefix of a flag. refused_args: makes a sentence for each further argument that
+    extraArgs may not have.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Runtime:
     takes_extra_args: bool = True
     has_abbreviations: bool = False
     device_flags: Callable[[ServiceSpec], list[str]] = field(default=lambda _: [])
+    refused_args: Callable[[Sequence[str]], Iterable[str]] = field(default=lambda _: ())
 
     def serve_args(self, spec: ServiceSpec) -> list[str]:
         """All arguments of an engine."""
@@ -118,6 +120,7 @@ class Runtime:
                 accepted = ", ".join(sorted(known[path].values))
                 yield f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}"
         yield from self._refused_extra_args(settings.get(EXTRA_ARGS, ()))
+        yield from self.refused_args(settings.get(EXTRA_ARGS, ()))
 
     def _refused_extra_args(self, args: Collection[str]) -> Iterator[str]:
         for arg in args:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from penstock.core.runtimes.devices import rank_flags
+from penstock.core.runtimes.loaded_code import CODE_FLAGS, refused_code
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
 from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
@@ -23,8 +24,6 @@ ARGUMENTS = (
         lambda s: [f"--otlp-traces-endpoint={s[TRACING_ENDPOINT].rstrip('/')}/v1/traces"],
     ),
 )
-
-NO_CODE = "code in a model's folder is never run"
 
 # Time for vLLM's processes to exit after the last request, in addition to the 10 s in TERMINATION_OVERHEAD_S:
 # they took 13 s on a busy machine.
@@ -74,6 +73,7 @@ RUNTIME = Runtime(
     command=("vllm",),
     arguments=ARGUMENTS,
     reserved_flags=RESERVED_FLAGS
+    | CODE_FLAGS
     | {
         "--data-parallel-size": "an engine is one replica: raise spec.scaling.maxReplicas instead",
         "--device-memory-utilization": "set spec.engine.memoryUtilizationPercent instead",
@@ -82,12 +82,9 @@ RUNTIME = Runtime(
         "--grpc": "gateways and the operator reach engines by http",
         "--headless": "gateways and the operator reach engines by http",
         "--help": "an engine with it would end at once",
-        "--reasoning-parser-plugin": NO_CODE,
         "--spec-method": "set spec.engine.speculative.method instead",
         "--spec-model": "set spec.engine.speculative.model.uri instead",
         "--spec-tokens": "set spec.engine.speculative.numSpeculativeTokens instead",
-        "--tool-parser-plugin": NO_CODE,
-        "--trust-remote-code": NO_CODE,
     },
     fixed_args=fixed_args,
     environment=environment,
@@ -95,6 +92,7 @@ RUNTIME = Runtime(
     readiness_path="/health",
     liveness_path="/health",
     startup_s=1800,
+    refused_args=refused_code,
     has_abbreviations=True,  # argparse accepts them
     device_flags=rank_flags,
 )
