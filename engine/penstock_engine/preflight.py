@@ -44,20 +44,31 @@ UNBOUNDED_BYTES = 1 << 60
 
 Scope = Literal["model", "files", "folder"]
 
+# Configurations of models that other programs serve: of Hugging Face, and of Mistral.
+CONFIG_FILES = ("config.json", "params.json")
+FOUND = {"ok": True, "reason": "Found", "message": "the model is there; its runtime checks it"}
+
 
 def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
-    """Check a model that another program serves: its folder, and for `files` its config.json as well."""
+    """Check a model that another program serves: its folder, and for `files` its configuration as well."""
     if not model_dir.exists():
         reason = "ModelNotFound"
         return _refused(reason, f"there is nothing at this place ({model_dir}): {HINTS[reason]}")
     if scope == "files" and model_dir.is_dir() and not any(model_dir.glob("*.gguf")):
+        return _find_configuration(model_dir)
+    return FOUND
+
+
+def _find_configuration(model_dir: Path) -> dict[str, Any]:
+    for name in CONFIG_FILES:
         try:
-            json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+            json.loads((model_dir / name).read_text(encoding="utf-8"))
         except OSError:
-            return _refused("NotAModel", f"the folder has no config.json: {HINTS['NotAModel']}")
+            continue
         except ValueError:
-            return _refused("BadConfig", f"config.json is not JSON: {HINTS['BadConfig']}")
-    return {"ok": True, "reason": "Found", "message": "the model is there; its runtime checks it"}
+            return _refused("BadConfig", f"{name} is not JSON: {HINTS['BadConfig']}")
+        return FOUND
+    return _refused("NotAModel", f"the folder has no config.json: {HINTS['NotAModel']}")
 
 
 def refusal(error: ModelError, model_dir: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.preflight import preflight
+from penstock_engine.preflight import find_model, preflight
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 MIB = 2**20
@@ -409,3 +409,23 @@ def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_pat
     for name, width, fc in (("wide", 2 * hidden_size, (4, 4)), ("other", hidden_size, (4, 4))):
         mismatch = verdict(name, width, fc)
         assert (mismatch["ok"], mismatch["reason"]) == (False, "DraftMismatch")
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"config.json": "{}"}, "Found"),
+        ({"params.json": "{}"}, "Found"),  # of Mistral
+        ({"model.gguf": ""}, "Found"),
+        ({"config.json": "{", "params.json": "{}"}, "BadConfig"),
+        ({"params.json": "\xff"}, "BadConfig"),
+        ({"model.safetensors": ""}, "NotAModel"),
+    ],
+)
+def test_the_configuration_of_a_model_for_another_program_is_found(
+    tmp_path: Path, files: dict[str, str], reason: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="latin-1")
+    assert find_model(tmp_path, "files")["reason"] == reason
+    assert find_model(tmp_path, "folder")["reason"] == "Found"
