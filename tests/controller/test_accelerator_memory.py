@@ -102,6 +102,39 @@ async def test_a_model_too_large_for_the_nodes_is_a_condition_before_an_engine(
     assert (await stand.kube.list(DEPLOYMENTS, stand.namespace))[0] == []
 
 
+async def test_a_corrected_variant_is_checked_again(stand, model_dir, tmp_path):
+    """Variants make no revision, and the name of the preflight has only the revision."""
+
+    def accelerators_of(memory):
+        return [
+            {
+                "name": "a", "pricePerHour": "1", "acceleratorMemory": memory,
+                "resources": {"limits": {GPU: 1}},
+            }
+        ]  # fmt: skip
+
+    failed = await preflight_of(
+        stand, objectives={"ttft": "2s"}, variants=accelerators_of("64Mi"), reads_nodes=False
+    )
+    verdict = await run_as_its_container(stand, failed, model_dir, tmp_path / "log")
+    assert verdict["reason"] == "MemoryTooSmall"
+    for _ in range(3):
+        await stand.step()
+    (kept,) = await stand.pods()
+    assert kept["metadata"]["uid"] == failed["metadata"]["uid"]
+
+    await stand.change(variants=accelerators_of("24Gi"))
+    for _ in range(3):
+        await stand.step()
+    (pod,) = await stand.pods()
+    assert pod["metadata"]["uid"] != failed["metadata"]["uid"]
+    verdict = await run_as_its_container(stand, pod, model_dir, tmp_path / "second-log")
+    assert verdict["ok"]
+    for _ in range(3):
+        await stand.step()
+    assert await stand.condition("ModelReady") == ("True", "Fits")
+
+
 async def test_a_model_that_fits_is_served(stand, add_node, model_dir, tmp_path):
     await add_node(24_000)
     pod = await preflight_of(stand)

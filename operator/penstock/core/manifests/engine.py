@@ -138,6 +138,9 @@ def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str =
     spec: as placed on the variant.
     """
     pod = pods.preflight
+    if variant:
+        pod = _run_once(place(pod, spec, _preflight_overrides(spec)))
+    checked = {"spec": pod, "acceleratorMemory": spec.accelerator_memory_bytes}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -145,9 +148,10 @@ def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str =
             "name": preflight_name(spec, revision),
             "namespace": spec.namespace,
             "labels": labels(spec, revision, PREFLIGHT),
+            "annotations": {TEMPLATE_HASH: _hash(checked)},
             "ownerReferences": [owner(spec)],
         },
-        "spec": _run_once(place(pod, spec, _preflight_overrides(spec))) if variant else pod,
+        "spec": pod,
     }
 
 

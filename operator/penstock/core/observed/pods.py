@@ -9,6 +9,7 @@ from penstock.core.spec.service import (
     EVALUATION_CONTAINER,
     REVISION_LABEL,
     ROLE_LABEL,
+    TEMPLATE_HASH,
     VARIANT_LABEL,
     Object,
 )
@@ -52,6 +53,7 @@ class ObservedPod:
     variant: str = ""
     lost: str = ""
     is_creating: bool = False
+    template_hash: str = ""
 
     @property
     def side(self) -> Side:
@@ -96,6 +98,7 @@ class ObservedPod:
             variant=labels.get(VARIANT_LABEL, ""),
             lost=_lost(status, conditions, engine),
             is_creating=_is_creating(status, conditions, engine),
+            template_hash=metadata.get("annotations", {}).get(TEMPLATE_HASH, ""),
         )
 
 

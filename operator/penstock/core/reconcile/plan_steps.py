@@ -25,7 +25,7 @@ from penstock.core.reconcile.variant_split import VariantSplit, split_replicas
 from penstock.core.routing.pick import Side
 from penstock.core.spec import history
 from penstock.core.spec.history import PinnedPods
-from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
+from penstock.core.spec.service import PREFLIGHT, TEMPLATE_HASH, Object, ServiceSpec
 from penstock.core.spec.settings import PENSTOCK, RUNTIME_TYPE
 
 # Phases in which an evaluation's result may still be used; in others its Job is deleted.
@@ -153,7 +153,19 @@ class PlanSteps:
             self.details.append(f"check the model for revision {side.revision}")
             return False
         verdict = preflight_result(preflight)
-        return verdict is not None and verdict.ok
+        if verdict is None or verdict.ok:
+            return verdict is not None
+        self._repeat_if_changed(preflight, spec, pods)
+        return False
+
+    def _repeat_if_changed(self, failed: ObservedPod, spec: ServiceSpec, pods: PinnedPods) -> None:
+        """Delete a failed preflight if the first variant changed since, so that a new one checks that."""
+        variant, placed = next(iter(spec.placed.items()))
+        wanted = manifests.preflight(placed, failed.revision, pods, variant)
+        current = wanted["metadata"]["annotations"][TEMPLATE_HASH]
+        if failed.template_hash not in ("", current) and not failed.is_ending:
+            self.delete.append(Deletion("Pod", failed.name, failed.uid))
+            self.details.append(f"check the model for revision {failed.revision} again")
 
     def _preflight(self, spec: ServiceSpec, revision: str, pods: PinnedPods) -> Object:
         """The preflight pod on the first variant, with the memory of its accelerators if that is known."""

@@ -17,7 +17,8 @@ REVISION_LABEL = f"{GROUP}/revision"
 ROLE_LABEL = f"{GROUP}/role"
 COHORT_LABEL = f"{GROUP}/cohort"
 VARIANT_LABEL = f"{GROUP}/variant"
-# Annotation of Deployments: hash of the pod template that was applied last.
+# Annotation: of Deployments the hash of the pod template that was applied last, of preflights that of what
+# they check.
 TEMPLATE_HASH = f"{GROUP}/template-hash"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
