@@ -11,7 +11,7 @@ class BatchLimits(NamedTuple):
 
 
 CPU = BatchLimits(64, 512)
-# The defaults of vLLM's server. It takes the larger ones by memory too, but not on an A100.
+# The defaults of vLLM's server. It too has larger ones for GPUs of this memory, except for the A100.
 SMALL_GPU = BatchLimits(256, 2048)
 LARGE_GPU = BatchLimits(1024, 8192)
 LARGE_GPU_BYTES = 70 * 2**30
@@ -26,7 +26,7 @@ def candidates(
 ) -> list[BatchLimits]:
     """Limits for a device, largest first. The caller uses the first that fit into memory.
 
-    Buffers grow with the limits, so a GPU whose memory is full of weights has room for smaller ones only.
+    Buffers grow with the limits, so if weights fill most of a GPU, only smaller limits fit.
     max_num_seqs, max_num_batched_tokens: as set by the user, in all candidates; None: not set.
     device_name: cpu or cuda. memory_bytes: of one GPU; the CPU's defaults do not depend on it.
     """
@@ -44,8 +44,8 @@ def _completed(
 ) -> BatchLimits:
     """The user's limits, with a default for each that is not set.
 
-    Every running sequence needs a token of each step. So a default gives way to a limit that is set:
-    the sequences never exceed the tokens.
+    Every running sequence needs a token of each step, so max_num_seqs never exceeds
+    max_num_batched_tokens: a default is changed to suit a limit that is set.
     """
     tokens = max_num_batched_tokens
     if max_num_seqs is None:

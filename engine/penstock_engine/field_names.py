@@ -1,4 +1,4 @@
-"""Fields of an InferenceService by the engine's flags: the preflight speaks to users of fields."""
+"""Field of an InferenceService for each flag, for the preflight's messages: its users set fields."""
 
 import re
 
@@ -47,6 +47,6 @@ def in_fields(message: str) -> str:
 
 
 def about_arguments(message: str) -> str:
-    """A message about the command line, which begins with the field that has the arguments."""
+    """A message about the command line. It names extraArgs unless it names another field."""
     named = in_fields(message)
     return named if "spec." in named else f"{EXTRA_ARGS}: {named}"

@@ -1,4 +1,4 @@
-"""Budget of a device's memory: parts of an engine, and the rest for the KV cache. Imports no torch."""
+"""Memory budget of a device: what an engine needs, and what is left for the KV cache. Imports no torch."""
 
 from dataclasses import dataclass
 
@@ -28,8 +28,8 @@ class MemoryBudget:
     """Memory of a device and the parts of an engine that need it, in bytes.
 
     memory: on the CPU that of all ranks, on cuda that of one GPU. limits: of one step. fixed_bytes:
-    weights, adapters, and on the CPU evicted blocks. wanted_bytes: size of the KV cache that the user
-    set; None: what is left. item_bytes: of one number of the model.
+    weights, adapters, and on the CPU evicted blocks. requested_kv_bytes: size of the KV cache that the user
+    set; None: the memory that is left. item_bytes: of one number in the model's type.
     """
 
     config: EngineConfig
@@ -38,7 +38,7 @@ class MemoryBudget:
     memory: device.DeviceMemory
     limits: BatchLimits
     fixed_bytes: int
-    wanted_bytes: int | None
+    requested_kv_bytes: int | None
     item_bytes: int
 
     @property
@@ -51,7 +51,7 @@ class MemoryBudget:
         working_bytes, program_bytes = self._working_bytes(max_model_len), self._program_bytes
         taken_bytes = self.fixed_bytes + working_bytes + program_bytes
         free_bytes = self.memory.usable_bytes(self.config.memory_utilization) - taken_bytes
-        kv_bytes = self.wanted_bytes or MIN_KV_BYTES
+        kv_bytes = self.requested_kv_bytes or MIN_KV_BYTES
         if free_bytes >= kv_bytes:
             return free_bytes
         program = f"{_mib(program_bytes)} for the program, " if program_bytes else ""
@@ -80,6 +80,7 @@ class MemoryBudget:
 
     @property
     def _share(self) -> str:
+        """The memory that the engine may use, in words."""
         total_mib = self.memory.total_bytes // MIB
         share = f"{self.config.memory_utilization:.0%} of {total_mib} MiB"
         if self.device_name == "cpu":
@@ -88,6 +89,7 @@ class MemoryBudget:
         return f"{share}{used} on each accelerator"
 
     def _advice(self, needed_bytes: int) -> str:
+        """Advice in an error message: how to have needed_bytes of memory."""
         total_bytes = int((needed_bytes + self.memory.used_bytes) / self.config.memory_utilization)
         total_mib = -(-total_bytes // MIB)
         if self.device_name == "cpu":
@@ -95,6 +97,7 @@ class MemoryBudget:
         return self._alternatives(f"take accelerators with at least {total_mib} MiB each")
 
     def _alternatives(self, larger: str) -> str:
+        """Advice about accelerators. larger: the advice to take larger ones."""
         more = "request more of them in spec.resources.limits, which split the weights"
         if self.config.quantization is None and self.model.quantization is None:
             return f"{larger}, {more}, or set spec.engine.quantization.method"
@@ -102,12 +105,13 @@ class MemoryBudget:
 
     @property
     def _program_bytes(self) -> int:
+        """Memory of the processes, which on the CPU is part of the same memory."""
         if self.device_name != "cpu":
             return 0
         return PROGRAM_BYTES + (self.config.layout.num_ranks - 1) * WORKER_BYTES
 
     def _working_bytes(self, max_model_len: int) -> int:
-        """Bytes of activations, recorded steps, attention's buffers and the sampler."""
+        """Bytes of activations, CUDA graphs, attention's buffers and the sampler."""
         config, model, limits = self.config, self.model, self.limits
         num_ranks = config.layout.num_ranks
         needed_bytes = self._activation_bytes(limits.max_num_batched_tokens)
@@ -138,7 +142,7 @@ class MemoryBudget:
         )
 
     def _graph_bytes(self, max_model_len: int) -> int:
-        """Memory of recorded decode steps, in bytes. Only a model on one rank has them."""
+        """Memory of the CUDA graphs of decode steps, in bytes. Only a model on one rank has them."""
         return graph_bytes(
             max_num_seqs=self.limits.max_num_seqs,
             max_model_len=max_model_len,

@@ -25,8 +25,8 @@ class MemoryPlan:
     """Memory plan of a model and its draft model.
 
     dtype, kv_dtype: of computation and of the KV cache, by torch's names. max_num_seqs,
-    max_num_batched_tokens: limits of one step. num_host_blocks: capacity of
-    host memory for evicted blocks. window_tokens: the largest sliding window of both models' layers;
+    max_num_batched_tokens: limits of one step. num_host_blocks: capacity of the host memory for evicted
+    blocks. window_tokens: the largest sliding window of both models' layers;
     None: some layer has full attention. weights_bytes, kv_bytes_per_token: in memory; on the CPU the
     sum of all ranks, which share one memory, and on cuda those of the rank with most.
     """
@@ -66,7 +66,7 @@ class _Needs:
     num_host_blocks: int
     window_tokens: int | None
     fixed_bytes: int
-    wanted_bytes: int | None
+    requested_kv_bytes: int | None
 
 
 def plan_memory(
@@ -74,9 +74,9 @@ def plan_memory(
 ) -> MemoryPlan:
     """Check the model's files and plan its memory.
 
-    device_name: cpu or cuda. memory: on cuda that of one GPU. Of the batch limits that the user leaves
-    to the engine, it takes the largest with which the KV cache holds the tokens of a step. Raises
-    ModelError, whose message says what to change.
+    device_name: cpu or cuda. memory: on cuda that of one GPU. Batch limits that the user did not set are the
+    largest with which the KV cache holds the tokens of a step. Raises ModelError, whose message says what to
+    change.
     """
     needs = _needs(config, device_name)
     *larger, smallest = candidates(
@@ -94,7 +94,7 @@ def plan_memory(
 
 
 def _needs(config: EngineConfig, device_name: str) -> _Needs:
-    """Check the model's files and what is asked of the model. Raises ModelError."""
+    """Check the model's files against the settings, and compute its needs. Raises ModelError."""
     dtype = device.choose_dtype(config.dtype, device_name)
     model, tensor_bytes = check_model(
         config.model_dir, config.quantization, dtype, config.tokenizer_dir
@@ -124,9 +124,9 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
     together = sum if device_name == "cpu" else max
     weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
     block_bytes = config.block_size * per_token
-    wanted_bytes = config.kv_cache_memory_bytes
+    requested_kv_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
-        wanted_bytes = config.num_gpu_blocks_override * block_bytes
+        requested_kv_bytes = config.num_gpu_blocks_override * block_bytes
     num_host_blocks = int((config.kv_offloading_size or 0) * 2**30) // block_bytes
     fixed_bytes = weights_bytes + _adapter_bytes(config, model, device_name, dtype)
     if device_name == "cpu":
@@ -135,7 +135,7 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
         model=model, dtype=dtype, kv_dtype=kv_dtype, max_model_len=max_model_len,
         weights_bytes=weights_bytes, kv_bytes_per_token=per_token, num_host_blocks=num_host_blocks,
         window_tokens=None if None in windows else max(filter(None, windows)),
-        fixed_bytes=fixed_bytes, wanted_bytes=wanted_bytes,
+        fixed_bytes=fixed_bytes, requested_kv_bytes=requested_kv_bytes,
     )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _plan(
     """Plan the memory with these limits. Raises ModelError if it is too small."""
     budget = MemoryBudget(
         config=config, model=needs.model, device_name=device_name, memory=memory, limits=limits,
-        fixed_bytes=needs.fixed_bytes, wanted_bytes=needs.wanted_bytes,
+        fixed_bytes=needs.fixed_bytes, requested_kv_bytes=needs.requested_kv_bytes,
         item_bytes=device.DTYPE_BYTES[needs.dtype],
     )  # fmt: skip
     max_model_len, per_token = needs.max_model_len, needs.kv_bytes_per_token
@@ -180,14 +180,18 @@ def _plan(
 
 def _fitting_length(budget: MemoryBudget, max_model_len: int, kv_bytes_per_token: int) -> int:
     """Length in tokens of the longest sequence that the KV cache has room for; at least one block."""
-    block_size, wanted_bytes = budget.config.block_size, budget.wanted_bytes
+    block_size, requested_kv_bytes = budget.config.block_size, budget.requested_kv_bytes
     if budget.device_name == "cuda":
-        fitting = (wanted_bytes or budget.free_bytes(max_model_len)) // kv_bytes_per_token
+        fitting = (requested_kv_bytes or budget.free_bytes(max_model_len)) // kv_bytes_per_token
     else:
         # Attention's gather buffer grows with the longest sequence as well.
         free_bytes = budget.free_bytes(block_size) - device.GATHERED_AT_ONCE_BYTES
         fitting = max(0, free_bytes) // (kv_bytes_per_token + budget.gathered_token_bytes)
-        fitting = min(fitting, wanted_bytes // kv_bytes_per_token) if wanted_bytes else fitting
+        fitting = (
+            min(fitting, requested_kv_bytes // kv_bytes_per_token)
+            if requested_kv_bytes
+            else fitting
+        )
     return max(fitting // block_size * block_size, block_size)
 
 
@@ -267,17 +271,17 @@ def _num_blocks(
     budget: MemoryBudget, max_model_len: int, kv_bytes_per_token: int, free_bytes: int
 ) -> int:
     """Number of blocks of the KV cache. Raises ModelError if a sequence of max_model_len does not fit."""
-    block_size, wanted_bytes = budget.config.block_size, budget.wanted_bytes
-    num_blocks = (wanted_bytes or free_bytes) // (kv_bytes_per_token * block_size)
+    block_size, requested_kv_bytes = budget.config.block_size, budget.requested_kv_bytes
+    num_blocks = (requested_kv_bytes or free_bytes) // (kv_bytes_per_token * block_size)
     longest_blocks = -(-max_model_len // block_size)
-    if wanted_bytes is None:
+    if requested_kv_bytes is None:
         # More blocks than max_num_seqs requests of maximum length need would never be used.
         num_blocks = min(num_blocks, longest_blocks * budget.limits.max_num_seqs)
     if num_blocks >= longest_blocks:
         return num_blocks
     fitting = num_blocks * block_size
     kv_bytes = longest_blocks * block_size * kv_bytes_per_token
-    if wanted_bytes is not None:
+    if requested_kv_bytes is not None:
         advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
     else:
         advice = budget.missing_advice(kv_bytes - free_bytes)

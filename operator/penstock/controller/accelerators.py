@@ -1,4 +1,4 @@
-"""Reads what the cluster says about the memory of accelerators."""
+"""Lists the objects that say how much memory accelerators have."""
 
 import logging
 

@@ -15,7 +15,7 @@ _SHM = "shm"
 def place(
     pod: Object, spec: ServiceSpec, overrides: Object, resources: Object | None = None
 ) -> Object:
-    """Replace a pod spec's node selection and sizing by that of a variant, and keep everything else.
+    """The pod spec with the node selection and the sizes of a variant. Everything else is kept.
 
     spec: as placed on the variant. overrides: the pod spec in the user's template. resources: of the
     engine's container; None keeps them.
@@ -40,9 +40,9 @@ def place(
 
 
 def with_accelerator_memory(pod: Object, memory_bytes: int | None) -> Object:
-    """A preflight pod that checks the model for accelerators of that memory; None: it checks no memory.
+    """The preflight pod with the memory of accelerators, for its check; None: unknown, so none is added.
 
-    A variable and not a flag, because an engine of an older image ignores it.
+    It is a variable and not a flag, because engines of older images ignore unknown variables.
     """
     if memory_bytes is None:
         return pod
@@ -56,7 +56,10 @@ def with_accelerator_memory(pod: Object, memory_bytes: int | None) -> Object:
 
 
 def mount_shared_memory(pod: Object, size_gib: int | None) -> None:
-    """Give the engine a /dev/shm of more than 64 MiB, unless it has one. None: without a size limit."""
+    """Mount a volume at the engine's /dev/shm, of 64 MiB otherwise, unless there is one.
+
+    size_gib: its limit; None: without a limit.
+    """
     volumes = pod.setdefault("volumes", [])
     if any(each.get("name") == _SHM for each in volumes):
         return
@@ -90,7 +93,7 @@ def _num_gpus(spec: ServiceSpec) -> int:
 def _with_sizes(env: list[Any], spec: ServiceSpec, *, is_engine: bool) -> list[Any]:
     """The variables with the values of the variant's resources.
 
-    An engine has those of `device_variables` if its own device needs them.
+    is_engine: also add and remove those of `device_variables`, as the variant's device needs them.
     """
     runtime = runtime_of(spec.settings)
     values = {each["name"]: each for each in runtime.environment(spec)}
@@ -108,7 +111,7 @@ def _with_device(args: list[Any], spec: ServiceSpec) -> list[Any]:
     """The arguments with the flags of the variant's devices, in place of those of others."""
     flags = runtime_of(spec.settings).device_flags(spec)
     if not flags:
-        return args  # the runtime makes none, so any there are the user's own
+        return args  # the runtime has no such flags: any that are there are the user's own
     # Ranks that the spec sets itself are the same on all variants.
     names = (DEVICE_FLAG,) if TENSOR_PARALLEL in spec.settings else (DEVICE_FLAG, RANKS_FLAG)
     at = next((i for i, arg in enumerate(args) if str(arg).startswith(names)), None)

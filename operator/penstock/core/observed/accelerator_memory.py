@@ -13,12 +13,10 @@ from penstock.core.spec.service import Object
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 # Resource of a MIG slice, such as nvidia.com/mig-3g.40gb. Its memory is rounded up in the name.
 _MIG = re.compile(re.escape(ACCELERATOR_DOMAIN) + r"mig-(?:\d+c\.)?\d+g\.(\d+)gb")
-# Taints of this domain come and go with the node's state.
-_NODE_STATE = "node.kubernetes.io/"
-
-
 # Driver of NVIDIA's GPUs in ResourceSlices, and the capacity that is a device's memory.
 GPU_DRIVER, MEMORY_CAPACITY = "gpu.nvidia.com", "memory"
+# Taints of this domain come and go with the node's state.
+_NODE_STATE = "node.kubernetes.io/"
 
 # The objects that say how much memory accelerators have.
 Source = Literal["nodes", "resourceslices"]
@@ -27,7 +25,7 @@ Source = Literal["nodes", "resourceslices"]
 def source_of(resources: ResourceSpec) -> Source | None:
     """Kind of the objects that say how much memory the accelerators have.
 
-    None: no object says it, or the name of the resource does.
+    None: no object does, or the name of the resource says it.
     """
     if resources.accelerator is None:
         return "resourceslices" if resources.claims else None
@@ -45,8 +43,7 @@ def mig_bytes(resources: ResourceSpec) -> int | None:
 def claimed_bytes(slices: Iterable[Object]) -> int | None:
     """Memory of the largest GPU of ResourceSlices; None: unknown.
 
-    Which of the devices a claim may get is up to its expressions, which are not evaluated. No claim gets a
-    larger one.
+    The expressions of a claim, which select devices, are not evaluated: the claim may get a smaller GPU.
     """
     devices = (
         device
@@ -59,10 +56,9 @@ def claimed_bytes(slices: Iterable[Object]) -> int | None:
 
 
 def smallest_bytes(pod: Object, resources: ResourceSpec, nodes: Iterable[Object]) -> int | None:
-    """Memory of one accelerator on the node with the smallest ones that may run the pod; None: unknown.
+    """Memory of the smallest accelerator on the nodes that may run the pod; None: unknown.
 
-    pod: a pod spec. resources: of the engine. nodes: those that are considered. A node without the
-    label or a number in it is left out.
+    pod: a pod spec. resources: of the engine. Nodes whose label is missing or no number are left out.
     """
     if resources.accelerator is None:
         return None
@@ -70,12 +66,12 @@ def smallest_bytes(pod: Object, resources: ResourceSpec, nodes: Iterable[Object]
     labels = (
         node["metadata"].get("labels", {}).get(MEMORY_LABEL, "")
         for node in nodes
-        if _has(node, name, count) and _may_run(pod, node, name)
+        if _has_accelerators(node, name, count) and _may_run(pod, node, name)
     )
     return min((int(mib) * 2**20 for mib in labels if mib.isdecimal() and int(mib)), default=None)
 
 
-def _has(node: Object, resource: str, count: int) -> bool:
+def _has_accelerators(node: Object, resource: str, count: int) -> bool:
     allocatable = node.get("status", {}).get("allocatable", {})
     return int(parse_quantity(str(allocatable.get(resource, 0)))) >= count
 
@@ -111,7 +107,7 @@ def _is_admitted(pod: Object, node: Object, resource: str) -> bool:
 
 
 def _is_selected(term: Object, labels: dict[str, str], fields: dict[str, str]) -> bool:
-    """Whether a node selector term matches. An empty term matches no node."""
+    """Whether a node selector term matches the node. An empty term matches none."""
     by_label, by_field = term.get("matchExpressions"), term.get("matchFields")
     return (
         bool(by_label or by_field)
