@@ -13,6 +13,7 @@ from runtimes.service_engine import Engine, preflight, running_engine
 from penstock.core.runtimes.page import EXTRA_FLAGS
 from penstock.core.runtimes.penstock import PREFLIGHT_FLAGS, RUNTIME
 from penstock_engine.config import EngineConfig
+from penstock_engine.field_names import FIELDS
 from penstock_engine.serve_options import ServeOptions
 
 MODEL = "MODEL"  # the argument that is no flag
@@ -210,6 +211,13 @@ def test_every_flag_has_a_field_or_a_reason() -> None:
     assert with_field.isdisjoint(EXTRA_FLAGS)
     assert with_field.isdisjoint(RUNTIME.reserved_flags)
     assert set(EXTRA_FLAGS).isdisjoint(RUNTIME.reserved_flags)
+
+
+def test_the_preflight_names_the_field_of_every_flag() -> None:
+    for argument in RUNTIME.arguments:
+        for flag in argument.flags:
+            field = FIELDS[flag.replace("--no-", "--", 1)]
+            assert all(f"spec.{path}".startswith(field) for path in argument.paths)
 
 
 def test_every_flag_that_a_spec_can_set_is_tested() -> None:

@@ -1,4 +1,4 @@
-"""The reference page of the engines' settings: each field with its flags, and the flags without a field."""
+"""The reference page of engine flags: those of each field, and those without a field."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,14 +55,14 @@ EXTRA_FLAGS: Mapping[str, str] = {
 def page() -> str:
     """The page, in Markdown."""
     lines = [
-        "# Settings of the engines",
+        "# Engine flags",
         "",
         "Generated from `operator/penstock/core/runtimes` by `penstock docs`; do not edit.",
         "",
         "The fields of an InferenceService that become arguments of an engine, with the flags of the "
         "runtimes Penstock (`penstock-engine serve`) and VLLM (`vllm serve`). A field that is not set "
-        "passes no flag, so the engine's default applies. A field without a flag is refused for that "
-        "runtime: condition SpecValid is False, with reason UnsupportedByRuntime.",
+        "becomes no argument, so the engine's default applies. A field that a runtime has no flag for is "
+        "refused: condition SpecValid is False, with reason UnsupportedByRuntime.",
         "",
         "| field | Penstock | VLLM |",
         "| --- | --- | --- |",
@@ -71,8 +71,8 @@ def page() -> str:
     lines += _field_rows()
     lines += [
         "",
-        f"Other flags can be arguments in `spec.{EXTRA_ARGS}`. One that has a field is refused there, with "
-        "the name of the field.",
+        f"Flags without a field can be arguments in `spec.{EXTRA_ARGS}`. A flag that has a field is refused "
+        "there; the message names the field.",
         "",
         "## Flags of penstock-engine without a field",
         "",
