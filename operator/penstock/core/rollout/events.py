@@ -18,11 +18,10 @@ from penstock.core.rollout.commands import Command
 from penstock.core.rollout.deadlines import PHASES_WITH_DEADLINE, progress_deadline_s
 from penstock.core.rollout.phases import TRANSITIONS, Event
 from penstock.core.rollout.size import pods_for
+from penstock.core.rollout.user_requests import EventWithReason, user_requests
 from penstock.core.routing.pick import Side
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL, SERVE
-
-EventWithReason = tuple[Event, str]
 
 # Container restarts of a new pod that are tolerated: a single crash may have a cause outside the revision.
 MAX_RESTARTS = 1
@@ -48,8 +47,7 @@ class RolloutInputs:
 
 
 def detect_events(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    yield from _user_commands(state, inputs)
-    yield from _spec_changes(state, inputs)
+    yield from user_requests(state, inputs.wanted, inputs.command)
     if reason := _failure(state, inputs):
         yield "PodsFailed", reason
     evaluation = inputs.observed.evaluation(state.revision)
@@ -63,30 +61,6 @@ def detect_events(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventW
     if isinstance(inputs.verdict, MirrorPassed):
         yield "MirrorPassed", inputs.verdict.reason
     yield from _progress(state, inputs)
-
-
-def _user_commands(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    command = inputs.command
-    if command is None or command.text == state.command:
-        return
-    if state.phase == "Rejected" and inputs.wanted == state.stable:
-        return  # the spec asks for the serving revision, so there is nothing to retry
-    rejected = state.rejected.revision if state.rejected else None
-    if command.revision == (rejected if state.phase == "Rejected" else state.revision):
-        yield command.event, f"{command.action} by hand"
-
-
-def _spec_changes(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    rejected = state.rejected.revision if state.rejected else None
-    known = rejected if state.phase == "Rejected" else state.revision
-    # The spec asks for the stable revision, although an earlier rollout to it was rejected.
-    is_served = state.phase == "Rejected" and inputs.wanted == state.stable
-    if inputs.wanted == known and not is_served:
-        return
-    if inputs.wanted != state.stable:
-        yield "RevisionChanged", f"the spec asks for revision {inputs.wanted}"
-    elif known is not None or state.phase == "Rejected":
-        yield "RevisionRestored", f"the spec asks for revision {inputs.wanted} again"
 
 
 def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:

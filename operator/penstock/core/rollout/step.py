@@ -1,18 +1,36 @@
 """Advances a rollout by at most one phase: the first detected event that its phase lists."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from penstock.core.canary.verdict import Continue
+from penstock.core.canary.verdict import Continue, Verdict
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import RolloutInputs, detect_events
 from penstock.core.rollout.phases import TRANSITIONS, Event, next_phase
 from penstock.core.rollout.targets import percent
+from penstock.core.rollout.user_requests import EventWithReason
 from penstock.core.spec.rollout import Strategy
 
 # Events that start a rollout if they lead to one of _FORWARD.
 _BEGINNINGS: tuple[Event, ...] = ("RevisionChanged", "RevisionRestored", "ResumedByHand")
 _FORWARD: tuple[Phase, ...] = ("Stopping", "Starting", "Replacing")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a transition needs besides its event.
+
+    wanted: the revision of the spec. total: replicas for all of the traffic. strategy: of a rollout that
+    begins now. min_weight_percent: the first share of a canary.
+    """
+
+    now_s: float
+    wanted: str
+    total: int
+    strategy: Strategy
+    min_weight_percent: int
 
 
 def begin(inputs: RolloutInputs) -> RolloutState:
@@ -24,32 +42,64 @@ def begin(inputs: RolloutInputs) -> RolloutState:
 
 
 def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
-    """The state after at most one transition; unchanged if no event applies."""
-    after = _moved(state, inputs)
-    if inputs.command is not None and inputs.command.text != after.command:
+    """The state of a service after at most one transition; unchanged if no event applies."""
+    canary, with_control = inputs.spec.canary, inputs.spec.has_control
+    context = Context(
+        now_s=inputs.now_s,
+        wanted=inputs.wanted,
+        total=inputs.total,
+        strategy=_strategy(state, inputs),
+        min_weight_percent=percent(canary.min_weight, with_control=with_control),
+    )
+    weight = _earned_percent(inputs.verdict, with_control=with_control)
+    return advance(state, detect_events(state, inputs), context, inputs.command, weight)
+
+
+def advance(
+    state: RolloutState,
+    events: Iterable[EventWithReason],
+    context: Context,
+    command: Command | None,
+    earned_percent: int,
+) -> RolloutState:
+    """The state after the first event that its phase lists.
+
+    command: the user's last, which counts as read. earned_percent: the canary's share of the traffic by the
+    last verdict.
+    """
+    after = _moved(state, events, context)
+    if command is not None and command.text != after.command:
         # The command is read, whether it had an effect or not.
-        after = replace(after, command=inputs.command.text)
-    if after.phase == "Judging" and isinstance(inputs.verdict, Continue):
-        weight = percent(inputs.verdict.weight, with_control=inputs.spec.has_control)
-        after = replace(after, weight_percent=max(after.weight_percent, weight))
+        after = replace(after, command=command.text)
+    if after.phase == "Judging" and earned_percent > after.weight_percent:
+        after = replace(after, weight_percent=earned_percent)
     return after
 
 
-def _moved(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
-    for event, reason in detect_events(state, inputs):
+def _earned_percent(verdict: Verdict | None, *, with_control: bool) -> int:
+    """The share that a verdict gives a canary; 0 if it says nothing of it."""
+    return (
+        percent(verdict.weight, with_control=with_control) if isinstance(verdict, Continue) else 0
+    )
+
+
+def _moved(
+    state: RolloutState, events: Iterable[EventWithReason], context: Context
+) -> RolloutState:
+    for event, reason in events:
         strategy = state.strategy
         if state.is_settled and event in _BEGINNINGS:
-            strategy = _strategy(state, inputs)
+            strategy = context.strategy
         if (state.phase, event) in TRANSITIONS[strategy]:
             phase = next_phase(strategy, state.phase, event)
-            moved = replace(state, phase=phase, since_s=inputs.now_s, reason=reason)
+            moved = replace(state, phase=phase, since_s=context.now_s, reason=reason)
             if event in _BEGINNINGS and phase in _FORWARD:
-                replicas = inputs.total if state.is_settled else state.replicas
+                replicas = context.total if state.is_settled else state.replicas
                 return replace(
-                    moved, strategy=strategy, revision=inputs.wanted, replicas=replicas, weight_percent=0,
-                    rejected=None,
+                    moved, strategy=strategy, revision=context.wanted, replicas=replicas,
+                    weight_percent=0, rejected=None,
                 )  # fmt: skip
-            return _entered(moved, state, event, inputs)
+            return _entered(moved, state, event, context)
     return state
 
 
@@ -68,16 +118,15 @@ def _strategy(state: RolloutState, inputs: RolloutInputs) -> Strategy:
 
 
 def _entered(
-    moved: RolloutState, before: RolloutState, event: Event, inputs: RolloutInputs
+    moved: RolloutState, before: RolloutState, event: Event, context: Context
 ) -> RolloutState:
     """The state on entry to a phase, with the fields that the phase sets."""
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Mirroring"):
-            weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.has_control)
-            return replace(moved, weight_percent=weight)
+            return replace(moved, weight_percent=context.min_weight_percent)
         case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
             assert moved.revision is not None
-            at = timestamp(inputs.now_s)
+            at = timestamp(context.now_s)
             return replace(moved, rejected=Rejection(moved.revision, moved.reason, at))
         case "Starting":  # Recreate: the old pods are gone
             return replace(moved, stable=None)

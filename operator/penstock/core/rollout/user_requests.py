@@ -1,0 +1,42 @@
+"""Rollout events that users cause: by a command, or by a change of the spec."""
+
+from collections.abc import Iterator
+
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.rollout.commands import Command
+from penstock.core.rollout.phases import Event
+
+EventWithReason = tuple[Event, str]
+
+
+def user_requests(
+    state: RolloutState, wanted: str, command: Command | None
+) -> Iterator[EventWithReason]:
+    """Events of the user's last command, whether read before or not, and of the revision of the spec."""
+    yield from _commands(state, wanted, command)
+    yield from _spec_changes(state, wanted)
+
+
+def _commands(
+    state: RolloutState, wanted: str, command: Command | None
+) -> Iterator[EventWithReason]:
+    if command is None or command.text == state.command:
+        return
+    if state.phase == "Rejected" and wanted == state.stable:
+        return  # the spec asks for the serving revision, so there is nothing to retry
+    rejected = state.rejected.revision if state.rejected else None
+    if command.revision == (rejected if state.phase == "Rejected" else state.revision):
+        yield command.event, f"{command.action} by hand"
+
+
+def _spec_changes(state: RolloutState, wanted: str) -> Iterator[EventWithReason]:
+    rejected = state.rejected.revision if state.rejected else None
+    known = rejected if state.phase == "Rejected" else state.revision
+    # The spec asks for the stable revision, although an earlier rollout to it was rejected.
+    is_served = state.phase == "Rejected" and wanted == state.stable
+    if wanted == known and not is_served:
+        return
+    if wanted != state.stable:
+        yield "RevisionChanged", f"the spec asks for revision {wanted}"
+    elif known is not None or state.phase == "Rejected":
+        yield "RevisionRestored", f"the spec asks for revision {wanted} again"
