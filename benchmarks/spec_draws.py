@@ -51,6 +51,7 @@ POOLS: dict[str, tuple[list[Json], list[Json]]] = {
     "engine.lora.maxAdapters": ([1, 2, 8], [1024]),
     "engine.lora.maxRank": ([8, 16, 64], [7, 512]),
     "engine.lora.maxCPUAdapters": ([8, 16], [1, 4096]),
+    "engine.lora.sources": ([[CLAIM], ["pvc://adapters"]], [["s3://a"], [f"{CLAIM}/plain"]]),
     "engine.generation.defaults.maxTokens": ([2, 5, 100], [10_000_000]),
     "engine.generation.defaults.repetitionPenalty": (["1", "1.05", "2"], ["0", "2.5"]),
     "engine.parsers.toolCall": (["hermes", "llama3_json", "mistral"], ["pythonic", "granite4"]),

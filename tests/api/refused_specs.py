@@ -74,6 +74,31 @@ BAD = [
         "maxCPUAdapters must not be smaller",
     ),
     (
+        "adapters in a folder of a claim",
+        changed("engine.lora", {"maxAdapters": 4, "sources": ["pvc://adapters/sql"]}),
+        "pvc://CLAIM, without a path",
+    ),
+    (
+        "adapters in an object store",
+        changed("engine.lora", {"maxAdapters": 4, "sources": ["s3://adapters"]}),
+        "pvc://CLAIM, without a path",
+    ),
+    (
+        "adapters in an upward path",
+        changed("engine.lora", {"maxAdapters": 4, "sources": ["file:///a/../etc"]}),
+        "must not contain '..'",
+    ),
+    (
+        "a folder of adapters that cannot be mounted",
+        changed("engine.lora", {"maxAdapters": 4, "sources": ["file:///a:b"]}),
+        "without a colon",
+    ),
+    (
+        "sources without adapters",
+        changed("engine.lora", {"sources": ["pvc://a"]}),
+        "maxAdapters",
+    ),
+    (
         "a repetition penalty that no engine takes",
         changed("engine.generation.defaults.repetitionPenalty", "0.001"),
         "must be from 0.01 to 2",

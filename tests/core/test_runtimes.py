@@ -53,7 +53,10 @@ def refusals(settings: dict[str, Any], **changes: Any) -> list[str]:
                 '"model": "/draft/small"}'
             ],
         ),
-        ({"engine.lora.maxAdapters": 3}, ["--lora-dir=/models", "--enable-lora", "--max-loras=3"]),
+        (
+            {"engine.lora.maxAdapters": 3},
+            ["--lora-dir=/adapters", "--enable-lora", "--max-loras=3"],
+        ),
         (
             {"engine.parsers.toolCall": "hermes"},
             ["--enable-auto-tool-choice", "--tool-call-parser=hermes"],

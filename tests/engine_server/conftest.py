@@ -108,7 +108,7 @@ async def serve_runner(model_dir: Path) -> AsyncIterator[ServeRunner]:
             )
         )
         adapters = AdapterRegistry(
-            engines[-1], config, metrics, targets={}, dtype="float32", root=None,
+            engines[-1], config, metrics, targets={}, dtype="float32",
             taken_names=["small"], in_memory={},
         )  # fmt: skip
         state = ServerState(

@@ -70,7 +70,7 @@ def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> Ada
     memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 40))
     return AdapterRegistry(
         engine, config, EngineMetrics("small", config, memory_plan),
-        targets={}, dtype="float32", root=None, taken_names=["small"],
+        targets={}, dtype="float32", taken_names=["small"],
         in_memory=in_memory,
     )  # fmt: skip
 

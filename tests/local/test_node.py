@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,6 +142,27 @@ async def test_volumes_and_variables_arrive(kube: Kube, namespace: str) -> None:
     await kube.create(PODS, namespace, body)
     found = await settled(kube, namespace, "volumes", "Succeeded")
     assert state(found)["state"]["terminated"]["message"] == "hellos3crets3crety"
+
+
+async def test_programs_learn_which_folders_are_mounted(
+    kube: Kube, namespace: str, tmp_path: Path
+) -> None:
+    """A path in a request, such as /adapters/pvc/a/sql, is not rewritten as arguments are."""
+    code = (
+        "import json, os; mounts = json.loads(os.environ['PENSTOCK_LOCAL_MOUNTS']);"
+        "open('/dev/termination-log','w').write(mounts['/adapters' + '/pvc/a'])"
+    )
+    mount = {"name": "a", "mountPath": "/adapters/pvc/a", "readOnly": True}
+    body = pod(
+        "mounts",
+        code,
+        restartPolicy="Never",
+        container={"volumeMounts": [mount]},
+        volumes=[{"name": "a", "hostPath": {"path": str(tmp_path)}}],
+    )
+    await kube.create(PODS, namespace, body)
+    found = await settled(kube, namespace, "mounts", "Succeeded")
+    assert state(found)["state"]["terminated"]["message"] == str(tmp_path)
 
 
 async def test_a_missing_volume_keeps_the_pod_pending_with_an_event(

@@ -11,6 +11,8 @@ from typing import Any
 import psutil
 from runtimes.service_engine import NAME, Engine
 
+from penstock.core.adapters.adapter import AdapterVersion
+
 LONG = {"max_tokens": 60, "ignore_eos": True}
 TOOL = {"type": "function", "function": {"name": "now"}}
 MAX_TOKENS = 60  # spec.engine.generation.defaults.maxTokens
@@ -261,10 +263,17 @@ def pages_may_ask(engine: Engine) -> None:
     assert allowed["access-control-allow-credentials"] == "true"
 
 
+def adapter_path(engine: Engine, name: str) -> str:
+    """Path of an adapter in the model's folder, which is the default source."""
+    return AdapterVersion("a", f"file://{engine.model_dir}/{name}").engine_path
+
+
 def adapters_are_loaded(engine: Engine) -> None:
     """The engine has one adapter in a step and two in memory, and refuses one of rank 32."""
     statuses = [
-        engine.post("/v1/load_lora_adapter", lora_name=name, lora_path=name).status_code
+        engine.post(
+            "/v1/load_lora_adapter", lora_name=name, lora_path=adapter_path(engine, name)
+        ).status_code
         for name in ("poetry", "wide")
     ]
     assert statuses == [200, 400]

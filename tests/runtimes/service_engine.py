@@ -72,6 +72,7 @@ def _container(pod: dict[str, Any], config_maps: Mapping[str, Path], port: int) 
     for mounted, folder in folders.items():
         args = [arg.replace(mounted, folder) for arg in args]
     variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    variables["PENSTOCK_LOCAL_MOUNTS"] = json.dumps(folders)
     return Container(args, variables)
 
 

@@ -5,6 +5,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.server.adapter_folders import AdapterFolders
 from penstock_engine.server.adapters import AdapterRegistry, Json
 from penstock_engine.server.bodies import read_object, validate
 from penstock_engine.server.errors import RequestError
@@ -21,17 +22,20 @@ class UnloadRequest(BaseModel):
     lora_name: str
 
 
-def adapter_routes(registry: AdapterRegistry) -> APIRouter:
+def adapter_routes(registry: AdapterRegistry, folders: AdapterFolders) -> APIRouter:
     """Returns vLLM's load and unload routes, and /v1/adapters, which shows where each adapter is."""
     router = APIRouter()
 
     @router.post("/v1/load_lora_adapter")
     async def load(http: Request) -> Response:
         request = validate(LoadRequest, read_object(await read_body(http)))
-        folder = registry.resolve(request.lora_path)
+        folder = folders.resolve(request.lora_path)
         try:
             await registry.load(
-                request.lora_name, folder, path=request.lora_path, replaces=request.load_inplace
+                request.lora_name,
+                folder.path,
+                path=request.lora_path,
+                replaces=request.load_inplace,
             )
         except ModelError as error:
             status = 404 if error.reason == "AdapterNotFound" else 400

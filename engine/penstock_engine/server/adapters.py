@@ -71,12 +71,10 @@ class AdapterRegistry:
         *,
         targets: Mapping[str, tuple[int, int]],
         dtype: str,
-        root: Path | None,
         taken_names: list[str],
         in_memory: dict[str, Adapter],
     ) -> None:
         """targets: shapes of the layers that an adapter may change, by name. dtype: torch's name.
-        root: folder that must contain adapters loaded by clients; None: clients cannot load any.
         taken_names: names of the model itself. in_memory: adapters in host memory by identity, kept
         up to date here, for a runner that is loaded again after a sleep."""
         self._engine = engine
@@ -84,7 +82,6 @@ class AdapterRegistry:
         self._metrics = metrics
         self._targets = targets
         self._dtype: torch.dtype = getattr(torch, dtype)
-        self._root = root
         self._taken_names = taken_names
         self._in_memory = in_memory
         self._known: dict[str, AdapterEntry] = {}
@@ -145,17 +142,6 @@ class AdapterRegistry:
             raise RequestError(404, f"there is no adapter {name[:128]}", param="lora_name")
         if entry.num_users == 0:
             await self._evict(entry)
-
-    def resolve(self, path: str) -> Path:
-        """Resolves a client's path to a folder inside the root. Raises RequestError if it is outside."""
-        if self._root is None:
-            raise RequestError(400, "adapters cannot be loaded: start the engine with --lora-dir")
-        root = self._root.resolve()
-        folder = (root / path).resolve()
-        if not folder.is_relative_to(root) or "\x00" in path:
-            # The same error as for a missing folder: it does not reveal what exists outside --lora-dir.
-            raise RequestError(404, "there is no such lora_path in --lora-dir", param="lora_path")
-        return folder
 
     @asynccontextmanager
     async def hold(self, name: str | None, record: RequestRecord) -> AsyncIterator[str]:

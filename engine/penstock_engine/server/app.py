@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from penstock_engine.serve_options import ServeOptions
+from penstock_engine.server.adapter_folders import AdapterFolders
 from penstock_engine.server.adapter_routes import adapter_routes
 from penstock_engine.server.batch import BatchDialect
 from penstock_engine.server.chat_request import ChatCompletionRequest
@@ -89,7 +90,8 @@ def build_app(state: ServerState) -> ASGIApp:
     app.include_router(response_routes(state))
     app.include_router(tokenization_routes(state))
     if state.config.enable_lora:
-        app.include_router(adapter_routes(state.adapters))
+        folders = AdapterFolders(state.options.lora_dir)
+        app.include_router(adapter_routes(state.adapters, folders))
     if state.options.enable_sleep_mode:
         app.include_router(sleep_routes(state))
     return _with_cors(RequestMiddleware(app, state), state.options)

@@ -109,7 +109,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     )  # fmt: skip
     startup_timer.end_phase("warm_up")
     adapters = AdapterRegistry(
-        engine, config, metrics, targets=targets, dtype=memory_plan.dtype, root=options.lora_dir,
+        engine, config, metrics, targets=targets, dtype=memory_plan.dtype,
         taken_names=options.served_model_names, in_memory=in_memory,
     )  # fmt: skip
     state = ServerState(

@@ -11,9 +11,11 @@ from pydantic import Field
 from penstock.api.decoding import Generation, Parsers, Speculative
 from penstock.api.defaults import operator_default
 from penstock.api.kv_cache import KVCache
-from penstock.api.lists import argument_list
-from penstock.api.rules import Model, Rule
+from penstock.api.lists import SET, UNIQUE, argument_list
+from penstock.api.model_uri import no_parent_folders
+from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import ENGINE_WORD, PositiveDuration
+from penstock.core.spec.service import MAX_ADAPTER_SOURCES
 from penstock.core.spec.settings import (
     DEFAULT_DTYPE,
     DEFAULT_MEMORY_UTILIZATION_PERCENT,
@@ -77,6 +79,24 @@ class Parallelism(Model):
     )
 
 
+AdapterSource = Annotated[
+    str,
+    Field(
+        description="A claim, or a folder of the node.",
+        min_length=7,
+        max_length=259,
+    ),
+    Obeys(
+        matches(
+            r"^(pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?|file:///[^:]*)$",
+            "spec.engine.lora.sources must have entries like pvc://CLAIM, without a path, or "
+            "file:///FOLDER, without a colon",
+        ),
+        no_parent_folders("spec.engine.lora.sources"),
+    ),
+]
+
+
 class Lora(Model):
     """LoRA adapters of each engine."""
 
@@ -108,6 +128,17 @@ class Lora(Model):
         description="Maximum number of adapters in host memory. Default: maxAdapters.",
         ge=1,
         le=4096,
+    )
+    sources: Annotated[list[AdapterSource], UNIQUE] = Field(
+        default=[],
+        description=(
+            "Volumes that adapters are loaded from: pvc://CLAIM or file:///FOLDER, such as pvc://adapters. "
+            "Engine pods mount them read-only. With file://, the operator must have been started with "
+            "--allowed-host-path for the folder. Default: the volume of the model, which is the whole claim "
+            "of spec.model.uri, or its folder."
+        ),
+        max_length=MAX_ADAPTER_SOURCES,
+        json_schema_extra=SET,
     )
 
 
@@ -217,8 +248,7 @@ class Engine(Model):
     )
     lora: Lora | None = Field(
         default=None,
-        description="LoRA adapters, for clients that connect to an engine itself: the gateway knows none. "
-        "Default: none are served.",
+        description="LoRA adapters, which LoraAdapters name. Default: none are served.",
     )
     generation: Generation | None = Field(
         default=None, description="Sampling parameters of requests that set none."

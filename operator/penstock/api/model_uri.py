@@ -20,9 +20,14 @@ def model_uri(path: str) -> Obeys:
             lambda uri: not uri.startswith("pvc://") or bool(re.fullmatch(CLAIM_PATTERN, uri)),
             f"{path} must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a trailing slash",
         ),
-        Rule(
-            "!self.matches('(^|/)[.][.](/|$)')",
-            lambda uri: ".." not in uri.split("/"),
-            f"{path} must not contain '..'; write the path without it",
-        ),
+        no_parent_folders(path),
+    )
+
+
+def no_parent_folders(path: str) -> Rule:
+    """Rule that a location has no "..". path: of the field in the spec, for the message."""
+    return Rule(
+        "!self.matches('(^|/)[.][.](/|$)')",
+        lambda uri: ".." not in uri.split("/"),
+        f"{path} must not contain '..'; write the path without it",
     )

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.formats.quantity import parse_duration_s, parse_quantity
 from penstock.core.spec.fields import REVISION_FIELDS
-from penstock.core.spec.settings import KV_MEMORY
+from penstock.core.spec.settings import KV_MEMORY, LORA_SOURCES
 
 
 def _bytes(quantity: Any) -> int:
@@ -25,6 +25,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "engine.generation.defaults.minP": float,
     "engine.generation.defaults.repetitionPenalty": float,
     "engine.extraArgs": tuple,
+    LORA_SOURCES: lambda sources: tuple(sorted(sources)),
     "runtime.custom.command": tuple,
     "runtime.custom.args": tuple,
 }

@@ -16,6 +16,7 @@ CLUSTER_ID = "PENSTOCK_LOCAL_CLUSTER_ID"
 COMPONENT = "PENSTOCK_LOCAL_COMPONENT"
 CONTAINER = "PENSTOCK_LOCAL_CONTAINER"  # namespace/pod/container
 POD_UID = "PENSTOCK_LOCAL_POD_UID"
+MOUNTS = "PENSTOCK_LOCAL_MOUNTS"  # JSON: path in the container -> path of this machine
 
 MAX_KILL_ROUNDS, KILL_PAUSE_S = 100, 0.05  # 5 s for processes that keep starting others
 

@@ -1,4 +1,4 @@
-"""Checks a service's pods against the operator's limits: template, folders of models, service account."""
+"""Checks a service's pods against the operator's limits: template, folders of the node, service account."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import own_pods
 from penstock.core.observed.children import ObservedState
+from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.model_location import ModelLocation, host_path_violation
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import ServiceSpec
@@ -32,7 +33,8 @@ class PodLimits:
     """Limits that the operator sets on the pods of services.
 
     allow_unrestricted_templates: any pod template is allowed. allowed_host_paths: folders of the nodes below
-    which models may be. allowed_service_accounts: those that pods may use, each NAME or NAMESPACE/NAME.
+    which models and adapters may be. allowed_service_accounts: those that pods may use, each NAME or
+    NAMESPACE/NAME.
     """
 
     allow_unrestricted_templates: bool = False
@@ -41,7 +43,7 @@ class PodLimits:
 
     def violation(self, spec: ServiceSpec) -> Violation | None:
         """The first limit that the service's pods exceed; None if they exceed none."""
-        for field, uri in _model_uris(spec).items():
+        for field, uri in _uris(spec).items():
             refused = host_path_violation(field, uri, self.allowed_host_paths)
             if refused is not None:
                 return Violation(HOST_PATH_NOT_ALLOWED, refused)
@@ -76,10 +78,11 @@ def is_of_running_revision(spec: ServiceSpec, observed: ObservedState) -> bool:
     )
 
 
-def _model_uris(spec: ServiceSpec) -> dict[str, str]:
-    """Locations of the models in the pods, by field."""
+def _uris(spec: ServiceSpec) -> dict[str, str]:
+    """Locations of the models and adapters in the pods, by field."""
     draft = spec.settings.get(DRAFT_MODEL)
-    return {"spec.model.uri": spec.model_uri} | ({f"spec.{DRAFT_MODEL}": draft} if draft else {})
+    models = {"spec.model.uri": spec.model_uri} | ({f"spec.{DRAFT_MODEL}": draft} if draft else {})
+    return models | written_sources(spec.settings)
 
 
 def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
@@ -88,7 +91,7 @@ def _pods_violation(spec: ServiceSpec, accounts: Collection[str]) -> str | None:
     A second check in case `template_violation` has an error: otherwise it finds nothing that the first one
     does not.
     """
-    locations = [ModelLocation.parse(uri) for uri in _model_uris(spec).values()]
+    locations = [ModelLocation.parse(uri) for uri in _uris(spec).values()]
     folders = [each.path for each in locations if each.claim is None]
     pods = own_pods(spec, "", "image")
     for pod in (pods.serve["spec"], pods.preflight):

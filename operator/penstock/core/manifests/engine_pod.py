@@ -1,14 +1,22 @@
 """Pod specs of an engine and of the preflight that checks its model, before the user's template."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 
 from penstock.core.manifests import restricted
 from penstock.core.manifests.placement import mount_shared_memory, shared_memory_gib
 from penstock.core.runtimes import penstock
-from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT
+from penstock.core.runtimes.paths import (
+    CHAT_TEMPLATE_MOUNT,
+    DRAFT_MOUNT,
+    MODEL_MOUNT,
+    mounted_adapter_path,
+)
 from penstock.core.runtimes.table import runtime_of
+from penstock.core.spec.adapter_sources import adapter_sources
 from penstock.core.spec.model_location import ModelLocation
 from penstock.core.spec.service import (
+    ADAPTER_VOLUMES,
     CHAT_TEMPLATE_VOLUME,
     DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
@@ -46,6 +54,7 @@ def serve_pod(spec: ServiceSpec, image: str) -> Object:
         # Restarts only after 60 s, because a step on a busy CPU may block the process for seconds.
         "livenessProbe": _probe(runtime.liveness_path, period_s=10, failures=6),
     }
+    _mount_adapter_sources(pod, adapter_sources(spec))
     if size_gib := shared_memory_gib(spec):
         mount_shared_memory(pod, size_gib)
     return pod
@@ -87,9 +96,9 @@ def _pod(spec: ServiceSpec, image: str, command: list[str], args: list[str]) -> 
         ],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
-    _add_volume(pod, MODEL_VOLUME, _model_volume(spec.model_uri), MODEL_MOUNT)
+    _add_volume(pod, MODEL_VOLUME, _volume_source(spec.model_uri), MODEL_MOUNT)
     if DRAFT_MODEL in spec.settings:
-        draft = _model_volume(spec.settings[DRAFT_MODEL])
+        draft = _volume_source(spec.settings[DRAFT_MODEL])
         _add_volume(pod, DRAFT_MODEL_VOLUME, draft, DRAFT_MOUNT)
     if name := spec.settings.get(f"{CHAT_TEMPLATE}.name"):
         source = {"configMap": {"name": name}}
@@ -103,6 +112,21 @@ def _add_volume(pod: Object, name: str, source: Object, mount_path: str) -> None
     mounts.append({"name": name, "mountPath": mount_path, "readOnly": True})
 
 
+def _mount_adapter_sources(pod: Object, sources: Sequence[str]) -> None:
+    """Mount each source of adapters read-only at the path that its URI determines.
+
+    A claim of the model is mounted a second time: two volumes of one claim can keep a pod from starting.
+    """
+    mounts = pod["containers"][0]["volumeMounts"]
+    for index, uri in enumerate(sources):
+        source, path = _volume_source(uri), mounted_adapter_path(uri)
+        same = (each["name"] for each in pod["volumes"] if each == {"name": each["name"], **source})
+        if (name := next(same, None)) is not None:
+            mounts.append({"name": name, "mountPath": path, "readOnly": True})
+        else:
+            _add_volume(pod, ADAPTER_VOLUMES[index], source, path)
+
+
 def _tracing_variables(spec: ServiceSpec) -> list[Object]:
     return [
         {"name": name, "value": str(spec.settings[path])}
@@ -111,8 +135,8 @@ def _tracing_variables(spec: ServiceSpec) -> list[Object]:
     ]
 
 
-def _model_volume(uri: str) -> Object:
-    """Volume source of a model."""
+def _volume_source(uri: str) -> Object:
+    """Volume source of a model or of adapters."""
     location = ModelLocation.parse(uri)
     if location.claim is None:
         return {"hostPath": {"path": location.path, "type": "Directory"}}

@@ -24,6 +24,7 @@ from penstock.core.reconcile.summary_conditions import (
 )
 from penstock.core.runtimes.devices import num_ranks
 from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.service import Object, ServiceSpec
 
 INVALID_SPEC = "InvalidSpec"
@@ -39,10 +40,11 @@ def explain_rejection(kind: str, message: str) -> tuple[str, str]:
 def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     """(reason, message) for a pod that RBAC, a quota or pod security forbids (HTTP 403)."""
     text = f"the API server does not allow the pod: {message}"
-    if spec.model_uri.startswith("file://"):
+    uris = {"spec.model.uri": spec.model_uri} | written_sources(spec.settings)
+    if field := next((name for name, uri in uris.items() if uri.startswith("file://")), None):
         text += (
-            "; a file:// model needs a hostPath volume: where those are not allowed, set "
-            "spec.model.uri to pvc://CLAIM/PATH"
+            f"; the file:// folder of {field} needs a hostPath volume: where those are not allowed, set "
+            f"{field} to a pvc:// URI"
         )
     return "PodForbidden", text
 

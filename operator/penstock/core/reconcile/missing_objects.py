@@ -3,7 +3,13 @@
 import re
 
 from penstock.core.observed.mount_failures import FAILURES
-from penstock.core.spec.service import CHAT_TEMPLATE_VOLUME, DRAFT_MODEL_VOLUME, MODEL_VOLUME
+from penstock.core.spec.service import (
+    ADAPTER_VOLUMES,
+    CHAT_TEMPLATE_VOLUME,
+    DRAFT_MODEL_VOLUME,
+    MODEL_VOLUME,
+)
+from penstock.core.spec.settings import LORA_SOURCES
 
 # The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
@@ -13,6 +19,7 @@ _FIELDS = {
     MODEL_VOLUME: "spec.model.uri",
     DRAFT_MODEL_VOLUME: "spec.engine.speculative.model.uri",
     CHAT_TEMPLATE_VOLUME: "spec.engine.parsers.chatTemplate",
+    **dict.fromkeys(ADAPTER_VOLUMES, f"spec.{LORA_SOURCES}"),
 }
 
 
@@ -21,8 +28,8 @@ def with_advice(trouble: tuple[str, str]) -> tuple[str, str]:
     reason, message = trouble
     if _MISSING_CLAIM.search(message):
         return reason, (
-            f"{message}; create the claim, or name another one in spec.model.uri or "
-            f"spec.engine.speculative.model.uri"
+            f"{message}; create the claim, or name another one in spec.model.uri, "
+            f"spec.engine.speculative.model.uri or spec.{LORA_SOURCES}"
         )
     volume = _VOLUME.search(message)
     if reason in FAILURES and volume is not None:

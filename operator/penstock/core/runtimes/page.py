@@ -98,8 +98,15 @@ def _field_rows() -> Iterator[str]:
     flags = [flags_by_path(runtime) for runtime in (penstock.RUNTIME, vllm.RUNTIME)]
     for field in REVISION_FIELDS:
         if field.path.startswith("engine.") and field.path != EXTRA_ARGS:
-            cells = [", ".join(f"`{flag}`" for flag in each.get(field.path, ())) for each in flags]
-            yield f"| `spec.{field.path}` | " + " | ".join(cell or "none" for cell in cells) + " |"
+            cells = " | ".join(_cell(each.get(field.path)) for each in flags)
+            yield f"| `spec.{field.path}` | {cells} |"
+
+
+def _cell(flags: tuple[str, ...] | None) -> str:
+    """flags: of a field; empty: it only mounts volumes; None: the runtime does not support it."""
+    if flags is None:
+        return "none"
+    return ", ".join(f"`{flag}`" for flag in flags) or "a mount"
 
 
 def flags_by_path(runtime: Runtime) -> dict[str, tuple[str, ...]]:

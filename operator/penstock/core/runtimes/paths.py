@@ -23,5 +23,6 @@ def mounted_adapter_path(uri: str) -> str:
 
     It depends on the URI alone, so that pods of all revisions have an adapter at the same path.
     """
-    scheme, _, rest = uri.partition("://")
-    return f"{ADAPTERS_MOUNT}/{scheme}/{rest.strip('/')}"
+    location = ModelLocation.parse(uri)
+    start = ("file",) if location.claim is None else ("pvc", location.claim)
+    return "/".join((ADAPTERS_MOUNT, *start, *location.parts))

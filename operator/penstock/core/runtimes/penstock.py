@@ -1,11 +1,11 @@
 """Runtime Penstock: `penstock-engine serve`."""
 
 from penstock.core.runtimes.devices import device_flags
-from penstock.core.runtimes.paths import MODEL_MOUNT, mounted_path
+from penstock.core.runtimes.paths import ADAPTERS_MOUNT, MODEL_MOUNT, mounted_path
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
 from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import CUSTOM, PENSTOCK, RUNTIME_TYPE
+from penstock.core.spec.settings import CUSTOM, MAX_ADAPTERS, PENSTOCK, RUNTIME_TYPE
 
 ARGUMENTS = (
     *SHARED,
@@ -38,8 +38,8 @@ def fixed_args(spec: ServiceSpec) -> list[str]:
         *serve_command(spec),
         f"--shutdown-timeout={spec.termination_grace_s - TERMINATION_OVERHEAD_S}",
     ]
-    if "engine.lora.maxAdapters" in spec.settings:
-        args.append(f"--lora-dir={MODEL_MOUNT}")
+    if MAX_ADAPTERS in spec.settings:
+        args.append(f"--lora-dir={ADAPTERS_MOUNT}")
     return args
 
 
@@ -74,7 +74,7 @@ RUNTIME = Runtime(
     | {
         "--device": "spec.resources sets it",
         "--help": "an engine with it would end at once",
-        "--lora-dir": "spec.engine.lora sets it to the model's volume",
+        "--lora-dir": f"spec.engine.lora sets it to {ADAPTERS_MOUNT}, where its sources are mounted",
         "--otlp-traces-endpoint": "spec.tracing.exporterEndpoint sets it",
     },
     fixed_args=fixed_args,

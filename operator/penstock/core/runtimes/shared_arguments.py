@@ -9,6 +9,8 @@ from penstock.core.spec.settings import (
     CHAT_TEMPLATE,
     DRAFT_MODEL,
     KV_MEMORY,
+    LORA_SOURCES,
+    MAX_ADAPTERS,
     MEMORY_UTILIZATION,
     Settings,
 )
@@ -93,12 +95,13 @@ SHARED = (
     option("engine.scheduling.maxQueuedRequests", "--max-num-queued-reqs"),
     option("engine.scheduling.maxQueuedTokens", "--max-num-queued-tokens"),
     Argument(
-        ("engine.lora.maxAdapters",),
+        (MAX_ADAPTERS,),
         ("--enable-lora", "--max-loras"),
-        lambda s: ["--enable-lora", f"--max-loras={s['engine.lora.maxAdapters']}"],
+        lambda s: ["--enable-lora", f"--max-loras={s[MAX_ADAPTERS]}"],
     ),
     option("engine.lora.maxRank", "--max-lora-rank"),
     option("engine.lora.maxCPUAdapters", "--max-cpu-loras"),
+    Argument((LORA_SOURCES,), (), lambda _: []),  # mounts
 )
 
 

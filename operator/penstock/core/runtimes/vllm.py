@@ -7,7 +7,7 @@ from penstock.core.runtimes.loaded_code import CODE_FLAGS, refused_code
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
 from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
-from penstock.core.spec.settings import TRACING_ENDPOINT, VLLM, Settings
+from penstock.core.spec.settings import MAX_ADAPTERS, TRACING_ENDPOINT, VLLM, Settings
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
@@ -60,7 +60,7 @@ def environment(spec: ServiceSpec) -> list[Object]:
         # Otherwise all vLLM pods of a node bind their threads to the same cores.
         variables["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
         variables["OMP_NUM_THREADS"] = str(spec.resources.threads)
-    if "engine.lora.maxAdapters" in spec.settings:
+    if MAX_ADAPTERS in spec.settings:
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     if TRACING_ENDPOINT in spec.settings:
         variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"  # its default is gRPC

@@ -68,6 +68,7 @@ REVISION_FIELDS = (
     RevisionField("engine.lora.maxAdapters"),
     RevisionField("engine.lora.maxRank"),
     RevisionField("engine.lora.maxCPUAdapters"),
+    RevisionField("engine.lora.sources", default=()),
     RevisionField("engine.generation.source", default="Model"),
     RevisionField("engine.generation.defaults.temperature"),
     RevisionField("engine.generation.defaults.topP"),

@@ -1,11 +1,11 @@
-"""Location of a model, in a claim or on the node, and the check whether it may be on the node."""
+"""Location of a model or adapter, in a claim or on the node, and the check whether it may be on the node."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLocation:
-    """Location of a model's folder.
+    """Location of the folder of a model, or of an adapter.
 
     claim: PersistentVolumeClaim with the folder; None: it is on the node. path: in the claim, without a slash
     at the start, or on the node.
@@ -23,28 +23,37 @@ class ModelLocation:
         claim, _, path = rest.partition("/")
         return cls(claim, path)
 
+    @property
+    def parts(self) -> list[str]:
+        """Names of the folders of `path`, without those that are empty or "."."""
+        return [part for part in self.path.split("/") if part not in ("", ".")]
+
+    def contains(self, other: "ModelLocation") -> bool:
+        """Whether `other` is this folder or in it."""
+        parts = self.parts
+        return (
+            self.claim == other.claim
+            and ".." not in other.parts
+            and other.parts[: len(parts)] == parts
+        )
+
 
 def host_path_violation(field: str, uri: str, allowed: tuple[str, ...]) -> str | None:
-    """A sentence about a model's folder on the node that may not be mounted; None if it may.
+    """A sentence about a folder of the node that may not be mounted; None if it may.
 
-    None also for a model that is not on the node.
+    None also for a folder that is not on the node.
 
-    field: path of the URI in the spec. allowed: folders below which models may be; one that is not absolute
-    allows nothing.
+    field: path of the URI in the spec. allowed: folders below which such folders may be; one that is not
+    absolute allows nothing.
     """
     location = ModelLocation.parse(uri)
     if location.claim is not None:
         return None
-    parts = _parts(location.path)
-    folders = [_parts(each) for each in allowed if each.startswith("/")]
-    if ".." not in parts and any(parts[: len(each)] == each for each in folders):
+    folders = [ModelLocation(None, each) for each in allowed if each.startswith("/")]
+    if any(folder.contains(location) for folder in folders):
         return None
     return (
         f"{field} names the node's folder {location.path}, which no --allowed-host-path of the operator "
         "(chart value operator.allowedHostPaths) contains: use pvc://CLAIM/PATH, or ask an administrator to "
         "allow it"
     )
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]

@@ -32,6 +32,8 @@ ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
 # Names of volumes in engine pods.
 MODEL_VOLUME, DRAFT_MODEL_VOLUME, CHAT_TEMPLATE_VOLUME = "model", "draft-model", "chat-template"
+MAX_ADAPTER_SOURCES = 8
+ADAPTER_VOLUMES = tuple(f"adapters-{index}" for index in range(MAX_ADAPTER_SOURCES))
 
 # Length of the preStop sleep in seconds. Gateways stop routing to a deleted pod within 1 s.
 PRE_STOP_S = 3

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.core.spec.limits import AnyValue, Check, Fields, Items, one_of, violations
 from penstock.core.spec.service import (
+    ADAPTER_VOLUMES,
     DRAFT_MODEL_VOLUME,
     ENGINE_CONTAINER,
     ENGINE_PORT,
@@ -17,7 +18,7 @@ from penstock.core.spec.service import (
     Object,
 )
 
-MODEL_VOLUMES = (MODEL_VOLUME, DRAFT_MODEL_VOLUME)
+MODEL_VOLUMES = (MODEL_VOLUME, DRAFT_MODEL_VOLUME, *ADAPTER_VOLUMES)
 APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 ANY = AnyValue()
@@ -88,7 +89,7 @@ MODELS_READ_ONLY = Check(
     _mounts_read_only,
     f"('name' in VALUE && type(VALUE.name) == string && !(VALUE.name in {list(MODEL_VOLUMES)})) || "
     "('readOnly' in VALUE && VALUE.readOnly == true)",
-    "must set readOnly to true: a mount of a model may only be read",
+    "must set readOnly to true: a mount of a model or of adapters may only be read",
 )
 
 PROFILE = Fields(

@@ -1,7 +1,9 @@
 """Collects the environment variables of a pod's containers from this machine, the cluster and the pod."""
 
 import base64
+import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.clients.kube import Kube
@@ -33,14 +35,19 @@ class Variables:
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         return inherited | {"PATH": search_path(), "HOSTNAME": self._pod["metadata"]["name"]}
 
-    def marks(self, spec: Object) -> dict[str, str]:
-        """Variables that identify the container's processes; the pod cannot override them."""
+    def marks(self, spec: Object, mounts: Mapping[str, str]) -> dict[str, str]:
+        """Variables that the pod cannot override: they identify the container's processes and its mounts.
+
+        mounts: path in the container -> path of this machine. Programs that get such paths in requests map
+        them, as they have no mounts of their own.
+        """
         metadata = self._pod["metadata"]
         return {
             processes.CLUSTER_ID: self._cluster.cluster_id,
             processes.COMPONENT: processes.POD,
             processes.CONTAINER: f"{metadata['namespace']}/{metadata['name']}/{spec['name']}",
             processes.POD_UID: metadata["uid"],
+            processes.MOUNTS: json.dumps(dict(mounts)),
         }
 
     async def from_spec(self, spec: Object) -> dict[str, str]:

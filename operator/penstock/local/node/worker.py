@@ -210,7 +210,7 @@ class PodWorker:
             spec,
             env=env,
             machine=self._variables.machine(),
-            marks=self._variables.marks(spec),
+            marks=self._variables.marks(spec, mounts),
             mounts=mounts,
             folder=self.folder / "containers" / spec["name"],
             pod_ip=self.pod_ip,
