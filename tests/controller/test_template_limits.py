@@ -216,12 +216,44 @@ async def test_a_running_service_keeps_its_revision(stand):
     for _ in range(3):
         await stand.step()
     assert await stand.condition("SpecValid") == ("False", "TemplateNotAllowed")
+    assert await stand.condition("TrafficAvailable") == ("True", "Serving")
+    assert await stand.condition("Ready") == ("True", "Ready")
+    assert (await stand.status())["readyReplicas"] == 1
     assert await stand.deployment_uids() == before
     assert len([pod for pod in await stand.pods() if pod["status"].get("podIP")]) == 1
     assert len((await stand.kube.list(CONTROLLER_REVISIONS, stand.namespace))[0]) == 1
     await stand.change(template=None)
     await stand.step()
     assert await stand.condition("SpecValid") == ("True", "Valid")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"template": NETWORK}, "TemplateNotAllowed"),
+        ({"engine": {"extraArgs": ["--port=1"]}}, "UnsupportedByRuntime"),
+        # A spec that cannot be read: only its metadata is known.
+        ({"template": {"spec": {"containers": [{"name": "engine", "image": ""}]}}}, "InvalidSpec"),
+    ],
+)
+async def test_an_outage_shows_while_the_spec_is_refused(stand, change, reason):
+    await stand.create()
+    await stand.until_phase("Stable")
+    await stand.change(**change)
+    await stand.step()
+    assert await stand.condition("SpecValid") == ("False", reason)
+    assert await stand.condition("WorkloadReady") == ("True", "EnginesReady")
+    assert await stand.condition("Ready") == ("True", "Ready")
+    for pod in await stand.pods():
+        await stand.kube.merge(
+            PODS, stand.namespace, pod["metadata"]["name"], {"status": {"conditions": []}},
+            manager="test", sub="status",
+        )  # fmt: skip
+    await stand.step()
+    assert await stand.condition("WorkloadReady") == ("False", "Progressing")
+    assert await stand.condition("TrafficAvailable") == ("False", "NoEngineReady")
+    assert await stand.condition("Ready") == ("False", reason)
+    assert (await stand.status())["readyReplicas"] == 0
 
 
 async def test_a_revision_from_before_the_limits_is_kept_and_none_is_added(stand):

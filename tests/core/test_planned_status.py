@@ -25,7 +25,6 @@ from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.conditions import (
     conditions,
     explain_forbidden,
-    invalid_spec_conditions,
 )
 from penstock.core.reconcile.plan import plan
 from penstock.core.scaling.report import ScalingReport
@@ -152,28 +151,6 @@ def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
     ]
     assert ["hostPath" in text for text in told] == [False, True]
     assert explain_forbidden(SPEC, "no")[0] == "PodForbidden"
-
-
-def test_a_spec_that_cannot_be_read_waits_for_another() -> None:
-    said = {c.type: (c.status, c.reason) for c in invalid_spec_conditions("spec.x: no")}
-    unknown = ("ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut", "Ready")
-    assert said == {
-        "SpecValid": ("False", "InvalidSpec"),
-        "Stalled": ("True", "InvalidSpec"),
-        "Reconciling": ("False", "Stalled"),
-        **dict.fromkeys(unknown, ("Unknown", "InvalidSpec")),
-    }
-    assert {c.type: c.message for c in invalid_spec_conditions("spec.x: no")}[
-        "Stalled"
-    ] == "spec.x: no"
-
-
-def test_no_condition_vanishes_while_the_spec_cannot_be_read() -> None:
-    said = {
-        c.type: c.status for c in invalid_spec_conditions("no", ["ScalingActive", "other.io/Seen"])
-    }
-    assert said["ScalingActive"] == "Unknown"
-    assert said.keys().isdisjoint({"MetricsReadable", "other.io/Seen"})
 
 
 @pytest.mark.parametrize("valid", [True, False])

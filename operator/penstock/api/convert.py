@@ -62,11 +62,7 @@ def parse_service(body: dict[str, Any]) -> ServiceSpec:
         raise InvalidService(f"{where}: {first['msg']}") from error
     _require_engine(spec.template.spec)
     return ServiceSpec(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=metadata["generation"],
-        created_at=metadata["creationTimestamp"],
+        **_identity(metadata),
         model_name=spec.model.name or metadata["name"],
         model_uri=spec.model.uri,
         resources=_resources(spec.resources),
@@ -79,6 +75,32 @@ def parse_service(body: dict[str, Any]) -> ServiceSpec:
         settings=settings_of(spec),
         **without_none(termination_grace_s=spec.termination_grace_period_seconds),
     )
+
+
+def _identity(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The fields of ServiceSpec that are in the metadata."""
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "generation": metadata["generation"],
+        "created_at": metadata["creationTimestamp"],
+    }
+
+
+def outline(body: dict[str, Any]) -> ServiceSpec:
+    """The spec of a service whose spec is refused: as far as it can be read, else only its metadata."""
+    try:
+        return parse_service(body)
+    except InvalidService:
+        metadata, model = body["metadata"], body["spec"]["model"]
+        return ServiceSpec(
+            **_identity(metadata),
+            model_name=str(model.get("name", metadata["name"])),
+            model_uri="",
+            scaling=ScalingSpec("Active", min_replicas=1, max_replicas=1),
+            external_replicas=1,
+        )
 
 
 def spec_of_revision(body: dict[str, Any], recorded: dict[str, Any]) -> ServiceSpec | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.convert import InvalidService, outline, to_core
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -27,9 +27,9 @@ from penstock.core.observed.children import (
     ObservedState,
 )
 from penstock.core.observed.stored_status import stored_status
-from penstock.core.reconcile import conditions
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
+from penstock.core.reconcile.refused_conditions import Refusal
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
@@ -96,39 +96,29 @@ class Reconciler:
             return None  # the garbage collector deletes owned objects
         now_s = unix_time()
         try:
-            spec = to_core(body)
+            spec, refusal = to_core(body), None
         except InvalidService as error:
-            return await self._report_invalid(key, body, error.reason, str(error), now_s)
-        return await self._reconcile(key, body, spec, now_s)
-
-    async def _report_invalid(
-        self, key: Key, body: Object, reason: str, message: str, now_s: float
-    ) -> float | None:
-        """Write the conditions of a service with a refused spec. Returns the delay, as `reconcile`."""
-        before, generation = stored_status(body), body["metadata"]["generation"]
-        known = {condition["type"] for condition in before.get("conditions", [])}
-        current = conditions.invalid_spec_conditions(message, known, reason)
-        after: Object = {
-            "observedGeneration": generation,
-            "conditions": statuses.as_objects(current, before, generation, timestamp(now_s)),
-        }
-        written: list[str] = []
-        is_written = await self._status_writer.write_status(key, body, before, after, None, written)
-        log_writes(key, written, after, None)
-        return None if is_written else 0.0
+            spec, refusal = outline(body), Refusal(error.reason, str(error))
+        return await self._reconcile(key, body, spec, refusal, now_s)
 
     async def _reconcile(
-        self, key: Key, body: Object, spec: ServiceSpec, now_s: float
+        self, key: Key, body: Object, spec: ServiceSpec, refusal: Refusal | None, now_s: float
     ) -> float | None:
-        """Read, plan and write once for a service with a valid spec. Returns the delay, as `reconcile`."""
+        """Read, plan and write once. Returns the delay, as `reconcile`.
+
+        refusal: of a spec that cannot be served. Then `spec` is what could be read of it.
+        """
         observed, record = await self._reader.read(body, spec, now_s)
         observed, events_s = await explain_waiting_pods(self._kube, spec.namespace, observed, now_s)
-        violation = self._limits.violation(spec)
+        violation = None if refusal else self._limits.violation(spec)
         if violation is not None:
-            if not is_of_running_revision(spec, observed):
-                reason, message = violation.reason, violation.message
-                return await self._report_invalid(key, body, reason, message, now_s)
-            observed = replace(observed, violation=violation.message)
+            if is_of_running_revision(spec, observed):
+                observed = replace(observed, violation=violation.message)
+            else:
+                refusal = Refusal(violation.reason, violation.message)
+        if refusal is not None:
+            is_written = await self._report_refused(key, body, refusal, spec, observed, now_s)
+            return events_s if is_written else 0.0
         stored = stored_status(body)
         last = record.restored(stored)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(stored)
@@ -160,6 +150,23 @@ class Reconciler:
             return 0.0
         expiry_s = self._writer.rejections.expiry_s(spec.uid, monotonic())
         return earlier_s(earlier_s(planned.wake_s, events_s), expiry_s)
+
+    async def _report_refused(
+        self,
+        key: Key,
+        body: Object,
+        refusal: Refusal,
+        spec: ServiceSpec,
+        observed: ObservedState,
+        now_s: float,
+    ) -> bool:
+        """Write the status of a service with a refused spec. Returns whether it is current."""
+        before = stored_status(body)
+        after = statuses.render_refused(refusal, spec, observed, before, timestamp(now_s))
+        written: list[str] = []
+        is_written = await self._status_writer.write_status(key, body, before, after, None, written)
+        log_writes(key, written, after, None)
+        return is_written
 
     async def _plan(
         self, spec: ServiceSpec, observed: ObservedState, now_s: float, inputs: PlanInputs

@@ -20,10 +20,12 @@ MEANINGS: Mapping[str, str] = {
         "a deployment."
     ),
     "MetricsReadable": "The user's metrics of a canary can be read. Only if the spec has any.",
-    "ScalingActive": "Penstock decides on the replicas. Not in mode External.",
+    "ScalingActive": (
+        "Penstock decides on the replicas. Not in mode External; False while the spec is refused."
+    ),
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
-    "Ready": "The service answers requests, whether a rollout is in progress or not.",
+    "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",
 }
 TYPES = tuple(MEANINGS)
 # Conditions that are left out if the spec has no metrics, or sets the replicas itself.

@@ -1,33 +1,28 @@
 """Computes the status conditions of a service, with reasons and messages."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.reconcile.condition_types import (
-    CONDITIONAL_TYPES,
     SCALED_TO_ZERO,
-    TYPES,
     Condition,
     Truth,
 )
 from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.summary_conditions import (
-    SEE_STALLED,
-    STALLED,
     ready,
     reconciling,
     rolled_out,
     stalled,
 )
+from penstock.core.routing.traffic_split import Share
 from penstock.core.runtimes.devices import num_ranks
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.adapter_sources import written_sources
 from penstock.core.spec.service import Object, ServiceSpec
-
-INVALID_SPEC = "InvalidSpec"
 
 
 def explain_rejection(kind: str, message: str) -> tuple[str, str]:
@@ -49,30 +44,6 @@ def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     return "PodForbidden", text
 
 
-def invalid_spec_conditions(
-    message: str, known: Collection[str] = (), reason: str = INVALID_SPEC
-) -> tuple[Condition, ...]:
-    """The conditions of a service whose spec is refused, so that its objects are not reconciled.
-
-    known: types of the conditions that the service has; none of them is removed. reason: InvalidSpec for a
-    spec that cannot be read, else why it is not allowed.
-    """
-    problem = "invalid" if reason == INVALID_SPEC else "not allowed"
-    text = f"the spec is {problem}, so the operator does not reconcile the service"
-    types = {name for name in TYPES if name not in CONDITIONAL_TYPES or name in known}
-    found = {
-        "SpecValid": Condition("SpecValid", "False", reason, message),
-        "Reconciling": Condition("Reconciling", "False", STALLED, SEE_STALLED),
-        "Stalled": Condition("Stalled", "True", reason, message),
-        "Ready": Condition("Ready", "Unknown", reason, message),
-    }
-    return tuple(
-        found.get(name) or Condition(name, "Unknown", reason, text)
-        for name in TYPES
-        if name in types
-    )
-
-
 def conditions(
     spec: ServiceSpec,
     observed: ObservedState,
@@ -87,8 +58,8 @@ def conditions(
     """
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     valid = _spec_valid(spec, observed)
-    model, workload = _model_ready(observed, coming), _workload_ready(spec, observed, coming)
-    traffic, progress = _traffic_available(spec, observed, plan), rolled_out(plan)
+    model, workload = model_ready(observed, coming), workload_ready(spec, observed, coming)
+    traffic, progress = traffic_available(spec, observed, plan.shares), rolled_out(plan)
     stop = stalled((valid, model, workload, progress), observed, plan, coming)
     # The causes of a service that does not answer, unless another revision should.
     causes = (model, workload) if plan.rollout.stable in (None, coming) else ()
@@ -138,7 +109,8 @@ def _cpu_ranks(spec: ServiceSpec) -> str:
     )
 
 
-def _model_ready(observed: ObservedState, revision: str) -> Condition:
+def model_ready(observed: ObservedState, revision: str) -> Condition:
+    """The condition ModelReady of a revision."""
     preflight = observed.preflight(revision)
     if preflight is None:
         if observed.deployment(revision) is not None:
@@ -164,7 +136,9 @@ def _model_ready(observed: ObservedState, revision: str) -> Condition:
     return Condition("ModelReady", "Unknown", "PreflightRunning", message)
 
 
-def _workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -> Condition:
+def workload_ready(spec: ServiceSpec, observed: ObservedState, revision: str) -> Condition:
+    """The condition WorkloadReady of a revision."""
+
     def condition(status: Truth, reason: str, message: str) -> Condition:
         return Condition("WorkloadReady", status, reason, message)
 
@@ -203,8 +177,11 @@ def _is_scaled_to_zero(spec: ServiceSpec) -> bool:
     return spec.scaling.mode == "External" and spec.external_replicas == 0
 
 
-def _traffic_available(spec: ServiceSpec, observed: ObservedState, plan: Plan) -> Condition:
-    revisions = sorted({share.side.revision for share in plan.shares})
+def traffic_available(
+    spec: ServiceSpec, observed: ObservedState, shares: Iterable[Share]
+) -> Condition:
+    """The condition TrafficAvailable. shares: of the traffic."""
+    revisions = sorted({share.side.revision for share in shares})
     if not revisions:
         return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
     named = " and ".join(revisions)

@@ -10,6 +10,7 @@ from penstock.core.reconcile.condition_types import TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.engine_status import engine_status
 from penstock.core.reconcile.plan import Plan
+from penstock.core.reconcile.refused_conditions import Refusal, refused_conditions
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
@@ -39,7 +40,7 @@ def render(
     """
     state = plan.rollout
     gates = _gates(observed, state, previous, metrics)
-    pods = [pod for pod in observed.pods if pod.role == SERVE and not pod.is_ending]
+    pods = _engines(observed)
     current = conditions(spec, observed, plan, scaling, gates)
     return {
         "observedGeneration": spec.generation,
@@ -66,6 +67,28 @@ def render(
         "conditions": as_objects(current, previous, spec.generation, now),
         **_scaling(spec, scaling),
     }
+
+
+def render_refused(
+    refusal: Refusal, spec: ServiceSpec, observed: ObservedState, previous: Object, now: str
+) -> Object:
+    """The fields of the status that change while the spec is refused: conditions and numbers of pods.
+
+    spec: as far as it could be read. The other arguments are those of `render`.
+    """
+    known = {condition["type"] for condition in previous.get("conditions", [])}
+    current = refused_conditions(refusal, spec, observed, known)
+    return {
+        "observedGeneration": spec.generation,
+        "replicas": len(_engines(observed)),
+        "readyReplicas": sum(pod.is_ready for pod in _engines(observed)),
+        "conditions": as_objects(current, previous, spec.generation, now),
+    }
+
+
+def _engines(observed: ObservedState) -> list[ObservedPod]:
+    """The engine pods that are not terminating, of all revisions."""
+    return [pod for pod in observed.pods if pod.role == SERVE and not pod.is_ending]
 
 
 def _scaling(spec: ServiceSpec, scaling: ScalingReport | None) -> Object:

@@ -1,0 +1,78 @@
+"""Computes the conditions of a service whose spec is refused: they tell of what runs unchanged."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.core.observed.children import ObservedState
+from penstock.core.reconcile.condition_types import (
+    CONDITIONAL_TYPES,
+    SCALED_TO_ZERO,
+    Condition,
+)
+from penstock.core.reconcile.conditions import model_ready, traffic_available, workload_ready
+from penstock.core.reconcile.summary_conditions import SEE_STALLED, STALLED
+from penstock.core.spec.service import ServiceSpec
+
+INVALID_SPEC = "InvalidSpec"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a spec is refused. reason: InvalidSpec if it cannot be read, else why it is not allowed."""
+
+    reason: str
+    message: str
+
+    @property
+    def consequence(self) -> str:
+        problem = "invalid" if self.reason == INVALID_SPEC else "not allowed"
+        return f"the spec is {problem}, so the operator changes nothing of the service"
+
+
+def refused_conditions(
+    refusal: Refusal, spec: ServiceSpec, observed: ObservedState, known: Collection[str] = ()
+) -> tuple[Condition, ...]:
+    """All conditions in the order of TYPES.
+
+    spec: as far as it could be read. known: types of the conditions that the service has; none of them is
+    removed. ModelReady and WorkloadReady are about the revision that was rolled out last.
+    """
+    reason, text = refusal.reason, refusal.consequence
+    traffic = traffic_available(spec, observed, observed.traffic)
+    found = [
+        Condition("SpecValid", "False", reason, refusal.message),
+        *_revision_conditions(refusal, spec, observed),
+        traffic,
+        Condition("RolledOut", "False", reason, text),
+        Condition("MetricsReadable", "Unknown", reason, text),
+        Condition(
+            "ScalingActive", "False", reason, f"{text}: the number of replicas stays as it is"
+        ),
+        Condition("Reconciling", "False", STALLED, SEE_STALLED),
+        Condition("Stalled", "True", reason, refusal.message),
+        _ready(refusal, observed, traffic),
+    ]
+    return tuple(each for each in found if each.type not in CONDITIONAL_TYPES or each.type in known)
+
+
+def _revision_conditions(
+    refusal: Refusal, spec: ServiceSpec, observed: ObservedState
+) -> tuple[Condition, Condition]:
+    rollout = observed.rollout
+    revision = rollout and (rollout.revision or rollout.stable)
+    if not revision:
+        model, workload = (
+            Condition(name, "Unknown", refusal.reason, refusal.consequence)
+            for name in ("ModelReady", "WorkloadReady")
+        )
+        return model, workload
+    return model_ready(observed, revision), workload_ready(spec, observed, revision)
+
+
+def _ready(refusal: Refusal, observed: ObservedState, traffic: Condition) -> Condition:
+    """Whether requests are answered. If not, the refusal is the reason: a user has to change the spec."""
+    if observed.name_taken_by is None and traffic.status == "True":
+        return Condition("Ready", "True", "Ready", "the service answers requests")
+    if traffic.reason == SCALED_TO_ZERO:
+        return Condition("Ready", "True", SCALED_TO_ZERO, traffic.message)
+    return Condition("Ready", "False", refusal.reason, refusal.message)
