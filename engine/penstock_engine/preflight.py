@@ -12,7 +12,7 @@ from penstock_engine import device
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.field_names import in_fields
-from penstock_engine.memory_plan import plan_memory
+from penstock_engine.memory_plan import MemoryPlan, plan_memory
 
 # Advice for users of an InferenceService by reason, if the message does not contain it.
 HINTS = {
@@ -100,21 +100,36 @@ def preflight(
     A GPU's driver takes some of its memory, which is not counted: a model that is refused cannot be
     served, and one that is not may still be too large by some hundred MiB.
     """
-    is_cuda, is_auto = config.device == "cuda", config.dtype == "auto"
+    is_cuda = config.device == "cuda"
     try:
         if is_cuda:
-            config = replace(config, dtype="bfloat16" if is_auto else config.dtype)
-            limit_bytes = accelerator_memory_bytes or UNBOUNDED_BYTES
+            memory_plan = _plan_for_gpu(config, accelerator_memory_bytes or UNBOUNDED_BYTES)
         else:
             limit_bytes = memory_limit_bytes or device.memory_limit_bytes()
-        memory_plan = plan_memory(
-            config,
-            device_name="cuda" if is_cuda else "cpu",
-            memory=device.DeviceMemory(limit_bytes),
-        )
+            memory = device.DeviceMemory(limit_bytes)
+            memory_plan = plan_memory(config, device_name="cpu", memory=memory)
     except ModelError as error:
         return refusal(error, config.model_dir)
-    verdict: dict[str, Any] = {
+    verdict = _verdict(memory_plan, config)
+    if not is_cuda:
+        return verdict
+    if accelerator_memory_bytes is None:
+        depends_on_memory = ("kv_capacity_tokens", "max_num_seqs", "max_num_batched_tokens")
+        verdict |= dict.fromkeys(depends_on_memory)
+    return verdict | {"accelerator_memory_bytes": accelerator_memory_bytes}
+
+
+def _plan_for_gpu(config: EngineConfig, memory_bytes: int) -> MemoryPlan:
+    """The memory plan for GPUs of this memory. dtype auto is taken for bfloat16. Raises ModelError."""
+    dtype = "bfloat16" if config.dtype == "auto" else config.dtype
+    memory = device.DeviceMemory(memory_bytes)
+    return plan_memory(replace(config, dtype=dtype), device_name="cuda", memory=memory)
+
+
+def _verdict(memory_plan: MemoryPlan, config: EngineConfig) -> dict[str, Any]:
+    """The verdict for a model that can be served."""
+    is_dtype_known = config.device != "cuda" or config.dtype != "auto"  # some GPUs have no bfloat16
+    return {
         "ok": True,
         "architecture": memory_plan.model.architecture,
         "model_type": memory_plan.model.model_type,
@@ -125,12 +140,5 @@ def preflight(
         "max_num_seqs": memory_plan.max_num_seqs,
         "max_num_batched_tokens": memory_plan.max_num_batched_tokens,
         "quantization": config.quantization or memory_plan.model.quantization_method,
-        # bfloat16 is only assumed of GPUs, as some have none.
-        "dtype": None if is_cuda and is_auto else memory_plan.dtype,
+        "dtype": memory_plan.dtype if is_dtype_known else None,
     }
-    if not is_cuda:
-        return verdict
-    if accelerator_memory_bytes is None:
-        depends_on_memory = ("kv_capacity_tokens", "max_num_seqs", "max_num_batched_tokens")
-        verdict |= dict.fromkeys(depends_on_memory)
-    return verdict | {"accelerator_memory_bytes": accelerator_memory_bytes}
