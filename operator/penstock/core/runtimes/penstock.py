@@ -73,7 +73,6 @@ RUNTIME = Runtime(
     | dict.fromkeys(PREFLIGHT_FLAGS, "only the preflight has this flag")
     | {
         "--device": "spec.resources sets it",
-        "--help": "an engine with it would end at once",
         "--lora-dir": f"spec.engine.lora sets it to {ADAPTERS_MOUNT}, where its sources are mounted",
         "--otlp-traces-endpoint": "spec.tracing.exporterEndpoint sets it",
     },

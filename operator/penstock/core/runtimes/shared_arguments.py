@@ -117,12 +117,13 @@ def parser(path: str, flag: str, *more: str, values: tuple[str, ...] = ()) -> Ar
 
 
 _ADDRESS = "gateways and the operator reach an engine at its pod's address"
-_TLS = "gateways and the operator reach engines by http"
+HTTP_ONLY = "gateways and the operator reach engines by http"
 # Flags that extraArgs may not have with penstock-engine and vLLM, each with the reason.
 RESERVED_FLAGS = {
     "--api-key": "gateways send no key; a NetworkPolicy says who may reach engines",
     "--config": "write its flags in spec.engine",
     "--enable-prompt-tokens-details": "it is always set, because canaries compare prefix-hit rates",
+    "--help": "an engine with it would end at once",
     "--host": _ADDRESS,
     "--model": "spec.model.uri sets it",
     # The size of the KV cache as a number of blocks.
@@ -131,9 +132,9 @@ RESERVED_FLAGS = {
     "--root-path": "gateways pass the paths of the API on as they are",
     "--served-model-name": "spec.model.name sets it",
     "--shutdown-timeout": "spec.terminationGracePeriodSeconds sets it",
-    "--ssl-ca-certs": _TLS,
-    "--ssl-cert-reqs": _TLS,
-    "--ssl-certfile": _TLS,
-    "--ssl-keyfile": _TLS,
+    "--ssl-ca-certs": HTTP_ONLY,
+    "--ssl-cert-reqs": HTTP_ONLY,
+    "--ssl-certfile": HTTP_ONLY,
+    "--ssl-keyfile": HTTP_ONLY,
     "--uds": _ADDRESS,
 }

@@ -5,7 +5,13 @@ from dataclasses import replace
 from penstock.core.runtimes.devices import rank_flags
 from penstock.core.runtimes.loaded_code import CODE_FLAGS, refused_code
 from penstock.core.runtimes.runtime import Argument, Runtime, option, serve_command
-from penstock.core.runtimes.shared_arguments import RESERVED_FLAGS, SHARED, parser, speculation
+from penstock.core.runtimes.shared_arguments import (
+    HTTP_ONLY,
+    RESERVED_FLAGS,
+    SHARED,
+    parser,
+    speculation,
+)
 from penstock.core.spec.service import TERMINATION_OVERHEAD_S, Object, ServiceSpec
 from penstock.core.spec.settings import MAX_ADAPTERS, TRACING_ENDPOINT, VLLM, Settings
 
@@ -79,9 +85,8 @@ RUNTIME = Runtime(
         "--device-memory-utilization": "set spec.engine.memoryUtilizationPercent instead",
         "--disable-log-stats": "services are scaled by the metrics of their engines",
         "--enable-force-include-usage": "it is always set, because gateways count the tokens of streams",
-        "--grpc": "gateways and the operator reach engines by http",
-        "--headless": "gateways and the operator reach engines by http",
-        "--help": "an engine with it would end at once",
+        "--grpc": HTTP_ONLY,
+        "--headless": HTTP_ONLY,
         "--spec-method": "set spec.engine.speculative.method instead",
         "--spec-model": "set spec.engine.speculative.model.uri instead",
         "--spec-tokens": "set spec.engine.speculative.numSpeculativeTokens instead",
