@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from runtimes import effects
+from runtimes import effects, queue_effects
 from runtimes.conftest import Places
 from runtimes.service_engine import Engine, preflight, running_engine
 
@@ -76,10 +76,10 @@ CASES = {
         {
             "--tool-call-parser": effects.calls_are_parsed,
             "--enable-auto-tool-choice": effects.calls_are_parsed,
-            "--scheduling-policy": effects.low_priorities_wait,
-            "--max-num-queued-reqs": effects.long_queues_are_rejected,
-            "--max-num-queued-tokens": effects.long_prompts_in_the_queue_are_rejected,
-            "--shutdown-timeout": effects.drain_ends_in_time,
+            "--scheduling-policy": queue_effects.low_priorities_wait,
+            "--max-num-queued-reqs": queue_effects.long_queues_are_rejected,
+            "--max-num-queued-tokens": queue_effects.long_prompts_in_the_queue_are_rejected,
+            "--shutdown-timeout": queue_effects.drain_ends_in_time,
         },
     ),
     "texts": Case(
@@ -182,7 +182,7 @@ CASES = {
         },
         {
             "--pipeline-parallel-size": effects.worker_processes(2),
-            "--request-timeout": effects.long_requests_end,
+            "--request-timeout": queue_effects.long_requests_end,
         },
     ),
 }  # fmt: skip
