@@ -46,7 +46,7 @@ def disagreements(
     metrics = read_metrics(metrics_text)
     cache = metrics["vllm:cache_config_info"][0]
     settings = service.settings
-    said = {
+    expected = {
         "context": settings.get("engine.maxModelLen", verdict["max_model_len"]),
         "seqs": settings.get(MAX_NUM_SEQS, verdict["max_num_seqs"]),
         "tokens": settings.get(MAX_NUM_BATCHED_TOKENS, verdict["max_num_batched_tokens"]),
@@ -62,8 +62,8 @@ def disagreements(
         "name": models["data"][0]["id"],
     }
     return [
-        *_differences("engine", reported, said),
-        *_differences("log", _loaded(log), said),
+        *_differences("engine", reported, expected),
+        *_differences("log", _loaded(log), expected),
         *_differences("cache", *_cache(service, verdict, cache)),
         *_weights_problems(service, log),
     ]
@@ -78,10 +78,10 @@ def read_metrics(text: str) -> Metrics:
     return found
 
 
-def _differences(where: str, reported: Json, said: Json) -> Iterator[str]:
+def _differences(where: str, reported: Json, expected: Json) -> Iterator[str]:
     for name, value in reported.items():
-        if name in said and value != said[name]:
-            yield f"{where}: {name} is {value}, not {said[name]}"
+        if name in expected and value != expected[name]:
+            yield f"{where}: {name} is {value}, not {expected[name]}"
 
 
 def _loaded(log: str) -> Json:
@@ -103,19 +103,19 @@ def _cache(service: ServiceSpec, verdict: Json, cache: Labels) -> tuple[Json, Js
         "gpu_memory_utilization": float(cache["gpu_memory_utilization"]),
         "tokens": float(cache["kv_cache_size_tokens"]),
     }
-    said = {
+    expected = {
         "enable_prefix_caching": str(settings.get("engine.kvCache.prefixCaching.mode", True)),
         "gpu_memory_utilization": settings.get(MEMORY_UTILIZATION, 90) / 100,
         "tokens": float(verdict["kv_capacity_tokens"]),
     }
     dtype = settings.get("engine.kvCache.dtype", "auto")
     if dtype != "auto":
-        said["8 bits"] = True
+        expected["8 bits"] = True
         reported["8 bits"] = cache["cache_dtype"] in ("int8", "float8_e4m3fn", "fp8", "fp8_e4m3")
     if KV_MEMORY in settings:
-        said["memory within a block"] = True
+        expected["memory within a block"] = True
         reported["memory within a block"] = 0 <= settings[KV_MEMORY] - size_bytes < block_bytes
-    return reported, said
+    return reported, expected
 
 
 def _weights_problems(service: ServiceSpec, log: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ the schema, which must agree; the operator's check of the runtime; the preflight
 engine, as its pod runs it. A refusal must name a field of the spec. An engine must become ready, answer, and
 report in /v1/models, its metrics and its log what the spec says; it must stay within the memory of the pod
 and stop within the grace period. An engine that exits at its start although its preflight passed would be
-restarted for ever, and fails the campaign. Engines on accelerators, and those of other runtimes, are rendered
+restarted forever, and fails the campaign. Engines on accelerators, and those of other runtimes, are rendered
 and checked by the preflight, but not started.
 
 Bar: no problem. Failing specs are printed with what to reproduce them with.
@@ -52,7 +52,7 @@ def report(outcomes: list[Outcome], seed: int) -> str:
             f"seed {seed}, spec {outcome.number} ({outcome.kind}): {as_manifest(outcome.spec)}",
         ]
         lines += [f"  {problem}" for problem in outcome.problems]
-        lines += [f"  said: {outcome.said}"] if outcome.said else []
+        lines += [f"  refusal: {outcome.refusal}"] if outcome.refusal else []
     return "\n".join(lines)
 
 
@@ -85,7 +85,7 @@ def main() -> None:
         outcomes = asyncio.run(_campaign(args, cluster.kubeconfig, Path(folder)))
     if args.verbose:
         for outcome in outcomes:
-            print(f"{outcome.number} {outcome.kind}: {outcome.said}")
+            print(f"{outcome.number} {outcome.kind}: {outcome.refusal}")
     print(report(outcomes, args.seed))
     sys.exit(any(outcome.problems for outcome in outcomes))
 

@@ -18,7 +18,7 @@ SCHEMA = schema_of(InferenceServiceSpec)["properties"]
 SECTIONS = ("engine", "tracing", "resources", "terminationGracePeriodSeconds")
 # Probability that a spec sets an optional field, and that a field of a spec with faults has a bad value.
 SET, BAD = 0.5, 0.12
-# Faults of a spec: of the pools below, or beside the bounds that the schema has.
+# Kinds of faults in a spec: bad values of the pools below, or values outside of the schema's bounds.
 FAULTS = ("", "", "pools", "pools", "pools", "schema")
 QUANTITIES = (["64Mi", "100M", "200Mi", 134217728], ["0", "1", "500m", "900Ti", "-1", "1x", "1e3"])
 DURATIONS = (["1m", "1h30m", "30s", "99999h"], ["0s", "1.5s", "1", "5ms"])
@@ -109,7 +109,7 @@ class SpecDraw:
         return spec
 
     def _choose_runtime(self, spec: Json) -> None:
-        """Mostly Penstock. Others get few engine fields, as they have flags for few."""
+        """Choose a runtime, mostly Penstock. A Custom one mostly gets no engine fields, which it refuses."""
         kind = self._draw.choices(("Penstock", "VLLM", "Custom"), (8, 1, 1))[0]
         if kind == "Penstock" and self._chance(0.7):
             return
@@ -125,7 +125,7 @@ class SpecDraw:
             spec.pop("tracing", None)
 
     def _repair(self, spec: Json) -> None:
-        """Fields that go together, in most specs."""
+        """Make fields that depend on each other consistent, in most specs."""
         if self._is_bad():
             return
         engine = spec.get("engine", {})

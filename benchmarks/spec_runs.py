@@ -37,17 +37,17 @@ KINDS = ("schema", "runtime", "preflight", "not started", "started")
 
 @dataclass
 class Outcome:
-    """Outcome of a spec. kind: one of KINDS. said: the refusal. problems: what is wrong with it."""
+    """Outcome of a spec. kind: one of KINDS. refusal: its message. problems: unexpected results."""
 
     number: int
     spec: Json
     kind: str = "schema"
-    said: str = ""
+    refusal: str = ""
     problems: list[str] = field(default_factory=list)
 
 
 class SpecRun:
-    """Follows specs. models: folder with a folder for each model. slots: bounds engines at a time."""
+    """Follows specs. models: folder with a folder for each model. slots: one for each engine at a time."""
 
     def __init__(self, kube: Kube, models: Path, folder: Path, slots: asyncio.Semaphore) -> None:
         self._kube = kube
@@ -57,7 +57,7 @@ class SpecRun:
 
     async def follow(self, number: int, spec: Json) -> Outcome:
         outcome = Outcome(number, spec)
-        service = await self._admitted(outcome)
+        service = await self._admit(outcome)
         if service is None:
             return outcome
         async with self._slots:
@@ -66,7 +66,7 @@ class SpecRun:
                 await self._serve(outcome, service, verdict)
         return outcome
 
-    async def _admitted(self, outcome: Outcome) -> ServiceSpec | None:
+    async def _admit(self, outcome: Outcome) -> ServiceSpec | None:
         """The service as the operator reads it; None if the API server or the operator refuses it."""
         metadata = {"name": "chat", "namespace": "default"}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": outcome.spec}
@@ -74,13 +74,13 @@ class SpecRun:
         try:
             stored = await self._kube.create(INFERENCE_SERVICES, "default", body, dryRun="All")
         except Rejected as error:
-            outcome.said = str(error)
+            outcome.refusal = str(error)
             if ours is None:
                 outcome.problems.append("the API server refuses what api.convert accepts")
             _require_field(outcome)
             return None
         if ours is not None:
-            outcome.said = ours
+            outcome.refusal = ours
             outcome.problems.append("api.convert refuses what the API server accepts")
             return None
         stored["metadata"] |= {
@@ -91,12 +91,12 @@ class SpecRun:
         try:
             return to_core(stored)
         except InvalidService as error:
-            outcome.kind, outcome.said = "runtime", str(error)
+            outcome.kind, outcome.refusal = "runtime", str(error)
             _require_field(outcome)
             return None
 
     async def _preflight(self, outcome: Outcome, service: ServiceSpec) -> Json:
-        """The verdict of the preflight. Its kind of outcome is the next step's."""
+        """Run the preflight, and set the kind of the outcome. Returns the verdict; None if it refuses."""
         container = self._container(outcome, service, "preflight")
         await container.start()
         code = await container.wait()
@@ -109,7 +109,7 @@ class SpecRun:
         if (code == 0) != verdict["ok"]:
             outcome.problems.append(f"the preflight exited with {code} and says {message}")
         if not verdict["ok"]:
-            outcome.kind, outcome.said = "preflight", verdict["message"]
+            outcome.kind, outcome.refusal = "preflight", verdict["message"]
             _require_field(outcome)
             return None
         runs_here = service.settings.get(RUNTIME_TYPE, PENSTOCK) == PENSTOCK
@@ -195,9 +195,9 @@ def _schema_error(spec: Json) -> str | None:
 
 
 def _require_field(outcome: Outcome) -> None:
-    if "spec." not in outcome.said and not outcome.said.startswith("spec:"):
+    if "spec." not in outcome.refusal and not outcome.refusal.startswith("spec:"):
         outcome.problems.append("the refusal names no field")
-    if "--" in outcome.said and "extraArgs" not in outcome.said:
+    if "--" in outcome.refusal and "extraArgs" not in outcome.refusal:
         outcome.problems.append("the refusal names a flag")
 
 
