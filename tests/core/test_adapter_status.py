@@ -24,9 +24,9 @@ SQL = AdapterResource(
     "team", "sql", "1", 3, "2026-01-01T00:00:00Z", "chat", "chat-sql",
     AdapterVersion("sql", "pvc://adapters/sql"),
 )  # fmt: skip
-ON_DEMAND = AdapterState(num_engines=2, wanted=0, reason="on demand")
+ON_DEMAND = AdapterState(num_engines=2, wanted=0)
 LOADED = AdapterState(
-    num_engines=2, wanted=2, reason="2 copies", rank=8, size_bytes=4096,
+    num_engines=2, wanted=2, rank=8, size_bytes=4096,
     instances=(Instance("chat-a", "Loaded"), Instance("chat-b", "Loaded")),
 )  # fmt: skip
 BAD_FILES = LoadError("AdapterNotFound", "there is no folder")
@@ -72,7 +72,7 @@ def test_an_adapter_with_all_its_copies() -> None:
     ("changes", "expected"),
     [
         (
-            {"wanted": 0, "instances": (), "reason": "on demand"},
+            {"wanted": 0, "instances": ()},
             ["Resolved=Unknown/NotRead", "Loaded=True/OnDemand", "Ready=True/Ready",
              "Reconciling=False/Settled"],
         ),
@@ -86,7 +86,7 @@ def test_an_adapter_with_all_its_copies() -> None:
              "Stalled=False/NotStalled"],
         ),
         (
-            {"instances": (), "is_met": False, "reason": "no slot is free"},
+            {"instances": (), "has_slot": False},
             ["Loaded=False/NoAdapterSlot", "Ready=False/NoAdapterSlot", "Reconciling=True/NoAdapterSlot"],
         ),
         (

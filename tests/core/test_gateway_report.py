@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.evidence import Arm
 from penstock.core.observed.gateway_report import VERSION, GatewayReport, GatewayTotals
 from penstock.core.scaling.signals import GatewayReading, Histogram
@@ -142,3 +143,29 @@ def test_a_gateway_that_could_not_be_read_still_tells_of_its_engines() -> None:
     gateways = gateways.updated({"h": report_with(b=3)}, ["g", "h"], 2.0)
     gateways = gateways.updated({"g": report_with(a=9), "h": report_with(b=4)}, ["g", "h"], 3.0)
     assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == {"a": 9, "b": 4}
+
+
+def adapter_feed(started_s: float = 1.0, **adapters: AdapterCounts) -> GatewayReport:
+    return GatewayReport(VERSION, started_s, {}, adapters={"n/s": adapters})
+
+
+def test_counts_of_adapters_are_added_up_and_gauges_are_those_of_now() -> None:
+    totals = GatewayTotals()
+    assert totals.adapters is None
+    first = AdapterCounts(arrivals=5, load_s=0.5, in_flight=2)
+    totals = totals.updated({"a": adapter_feed(sql=first)}, ["a"], 1.0)
+    assert totals.adapters == {"n/s": {"sql": first}}
+    reports = {
+        "a": adapter_feed(sql=AdapterCounts(arrivals=7, load_s=0.5, in_flight=1)),
+        "b": adapter_feed(sql=AdapterCounts(arrivals=1, waiting=3), code=AdapterCounts(misses=1)),
+    }
+    totals = totals.updated(reports, ["a", "b"], 2.0)
+    assert totals.adapters == {
+        "n/s": {
+            "sql": AdapterCounts(arrivals=8, load_s=0.5, in_flight=1, waiting=3),
+            "code": AdapterCounts(misses=1),
+        }
+    }
+    restarted = adapter_feed(9.0, sql=AdapterCounts(arrivals=2))
+    totals = totals.updated({"a": restarted}, ["a"], 3.0)
+    assert totals.adapters == {"n/s": {"sql": AdapterCounts(arrivals=10, load_s=0.5)}}

@@ -71,6 +71,11 @@ class Informer:
     def __iter__(self) -> Iterator[Object]:
         return iter(self._items.values())
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether the optional kind is missing, or the right to list it."""
+        return self._is_absent
+
     def get(self, key: Key) -> Object | None:
         """Return the cached object; None if there is none."""
         return self._items.get(key)

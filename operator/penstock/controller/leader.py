@@ -8,11 +8,13 @@ from kubernetes.aio import client
 
 from penstock.chart.names import gateway_url
 from penstock.clients.clock import steady
+from penstock.clients.engine_adapters import EngineAdapters
 from penstock.clients.kube import Kube, Object
 from penstock.clients.prometheus import Prometheus
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
 from penstock.controller import kopf_watch
+from penstock.controller.adapter_placer import AdapterPlacer, Sources
 from penstock.controller.health import Health
 from penstock.controller.judge import CanaryCase, Judge, canary_cases
 from penstock.controller.kv_scaler import KvScaler
@@ -65,12 +67,14 @@ class Leader:
             kube, settings, self._child_changed, health.metrics.count_watch_restart
         )
         self._scraper = Scraper(steady)
+        self._engine_adapters = EngineAdapters()
         self._observer = self._make_observer()
         self._metrics = self._make_metrics()
         self._scaler = self._make_scaler(recorder)
         self._judge = self._make_judge()
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
+        self._adapter_placer = self._make_adapter_placer()
 
     async def raise_errors(self) -> None:
         """Wait for an error in `lead` and raise it: the election does not await the task of `lead`."""
@@ -88,6 +92,7 @@ class Leader:
                 group.create_task(self._scaler.run())
                 group.create_task(self._judge.run())
                 group.create_task(self._route_statuses.run())
+                group.create_task(self._adapter_placer.run())
                 group.create_task(self._resync())
                 group.create_task(self._metrics.run())
                 ours = asyncio.all_tasks()
@@ -104,6 +109,7 @@ class Leader:
                 self._ended.set_exception(error)
         finally:
             await self._scraper.close()
+            await self._engine_adapters.close()
 
     async def end(self) -> None:
         """Stop leading. Nothing is written after this returns."""
@@ -208,5 +214,21 @@ class Leader:
             deployments=self._watches.deployments,
             applied=self._observer.applied_route_generations,
             failures=self._health.failures,
+            restarted=self._health.metrics.count_watch_restart,
+        )
+
+    def _make_adapter_placer(self) -> AdapterPlacer:
+        children = self._watches.children
+        return AdapterPlacer(
+            self._kube,
+            self._engine_adapters,
+            Sources(
+                services=self._watches.services,
+                routes=lambda: self._route_statuses.routes,
+                children=lambda: children.snapshot() if children.is_synced else None,
+                counts=self._observer.adapter_counts,
+            ),
+            self._health.failures,
+            namespace=self._settings.watch_namespace,
             restarted=self._health.metrics.count_watch_restart,
         )

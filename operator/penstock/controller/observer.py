@@ -11,6 +11,7 @@ from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.gateway_pods import GatewayPod, gateway_pods
 from penstock.controller.scale_targets import ScaleTarget
+from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.counts import Counts
 from penstock.core.observed.gateway_report import Arms, GatewayReport, GatewayTotals
 from penstock.core.rollout.routes import AppliedGenerations
@@ -89,6 +90,14 @@ class Observer:
     def reading(self, key: Key) -> GatewayReading | None:
         """Return the gateways' counts of a service, as of the last scrape; None if none knows it."""
         return self._gateways.sums.get("/".join(key))
+
+    def adapter_counts(self, key: Key) -> Mapping[str, AdapterCounts] | None:
+        """Return the gateways' counts of a service's adapters, by their names in engines.
+
+        None until the gateways have been scraped.
+        """
+        adapters = self._gateways.adapters
+        return None if adapters is None else adapters.get("/".join(key), {})
 
     def counts(self, key: Key) -> Counts | None:
         """Count a service's requests, and how many failed, since this process started.

@@ -67,6 +67,11 @@ class RouteStatuses:
                 except TimeoutError:
                     continue
 
+    @property
+    def routes(self) -> Informer | None:
+        """All routes; None until they have been listed."""
+        return self._routes if self._routes.synced.is_set() else None
+
     async def update(self) -> None:
         """Write each status that is out of date. An error on one route stops no other.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
+from penstock.core.observed.adapter_totals import CountsByService, add_counts
 from penstock.core.scaling.signals import GatewayReading, Histogram
 
 VERSION: Literal[9] = 9
@@ -29,7 +30,8 @@ class GatewayReport:
     started_s: when its counters started. services: statistics by service, "namespace/name". arms: canary
     statistics by service and engine pod, for services with more than one revision or cohort; only engines
     that still exist. obeys: traffic generation that the gateway applies, by service.
-    routes: generation of the spec that the gateway applies, by ModelRoute.
+    routes: generation of the spec that the gateway applies, by ModelRoute. adapters: counts of each version
+    of an adapter, by service and by name in engines.
     """
 
     version: Literal[9]
@@ -38,6 +40,7 @@ class GatewayReport:
     arms: Mapping[str, Arms] = field(default_factory=dict)
     obeys: Mapping[str, int] = field(default_factory=dict)
     routes: Mapping[str, int] = field(default_factory=dict)
+    adapters: CountsByService = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,14 @@ class GatewayTotals:
     """Totals over all gateways, including terminated ones.
 
     last: last report by gateway pod. sums: statistics by service. arms: canary statistics by service and
-    engine pod, for engines that some gateway still reports.
+    engine pod, for engines that some gateway still reports. adapters: counts by service and by the adapter's
+    name in engines, for adapters that some gateway still reports; None before the first report.
     """
 
     last: Mapping[str, GatewayReport] = field(default_factory=dict)
     sums: Mapping[str, GatewayReading] = field(default_factory=dict)
     arms: Mapping[str, Arms] = field(default_factory=dict)
+    adapters: CountsByService | None = None
 
     def updated(
         self, reports: Mapping[str, GatewayReport], pods: Collection[str], now_s: float
@@ -69,7 +74,14 @@ class GatewayTotals:
             sums[service] = _aggregate(parts, now, now_s)
         known = {pod: reports.get(pod, self.last.get(pod)) for pod in pods}
         last = {pod: report for pod, report in known.items() if report is not None}
-        return GatewayTotals(last, sums, self._arms(reports, last.values()))
+        adapters = add_counts(
+            self.adapters or {},
+            (
+                (self._last_of_process(pod, report).adapters, report.adapters)
+                for pod, report in reports.items()
+            ),
+        )
+        return GatewayTotals(last, sums, self._arms(reports, last.values()), adapters)
 
     def _arms(
         self, reports: Mapping[str, GatewayReport], last: Iterable[GatewayReport]
@@ -82,15 +94,20 @@ class GatewayTotals:
                 kept = {engine: before.get(engine, NO_REQUESTS) for engine in engines}
                 arms[service] = kept | arms.get(service, {})
         for pod, report in reports.items():
-            old = self.last.get(pod)
-            if old is None or old.started_s != report.started_s:
-                old = GatewayReport(report.version, report.started_s, {})
+            old = self._last_of_process(pod, report)
             for service, engines in report.arms.items():
                 earlier = old.arms.get(service, {})
                 for engine, arm in engines.items():
                     gained = arm.increase_over(earlier.get(engine))
                     arms[service][engine] = arms[service][engine].plus(gained)
         return arms
+
+    def _last_of_process(self, pod: str, report: GatewayReport) -> GatewayReport:
+        """The last report of the process that made this one; an empty one if there was none."""
+        old = self.last.get(pod)
+        if old is None or old.started_s != report.started_s:
+            return GatewayReport(report.version, report.started_s, {})
+        return old
 
     def _increase(self, pod: str, report: GatewayReport, service: str) -> GatewayReading | None:
         new, last = report.services.get(service), self.last.get(pod)

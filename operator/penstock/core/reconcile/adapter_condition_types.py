@@ -13,7 +13,6 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
 ADAPTER_REASONS: Mapping[str, str] = {
     "Accepted": "The service serves the adapter.",
     "AllLoaded": "As many copies as wanted are loaded.",
-    "InvalidSpec": "The spec cannot be read; the message names the field.",
     "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
     "Loading": "Copies are being loaded.",
     "LoraNotEnabled": "The service has no `spec.engine.lora`.",

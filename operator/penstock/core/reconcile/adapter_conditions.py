@@ -42,16 +42,15 @@ class AdapterState:
     """What is known of an adapter besides its resource.
 
     refusal: why it is not accepted. num_engines: ready engines of the service that take adapters. wanted:
-    copies by the last placement; None before the first. reason: of that number, as a sentence. is_met:
-    whether the engines have or get that many. instances: by pod. failure: of the last load. rank, size_bytes:
-    of a copy in memory; None while there is none.
+    copies by the last placement; None before the first. has_slot: whether an engine has or gets memory for
+    all of them. instances: by pod. failure: of the last load. rank, size_bytes: of a copy in memory; None
+    while there is none.
     """
 
     refusal: Cause | None = None
     num_engines: int = 0
     wanted: int | None = None
-    reason: str = ""
-    is_met: bool = True
+    has_slot: bool = True
     instances: tuple[Instance, ...] = ()
     failure: LoadError | None = None
     rank: int | None = None
@@ -104,15 +103,16 @@ def _loaded(state: AdapterState) -> Condition:
         return Condition("Loaded", "Unknown", "Loading", "the placement is being computed")
     counted = f"{state.loaded} of {state.wanted} copies are loaded"
     if state.wanted and state.loaded >= state.wanted:
-        return Condition("Loaded", "True", "AllLoaded", f"{counted}: {state.reason}")
+        return Condition("Loaded", "True", "AllLoaded", counted)
     if state.failure is not None:
         message = f"{counted}; the last load failed: {state.failure.message}"
         return Condition("Loaded", "False", "LoadFailed", message)
     if not state.wanted:
         return Condition("Loaded", "True", "OnDemand", "engines load it when requests come")
-    if not state.is_met:
-        return Condition("Loaded", "False", "NoAdapterSlot", f"{counted}: {state.reason}")
-    return Condition("Loaded", "False", "Loading", f"{counted}: {state.reason}")
+    if not state.has_slot:
+        message = f"{counted}: no engine has a free slot, or one that a copy worth less holds"
+        return Condition("Loaded", "False", "NoAdapterSlot", message)
+    return Condition("Loaded", "False", "Loading", counted)
 
 
 def _ready(state: AdapterState, resolved: Condition, loaded: Condition) -> Condition:

@@ -29,7 +29,7 @@ def adapter_status(
     same = stored if stored.get("revision") == revision else {}
     rank = same.get("rank") or state.rank
     size = same.get("sizeBytes") or state.size_bytes
-    conditions = adapter_conditions(resource, state, was_resolved=_is_resolved(same))
+    conditions = adapter_conditions(resource, state, was_resolved=is_resolved(stored, revision))
     return {
         "observedGeneration": resource.generation,
         "modelName": resource.model_name,
@@ -68,8 +68,11 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
             yield "Normal", "Loaded", now["message"]
 
 
-def _is_resolved(stored: Object) -> bool:
-    return _by_type(stored).get("Resolved", {}).get("status") == "True"
+def is_resolved(stored: Object, revision: str) -> bool:
+    """Whether an engine has read this version, as the stored status says."""
+    if stored.get("revision") != revision:
+        return False
+    return bool(_by_type(stored).get("Resolved", {}).get("status") == "True")
 
 
 def _by_type(status: Object) -> dict[str, Object]:

@@ -59,7 +59,7 @@ UNEXPECTED_ERRORS = counter(
 )
 LOOP_S = histogram(
     "penstock_operator_loop_seconds",
-    "Duration of a pass of the scaler or the judge over all services.",
+    "Duration of a pass of the scaler, the judge or the placement of adapters over all services.",
     label.PASS,
     buckets=CALL_S,
 )

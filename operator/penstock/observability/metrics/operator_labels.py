@@ -7,11 +7,14 @@ from penstock.observability.metrics.specs import Label
 LOOP = Label(
     "loop",
     (
-        "judge", "lease", "memory", "metrics", "observer", "reconcile", "recorder", "routes", "scaler",
+        "adapters", "judge", "lease", "memory", "metrics", "observer", "reconcile", "recorder",
+        "routes", "scaler",
     ),
 )  # fmt: skip
-PASS = Label("loop", ("scaler", "judge"))
-WATCHED = Label("resource", ("deployments", "modelroutes", "pods", "resourcequotas"))
+PASS = Label("loop", ("adapters", "scaler", "judge"))
+WATCHED = Label(
+    "resource", ("deployments", "loraadapters", "modelroutes", "pods", "resourcequotas")
+)
 OUTCOME = Label("outcome", ("ok", "retry", "error"))
 VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
 CODE = Label("code", "HTTP statuses of the API server; `none` without a response")

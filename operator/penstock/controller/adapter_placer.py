@@ -1,0 +1,190 @@
+"""The placement loop: keeps copies of LoRA adapters on engines as they are needed, and their statuses.
+
+    adapters, services, pods (watched), copies (polled from engines), demand (from gateways' reports)
+      -> place -> loads and unloads in the background -> statuses, metrics, records
+
+The engines' lists are the only state that a restarted operator needs.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.clients.clock import monotonic, unix_time
+from penstock.clients.engine_adapters import Copies, EngineAdapters
+from penstock.clients.informer import Informer, Key
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.adapter_service import AdapterService, ServiceInputs
+from penstock.controller.adapter_states import AdapterStates
+from penstock.controller.adapter_statuses import AdapterEntry, AdapterStatuses
+from penstock.controller.adapter_store import AdapterStore, StoredAdapter
+from penstock.controller.copy_changes import Change, CopyChanges
+from penstock.controller.failures import Failures
+from penstock.controller.lora_pods import LoraPod, lora_pods
+from penstock.controller.residency import Residency
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.reconcile.adapter_acceptance import name_holders, refusal
+from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
+
+# Pause between two passes, and the shortest one after a change of an adapter, in seconds.
+TICK_S, MIN_PAUSE_S = 2.0, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the placer reads. None: not listed, or not read yet.
+
+    children: Deployments and pods. counts: of gateways for a service, by the adapter's name in engines.
+    """
+
+    services: Callable[[], Mapping[Key, Object] | None]
+    routes: Callable[[], Iterable[Object] | None]
+    children: Callable[[], tuple[list[Object], list[Object]] | None]
+    counts: Callable[[Key], Mapping[str, AdapterCounts] | None]
+
+
+class AdapterPlacer:
+    """Runs a pass over all services every two seconds, and at once after a change of an adapter's spec.
+
+    namespace: of the adapters; None for all. restarted: called with the kind when it is listed again.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        engines: EngineAdapters,
+        sources: Sources,
+        failures: Failures,
+        *,
+        namespace: str | None = None,
+        restarted: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._sources = sources
+        self._failures = failures
+        self._changed = asyncio.Event()
+        self._adapters = Informer(
+            kube,
+            LORA_ADAPTERS,
+            namespace=namespace,
+            changed=self._adapter_changed,
+            restarted=restarted,
+            is_optional=True,
+        )
+        self._store = AdapterStore(failures)
+        self._residency = Residency(engines)
+        self._changes = CopyChanges(engines, failures, self._observe)
+        self._statuses = AdapterStatuses(kube, failures)
+        self.services: dict[Key, AdapterService] = {}
+
+    async def run(self) -> None:
+        """Watch the adapters and place them, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._adapters.run())
+                while True:
+                    self._changed.clear()
+                    with self._failures.isolate_pass("adapters"):
+                        await self.tick()
+                    await asyncio.sleep(MIN_PAUSE_S)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(TICK_S - MIN_PAUSE_S):
+                            await self._changed.wait()
+        finally:
+            await self._changes.close()
+
+    async def tick(self) -> None:
+        """Place the adapters of all services, and write the statuses that changed.
+
+        Until all sources have been listed, nothing is done: a new leader would take them for missing. An
+        API server that does not show LoraAdapters says nothing about which copies are wanted.
+        """
+        services, children = self._sources.services(), self._sources.children()
+        routes = self._sources.routes()
+        if services is None or children is None or routes is None:
+            return
+        if not self._adapters.synced.is_set() or self._adapters.is_absent:
+            return
+        pods = lora_pods(services, *children)
+        self._changes.forget_done()
+        listed = await self._residency.poll(pod for each in pods.values() for pod in each)
+        adapters = self._store.update(self._adapters)
+        holders = name_holders(routes, services.values(), (each.resource for each in adapters))
+        refusals = {
+            each.resource.key: refusal(
+                each.resource, services.get(each.resource.service_key), holders
+            )
+            for each in adapters
+        }
+        states = self._place(adapters, refusals, pods, listed)
+        await self._statuses.update(self._entries(adapters, refusals, states))
+
+    def _place(
+        self,
+        adapters: list[StoredAdapter],
+        refusals: Mapping[Key, Cause | None],
+        pods: Mapping[Key, list[LoraPod]],
+        listed: Mapping[Key, Copies],
+    ) -> dict[Key, AdapterStates]:
+        """Place the adapters of each service that has engines for them. Returns the states by service."""
+        accepted: dict[Key, list[StoredAdapter]] = {}
+        for each in adapters:
+            if refusals[each.resource.key] is None:
+                accepted.setdefault(each.resource.service_key, []).append(each)
+        self.services = {
+            key: self.services.get(key) or AdapterService(self._changes) for key in pods
+        }
+        states: dict[Key, AdapterStates] = {}
+        for key, service in self.services.items():
+            with self._failures.isolate_errors("adapters", "/".join(key)):
+                states[key] = self._place_service(
+                    key, service, accepted.get(key, []), pods[key], listed
+                )
+        return states
+
+    def _place_service(
+        self,
+        key: Key,
+        service: AdapterService,
+        accepted: list[StoredAdapter],
+        pods: list[LoraPod],
+        listed: Mapping[Key, Copies],
+    ) -> AdapterStates:
+        known = {pod.key: pod for pod in pods if pod.key in listed}
+        inputs = ServiceInputs(
+            versions=[each.resource.version for each in accepted],
+            unread=[each.engine_name for each in accepted if not each.is_resolved],
+            pods=known,
+            listed=listed,
+            counts=self._sources.counts(key),
+        )
+        service.run(inputs, monotonic())
+        return AdapterStates(service, known, {pod: self._changes.of_pod(pod) for pod in known})
+
+    def _entries(
+        self,
+        adapters: list[StoredAdapter],
+        refusals: Mapping[Key, Cause | None],
+        states: Mapping[Key, AdapterStates],
+    ) -> Iterable[AdapterEntry]:
+        now_s = unix_time()
+        for each in adapters:
+            resource = each.resource
+            cause, of_service = refusals[resource.key], states.get(resource.service_key)
+            if cause is not None or of_service is None:
+                state = AdapterState(refusal=cause)
+            else:
+                state = of_service.of(resource.version)
+            counts = self._sources.counts(resource.service_key)
+            if counts is not None:
+                each.count(counts, now_s)
+            yield AdapterEntry(each.body, resource, state, each.demand)
+
+    def _observe(self, change: Change) -> None:
+        if (service := self.services.get(change.pod.service_key)) is not None:
+            service.observe(change, monotonic())
+
+    def _adapter_changed(self, key: Key) -> None:
+        if self._store.is_news(key, self._adapters.get(key)):
+            self._changed.set()

@@ -1,0 +1,120 @@
+"""Placement of the adapters of one service, and what it remembers between two passes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.clients.engine_adapters import Copies
+from penstock.clients.informer import Key
+from penstock.controller.copy_changes import Change, CopyChanges
+from penstock.controller.lora_pods import LoraPod
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
+from penstock.core.adapters.first_reads import first_reads
+from penstock.core.adapters.load_failures import Failures, after_failure, after_success, blocked
+from penstock.core.adapters.place import PlacementPlan, place
+from penstock.core.adapters.replica import AdapterReplica
+from penstock.core.reconcile.adapter_conditions import LoadError
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInputs:
+    """Inputs of one pass over a service.
+
+    versions: of the accepted adapters. unread: names in engines of those that no engine has read yet. pods:
+    whose copies are known, with the copies that the engines list. counts: of gateways, by name in engines;
+    None while no gateway has been asked.
+    """
+
+    versions: Sequence[AdapterVersion]
+    unread: Sequence[str]
+    pods: Mapping[Key, LoraPod]
+    listed: Mapping[Key, Copies]
+    counts: Mapping[str, AdapterCounts] | None
+
+
+@dataclass(slots=True)
+class AdapterService:
+    """The adapters of one service.
+
+    backoff: of versions whose last load failed, by name in engines. errors: of these, by name and pod.
+    replicas: pods with their copies, at the last pass. num_loads, num_failed_loads, num_unloads: since this
+    process leads.
+    """
+
+    changes: CopyChanges
+    demand_state: DemandState | None = None
+    backoff: Failures = field(default_factory=dict)
+    errors: dict[str, dict[str, LoadError]] = field(default_factory=dict)
+    replicas: tuple[AdapterReplica, ...] = ()
+    plan: PlacementPlan = field(default_factory=PlacementPlan)
+    num_loads: int = 0
+    num_failed_loads: int = 0
+    num_unloads: int = 0
+
+    @property
+    def demand(self) -> Mapping[str, AdapterDemand]:
+        """Estimated demand by name in engines."""
+        return {} if self.demand_state is None else self.demand_state.demand
+
+    def run(self, inputs: ServiceInputs, now_s: float) -> None:
+        """Place the adapters, and start the loads and unloads. now_s: monotonic."""
+        if inputs.counts is not None:
+            self.demand_state = estimate_demand(inputs.counts, self.demand_state, now_s)
+        self._forget(inputs)
+        self.replicas = tuple(
+            AdapterReplica(
+                pod.name, pod.engine.slots, self.changes.expected(key, inputs.listed[key])
+            )
+            for key, pod in inputs.pods.items()
+        )
+        held_back = blocked(self.backoff, now_s)
+        plan = place(inputs.versions, self.replicas, self.demand, held_back)
+        reads = first_reads(
+            [name for name in inputs.unread if name not in held_back], self.replicas, plan
+        )
+        self.plan = PlacementPlan((*plan.loads, *reads), plan.unloads, plan.adapters)
+        self._start(inputs)
+
+    def observe(self, change: Change, now_s: float) -> None:
+        """Remember the outcome of a change. now_s: monotonic."""
+        name, failure = change.engine_name, change.failure
+        if change.kind == "unload":
+            self.num_unloads += failure is None
+            return
+        if failure is None:
+            self.num_loads += 1
+            self.backoff = after_success(self.backoff, name)
+            self.errors.pop(name, None)
+            return
+        self.num_failed_loads += 1
+        if failure.kind == "Unreachable":  # the pod is gone, or will be soon
+            return
+        self.backoff = after_failure(self.backoff, name, failure.message, now_s)
+        error = LoadError(failure.reason, failure.message, is_final=failure.kind == "Refused")
+        self.errors.setdefault(name, {})[change.pod.name] = error
+
+    def _forget(self, inputs: ServiceInputs) -> None:
+        """Forget the failures of versions that no adapter has, and those that a copy disproves."""
+        names = {version.engine_name for version in inputs.versions}
+        resident = {
+            (name, key[1])
+            for key, copies in inputs.listed.items()
+            for name in copies.keys() & self.errors.keys()
+            if copies[name].state == "Resident"
+        }
+        for name, by_pod in list(self.errors.items()):
+            left = {pod: each for pod, each in by_pod.items() if (name, pod) not in resident}
+            if name in names and left:
+                self.errors[name] = left
+            else:
+                del self.errors[name]
+                self.backoff = after_success(self.backoff, name)
+
+    def _start(self, inputs: ServiceInputs) -> None:
+        pods = {pod.name: pod for pod in inputs.pods.values()}
+        paths = {version.engine_name: version.engine_path for version in inputs.versions}
+        for name, pod in self.plan.unloads:
+            self.changes.start(Change("unload", pods[pod], name))
+        for name, pod in self.plan.loads:
+            self.changes.start(Change("load", pods[pod], name, paths[name]))

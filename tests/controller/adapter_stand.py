@@ -1,0 +1,159 @@
+"""A service with engines that only have the adapter routes, and its adapters at a real API server."""
+
+import asyncio
+import secrets
+from contextlib import AsyncExitStack
+
+from adapter_engine import adapter_engine
+
+from penstock.clients.engine_adapters import EngineAdapters
+from penstock.clients.resources import EVENTS, LORA_ADAPTERS
+from penstock.controller.adapter_placer import AdapterPlacer, Sources
+from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.spec.service import (
+    ENGINE_PORT,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    SERVICE_LABEL,
+)
+
+SERVICE = "chat"
+
+
+def uri_of(name):
+    return f"pvc://adapters/{name}"
+
+
+def engine_name(name, uri=None):
+    return AdapterVersion(name, uri or uri_of(name)).engine_name
+
+
+class AdapterStand:
+    """The placer with what it reads. services, pods, routes, counts: changed by tests.
+
+    engines: by the pod's name. failures: of the placer; a test fails if it counts any.
+    """
+
+    def __init__(self, kube, namespace, stack):
+        self.kube, self.namespace, self.key = kube, namespace, (namespace, SERVICE)
+        self._stack = stack
+        self.services = {self.key: self.service()}
+        self.pods, self.engines, self.routes, self.counts = {}, {}, [], {}
+        self.metrics = OperatorMetrics()
+        self.placer = None
+
+    def service(self, name=SERVICE, **spec):
+        engine = {"lora": {"maxAdapters": 4}}
+        return {
+            "apiVersion": "serving.penstock.dev/v1alpha1",
+            "kind": "InferenceService",
+            "metadata": {
+                "name": name, "namespace": self.namespace, "uid": name, "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"model": {"uri": "pvc://models"}, "engine": engine} | spec,
+        }  # fmt: skip
+
+    async def start_placer(self, engines):
+        """Start an operator's placer, in place of the one that runs."""
+        await self.stop_placer()
+        sources = Sources(
+            services=lambda: self.services,
+            routes=lambda: self.routes,
+            children=lambda: ([], list(self.pods.values())),
+            counts=lambda _: self.counts,
+        )
+        self.placer = AdapterPlacer(
+            self.kube, engines, sources, Failures(self.metrics), namespace=self.namespace
+        )
+        self._running = asyncio.create_task(self.placer.run())
+
+    async def stop_placer(self):
+        if self.placer is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self.placer = None
+
+    async def add_engine(self, name, slots=4, **options):
+        """Start an engine in a pod. Returns it."""
+        host = "127." + ".".join(str(1 + secrets.randbelow(250)) for _ in range(3))
+        engine = await self._stack.enter_async_context(adapter_engine(host, ENGINE_PORT, **options))
+        self.engines[name], self.pods[name] = engine, self._pod(name, host, slots)
+        return engine
+
+    async def create(self, name, **spec):
+        body = {
+            "apiVersion": "serving.penstock.dev/v1alpha1",
+            "kind": "LoraAdapter",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"serviceRef": {"name": SERVICE}, "model": {"uri": uri_of(name)}} | spec,
+        }
+        return await self.kube.create(LORA_ADAPTERS, self.namespace, body)
+
+    async def change(self, name, **spec):
+        await self.kube.merge(LORA_ADAPTERS, self.namespace, name, {"spec": spec}, manager="test")
+
+    async def get(self, name):
+        return await self.kube.get(LORA_ADAPTERS, self.namespace, name)
+
+    async def version(self, name):
+        return (await self.get(name))["metadata"]["resourceVersion"]
+
+    async def until(self, name, timeout_s=15, **reasons):
+        """Wait until conditions of an adapter have these reasons. Returns its status."""
+        found = {}
+        for _ in range(timeout_s * 20):
+            status = (await self.get(name)).get("status", {})
+            found = {c["type"]: c["reason"] for c in status.get("conditions", [])}
+            if found.items() >= reasons.items():
+                return status
+            await asyncio.sleep(0.05)
+        raise AssertionError(status)
+
+    async def until_true(self, holds, timeout_s=15):
+        for _ in range(timeout_s * 20):
+            if result := holds():
+                return result
+            await asyncio.sleep(0.05)
+        raise AssertionError([(each.entries, each.calls) for each in self.engines.values()])
+
+    async def events(self, name):
+        """(type, reason) of an adapter's Events."""
+        found, _ = await self.kube.list(EVENTS, self.namespace)
+        return {
+            (each["type"], each["reason"])
+            for each in found
+            if each["involvedObject"]["name"] == name
+        }
+
+    def num_errors(self):
+        return self.metrics.unexpected_errors.labels("adapters")._value.get()
+
+    def _pod(self, name, host, slots):
+        labels = {SERVICE_LABEL: SERVICE, REVISION_LABEL: "a" * 8, ROLE_LABEL: SERVE}
+        args = ["serve", "/models", "--enable-lora", f"--max-loras={slots}"]
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
+        return {
+            "metadata": {
+                "name": name, "namespace": self.namespace, "uid": name, "labels": labels,
+                "creationTimestamp": "2026-01-02T00:00:00Z",
+            },
+            "spec": {"containers": [{"name": "engine", "args": args}]},
+            "status": {"podIP": host, "phase": "Running", "conditions": [ready]},
+        }  # fmt: skip
+
+
+async def adapter_stand(kube, namespace):
+    """Yield a stand whose placer runs."""
+    engines = EngineAdapters()
+    async with AsyncExitStack() as stack:
+        stand = AdapterStand(kube, namespace, stack)
+        stand.engine_clients = engines
+        await stand.start_placer(engines)
+        yield stand
+        await stand.stop_placer()
+        assert stand.num_errors() == 0
+    await engines.close()

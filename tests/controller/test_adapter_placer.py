@@ -1,0 +1,193 @@
+"""Placement of adapters and their statuses, at a real API server."""
+
+import asyncio
+
+import pytest
+from controller.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
+
+from penstock.clients.resources import LORA_ADAPTERS
+from penstock.core.adapters.demand import AdapterCounts
+
+pytestmark = pytest.mark.cluster
+
+SQL = engine_name("sql")
+ALL = {"policy": "All"}
+REFUSED = {"error": {"message": "rank 64 is above 16", "code": "RankTooLarge"}}
+
+
+@pytest.fixture
+async def stand(kube, namespace):
+    async for made in adapter_stand(kube, namespace):
+        yield made
+
+
+def instances(status):
+    return {each["podName"]: each["state"] for each in status.get("instances", [])}
+
+
+async def test_all_engines_get_an_adapter_also_later_ones(stand: AdapterStand) -> None:
+    a = await stand.add_engine("chat-a")
+    await stand.create("sql", placement=ALL)
+    status = await stand.until("sql", Ready="Ready", Loaded="AllLoaded", Reconciling="Settled")
+    assert a.entries[SQL]["path"] == "/adapters/pvc/adapters/sql"
+    assert instances(status) == {"chat-a": "Loaded"}
+    assert (status["rank"], status["sizeBytes"]) == (8, 4096)
+    assert (status["desiredReplicas"], status["loadedReplicas"]) == (1, 1)
+    await stand.add_engine("chat-b")
+    await stand.until_true(lambda: SQL in stand.engines["chat-b"].entries)
+    for _ in range(100):
+        status = (await stand.get("sql"))["status"]
+        if status["loadedReplicas"] == 2:
+            break
+        await asyncio.sleep(0.1)
+    assert instances(status) == {"chat-a": "Loaded", "chat-b": "Loaded"}
+    assert ("Normal", "Loaded") in await stand.events("sql")
+
+
+async def test_a_settled_adapter_is_neither_written_nor_loaded_again(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    version, calls = await stand.version("sql"), list(engine.calls)
+    for _ in range(3):
+        await stand.placer.tick()
+    await stand.start_placer(stand.engine_clients)  # a new leader
+    await asyncio.sleep(2.5)
+    assert await stand.version("sql") == version
+    assert engine.calls == calls == [("load", SQL)]
+
+
+async def test_another_version_replaces_the_old_one(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.change("sql", model={"uri": "pvc://adapters/sql-2"})
+    new = engine_name("sql", "pvc://adapters/sql-2")
+    await stand.until_true(lambda: engine.entries.keys() == {new})
+    for _ in range(100):
+        status = (await stand.get("sql"))["status"]
+        if status["revision"] == new.partition("@")[2] and status["loadedReplicas"]:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(status)
+
+
+async def test_a_deleted_adapter_is_unloaded_and_what_others_loaded_is_not(
+    stand: AdapterStand,
+) -> None:
+    engine = await stand.add_engine("chat-a")
+    engine.add("by-hand")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.kube.delete(LORA_ADAPTERS, stand.namespace, "sql")
+    await stand.until_true(lambda: SQL not in engine.entries)
+    assert "by-hand" in engine.entries
+
+
+async def test_a_refused_adapter_has_the_engines_reason_and_harms_no_other(
+    stand: AdapterStand,
+) -> None:
+    engine = await stand.add_engine("chat-a")
+    engine.refused[SQL] = 400, REFUSED
+    await stand.create("sql", placement=ALL)
+    await stand.create("code", placement=ALL)
+    status = await stand.until("sql", Resolved="RankTooLarge", Stalled="RankTooLarge")
+    assert status["instances"] == [
+        {"podName": "chat-a", "state": "Failed", "message": "rank 64 is above 16"}
+    ]
+    await stand.until("code", Ready="Ready", Loaded="AllLoaded")
+    await asyncio.sleep(3)
+    assert engine.calls.count(("load", SQL)) == 1  # the next try comes after 5 s
+    assert ("Warning", "RankTooLarge") in await stand.events("sql")
+    engine.refused.clear()
+    await stand.change("sql", model={"uri": "pvc://adapters/sql-good"})
+    await stand.until("sql", Resolved="Resolved", Stalled="NotStalled")
+
+
+async def test_a_busy_engine_is_asked_again(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    engine.refused[SQL] = 503, {"error": {"message": "all in use"}}
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="LoadFailed", Resolved="NotRead", Reconciling="LoadFailed")
+    engine.refused.clear()
+    await stand.until("sql", Loaded="AllLoaded")
+
+
+async def test_why_an_adapter_is_not_accepted(stand: AdapterStand) -> None:
+    other = stand.service("plain", engine={})
+    stand.services[stand.namespace, "plain"] = other
+    await stand.add_engine("chat-a")
+    await stand.create("sql")
+    await stand.create("orphan", serviceRef={"name": "none"})
+    await stand.create("plain-sql", serviceRef={"name": "plain"})
+    await stand.until("orphan", Accepted="ServiceNotFound", Reconciling="ServiceNotFound")
+    await stand.until("plain-sql", Accepted="LoraNotEnabled", Stalled="LoraNotEnabled")
+    await stand.until("sql", Accepted="Accepted")
+    await asyncio.sleep(1.1)  # creation times are in seconds
+    await stand.create("second", model={"uri": uri_of("second"), "name": "sql"})
+    await stand.create("third", model={"uri": uri_of("third"), "name": "chat"})
+    status = await stand.until("second", Accepted="ModelNameInUse", Ready="ModelNameInUse")
+    (accepted,) = (c for c in status["conditions"] if c["type"] == "Accepted")
+    assert "LoraAdapter sql" in accepted["message"]
+    await stand.until("third", Accepted="ModelNameInUse")
+
+
+async def test_an_adapter_without_requests_is_read_once_and_ready(stand: AdapterStand) -> None:
+    await stand.create("sql")
+    await stand.until("sql", Accepted="Accepted", Ready="NoEngines", Reconciling="NoEngines")
+    engine = await stand.add_engine("chat-a")
+    await stand.until("sql", Resolved="Resolved", Ready="Ready", Reconciling="Settled")
+    del engine.entries[SQL]  # evicted by a gateway for another adapter
+    status = await stand.until("sql", Loaded="OnDemand", Resolved="Resolved", Ready="Ready")
+    assert status.get("instances", []) == []
+    assert engine.calls.count(("load", SQL)) == 1
+
+
+async def test_requests_bring_copies(stand: AdapterStand) -> None:
+    engines = [await stand.add_engine(f"chat-{name}") for name in "abc"]
+    stand.counts = {SQL: AdapterCounts()}
+    await stand.create("sql")
+    await stand.until("sql", Resolved="Resolved")
+    stand.counts = {SQL: AdapterCounts(arrivals=50, in_flight=40)}
+    await stand.until_true(lambda: all(SQL in each.entries for each in engines))
+
+
+async def test_a_fixed_number_of_copies(stand: AdapterStand) -> None:
+    engines = [await stand.add_engine(f"chat-{name}") for name in "abc"]
+    await stand.create("sql", placement={"policy": "Fixed", "replicas": 2})
+    status = await stand.until("sql", Loaded="AllLoaded")
+    assert sum(SQL in each.entries for each in engines) == 2 == status["loadedReplicas"]
+
+
+async def test_more_pinned_adapters_than_slots(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a", slots=1)
+    await stand.create("sql", placement=ALL | {"eviction": "Never", "priority": 1})
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.create("code", placement=ALL)
+    await stand.until("code", Loaded="NoAdapterSlot", Ready="NoAdapterSlot")
+    assert engine.entries.keys() == {SQL}
+
+
+async def test_a_killed_engine_leaves_the_status_at_once_and_returns(stand: AdapterStand) -> None:
+    await stand.add_engine("chat-a")
+    await stand.add_engine("chat-b")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    stand.engines["chat-b"].entries.clear()  # its process started again
+    for _ in range(100):
+        if stand.engines["chat-b"].calls.count(("load", SQL)) == 2:
+            break
+        await asyncio.sleep(0.05)
+    status = await stand.until("sql", Loaded="AllLoaded")
+    assert instances(status) == {"chat-a": "Loaded", "chat-b": "Loaded"}
+
+
+async def test_nothing_is_unloaded_until_all_is_known(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    services, stand.services = stand.services, None
+    await stand.start_placer(stand.engine_clients)
+    await asyncio.sleep(1)
+    assert engine.calls == [("load", SQL)]
+    stand.services = services
