@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.routing.retry import Failure, failure_of, may_retry
 
-CONNECT, RESET, UNAVAILABLE, ERROR = Failure
+CONNECT, RESET, UNAVAILABLE, ERROR, NO_COPY = Failure
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,8 @@ def test_the_failure_of_a_status(status, failure):
         ([RESET, UNAVAILABLE, RESET], False),
         ([CONNECT] * 50, True),
         ([CONNECT] * 50 + [RESET] * 3, False),
+        ([NO_COPY] * 2, True),
+        ([NO_COPY] * 3, False),
     ],
 )
 def test_what_may_be_tried_again(failures, expected):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.snapshot import Adapter, Ambiguous, Snapshot, Unknown
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
 
@@ -126,3 +127,35 @@ async def test_an_adapter_whose_service_is_missing_is_a_503(start_gateway, make_
         "the LoraAdapter default/sql is of the InferenceService default/gone, which does not exist: "
         "create it"
     )
+
+
+def test_engines_that_take_adapters(make_service):
+    """Only the pods of services with adapters are looked at."""
+
+    def pod(service, *args):
+        labels = {"serving.penstock.dev/service": service, "serving.penstock.dev/revision": "r1"}
+        container = {"name": "engine", "args": list(args)}
+        return {
+            "metadata": {
+                "namespace": "default",
+                "name": f"{service}-{len(args)}",
+                "labels": labels,
+            },
+            "spec": {"containers": [container]},
+        }
+
+    def service(name):
+        metadata = {"namespace": "default", "name": name}
+        metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        return {"metadata": metadata, "spec": {"model": {}}}
+
+    pods = [
+        pod("chat", "--max-loras=2", "--max-cpu-loras=4"),
+        pod("chat"),
+        pod("other", "--max-loras=2"),
+    ]
+    snapshot = build([service("chat"), service("other")], pods, [], [adapter("sql")])
+    chat, other = snapshot.services
+    assert chat.lora_engines == {"default/chat-2": LoraEngine("Penstock", 4)}
+    assert other.lora_engines == {}
+    assert snapshot.services_with_adapters == [chat]

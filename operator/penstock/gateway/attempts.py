@@ -81,6 +81,8 @@ class Attempts:
                 result = await self._attempt(
                     endpoint, outgoing, cancellation, is_retry=bool(failures)
                 )
+                if target.adapter is not None and _lacks_model(result):
+                    result = AttemptFailed(Failure.NO_COPY)
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
                     if target.mirrors or target.rollout_mirror:
@@ -93,13 +95,21 @@ class Attempts:
                     return
                 took_s = self._state.now() - began_s
                 selector.note_failure(endpoint.pod, result.failure, took_s)
-                if result.failure is not Failure.CONNECT and selector.is_serving(endpoint.pod):
+                if self._is_engines_fault(result.failure, target) and selector.is_serving(
+                    endpoint.pod
+                ):
                     record.charge_failure(endpoint.pod)
             failures.append(result.failure)
             if result.failure is Failure.ERROR:
                 error = result.response or error
         selector.note_all_failed()
         await self._give_up(failures[-1], error, cancellation, record)
+
+    def _is_engines_fault(self, failure: Failure, target: RoutingTarget) -> bool:
+        """Whether an attempt's failure says something about the engine, and not about the adapter."""
+        if failure is Failure.CONNECT:
+            return False
+        return target.adapter is None or failure not in (Failure.NO_COPY, Failure.UNAVAILABLE)
 
     async def _attempt(
         self,
@@ -168,8 +178,10 @@ class Attempts:
             record.mark_failed()
             await self._client.send(error.status, error.headers, error.first_chunk)
             return
-        if last is Failure.UNAVAILABLE:
+        if last in (Failure.UNAVAILABLE, Failure.NO_COPY):
             message = "no engine accepts requests"
+            if last is Failure.NO_COPY:
+                message = "engines unload the adapter as fast as it is loaded"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         raise RequestError(502, "the engines that were tried did not answer")
 
@@ -200,3 +212,11 @@ class Attempts:
                 yield
         finally:
             gauge.dec()
+
+
+def _lacks_model(result: UpstreamResponse | AttemptFailed) -> bool:
+    """Whether an engine answered that it does not have the model. Closes that response."""
+    if not isinstance(result, UpstreamResponse) or result.status != 404:
+        return False
+    result.close()
+    return True

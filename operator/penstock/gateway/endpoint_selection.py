@@ -3,23 +3,24 @@
 A first attempt of a service with objectives selects a side (revision and cohort) by weight and waits in
 that side's admission queue for a slot. All other attempts select an endpoint at once. If there is none,
 they wait for a new snapshot, for the retry budget, or for a back-off before failed endpoints are tried
-again.
+again. A request for an adapter goes to an endpoint of the side that has the adapter in memory.
 """
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.core.routing.retry import Failure
+from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
-from penstock.gateway.snapshot import Service
+from penstock.gateway.snapshot import Adapter, Service
 
 # Back-off before endpoints that failed the request are tried again, when all of them did. It doubles.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 2.0
@@ -44,6 +45,7 @@ class EndpointSelector:
     """Selects the endpoints that one request is sent to, one after the other.
 
     service: "namespace/name". key: the request's affinity key. tokens: its estimated KV cache use.
+    adapter: the one that it is for; None: it is for the base model.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class EndpointSelector:
         *,
         key: bytes | None,
         tokens: int,
+        adapter: Adapter | None = None,
     ) -> None:
         self._state = state
         self._service = service
@@ -67,12 +70,23 @@ class EndpointSelector:
         self._has_error = False
         self._wait_left_s = state.settings.wait_for_endpoint_s
         self._backoff_s = FIRST_BACKOFF_S
+        self._adapter = adapter
+        self._copies: AdapterSelector | None = None
+        if adapter is not None:
+            self._copies = AdapterSelector(state, adapter, self._waiting)
+            # One for all choices: a request that loads its adapter stays on the side of that load.
+            self._draw = random.random()  # noqa: S311 - spreads load
 
     def note_failure(self, pod: str, failure: Failure, took_s: float) -> None:
         """Record that the attempt at the pod failed after took_s; `next` avoids that pod."""
         state = self._state
+        if self._adapter is not None and failure is Failure.NO_COPY:
+            state.adapters.residency.note_absent(pod, self._adapter.engine_name)
+            return
         is_unreachable = failure is Failure.CONNECT
-        state.endpoints.note_failure(pod, state.now(), is_unreachable=is_unreachable)
+        # An engine that cannot read an adapter again answers 503, and answers other requests all the same.
+        if self._adapter is None or failure is not Failure.UNAVAILABLE:
+            state.endpoints.note_failure(pod, state.now(), is_unreachable=is_unreachable)
         self._tried.add(pod)
         if is_unreachable:
             self._wait_left_s -= took_s
@@ -110,6 +124,12 @@ class EndpointSelector:
                     choice = await self._wait_for_choice(choice, is_retry)
             if isinstance(choice, SelectedEndpoint):
                 return choice
+            if self._copies is not None:
+                service = self._current_service()
+                found = await self._copies.find(service, choice.endpoints, self._wait_left_s)
+                if not found:
+                    continue
+                return self._least_loaded(found)
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
@@ -127,6 +147,8 @@ class EndpointSelector:
         ejected = state.endpoints.ejected(service.endpoints, now)
         if is_retry:  # a healthy engine shows whether the request itself is at fault
             ejected |= state.endpoints.suspects
+        if self._copies is not None:
+            return self._choose_side(service, self._copies.able(service), ejected)
         if service.objectives is not None and not self._tried:
             return pick_side(
                 service.endpoints, service.weights, draw, ejected=ejected, key=self._key
@@ -146,6 +168,34 @@ class EndpointSelector:
         if self._has_error:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
+
+    def _choose_side(
+        self, service: Service, able: Sequence[Endpoint], ejected: set[str]
+    ) -> PickedSide | NoEndpoint:
+        """Choose the side whose engines are to answer a request for an adapter.
+
+        able: endpoints that take adapters. Raises RequestError.
+        """
+        choice = pick_side(
+            able,
+            service.weights,
+            self._draw,
+            self._tried,
+            ejected=ejected,
+            key=self._key,
+        )
+        if isinstance(choice, NoEndpoint) and self._has_error:
+            raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
+        return choice
+
+    def _least_loaded(self, endpoints: Sequence[Endpoint]) -> SelectedEndpoint:
+        """Select the endpoint with the fewest tokens in flight."""
+        tokens = self._state.endpoints.tokens
+        least = min(tokens.get(e.pod, 0) for e in endpoints)
+        idlest = [e for e in endpoints if tokens.get(e.pod, 0) == least]
+        endpoint = random.choice(idlest)  # noqa: S311 - spreads load
+        self._state.endpoints.note_selected(endpoint.pod, self._state.now())
+        return SelectedEndpoint(endpoint)
 
     async def _wait_for_choice(
         self, choice: NoEndpoint, is_retry: bool
@@ -207,7 +257,9 @@ class EndpointSelector:
     def _waiting(self) -> Iterator[None]:
         """Count the request as waiting while the block runs, and its time against the limit."""
         state = self._state
-        if state.waiting_requests.count(self._service) >= state.settings.max_waiting:
+        # Requests for a slow adapter must not keep others of the service from waiting.
+        key = self._service if self._adapter is None else f"{self._service} {self._adapter.name}"
+        if state.waiting_requests.count(key) >= state.settings.max_waiting:
             message = "too many requests wait for an engine"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="queue_full")
         self._cancellation.enter_phase(Phase.WAITING, state.settings.total_timeout_s)
@@ -215,7 +267,7 @@ class EndpointSelector:
         began_s = state.now()
         gauge.inc()
         try:
-            with state.waiting_requests.hold(self._service), self._record.queued():
+            with state.waiting_requests.hold(key), self._record.queued():
                 yield
         finally:
             gauge.dec()

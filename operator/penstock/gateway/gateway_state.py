@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
+from penstock.gateway.adapter_copies import AdapterCopies
 from penstock.gateway.admission_queues import AdmissionQueues
 from penstock.gateway.body_memory import BodyMemory
 from penstock.gateway.cancellation import CancellationScope
@@ -16,7 +17,7 @@ from penstock.gateway.metrics import Metrics
 from penstock.gateway.mirroring import RequestMirror
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot import Adapter, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.stats_registry import StatsRegistry
 from penstock.gateway.upstream import Upstream
@@ -49,6 +50,7 @@ class GatewayState:
     endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)
+    adapters: AdapterCopies = field(init=False)
     mirror: RequestMirror = field(init=False)
     bodies: BodyMemory = field(init=False)
     is_draining: bool = False
@@ -62,6 +64,8 @@ class GatewayState:
         self.metrics.held_body_bytes.set_function(lambda: self.bodies.held_bytes)
         self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
         self.admission_queues = AdmissionQueues(self.settings, self.endpoints.ejected, self.now)
+        self.adapters = AdapterCopies(self.stats.adapters, self._note_adapter_load, self.now)
+        self.snapshots.listeners.append(self.adapters.update)
         self.snapshots.listeners.append(self.admission_queues.update)
         self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
 
@@ -97,6 +101,9 @@ class GatewayState:
             )
         routes = {route.key for route in snapshot.routes}
         self.metrics.remove_stale_series(revisions, routes)
+
+    def _note_adapter_load(self, adapter: Adapter, took_s: float, is_failed: bool) -> None:
+        self.stats.adapters.get(adapter).count_load(took_s, is_failed=is_failed)
 
     def _note_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services

@@ -26,6 +26,8 @@ REASONS = {
     408: "timeout", 413: "too_large", 431: "too_large", 500: "internal", 502: "engines_failed",
     503: "no_endpoint", 504: "timeout",
 }  # fmt: skip
+# Status of a request for an adapter that engines refuse to load: Failed Dependency.
+ADAPTER_FAILED_STATUS = 424
 # `Retry-After` of a 503 that has no better estimate.
 RETRY_AFTER_S = 5
 

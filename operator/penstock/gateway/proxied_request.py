@@ -102,13 +102,15 @@ class ProxiedRequest:
             is_chat=self._scope["path"] == CHAT_PATH,
             is_text_only=request.is_text_only,
             tenant=_tenant(service, headers),
+            adapter=target.adapter,
         )
         self._memory.assign(service.key)
         request = request.with_model(target.model)
         key = request.affinity_key(service.affinity)
         selector = EndpointSelector(
-            self._state, service.key, record, cancellation, key=key, tokens=request.tokens
-        )
+            self._state, service.key, record, cancellation, key=key, tokens=request.tokens,
+            adapter=target.adapter,
+        )  # fmt: skip
         outgoing = self._outgoing(request, service)
         trying = self._attempts.run(request, outgoing, target, selector, cancellation, record)
         del request, outgoing

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from penstock.core.scaling.signals import attended_tokens
+from penstock.gateway.adapter_stats import AdapterStats
+from penstock.gateway.openai import ADAPTER_FAILED_STATUS
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.service_stats import ServiceStats
@@ -36,7 +38,8 @@ class RequestRecord:
 
     now: the monotonic clock. arrived_s: when the client had sent all of the request, on that clock.
     prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has no images or other
-    media. tenant: None if tenants are not distinguished.
+    media. tenant: None if tenants are not distinguished. adapter: counts of the adapter that the request
+    is for; None: it is for the base model.
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class RequestRecord:
         is_chat: bool,
         is_text_only: bool = True,
         tenant: str | None = None,
+        adapter: AdapterStats | None = None,
     ) -> None:
         self._stats = stats
+        self._adapter = adapter
         self._now = now
         self._prompt_bytes = prompt_bytes
         self._is_text_only = is_text_only
@@ -74,6 +79,8 @@ class RequestRecord:
         self.prompt_tokens = stats.token_estimate.of(prompt_bytes)
         stats.arrivals += 1
         stats.prompt_tokens += self.prompt_tokens
+        if adapter is not None:
+            adapter.arrivals += 1
 
     @contextlib.contextmanager
     def queued(self) -> Iterator[None]:
@@ -98,7 +105,8 @@ class RequestRecord:
         self._num_concurrent = num_open_at_start
         self._sent_s = self._now()
         try:
-            yield
+            with self._adapter.pods.hold(pod) if self._adapter else contextlib.nullcontext():
+                yield
         finally:
             self._stats.in_flight.discard(self)
             self._num_concurrent = (num_open_at_start + self._stats.count_end(pod)) / 2
@@ -163,6 +171,8 @@ class RequestRecord:
         """Count the outcome, and return it. status: sent to the client; 4xx is not counted."""
         stats = self._stats
         is_failed = self._is_failed or self._usage.has_engine_error
+        if self._adapter is not None:
+            self._adapter.failed += is_failed or status >= 500 or status == ADAPTER_FAILED_STATUS
         if is_failed or (status >= 500 and self._pod is not None):
             stats.failed += 1
             if self._pod is not None and not self._is_excused:
@@ -196,6 +206,8 @@ class RequestRecord:
             estimate = stats.token_estimate
             stats.token_estimate = estimate.observe(self._prompt_bytes, prompt_tokens)
         stats.output_tokens += output_tokens
+        if self._adapter is not None:
+            self._adapter.work_tokens += prompt_tokens + output_tokens
         stats.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
         self._count_latency()
         self._count_for_arm()

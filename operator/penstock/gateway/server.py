@@ -127,6 +127,7 @@ async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = Non
                 task.cancel()
     finally:
         await gateway.state.mirror.close()
+        await gateway.state.adapters.close()
 
 
 async def _drain(gateway: Gateway, server: Server, stop: asyncio.Event) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
@@ -19,7 +20,8 @@ class Service:
     status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
     not. mirror: of its rollout. tenant_header: the header that names the tenant, in
     lower case; empty if tenants are not distinguished. stalled: why no revision can serve before the spec
-    is changed; empty if one may.
+    is changed; empty if one may. lora_engines: by engine pod, those that take
+    adapters; empty if no adapter is of the service.
     """
 
     namespace: str
@@ -35,6 +37,7 @@ class Service:
     mirror: RolloutMirror | None = None
     tenant_header: str = ""
     stalled: str = ""
+    lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
 
     @property
     def is_mixed(self) -> bool:
@@ -130,6 +133,7 @@ class Snapshot:
     _by_model: dict[str, tuple[Claim, ...]] = field(init=False, repr=False, compare=False)
     _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
     _adapters_by_key: dict[str, Adapter] = field(init=False, repr=False, compare=False)
+    _versions: dict[str, dict[str, AdapterVersion]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_model: dict[str, tuple[Claim, ...]] = {}
@@ -143,6 +147,10 @@ class Snapshot:
         object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
         adapters = {adapter.key: adapter for adapter in self.adapters}
         object.__setattr__(self, "_adapters_by_key", adapters)
+        versions: dict[str, dict[str, AdapterVersion]] = {}
+        for adapter in self.adapters:
+            versions.setdefault(adapter.service, {})[adapter.engine_name] = adapter.version
+        object.__setattr__(self, "_versions", versions)
 
     def resolve(self, model: str) -> Claim | Unknown | Ambiguous:
         """Look a model name up: a served name, or "namespace/name"."""
@@ -162,8 +170,11 @@ class Snapshot:
     @property
     def services_with_adapters(self) -> list[Service]:
         """The services that at least one adapter is of."""
-        keys = {adapter.service for adapter in self.adapters}
-        return [service for service in self.services if service.key in keys] if keys else []
+        return [service for key in self._versions if (service := self.get(key)) is not None]
+
+    def adapter_versions(self, service: str) -> Mapping[str, AdapterVersion]:
+        """Return the versions of the service's adapters, by name in engines."""
+        return self._versions.get(service, {})
 
     def revisions(self) -> dict[str, set[str]]:
         """Revisions by service: those with pods or weight, and those that routes mirror to."""

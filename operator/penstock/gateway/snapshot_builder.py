@@ -11,6 +11,7 @@ from penstock.core.adapters.resource import adapter_resource
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.routing.affinity import AFFINITIES, Affinity
@@ -28,11 +29,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
-    """An engine pod of a service. name: "namespace/name". endpoint: None while it takes no new requests."""
+    """An engine pod of a service.
+
+    name: "namespace/name". endpoint: None while it takes no new requests. lora: how it takes adapters; None
+    if it takes none, or its service has none.
+    """
 
     name: str
     side: Side
     endpoint: Endpoint | None
+    lora: LoraEngine | None = None
 
 
 class SnapshotBuilder:
@@ -58,11 +64,15 @@ class SnapshotBuilder:
     ) -> Snapshot:
         """Build the next snapshot. Each argument: all objects of the kind."""
         logged, self._logged = self._logged, {}
+        found_adapters = self._read_adapters(adapters, logged)
+        adapted = {adapter.service for adapter in found_adapters}
         engines: dict[Key, list[_Engine]] = {}
         for pod in pods:
             if (engine := self._read("Pod", pod, _engine, logged)) is not None:
                 metadata = pod["metadata"]
                 key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
+                if adapted and "/".join(key) in adapted:
+                    engine = replace(engine, lora=self._read("Pod", pod, lora_engine, logged))
                 engines.setdefault(key, []).append(engine)
         found_services: dict[str, Service] = {}
         for body in sorted(services, key=_claim_order):
@@ -77,7 +87,6 @@ class SnapshotBuilder:
             if (route := route or self._routes.get(_name(body))) is not None:
                 found_routes[route.key] = route
         self._services, self._routes = found_services, found_routes
-        found_adapters = self._read_adapters(adapters, logged)
         return Snapshot(
             tuple(found_services.values()), tuple(found_routes.values()), found_adapters
         )
@@ -142,6 +151,7 @@ def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
         service,
         endpoints=tuple(sorted(endpoints, key=lambda endpoint: endpoint.pod)),
         sides={engine.name: engine.side for engine in engines},
+        lora_engines={e.name: e.lora for e in engines if e.lora is not None},
     )
 
 

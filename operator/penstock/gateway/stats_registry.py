@@ -4,18 +4,23 @@ from collections.abc import Callable
 
 from penstock.clients.clock import unix_time
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
+from penstock.gateway.adapter_stats import AdapterStatsRegistry
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.service_stats import ServiceStats
-from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot import Adapter, Service, Snapshot
 
 
 class StatsRegistry:
-    """The request statistics of each service since this process started. now: the monotonic clock."""
+    """The request statistics of each service since this process started.
+
+    now: the monotonic clock. adapters: those of adapters.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._started_s = unix_time()
         self._by_service: dict[str, ServiceStats] = {}
+        self.adapters = AdapterStatsRegistry()
 
     def record(
         self,
@@ -27,8 +32,12 @@ class StatsRegistry:
         is_chat: bool,
         is_text_only: bool = True,
         tenant: str | None = None,
+        adapter: Adapter | None = None,
     ) -> RequestRecord:
-        """Count a request that arrived, and return its record. The arguments are the record's."""
+        """Count a request that arrived, and return its record. adapter: the one that it is for.
+
+        The other arguments are the record's.
+        """
         stats = self.get(service.key)
         stats.objectives = service.objectives
         return RequestRecord(
@@ -40,6 +49,7 @@ class StatsRegistry:
             is_chat=is_chat,
             is_text_only=is_text_only,
             tenant=tenant,
+            adapter=None if adapter is None else self.adapters.get(adapter),
         )
 
     def get(self, service: str) -> ServiceStats:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 class AdapterCounts:
     """Requests for one version of an adapter. Counters grow from the start of the gateway's process.
 
-    arrivals, work_tokens (prompt and output), misses (no resident copy at arrival), loads, load_failures and
-    failed are counters. in_flight (at engines) and waiting (for a copy) are gauges. load_s: seconds of all
-    loads together, a counter.
+    arrivals, work_tokens (prompt and output), misses (no resident copy at arrival), loads (that succeeded),
+    load_failures and failed are counters. in_flight (at engines) and waiting (for a copy) are gauges. load_s:
+    seconds of all loads together, a counter.
     """
 
     arrivals: int = 0

@@ -6,6 +6,8 @@ effects. Retries are limited because the request itself may be the cause:
     connect      no connection could be opened      until the wait limit: no engine had any work
     reset        broke off before its first byte    up to max_attempts
     unavailable  502, 503: draining, loading, full  up to max_attempts
+    no_copy      404 of an adapter that the engine  up to max_attempts, also on the same engine
+                 had a moment before
     error        500, other 5xx; a stream that      once, on an engine without recent failures: a
                  begins with an error event         request that breaks engines reaches at most two
 
@@ -27,6 +29,7 @@ class Failure(StrEnum):
     RESET = "reset"
     UNAVAILABLE = "unavailable"
     ERROR = "error"
+    NO_COPY = "no_copy"
 
 
 def failure_of(status: int) -> Failure | None:

@@ -26,7 +26,7 @@ CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))
 REJECTION = Label(
     "reason",
     (
-        "engines_failed", "internal", "invalid_request", "memory", "model_ambiguous",
+        "adapter_load_failed", "engines_failed", "internal", "invalid_request", "memory", "model_ambiguous",
         "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
         "service_missing", "shutdown", "stalled", "timeout", "too_large",
     ),

@@ -1,0 +1,124 @@
+"""Chooses the engines that may answer a request for an adapter, or the load that has to come first."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from penstock.clients.engine_adapters import EngineAdapters
+from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
+from penstock.core.adapters.load_failures import LoadFailure
+from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.route import Load, Refuse, Send, Wait, route_adapter
+from penstock.core.routing.pick import Endpoint
+from penstock.gateway.adapter_loads import AdapterLoad, AdapterLoads, ObserveLoad
+from penstock.gateway.adapter_polls import AdapterPolls
+from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway.adapter_stats import AdapterStatsRegistry
+from penstock.gateway.snapshot import Adapter, Service, Snapshot
+
+# Interval at which the demand of a service's adapters is estimated again, for the choice of the copy that
+# is unloaded for another.
+DEMAND_INTERVAL_S = 5.0
+
+Tokens = Mapping[str, int]
+# Endpoints that may answer; a load that has to come first; a reason to wait or to refuse; why engines
+# refused the adapter, while they are not asked again.
+Choice = tuple[Endpoint, ...] | AdapterLoad | Wait | Refuse | LoadFailure
+
+
+class AdapterCopies:
+    """The copies of all adapters. stats: of the requests for them. now: the monotonic clock."""
+
+    def __init__(
+        self, stats: AdapterStatsRegistry, observe: ObserveLoad, now: Callable[[], float]
+    ) -> None:
+        self._stats = stats
+        self._now = now
+        self._engines = EngineAdapters()
+        self.residency = AdapterResidency(now)
+        self._polls = AdapterPolls(self._engines, self.residency, now)
+        self.loads = AdapterLoads(self._engines, self.residency, self._polls, observe, now)
+        self._demand: dict[str, DemandState] = {}
+        self._snapshot = Snapshot()
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Follow a new snapshot."""
+        self._snapshot = snapshot
+        self._polls.update(snapshot)
+        self.loads.update(snapshot)
+        self._demand = {key: state for key, state in self._demand.items() if snapshot.get(key)}
+
+    async def close(self) -> None:
+        """End all polls and loads."""
+        await self._polls.close()
+        await self.loads.close()
+        await self._engines.close()
+
+    def resident(self, adapter: Adapter, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+        """Return the endpoints that have the adapter in memory."""
+        name, copies = adapter.engine_name, self.residency.copies
+        return tuple(
+            endpoint
+            for endpoint in endpoints
+            if (copy := (copies(endpoint.pod) or {}).get(name)) is not None
+            and copy.state == "Resident"
+        )
+
+    def choose(
+        self,
+        adapter: Adapter,
+        service: Service,
+        endpoints: Sequence[Endpoint],
+        tokens: Tokens,
+        waited_s: float,
+    ) -> Choice:
+        """Choose what a request does, while none of the endpoints has the adapter in memory.
+
+        endpoints: those that may take the request, all of engines that take adapters. tokens: in flight,
+        by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
+        """
+        replicas = [
+            AdapterReplica(
+                endpoint.pod,
+                service.lora_engines[endpoint.pod].slots,
+                self._with_own_requests(service.key, endpoint.pod, copies),
+                tokens.get(endpoint.pod, 0),
+            )
+            for endpoint in endpoints
+            if (copies := self.residency.copies(endpoint.pod)) is not None
+        ]
+        versions = self._snapshot.adapter_versions(service.key)
+        demand = self._estimate_demand(service.key)
+        decision = route_adapter(adapter.engine_name, replicas, versions, demand, waited_s)
+        if isinstance(decision, Wait | Refuse):
+            return decision
+        (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
+        if isinstance(decision, Send):
+            return (endpoint,)
+        return self._load_or_send(adapter, endpoint, decision)
+
+    def _load_or_send(self, adapter: Adapter, endpoint: Endpoint, decision: Load) -> Choice:
+        copies = self.residency.copies(endpoint.pod) or {}
+        if adapter.engine_name in copies and decision.evict is None:
+            self.residency.note_resident(endpoint.pod, adapter.engine_name)
+            return (endpoint,)
+        failure = self.loads.refusal(adapter, endpoint.revision)
+        return AdapterLoad(adapter, endpoint, decision.evict) if failure is None else failure
+
+    def _with_own_requests(
+        self, service: str, pod: str, copies: Mapping[str, Copy]
+    ) -> Mapping[str, Copy]:
+        """Return the copies with the requests that this gateway has sent since the engine listed them."""
+        stats = self._stats.of_service(service)
+        busier = {
+            name: replace(copy, requests=num_own)
+            for name, copy in copies.items()
+            if name in stats and (num_own := stats[name].pods.count(pod)) > copy.requests
+        }
+        return {**copies, **busier} if busier else copies
+
+    def _estimate_demand(self, service: str) -> Mapping[str, AdapterDemand]:
+        state, now = self._demand.get(service), self._now()
+        if state is None or now - state.at_s >= DEMAND_INTERVAL_S:
+            counts = {n: stats.counts() for n, stats in self._stats.of_service(service).items()}
+            state = self._demand[service] = estimate_demand(counts, state, now)
+        return state.demand

@@ -1,0 +1,125 @@
+"""Loads adapters on engines for requests that wait for them: one load for all of these requests.
+
+A version that engines refuse is not loaded again before its back-off is over. A load goes on when the
+requests that wait for it have left.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.clients.logs import fields
+from penstock.core.adapters.load_failures import (
+    Failures,
+    LoadFailure,
+    after_failure,
+    after_success,
+)
+from penstock.core.routing.pick import Endpoint
+from penstock.gateway.adapter_polls import AdapterPolls
+from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway.snapshot import Adapter, Snapshot
+
+logger = logging.getLogger(__name__)
+
+# Called with the adapter and the seconds of each load, and whether it failed.
+ObserveLoad = Callable[[Adapter, float, bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLoad:
+    """A load to do. evict: adapter that is unloaded before; None: none."""
+
+    adapter: Adapter
+    endpoint: Endpoint
+    evict: str | None = None
+
+
+class AdapterLoads:
+    """The loads of one gateway. now: the monotonic clock."""
+
+    def __init__(
+        self,
+        engines: EngineAdapters,
+        residency: AdapterResidency,
+        polls: AdapterPolls,
+        observe: ObserveLoad,
+        now: Callable[[], float],
+    ) -> None:
+        self._engines = engines
+        self._residency = residency
+        self._polls = polls
+        self._observe = observe
+        self._now = now
+        self._tasks: dict[tuple[str, str], asyncio.Task[EngineFailure | None]] = {}
+        self._failures: Failures = {}
+
+    def refusal(self, adapter: Adapter, revision: str) -> LoadFailure | None:
+        """Return why engines of the revision are not asked to load the adapter now; None if they are."""
+        failure = self._failures.get(_failure_key(adapter, revision))
+        return failure if failure is not None and failure.is_blocking(self._now()) else None
+
+    async def load(self, load: AdapterLoad) -> EngineFailure | None:
+        """Load an adapter, or wait for the same load if it runs already. None: the engine has it now."""
+        key = load.endpoint.pod, load.adapter.engine_name
+        task = self._tasks.get(key)
+        if task is None:
+            self._residency.start_loading(*key)
+            task = self._tasks[key] = asyncio.get_running_loop().create_task(self._run(load))
+            task.add_done_callback(lambda _: self._tasks.pop(key))
+        return await asyncio.shield(task)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Forget the failures of versions that no adapter has any more."""
+        if self._failures:
+            kept = {(each.service, each.engine_name) for each in snapshot.adapters}
+            self._failures = {
+                key: failure
+                for key, failure in self._failures.items()
+                if tuple(key.split(" ")[:2]) in kept
+            }
+
+    async def close(self) -> None:
+        """Cancel all loads."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, load: AdapterLoad) -> EngineFailure | None:
+        adapter, endpoint, began_s = load.adapter, load.endpoint, self._now()
+        is_loaded = False
+        try:
+            failure = await self._load(load)
+            is_loaded = failure is None
+        finally:
+            self._residency.end_loading(endpoint.pod, adapter.engine_name, is_loaded=is_loaded)
+        self._observe(adapter, self._now() - began_s, failure is not None)
+        key = _failure_key(adapter, endpoint.revision)
+        if failure is None:
+            self._failures = after_success(self._failures, key)
+            return None
+        logger.warning(
+            "%s did not load %s: %s", endpoint.pod, adapter.engine_name, failure.message,
+            extra=fields(service=adapter.service),
+        )  # fmt: skip
+        if failure.kind == "Refused":
+            self._failures = after_failure(self._failures, key, failure.message, self._now())
+        return failure
+
+    async def _load(self, load: AdapterLoad) -> EngineFailure | None:
+        endpoint, version = load.endpoint, load.adapter.version
+        address, runtime = endpoint.address, self._polls.runtime(endpoint.pod)
+        if load.evict is not None:
+            failure = await self._engines.unload(address, load.evict)
+            if failure is not None:
+                return failure
+            self._residency.note_absent(endpoint.pod, load.evict)
+        name, path = load.adapter.engine_name, version.engine_path
+        return await self._engines.load(address, runtime, name, path)
+
+
+def _failure_key(adapter: Adapter, revision: str) -> str:
+    return f"{adapter.service} {adapter.engine_name} {revision}"

@@ -1,0 +1,93 @@
+"""Asks the engines of services with adapters which adapters they have, once a second."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.core.observed.lora_engine import LoraRuntime
+from penstock.core.routing.pick import Endpoint
+from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+# Interval between two lists of an engine.
+POLL_INTERVAL_S = 1.0
+# Order in which lists are asked for, by the runtime that the pod's command names or that answered last. An
+# engine of another image may have only the list of vLLM.
+RUNTIMES: Mapping[LoraRuntime, tuple[LoraRuntime, ...]] = {
+    "Penstock": ("Penstock", "VLLM"),
+    "VLLM": ("VLLM",),
+}
+
+
+class AdapterPolls:
+    """One task for each endpoint of the services with adapters, so that a slow engine delays no other.
+
+    now: the monotonic clock of the residency.
+    """
+
+    def __init__(
+        self, engines: EngineAdapters, residency: AdapterResidency, now: Callable[[], float]
+    ) -> None:
+        self._engines = engines
+        self._residency = residency
+        self._now = now
+        self._tasks: dict[Endpoint, asyncio.Task[None]] = {}
+        self._runtimes: dict[str, LoraRuntime] = {}
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Poll the endpoints of the snapshot, and no others."""
+        wanted = {
+            endpoint: service.lora_engines[endpoint.pod].runtime
+            for service in snapshot.services_with_adapters
+            for endpoint in service.endpoints
+            if endpoint.pod in service.lora_engines
+        }
+        for endpoint in self._tasks.keys() - wanted.keys():
+            self._tasks.pop(endpoint).cancel()
+        for endpoint in wanted.keys() - self._tasks.keys():
+            self._runtimes[endpoint.pod] = wanted[endpoint]
+            self._tasks[endpoint] = asyncio.get_running_loop().create_task(self._poll(endpoint))
+        pods = {endpoint.pod for endpoint in wanted}
+        self._residency.keep_only(pods)
+        self._runtimes = {pod: found for pod, found in self._runtimes.items() if pod in pods}
+
+    def runtime(self, pod: str) -> LoraRuntime:
+        """The runtime whose list of adapters the engine has."""
+        return self._runtimes.get(pod, "Penstock")
+
+    async def close(self) -> None:
+        """End all polls."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _poll(self, endpoint: Endpoint) -> None:
+        is_answering = True
+        while True:
+            failure = await self._ask(endpoint)
+            if failure is not None and is_answering:
+                logger.warning("%s does not list its adapters: %s", endpoint.pod, failure.message)
+            is_answering = failure is None
+            jitter = 0.9 + 0.2 * random.random()  # noqa: S311 - spreads load
+            await asyncio.sleep(POLL_INTERVAL_S * jitter)
+
+    async def _ask(self, endpoint: Endpoint) -> EngineFailure | None:
+        """Ask an engine once, in the way of the other runtime if it does not know the first."""
+        asked_s = self._now()
+        failure = None
+        for runtime in RUNTIMES[self.runtime(endpoint.pod)]:
+            answer = await self._engines.list(endpoint.address, runtime)
+            if not isinstance(answer, EngineFailure):
+                self._runtimes[endpoint.pod] = runtime
+                self._residency.note_list(endpoint.pod, answer, asked_s)
+                return None
+            failure = answer
+            if failure.kind != "Refused":
+                break
+        return failure

@@ -1,0 +1,114 @@
+"""Which engine pods have which adapters, as the engines list them and this gateway loads them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.adapters.replica import Copy
+
+# Time for which the last list of an engine that does not answer is believed. Lists are asked for every
+# second; a long step of a busy engine may delay a few.
+BELIEVE_S = 6.0
+
+LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
+
+
+@dataclass(slots=True)
+class _Pod:
+    """The adapters of a pod.
+
+    listed: the engine's last list. listed_s: when the engine last listed or loaded adapters. changes: what
+    this gateway learned later, with its time; None: the adapter is gone. loading: adapters that this
+    gateway loads there now. copies: all of this together.
+    """
+
+    listed: Mapping[str, Copy]
+    listed_s: float
+    changes: dict[str, tuple[float, Copy | None]] = field(default_factory=dict)
+    loading: set[str] = field(default_factory=set)
+    copies: Mapping[str, Copy] = field(default_factory=dict)
+
+    def merge(self) -> None:
+        """Make `copies` from the other fields."""
+        merged = dict(self.listed)
+        for name, (_, copy) in self.changes.items():
+            if copy is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = copy
+        for name in self.loading:
+            merged.setdefault(name, LOADING)
+        self.copies = merged
+
+
+class AdapterResidency:
+    """The adapters of each engine pod "namespace/name". now: the monotonic clock."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._pods: dict[str, _Pod] = {}
+        self._changed = asyncio.Event()
+
+    def copies(self, pod: str) -> Mapping[str, Copy] | None:
+        """Return the adapters of the pod by name; None if its engine has not listed them lately."""
+        known = self._pods.get(pod)
+        if known is None or self._now() - known.listed_s > BELIEVE_S:
+            return None
+        return known.copies
+
+    def note_list(self, pod: str, listed: Mapping[str, Copy], asked_s: float) -> None:
+        """Record an engine's list. asked_s: when it was asked for; later changes are newer than it."""
+        known = self._pods.setdefault(pod, _Pod({}, asked_s))
+        known.listed, known.listed_s = listed, self._now()
+        known.changes = {n: change for n, change in known.changes.items() if change[0] >= asked_s}
+        self._update(known)
+
+    def note_resident(self, pod: str, adapter: str) -> None:
+        """Record that the engine reads an evicted adapter again."""
+        self._note(pod, adapter, RESIDENT)
+
+    def note_absent(self, pod: str, adapter: str) -> None:
+        """Record that the engine does not know the adapter."""
+        self._note(pod, adapter, None)
+
+    def start_loading(self, pod: str, adapter: str) -> None:
+        """Show the adapter as being loaded on the pod until `end_loading`."""
+        known = self._pods.setdefault(pod, _Pod({}, self._now()))
+        known.loading.add(adapter)
+        self._update(known)
+
+    def end_loading(self, pod: str, adapter: str, *, is_loaded: bool) -> None:
+        """Record the end of a load. is_loaded: whether the engine has the adapter in memory now."""
+        known = self._pods.get(pod)
+        if known is None:
+            return
+        known.loading.discard(adapter)
+        if is_loaded:
+            known.listed_s = self._now()  # an engine that answers a load is alive
+            known.changes[adapter] = known.listed_s, RESIDENT
+        self._update(known)
+
+    def keep_only(self, pods: Collection[str]) -> None:
+        """Drop all other pods."""
+        self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
+
+    async def wait_for_change(self, timeout_s: float) -> None:
+        """Wait until copies of any pod change, at most timeout_s."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
+        known = self._pods.get(pod)
+        if known is not None:
+            known.changes[adapter] = self._now(), copy
+            self._update(known)
+
+    def _update(self, known: _Pod) -> None:
+        before = known.copies
+        known.merge()
+        if known.copies != before:
+            self._changed.set()
+            self._changed = asyncio.Event()

@@ -1,0 +1,122 @@
+"""Finds the endpoints that have the adapter of one request, and loads it where no endpoint has it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from penstock.clients.engine_adapters import EngineFailure
+from penstock.core.adapters.load_failures import LoadFailure
+from penstock.core.adapters.route import Refuse, Wait
+from penstock.core.routing.pick import Endpoint
+from penstock.gateway.adapter_loads import AdapterLoad
+from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RETRY_AFTER_S, RequestError
+from penstock.gateway.snapshot import Adapter, Service
+
+# Longest wait for a change of the copies before the choice is made again: an ejection may have ended.
+RECHECK_S = 1.0
+CODE = "adapter_load_failed"
+
+
+class AdapterSelector:
+    """The copies for one request. waiting: entered while it waits for one."""
+
+    def __init__(
+        self,
+        state: GatewayState,
+        adapter: Adapter,
+        waiting: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._state = state
+        self._adapter = adapter
+        self._stats = state.stats.adapters.get(adapter)
+        self._waiting = waiting
+        self._is_missed = False
+        self._waited_s = 0.0
+        self._failures: dict[str, EngineFailure] = {}  # of loads, by pod
+
+    def able(self, service: Service) -> Sequence[Endpoint]:
+        """Return the endpoints that take adapters. Raises RequestError if all that there are do not."""
+        able = [e for e in service.endpoints if e.pod in service.lora_engines]
+        if service.endpoints and not able:
+            message = (
+                f"no engine of {service.key} takes adapters: set spec.engine.lora of the service"
+            )
+            raise RequestError(503, message, code=CODE)
+        return able
+
+    async def find(
+        self, service: Service, endpoints: Sequence[Endpoint], left_s: float
+    ) -> tuple[Endpoint, ...]:
+        """Return those of the endpoints that have the adapter; none after a wait, which may change all.
+
+        left_s: how long the request may still wait. Raises RequestError.
+        """
+        copies = self._state.adapters
+        if found := copies.resident(self._adapter, endpoints):
+            return found
+        self._count_miss()
+        if self._state.snapshots.current.get_adapter(self._adapter.key) is None:
+            raise RequestError(404, "the model does not exist any more", code="model_not_found")
+        tried = [self._failures[e.pod] for e in endpoints if e.pod in self._failures]
+        if len(tried) == len(endpoints):
+            raise self._unavailable(f"no engine could load it: {tried[-1].message}")
+        untried = [e for e in endpoints if e.pod not in self._failures]
+        tokens = self._state.endpoints.tokens
+        match copies.choose(self._adapter, service, untried, tokens, self._waited_s):
+            case AdapterLoad() as load:
+                await self._load(load, left_s)
+            case Wait(reason):
+                await self._wait(reason, left_s)
+            case Refuse(reason, retry_after_s):
+                raise self._unavailable(reason, retry_after_s)
+            case LoadFailure() as failure:
+                raise self._refused(failure)
+            case chosen:
+                return chosen
+        return ()
+
+    def _count_miss(self) -> None:
+        """Count, once per request, that no engine of its side had the adapter in memory."""
+        if not self._is_missed:
+            self._is_missed = True
+            self._stats.misses += 1
+
+    async def _load(self, load: AdapterLoad, left_s: float) -> None:
+        """Load the adapter. A failure of the engine itself excludes it; the adapter's own is raised next."""
+        began_s = self._state.now()
+        try:
+            with self._waiting(), self._stats.hold_waiting():
+                async with asyncio.timeout(max(0.0, left_s)):
+                    failure = await self._state.adapters.loads.load(load)
+        except TimeoutError:
+            raise self._unavailable("it was not loaded in time") from None
+        finally:
+            self._waited_s += self._state.now() - began_s
+        if failure is not None and failure.kind != "Refused":
+            self._failures[load.endpoint.pod] = failure
+
+    async def _wait(self, reason: str, left_s: float) -> None:
+        """Wait for a change of the copies."""
+        if left_s <= 0:
+            raise self._unavailable(reason)
+        began_s = self._state.now()
+        with self._waiting(), self._stats.hold_waiting():
+            await self._state.adapters.residency.wait_for_change(min(RECHECK_S, left_s))
+        self._waited_s += self._state.now() - began_s
+
+    def _refused(self, failure: LoadFailure) -> RequestError:
+        retry_after_s = max(1, round(failure.retry_at_s - self._state.now()))
+        message = f"engines refuse the adapter `{self._adapter.served_name}`: {failure.reason}"
+        return RequestError(
+            ADAPTER_FAILED_STATUS,
+            message,
+            param="model",
+            code=CODE,
+            retry_after_s=retry_after_s,
+        )
+
+    def _unavailable(self, reason: str, retry_after_s: float | None = None) -> RequestError:
+        message = f"no engine has the adapter `{self._adapter.served_name}` in memory: {reason}"
+        seconds = RETRY_AFTER_S if retry_after_s is None else max(1, round(retry_after_s))
+        return RequestError(503, message, code=CODE, retry_after_s=seconds)

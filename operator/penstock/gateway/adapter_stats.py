@@ -1,0 +1,82 @@
+"""Counts requests for adapters, by service and version."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.gateway.keyed_count import KeyedCount
+from penstock.gateway.snapshot import Adapter, Snapshot
+
+
+class AdapterStats:
+    """Counts the requests for one version of an adapter since this process started.
+
+    pods: its requests at each engine pod now.
+    """
+
+    def __init__(self) -> None:
+        self.arrivals = self.work_tokens = self.misses = self.failed = 0
+        self.loads = self.load_failures = self.waiting = 0
+        self.load_s = 0.0
+        self.pods = KeyedCount()
+
+    def count_load(self, took_s: float, *, is_failed: bool) -> None:
+        """Count a load that has ended."""
+        if is_failed:
+            self.load_failures += 1
+        else:
+            self.loads += 1
+            self.load_s += took_s
+
+    @contextmanager
+    def hold_waiting(self) -> Iterator[None]:
+        """Count a request that waits for a copy while the block runs."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    def counts(self) -> AdapterCounts:
+        """Return all counts."""
+        return AdapterCounts(
+            self.arrivals,
+            self.work_tokens,
+            self.misses,
+            self.loads,
+            self.load_failures,
+            self.failed,
+            self.load_s,
+            self.pods.total,
+            self.waiting,
+        )
+
+
+class AdapterStatsRegistry:
+    """The counts of every version that had requests, by service "namespace/name" and name in engines."""
+
+    def __init__(self) -> None:
+        self._by_service: dict[str, dict[str, AdapterStats]] = {}
+
+    def get(self, adapter: Adapter) -> AdapterStats:
+        """Return the counts of the adapter's version, empty ones if it is new."""
+        versions = self._by_service.setdefault(adapter.service, {})
+        return versions.setdefault(adapter.engine_name, AdapterStats())
+
+    def of_service(self, service: str) -> Mapping[str, AdapterStats]:
+        """Return the counts of a service's adapters, by name in engines."""
+        return self._by_service.get(service, {})
+
+    def report(self, snapshot: Snapshot) -> dict[str, dict[str, AdapterCounts]]:
+        """Report the counts of the snapshot's adapters, and drop those of other versions."""
+        if self._by_service:
+            current = {(each.service, each.engine_name) for each in snapshot.adapters}
+            kept = {
+                service: {n: stats for n, stats in versions.items() if (service, n) in current}
+                for service, versions in self._by_service.items()
+            }
+            self._by_service = {service: versions for service, versions in kept.items() if versions}
+        return {
+            service: {name: stats.counts() for name, stats in versions.items()}
+            for service, versions in self._by_service.items()
+        }
