@@ -7,6 +7,7 @@ from pydantic import Field
 from penstock.api.defaults import operator_default
 from penstock.api.lists import map_by
 from penstock.api.model_uri import model_uri
+from penstock.api.rollout_status import RolloutStatus
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.status import Condition
 
@@ -194,6 +195,30 @@ class AdapterInstance(Model):
     )
 
 
+class AdapterVersionStatus(Model):
+    """Version of the adapter, for `penstock rollout undo`."""
+
+    revision: str = Field(description="Hash of the URI.")
+    uri: str = Field(description="Location of the version's folder.", max_length=512)
+    start_time: str = Field(
+        description="Time at which the last rollout of the version began.",
+        json_schema_extra={"format": "date-time"},
+    )
+    stable_time: str | None = Field(
+        default=None,
+        description="Time at which the version first had all of the traffic. Unset: it never had.",
+        json_schema_extra={"format": "date-time"},
+    )
+
+
+class AdapterTrafficTarget(Model):
+    """Share of a version in the requests for the adapter."""
+
+    revision: str = Field(description="Hash of the URI.")
+    uri: str = Field(description="Location of the version's folder.", max_length=512)
+    percent: int = Field(description="Traffic share in percent.", ge=0, le=100)
+
+
 class LoraAdapterStatus(Model):
     """Observed state of the adapter, written by the operator."""
 
@@ -231,6 +256,34 @@ class LoraAdapterStatus(Model):
         default=None,
         description="Time of the last request that gateways counted, to the minute.",
         json_schema_extra={"format": "date-time"},
+    )
+    stable_revision: str | None = Field(
+        default=None, description="Version that serves the traffic."
+    )
+    candidate_revision: str | None = Field(
+        default=None, description="Version that is being rolled out."
+    )
+    versions: list[AdapterVersionStatus] = Field(
+        default=[],
+        description="Versions for `penstock rollout undo`, the latest rollout first; at most 12.",
+        max_length=12,
+        json_schema_extra=map_by("revision"),
+    )
+    traffic: list[AdapterTrafficTarget] = Field(
+        default=[],
+        description="Traffic share of each version. Gateways split requests by it.",
+        max_length=2,
+        json_schema_extra=map_by("revision"),
+    )
+    traffic_generation: int | None = Field(
+        default=None,
+        description=(
+            "Generation of traffic, which each change increments. Each gateway reports the "
+            "generation that it routes by."
+        ),
+    )
+    rollout: RolloutStatus | None = Field(
+        default=None, description="State of the current or last rollout of a version."
     )
     conditions: list[Condition] = Field(
         default=[],

@@ -1,0 +1,140 @@
+"""Detects events of the rollout of an adapter's version, the most urgent first.
+
+The phases are those of a service, with copies in the memory of engines in place of pods.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.canary.verdict import Abort, Accept, Verdict
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.rollout import routes
+from penstock.core.rollout.commands import Command
+from penstock.core.rollout.size import pods_for
+from penstock.core.rollout.user_requests import EventWithReason, user_requests
+from penstock.core.spec.canary import CanarySpec
+
+# Time after which a version with fewer copies than wanted goes on with those that it has: the slots may
+# be held by the version that it replaces.
+MAX_SHORT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCopies:
+    """Copies of one version on engines that are not draining. known: also loading and evicted ones."""
+
+    resident: int = 0
+    known: int = 0
+
+
+NO_COPIES = VersionCopies()
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInputs:
+    """Inputs of one step.
+
+    canary: settings of the service. wanted: revision of the spec. copies: by revision. is_used: whether
+    the stable version has requests that a canary can be compared with. failure: why engines refuse the
+    version that is rolled out; empty if they do not. verdict, command, applied_generations: as for a service.
+    """
+
+    canary: CanarySpec
+    wanted: str
+    now_s: float
+    copies: Mapping[str, VersionCopies] = field(default_factory=dict)
+    is_used: bool = False
+    failure: str = ""
+    verdict: Verdict | None = None
+    command: Command | None = None
+    applied_generations: routes.AppliedGenerations | None = None
+
+    def resident(self, revision: str | None) -> int:
+        return self.copies.get(revision or "", NO_COPIES).resident
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTraffic:
+    """Traffic in the status. shares: percent by revision."""
+
+    shares: Mapping[str, int]
+    generation: int
+
+
+def detect_adapter_events(
+    state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic
+) -> Iterator[EventWithReason]:
+    yield from user_requests(state, inputs.wanted, inputs.command)
+    if inputs.failure and state.revision is not None:
+        yield "PodsFailed", f"engines refuse revision {state.revision}: {inputs.failure}"
+    if isinstance(inputs.verdict, Accept):
+        yield "Accepted", inputs.verdict.reason
+    if isinstance(inputs.verdict, Abort):
+        yield "Aborted", inputs.verdict.reason
+    yield from _progress(state, inputs, traffic)
+
+
+def wanted_copies(state: RolloutState, canary: CanarySpec) -> int:
+    """Copies that the version that is rolled out needs in this phase; 0 if there is none."""
+    match state.phase:
+        case "Starting" if state.strategy == "Canary":
+            return pods_for(canary.min_weight, state.replicas)
+        case "Starting":
+            return 1
+        case "Judging" | "Paused":
+            return pods_for(state.weight_percent / 100, state.replicas)
+        case "Growing" | "Promoting":
+            return state.replicas
+        case _:
+            return 0
+
+
+def waiting_reason(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> str:
+    """What the phase waits for, in words; empty if it waits for nothing that can be named."""
+    match state.phase:
+        case "Starting" | "Growing":
+            wanted = wanted_copies(state, inputs.canary)
+            resident = inputs.resident(state.revision)
+            return f"{resident} of {wanted} copies of revision {state.revision} are loaded"
+        case "Promoting" | "RollingBack":
+            return routes.describe_lagging_gateway(inputs.applied_generations, traffic.generation)
+        case "Draining" | "Discarding":
+            return "copies of the other version still have requests, or are being unloaded"
+        case _:
+            return ""
+
+
+def _progress(
+    state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic
+) -> Iterator[EventWithReason]:
+    """Yield the event that the current phase waits for, if it happened."""
+    match state.phase:
+        case "Starting" | "Growing":
+            resident = inputs.resident(state.revision)
+            is_late = inputs.now_s >= state.since_s + MAX_SHORT_S
+            if resident >= (1 if is_late else wanted_copies(state, inputs.canary)):
+                yield "PodsReady", f"{resident} copies of revision {state.revision} are loaded"
+        case "Promoting" | "RollingBack":
+            if reason := _routes_moved(state, inputs, traffic):
+                yield "RoutesMoved", reason
+        case "Draining" | "Discarding":
+            if not any(
+                c.known for revision, c in inputs.copies.items() if revision != state.stable
+            ):
+                yield "PodsGone", "the copies without traffic are unloaded"
+        case _:
+            pass
+
+
+def _routes_moved(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> str:
+    """Why copies without traffic may be unloaded, in words; empty while they must stay."""
+    serving = state.revision if state.phase == "Promoting" else state.stable
+    if traffic.shares.keys() != {serving}:
+        return ""
+    lag = routes.describe_lagging_gateway(inputs.applied_generations, traffic.generation)
+    if not lag:
+        number = len(inputs.applied_generations or ())
+        return f"{number} of {number} gateways apply traffic generation {traffic.generation}"
+    if inputs.now_s >= state.since_s + routes.GATEWAY_TIMEOUT_S:
+        return f"{lag}, after {routes.GATEWAY_TIMEOUT_S:.0f} s"
+    return ""
