@@ -214,7 +214,7 @@ def _draft(
     try:
         draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
     except ModelError as error:
-        raise ModelError("BadDraftModel", f"the draft model: {error}") from error
+        raise ModelError("BadDraftModel", f"the draft model ({draft_dir}): {error}") from error
     if draft.vocab_size != model.vocab_size:
         raise ModelError(
             "DraftMismatch",
@@ -244,7 +244,7 @@ def _draft_head(
             headers |= read_headers(path)
         shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
     except ModelError as error:
-        raise ModelError("BadDraftModel", f"the draft head: {error}") from error
+        raise ModelError("BadDraftModel", f"the draft head ({head_dir}): {error}") from error
     if config.layout.num_ranks > 1:
         raise ModelError(
             "DraftMismatch",

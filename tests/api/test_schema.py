@@ -37,6 +37,19 @@ async def test_invalid_manifest_is_refused_with_a_sentence(
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["Penstock", "VLLM"])
+async def test_a_server_of_the_user_under_another_type_has_one_error(kube: Kube, kind: str) -> None:
+    """What the rules of type Custom say of it would only mislead."""
+    runtime = {"type": kind, "custom": {"image": "server"}}
+    with pytest.raises(Rejected) as refused:
+        await kube.create(INFERENCE_SERVICES, "default", manifest({**GOOD, "runtime": runtime}))
+    assert "spec.runtime.custom must be set with type Custom, and with no other" in str(
+        refused.value
+    )
+    assert "cannot be scaled" not in str(refused.value)
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize("name", ["a" * 41, "has.dots"])
 async def test_name_too_long_for_pods_is_refused(kube: Kube, name: str) -> None:
     with pytest.raises(Rejected, match="at most 40 characters and no dots"):

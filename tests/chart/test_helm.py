@@ -60,6 +60,10 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             {"gateway": {"extraEnv": [{"name": "POD_IP", "value": "::1"}]}},
             ["at '/gateway/extraEnv/0/name': 'not' failed"],
         ),
+        (
+            {"gateway": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
+            ["gateway.autoscaling: minReplicas must not be greater than maxReplicas; raise maxReplicas"],
+        ),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

@@ -123,3 +123,14 @@ def test_the_schema_allows_what_is_allowed(values: dict[str, Any]) -> None:
 def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """The values as Helm checks them."""
     return merged(Values().model_dump(by_alias=True), values)
+
+
+def test_bounds_of_the_autoscaler_are_compared_where_it_is_enabled() -> None:
+    """A JSON schema cannot compare values: the templates do for Helm."""
+    bounds = {"minReplicas": 3, "maxReplicas": 2}
+    complete({"gateway": {"autoscaling": bounds}})
+    said = (
+        "gateway.autoscaling: minReplicas must not be greater than maxReplicas; raise maxReplicas"
+    )
+    with pytest.raises(InvalidValues, match=said):
+        complete({"gateway": {"autoscaling": bounds | {"enabled": True}}})

@@ -117,6 +117,12 @@ def test_a_setting_without_effect_is_refused_by_its_name(
     assert field in sentence
 
 
+def test_the_method_of_a_quantized_checkpoint_needs_no_setting() -> None:
+    (sentence,) = refusals({"engine.quantization.method": "awq"})
+    assert "must be one of int4, int8 with runtime Penstock, not awq: a checkpoint" in sentence
+    assert "(AWQ, GPTQ, FP8, compressed-tensors) needs no setting" in sentence
+
+
 @pytest.mark.parametrize(
     "arg",
     ["--trust-remote-code", "--trust_remote", "--ap=secret", "--max-num-s", "--no-enable-prefix"],

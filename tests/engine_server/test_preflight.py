@@ -388,6 +388,19 @@ def write_draft_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> Non
     save_file({"fc.weight": torch.zeros(fc)}, folder / "model.safetensors")
 
 
+@pytest.mark.parametrize("method", ["draft_model", "eagle"])
+def test_a_draft_model_that_is_missing_is_named_by_its_path(
+    model_dir: Path, tmp_path: Path, method: Any
+) -> None:
+    draft = str(tmp_path / "nowhere")
+    speculation = SpeculationConfig(method=method, num_speculative_tokens=2, model=draft)
+    config = EngineConfig(model_dir=model_dir, dtype="float32", speculative_config=speculation)
+    verdict = preflight(config, memory_limit_bytes=2 * GIB)
+    assert (verdict["ok"], verdict["reason"]) == (False, "BadDraftModel")
+    assert f"({draft}): there is no model directory" in verdict["message"]
+    assert "spec.engine.speculative.model.uri" in verdict["message"]
+
+
 def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_path: Path) -> None:
     """Its weights and cache are part of the sizes, and heads of other shapes are rejected."""
     hidden_size = json.loads((model_dir / "config.json").read_text())["hidden_size"]

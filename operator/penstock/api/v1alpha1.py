@@ -80,10 +80,12 @@ class InferenceServiceSpec(Workload):
             "spec.variants requires spec.objectives; set them, or remove the variants",
         ),
         Rule(
-            "!has(self.runtime) || !has(self.runtime.custom) || has(self.runtime.custom.metrics) || "
-            "self.scaling.mode == 'External'",
+            # With another type, spec.runtime.custom itself is wrong.
+            "!has(self.runtime) || self.runtime.type != 'Custom' || !has(self.runtime.custom) || "
+            "has(self.runtime.custom.metrics) || self.scaling.mode == 'External'",
             lambda spec: (
                 spec.runtime is None
+                or spec.runtime.type != "Custom"
                 or spec.runtime.custom is None
                 or spec.runtime.custom.metrics is not None
                 or spec.scaling.mode == "External"

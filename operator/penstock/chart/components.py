@@ -1,11 +1,13 @@
 """Operator and gateway: Deployments, disruption budgets, Service and autoscaler."""
 
 from penstock.chart.deployment import ENGINE_IMAGE, deployment
+from penstock.chart.gateway_values import BOUNDS_REFUSED
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
 from penstock.chart.tracing_values import OTEL_VARIABLES
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
+    AtMost,
     ForEach,
     If,
     Number,
@@ -144,7 +146,11 @@ def _autoscaler() -> Tree:
         "metadata": {"name": GATEWAY, "namespace": ReleaseNamespace(), "labels": labels(GATEWAY)},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": GATEWAY},
-            "minReplicas": Value("gateway.autoscaling.minReplicas"),
+            "minReplicas": AtMost(
+                "gateway.autoscaling.minReplicas",
+                "gateway.autoscaling.maxReplicas",
+                f"gateway.autoscaling: {BOUNDS_REFUSED}",
+            ),
             "maxReplicas": Value("gateway.autoscaling.maxReplicas"),
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
             # A pod at a time: each that ends drains for up to a minute.

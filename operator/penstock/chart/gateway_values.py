@@ -1,10 +1,12 @@
 """Values of the gateway, its Service and its autoscaler."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
+
+BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
 
 
 class Autoscaling(ValuesModel):
@@ -28,6 +30,12 @@ class Autoscaling(ValuesModel):
         ge=0,
         le=3600,
     )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.enabled and self.min_replicas > self.max_replicas:
+            raise ValueError(BOUNDS_REFUSED)
+        return self
 
 
 class GatewayService(ValuesModel):

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
+    AtMost,
     FileName,
     FileText,
     FileYaml,
@@ -147,6 +148,10 @@ def _inline(node: Tree) -> str:
             return "{{ toJson ($.Files.Get $path) }}"
         case Value(path):
             return f"{{{{ toJson {_reference(path)} }}}}"
+        case AtMost(path, limit, message):
+            is_greater = f"gt (int {_reference(path)}) (int {_reference(limit)})"
+            failure = f"{{{{ if {is_greater} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
+            return f"{failure}{{{{ toJson {_reference(path)} }}}}"
         case Text() | Required() | ReleaseNamespace() | FileName():
             return f"{{{{ toJson {_expression(node)} }}}}"
         case _:

@@ -13,6 +13,7 @@ from penstock.chart.tree import (
     ABSENT,
     ITEM,
     Absent,
+    AtMost,
     FileName,
     FileText,
     FileYaml,
@@ -86,7 +87,7 @@ class _Resolver:
             case Text(parts):
                 texts = [self.resolve(part) for part in parts]
                 return "".join(str(each) for each in texts if each is not ABSENT)
-            case Value(path) | Number(path):
+            case Value(path) | Number(path) | AtMost(path):  # the values are checked already
                 return self._value(path)
             case Json(path):
                 return json.dumps(self._value(path), separators=(",", ":"))

@@ -44,6 +44,18 @@ class Required:
 
 
 @dataclass(frozen=True, slots=True)
+class AtMost:
+    """The integer at a path. A JSON schema cannot say that it must not be greater than that at `limit`.
+
+    message: the error if it is.
+    """
+
+    path: str
+    limit: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseNamespace:
     """The namespace that Penstock is installed in."""
 

@@ -9,7 +9,12 @@ from penstock.core.spec.settings import CUSTOM, MAX_ADAPTERS, PENSTOCK, RUNTIME_
 
 ARGUMENTS = (
     *SHARED,
-    option("engine.quantization.method", "--quantization", values=("int8", "int4")),
+    option(
+        "engine.quantization.method",
+        "--quantization",
+        values=("int8", "int4"),
+        advice="a checkpoint that is quantized already (AWQ, GPTQ, FP8, compressed-tensors) needs no setting",
+    ),
     option("engine.kvCache.dtype", "--kv-cache-dtype", values=("auto", "int8", "fp8", "fp8_e4m3")),
     speculation("ngram", "suffix", "draft_model", "eagle"),
     parser(

@@ -37,17 +37,19 @@ class Argument:
 
     paths: of the settings. flags: the flags that `write` may use. write: makes the arguments; called if at
     least one of `paths` is set. values: accepted values of the first path; empty: all that the API accepts.
+    advice: for users who set another value.
     """
 
     paths: tuple[str, ...]
     flags: tuple[str, ...]
     write: Callable[[Settings], list[str]]
     values: Collection[str] = ()
+    advice: str = ""
 
 
-def option(path: str, flag: str, *, values: Collection[str] = ()) -> Argument:
+def option(path: str, flag: str, *, values: Collection[str] = (), advice: str = "") -> Argument:
     """`flag=VALUE` with the setting's value."""
-    return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], values)
+    return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], values, advice)
 
 
 def choice(path: str, flag: str, words: Mapping[Any, str]) -> Argument:
@@ -118,7 +120,10 @@ class Runtime:
                 yield f"spec.{path} has no effect with runtime {self.name}: remove it"
             elif path == known[path].paths[0] and value not in (known[path].values or (value,)):
                 accepted = ", ".join(sorted(known[path].values))
-                yield f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}"
+                advice = f": {known[path].advice}" if known[path].advice else ""
+                yield (
+                    f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}{advice}"
+                )
         yield from self._refused_extra_args(settings.get(EXTRA_ARGS, ()))
         yield from self.refused_args(settings.get(EXTRA_ARGS, ()))
 
