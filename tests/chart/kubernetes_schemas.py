@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.clients.caches import cache_root
-from penstock.local.binaries import kept
+from penstock.local.binaries import ensure_folder
 
 PINNED = Path(__file__).parents[2] / "requirements" / "kubernetes-schemas.txt"
 VERSIONS = [f"1.{minor}.0" for minor in range(31, 37)]
@@ -34,7 +34,7 @@ def schemas_folder() -> Path:
     """The folder with the schemas of KINDS in VERSIONS, made once."""
     code = Path(__file__).read_bytes() + PINNED.read_bytes()
     digest = sha256(code).hexdigest()[:16]
-    return kept(cache_root() / "kubernetes-schemas" / digest, _install)
+    return ensure_folder(cache_root() / "kubernetes-schemas" / digest, _install)
 
 
 def _install(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.clients.caches import cache_root
-from penstock.local.binaries import kept
+from penstock.local.binaries import ensure_folder
 
 HERE = Path(__file__).parent
 LITELLM = HERE.parents[1] / "requirements" / "litellm.txt"
@@ -35,7 +35,7 @@ def install_litellm(environment: Path) -> None:
 def test_litellm(engine: Any) -> None:
     """Exactly the pinned files, and never in the environment of everything else."""
     digest = sha256(LITELLM.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    environment = kept(cache_root() / "litellm" / digest, install_litellm)
+    environment = ensure_folder(cache_root() / "litellm" / digest, install_litellm)
     python = environment / "bin" / "python"
     told = run(python, HERE / "tour_litellm.py", engine.url, engine.key)
     assert len(told.splitlines()) == 8

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.local import binaries
-from penstock.local.binaries import ensure_binaries, kept
+from penstock.local.binaries import ensure_binaries, ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, verify
 from penstock.local.gobuild import kubernetes_go_mod, kubernetes_tools_go
 from penstock.local.versions import BINARIES
@@ -85,10 +85,10 @@ def test_what_is_kept_is_made_once_and_whole(tmp_path: Path) -> None:
         (folder / "whole").touch()
 
     with pytest.raises(DownloadFailed):
-        kept(tmp_path / "bin" / "tool", make)
+        ensure_folder(tmp_path / "bin" / "tool", make)
     assert not any(path.is_dir() for path in (tmp_path / "bin").iterdir())
     for _ in range(2):
-        assert (kept(tmp_path / "bin" / "tool", make) / "whole").exists()
+        assert (ensure_folder(tmp_path / "bin" / "tool", make) / "whole").exists()
     assert len(made) == 2
 
 

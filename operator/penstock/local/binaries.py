@@ -49,7 +49,7 @@ def _fill(cached: Path, missing: Sequence[str], say: Callable[[str], None]) -> N
         shutil.rmtree(making, ignore_errors=True)
 
 
-def kept(cached: Path, make: Callable[[Path], None]) -> Path:
+def ensure_folder(cached: Path, make: Callable[[Path], None]) -> Path:
     """Return the folder `cached`. If it does not exist, one process creates it atomically with `make`."""
     cached.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(cached.parent / f".{cached.name}.lock"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.clients.caches import cache_root
-from penstock.local.binaries import kept
+from penstock.local.binaries import ensure_folder
 from penstock.local.gobuild import require_go
 from penstock.local.installed import find_installed
 
@@ -32,4 +32,4 @@ def ensure_tool(
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    return kept(cache_root() / "bin" / f"{name}-{version}", make) / name
+    return ensure_folder(cache_root() / "bin" / f"{name}-{version}", make) / name

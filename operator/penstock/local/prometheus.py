@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.clients.caches import cache_root
-from penstock.local.binaries import kept
+from penstock.local.binaries import ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, machine
 from penstock.local.gobuild import Go, require_go
 from penstock.local.installed import find_installed
@@ -41,7 +41,7 @@ def ensure(program: Program, say: Callable[[str], None]) -> Path:
             build(program, folder.with_name(f".build-{program}-{os.getpid()}"), folder)
 
     folder = f"{program}-{PROMETHEUS}-kubernetes"  # older builds are without that discovery
-    return kept(cache_root() / "bin" / folder, make) / program
+    return ensure_folder(cache_root() / "bin" / folder, make) / program
 
 
 def build(program: Program, work: Path, destination: Path) -> None:
