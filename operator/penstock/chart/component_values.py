@@ -10,35 +10,35 @@ from pydantic.alias_generators import to_camel
 AnyObject = dict[str, Any]
 
 # Labels that the Deployments select pods by, or that say what a pod belongs to.
-_OWN_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
+_RESERVED_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
 # Names that the chart sets itself: the API server refuses lists in which two items have the same name.
-_OWN_VARIABLES = ("POD_IP", "POD_NAME", "PENSTOCK_SERVICE_ACCOUNT_DIR")
-_OWN_VOLUMES = ("tmp",)
-_OWN_MOUNT_PATHS = ("/tmp",)  # noqa: S108 - the pod's own
+_RESERVED_VARIABLES = ("POD_IP", "POD_NAME", "PENSTOCK_SERVICE_ACCOUNT_DIR")
+_RESERVED_VOLUMES = ("tmp",)
+_RESERVED_MOUNT_PATHS = ("/tmp",)  # noqa: S108 - the pod's own
 
 
-def _without_own_labels(labels: dict[str, str]) -> dict[str, str]:
-    if own := [name for name in _OWN_LABELS if name in labels]:
-        raise ValueError(f"{', '.join(own)} cannot be changed")
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    if reserved := [name for name in _RESERVED_LABELS if name in labels]:
+        raise ValueError(f"{', '.join(reserved)} cannot be changed")
     return labels
 
 
-def _other_than(own: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObject]:
-    """Validator of a list's item, such as a volume: its name, in the field `key`, must not be in `own`."""
+def _check_unreserved(reserved: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObject]:
+    """Validator of a list's item, such as a volume: its name must not be in `reserved`. key: its name's field."""
 
     def check(item: AnyObject) -> AnyObject:
         if not isinstance(item.get(key), str):
             raise ValueError(f"{key} must be set to a string")
-        if item[key] in own:
+        if item[key] in reserved:
             raise ValueError(f"{item[key]} is set by the chart and cannot be changed")
         return item
 
     return check
 
 
-def _item_schema(own: tuple[str, ...], key: str) -> WithJsonSchema:
-    """JSON schema of the items that `_other_than` accepts."""
-    name = {"type": "string", "not": {"enum": [*own]}}
+def _item_schema(reserved: tuple[str, ...], key: str) -> WithJsonSchema:
+    """JSON schema of the items that `_check_unreserved` accepts."""
+    name = {"type": "string", "not": {"enum": [*reserved]}}
     return WithJsonSchema(
         {"type": "object", "additionalProperties": True, "properties": {key: name}}
     )
@@ -46,18 +46,18 @@ def _item_schema(own: tuple[str, ...], key: str) -> WithJsonSchema:
 
 ExtraVariable = Annotated[
     AnyObject,
-    AfterValidator(_other_than(_OWN_VARIABLES, "name")),
-    _item_schema(_OWN_VARIABLES, "name"),
+    AfterValidator(_check_unreserved(_RESERVED_VARIABLES, "name")),
+    _item_schema(_RESERVED_VARIABLES, "name"),
 ]
 ExtraVolume = Annotated[
     AnyObject,
-    AfterValidator(_other_than(_OWN_VOLUMES, "name")),
-    _item_schema(_OWN_VOLUMES, "name"),
+    AfterValidator(_check_unreserved(_RESERVED_VOLUMES, "name")),
+    _item_schema(_RESERVED_VOLUMES, "name"),
 ]
 ExtraMount = Annotated[
     AnyObject,
-    AfterValidator(_other_than(_OWN_MOUNT_PATHS, "mountPath")),
-    _item_schema(_OWN_MOUNT_PATHS, "mountPath"),
+    AfterValidator(_check_unreserved(_RESERVED_MOUNT_PATHS, "mountPath")),
+    _item_schema(_RESERVED_MOUNT_PATHS, "mountPath"),
 ]
 
 
@@ -114,11 +114,11 @@ class Component(ValuesModel):
     extra_volume_mounts: list[ExtraMount] = Field(
         default=[], description="Mounts of extraVolumes in the container."
     )
-    pod_labels: Annotated[dict[str, str], AfterValidator(_without_own_labels)] = Field(
+    pod_labels: Annotated[dict[str, str], AfterValidator(_check_labels)] = Field(
         default={},
         description="Further labels of pods.",
         json_schema_extra={
-            "patternProperties": {f"^{re.escape(name)}$": False for name in _OWN_LABELS}
+            "patternProperties": {f"^{re.escape(name)}$": False for name in _RESERVED_LABELS}
         },
     )
     pod_annotations: dict[str, str] = Field(default={}, description="Annotations of pods.")

@@ -10,7 +10,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator and gateway: other connections than they need are denied."""
+    """NetworkPolicies of operator and gateway, which deny connections that these do not need."""
 
     enabled: bool = Field(
         default=True,
