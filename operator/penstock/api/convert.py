@@ -12,7 +12,7 @@ from penstock.api.scalars import Quantity
 from penstock.api.scaling import Targets
 from penstock.api.settings import settings_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
-from penstock.core.formats.quantity import parse_duration_s, parse_quantity
+from penstock.core.formats.quantity import parse_duration_s, whole_quantity
 from penstock.core.formats.strategic_merge import is_keyed, merge
 from penstock.core.runtimes.refusals import refused_settings
 from penstock.core.spec.canary import CanarySpec, MirrorSpec
@@ -180,7 +180,7 @@ def _quantities(wanted: dict[str, Quantity] | None) -> dict[str, str]:
 
 
 def _bytes(quantity: Quantity | None) -> int | None:
-    return None if quantity is None else int(parse_quantity(str(quantity)))
+    return None if quantity is None else whole_quantity(quantity)
 
 
 def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpec:

@@ -4,19 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from penstock.api.v1alpha1 import InferenceServiceSpec
-from penstock.core.formats.quantity import parse_duration_s, parse_quantity
+from penstock.core.formats.quantity import parse_duration_s, whole_quantity
 from penstock.core.spec.fields import REVISION_FIELDS
 from penstock.core.spec.settings import KV_MEMORY, LORA_SOURCES
 
-
-def _bytes(quantity: Any) -> int:
-    return int(parse_quantity(str(quantity)))
-
-
 # Converts the value in the spec to base units, by path. Values of other paths are taken as they are.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    KV_MEMORY: _bytes,
-    "engine.kvCache.offload.cpu.memory": _bytes,
+    KV_MEMORY: whole_quantity,
+    "engine.kvCache.offload.cpu.memory": whole_quantity,
     "engine.kvCache.prefixCaching.mode": lambda mode: mode == "Enabled",
     "engine.parallelism.expert.mode": lambda mode: mode == "Enabled",
     "engine.scheduling.requestTimeout": parse_duration_s,

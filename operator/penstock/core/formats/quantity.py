@@ -33,6 +33,14 @@ def parse_quantity(text: str) -> float:
     return float(exact_quantity(text))
 
 
+def whole_quantity(value: object) -> int:
+    """Parse a quantity, rounded down to a whole number: `512Mi` -> 536870912. Raises ValueError.
+
+    value: a string, or a number as YAML reads it.
+    """
+    return int(parse_quantity(str(value)))
+
+
 def exact_quantity(text: str) -> Decimal:
     """Parse any Kubernetes quantity as Kubernetes does: rounded away from zero to 1e-9, and capped.
 

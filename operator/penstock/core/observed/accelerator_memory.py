@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from penstock.core.formats.quantity import parse_quantity
+from penstock.core.formats.quantity import whole_quantity
 from penstock.core.observed.label_selector import selects
 from penstock.core.spec.resources import ACCELERATOR_DOMAIN, ResourceSpec
 from penstock.core.spec.service import Object
@@ -52,7 +52,7 @@ def claimed_bytes(slices: Iterable[Object]) -> int | None:
         for device in each["spec"].get("devices") or []
     )
     sizes = (device.get("capacity", {}).get(MEMORY_CAPACITY, {}).get("value") for device in devices)
-    return max((int(parse_quantity(str(size))) for size in sizes if size), default=None)
+    return max((whole_quantity(size) for size in sizes if size), default=None)
 
 
 def smallest_bytes(pod: Object, resources: ResourceSpec, nodes: Iterable[Object]) -> int | None:
@@ -73,7 +73,7 @@ def smallest_bytes(pod: Object, resources: ResourceSpec, nodes: Iterable[Object]
 
 def _has_accelerators(node: Object, resource: str, count: int) -> bool:
     allocatable = node.get("status", {}).get("allocatable", {})
-    return int(parse_quantity(str(allocatable.get(resource, 0)))) >= count
+    return whole_quantity(allocatable.get(resource, 0)) >= count
 
 
 def _may_run(pod: Object, node: Object, resource: str) -> bool:

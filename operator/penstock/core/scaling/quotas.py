@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.formats.quantity import parse_quantity
+from penstock.core.formats.quantity import whole_quantity
 from penstock.core.scaling.budget import Claim, Grant, share_accelerators
 from penstock.core.scaling.rule import Decision, TrailEntry
 from penstock.core.spec.service import Object, ServiceSpec
@@ -61,18 +61,14 @@ def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> Budgets:
                 continue
             pool = metadata["namespace"], resource
             try:
-                others = max(0, _as_integer(used.get(name, "0")) - held.get(pool, 0))
-                left = max(0, _as_integer(hard) - others)
+                others = max(0, whole_quantity(used.get(name, "0")) - held.get(pool, 0))
+                left = max(0, whole_quantity(hard) - others)
             except ValueError as error:
                 where = f"{metadata['namespace']}/{metadata['name']}"
                 unreadable.append(f"the ResourceQuota {where} is not counted: {name}: {error}")
                 continue
             limits[pool] = min(left, limits.get(pool, left))
     return Budgets(limits, tuple(unreadable))
-
-
-def _as_integer(quantity: object) -> int:
-    return int(parse_quantity(str(quantity)))
 
 
 def apply_quotas(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.formats.quantity import parse_quantity
+from penstock.core.formats.quantity import whole_quantity
 
 Quantities = dict[str, str]
 
@@ -49,18 +49,18 @@ class ResourceSpec:
     @property
     def memory_bytes(self) -> int:
         """Memory that the engine plans with."""
-        return int(parse_quantity(self._bound("memory")))
+        return whole_quantity(self._bound("memory"))
 
     @property
     def threads(self) -> int:
         """Threads that the engine computes with: the whole CPU cores, at least one."""
-        return max(1, int(parse_quantity(self._bound("cpu"))))
+        return max(1, whole_quantity(self._bound("cpu")))
 
     @property
     def accelerator(self) -> tuple[str, int] | None:
         """Name and number of an engine's accelerators; None without an extended resource."""
         for name in accelerators_among(self.limits):
-            if count := int(parse_quantity(self.limits[name])):
+            if count := whole_quantity(self.limits[name]):
                 return name, count
         return None
 
