@@ -24,7 +24,7 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def _check_unreserved(reserved: tuple[str, ...], key: str) -> Callable[[AnyObject], AnyObject]:
-    """Validator of a list's item, such as a volume: its name must not be in `reserved`. key: its name's field."""
+    """Validator of a list's item, such as a volume: its name, in field `key`, must not be reserved."""
 
     def check(item: AnyObject) -> AnyObject:
         if not isinstance(item.get(key), str):
