@@ -9,6 +9,8 @@ import pytest
 from gateway.lora_engine import AdapterEngine
 from gateway.test_adapter_names import adapter
 
+from penstock.clients import stats_report
+from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway import adapter_polls
 from penstock.gateway.snapshot import Snapshot
@@ -347,3 +349,35 @@ async def test_a_side_whose_engines_take_no_adapters_gets_no_requests(pool):
     for _ in range(10):
         assert (await ask(front))[0] == 200
     assert (len(new.served), old.served, old.num_lists) == (10, [], 0)
+
+
+async def report_of(front):
+    async with front.client.get(front.url + stats_report.PATH) as got:
+        text = await got.text()
+    return json.loads(text), stats_report.parse("g", text)
+
+
+async def test_the_stats_report_counts_each_version(pool, until):
+    engine = AdapterEngine()
+    engine.gate.clear()
+    front = await pool(engine)
+    encoded, _ = await report_of(front)
+    assert "adapters" not in encoded  # an operator that does not know adapters reads the report
+    waiting = asyncio.create_task(ask(front))
+    await until(lambda: engine.calls)
+    encoded, report = await report_of(front)
+    assert encoded["adapters"] == {
+        "default/chat": {NAME: {"arrivals": 1, "misses": 1, "waiting": 1}}
+    }
+    assert report.adapters == {"default/chat": {NAME: AdapterCounts(1, misses=1, waiting=1)}}
+    engine.gate.set()
+    await waiting
+    await front.idle()
+    _, report = await report_of(front)
+    counts = report.adapters["default/chat"][NAME]
+    assert (counts.arrivals, counts.loads, counts.waiting, counts.in_flight) == (1, 1, 0, 0)
+    assert report.services["default/chat"].arrivals == 1
+    (service,) = front.snapshots.current.services
+    front.snapshots.publish(Snapshot((service,)))
+    _, report = await report_of(front)
+    assert report.adapters == {}

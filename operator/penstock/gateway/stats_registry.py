@@ -73,4 +73,5 @@ class StatsRegistry:
             {service.key: stats.arms() for service, stats in current if service.is_mixed},
             {service.key: service.generation for service, _ in current},
             {route.key: route.generation for route in snapshot.routes},
+            self.adapters.report(snapshot),
         )

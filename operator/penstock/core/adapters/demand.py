@@ -9,7 +9,7 @@ class AdapterCounts:
 
     arrivals, work_tokens (prompt and output), misses (no resident copy at arrival), loads (that succeeded),
     load_failures and failed are counters. in_flight (at engines) and waiting (for a copy) are gauges. load_s:
-    seconds of all loads together, a counter.
+    seconds of these loads together, a counter.
     """
 
     arrivals: int = 0
