@@ -10,13 +10,7 @@ from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
 from penstock.core.manifests.placement import with_accelerator_memory
-from penstock.core.observed.accelerator_memory import (
-    Source,
-    claimed_bytes,
-    mig_bytes,
-    smallest_bytes,
-    source_of,
-)
+from penstock.core.observed.accelerator_memory import Source, memory_or_source
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
@@ -173,14 +167,7 @@ class PlanSteps:
         body = manifests.preflight(placed, revision, pods, variant)
         if spec.settings.get(RUNTIME_TYPE, PENSTOCK) != PENSTOCK:
             return body  # it checks no memory
-        resources, devices = placed.resources, self._observed.devices
-        memory_bytes = placed.accelerator_memory_bytes or mig_bytes(resources)
-        source = source_of(resources) if memory_bytes is None else None
-        self.unread = source if devices is None else None
-        if source == "nodes":
-            memory_bytes = smallest_bytes(body["spec"], resources, devices or ())
-        elif source == "resourceslices":
-            memory_bytes = claimed_bytes(devices or ())
+        memory_bytes, self.unread = memory_or_source(placed, body["spec"], self._observed.devices)
         return with_accelerator_memory(body, memory_bytes)
 
     def _bring_up(
