@@ -7,9 +7,10 @@ import pytest
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller import judge as judges
+from penstock.controller.canary_cases import canary_cases
 from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
-from penstock.controller.judge import Judge, canary_cases
+from penstock.controller.judge import Judge
 from penstock.controller.metric_queries import MetricQueries
 from penstock.controller.metrics import OperatorMetrics
 from penstock.core.canary.counts import Counts

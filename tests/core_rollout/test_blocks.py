@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.core.canary.evidence import Arm, Faults
-from penstock.core.rollout.blocks import ComparedPods, build_block
+from penstock.core.rollout.blocks import ComparedArms, build_block
 
-SIDES = ComparedPods(frozenset({"n/c1", "n/c2"}), frozenset({"n/k1"}))
+SIDES = ComparedArms(frozenset({"n/c1", "n/c2"}), frozenset({"n/k1"}))
 
 
 def arms(**requests):

@@ -5,19 +5,18 @@ Faults that need no statistics, such as crash loops, are checked every two secon
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
+from penstock.controller.canary_cases import CanaryCase
 from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
 from penstock.controller.metric_queries import MetricQueries
-from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block, Faults
 from penstock.core.canary.judge import fault, judge
@@ -27,13 +26,9 @@ from penstock.core.canary.mirror import judge_mirror
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests.stored_record import TRIAL, is_ours
 from penstock.core.observed.gateway_report import Arms
-from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.rollout_state import Phase
-from penstock.core.observed.stored_status import stored_status
-from penstock.core.rollout.blocks import ComparedPods, build_block
+from penstock.core.rollout.blocks import build_block
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
 from penstock.core.spec.canary import MirrorSpec
-from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
 from penstock.errors import KubeError, NotFound
 
 logger = logging.getLogger(__name__)
@@ -44,46 +39,16 @@ Key = tuple[str, str]
 BLOCK_S = 10.0
 TICK_S = 2.0
 MANAGER = "penstock-judge"
-JUDGED_PHASES: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-MIRROR_PHASE: Phase = "Mirroring"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """The latest verdict on one canary, with evidence and user metrics in the status's format."""
 
-    deployment: str
+    trial_id: str
     verdict: Verdict
     evidence: tuple[Object, ...]
     metrics: tuple[Object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryCase:
-    """A canary to judge, as observed in this tick.
-
-    deployment: uid of the canary's Deployment. revision: the canary's. stable: the revision that it is
-    compared with. sides: engines of the canary and of the control. faults: counted on the canary's
-    pods. is_mirrored: whether the canary gets only copies of requests.
-    """
-
-    service: ServiceSpec
-    deployment: str
-    revision: str
-    stable: str
-    sides: ComparedPods
-    faults: Faults
-    is_mirrored: bool = False
-
-    @property
-    def placeholders(self) -> dict[str, str]:
-        """Values of the placeholders in metric queries."""
-        return {
-            "namespace": self.service.namespace,
-            "service": self.service.name,
-            "revision": self.revision,
-            "stable": self.stable,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +105,10 @@ class Judge:
         self._trials: dict[Key, _OpenTrial] = {}
         self._judgements: dict[Key, Judgement] = {}
 
-    def judgement(self, key: Key, deployment: str) -> Judgement | None:
-        """The last judgement of the canary whose Deployment has this uid."""
+    def judgement(self, key: Key, trial_id: str) -> Judgement | None:
+        """The last judgement of this trial."""
         last = self._judgements.get(key)
-        return last if last is not None and last.deployment == deployment else None
+        return last if last is not None and last.trial_id == trial_id else None
 
     async def run(self) -> None:
         """Run `tick` every two seconds until cancelled."""
@@ -155,7 +120,7 @@ class Judge:
     async def tick(self, now_s: float) -> None:
         """Update the baselines and evaluate all canaries concurrently. now_s: monotonic clock."""
         self._baselines.observe(now_s)
-        cases = {case.service.key: case for case in self._cases()}
+        cases = {case.key: case for case in self._cases()}
         self._trials = {key: each for key, each in self._trials.items() if key in cases}
         self._judgements = {key: each for key, each in self._judgements.items() if key in cases}
         await asyncio.gather(*(self._evaluate_logged(*each, now_s) for each in cases.items()))
@@ -186,7 +151,7 @@ class Judge:
             trial, judgement = await self._judge_requests(case, open_trial.trial, block)
         # Stored before the judgement is used, so that a restarted operator has all of its evidence.
         if open_trial.is_stored:
-            record = TRIAL.config_map(case.service, to_record(trial))
+            record = TRIAL.config_map(case.owner, to_record(trial))
             await self._kube.apply(record, manager=MANAGER)
         self._trials[key] = replace(open_trial, trial=trial, last_arms=arms, last_s=now_s)
         self._publish(key, judgement)
@@ -204,7 +169,7 @@ class Judge:
         self, case: CanaryCase, before: Trial, block: Block
     ) -> tuple[Trial, Judgement]:
         """Add a block of real requests to the trial, evaluate metric gates, and derive the verdict."""
-        spec = case.service.rollout.canary
+        spec = case.spec
         verdict, state = judge(spec, before.state, block)
         metrics = await self._metric_queries.evaluate(
             spec.metrics, before.metrics, case.placeholders, block.length_s
@@ -217,9 +182,7 @@ class Judge:
             canary=before.canary.plus(block.canary).with_bounded_tenants(),
             control=before.control.plus(block.control).with_bounded_tenants(),
         )
-        judgement = Judgement(
-            case.deployment, verdict, evidence(spec, state), metric_gates(metrics)
-        )
+        judgement = Judgement(case.trial_id, verdict, evidence(spec, state), metric_gates(metrics))
         return trial, judgement
 
     def _faults(self, case: CanaryCase) -> Faults:
@@ -229,27 +192,27 @@ class Judge:
         return replace(case.faults, nan_outputs=corrupted)
 
     async def _start_trial(self, case: CanaryCase, arms: Arms, now_s: float) -> _OpenTrial:
-        """Resume the trial stored in the canary's ConfigMap, or start a new one."""
-        service = case.service
-        history = self._baselines.history(service.key, case.stable)
-        fresh = Trial.begin(service.rollout.canary, case.deployment, history)
+        """Resume the trial stored in the ConfigMap, or start a new one."""
+        owner = case.owner
+        history = self._baselines.history(case.key, case.stable)
+        fresh = Trial.begin(case.spec, case.trial_id, history)
         try:
-            body = await self._kube.get(CONFIG_MAPS, service.namespace, TRIAL.name(service.name))
+            body = await self._kube.get(CONFIG_MAPS, owner.namespace, TRIAL.name(owner.prefix))
         except NotFound:
             return _OpenTrial(fresh, case.is_mirrored, arms, now_s)
         if not is_ours(body):
             logger.warning(
                 "the ConfigMap of the trial has another owner: the trial is not stored",
-                extra=service_fields(service.key),
+                extra=service_fields(case.key),
             )
             return _OpenTrial(fresh, case.is_mirrored, arms, now_s, is_stored=False)
-        stored = from_record(TRIAL.record_of(body, service.uid), case.deployment)
+        stored = from_record(TRIAL.record_of(body, owner.uid), case.trial_id)
         return _OpenTrial(stored or fresh, case.is_mirrored, arms, now_s)
 
 
 def _matches(open_trial: _OpenTrial, case: CanaryCase) -> bool:
     """Whether the trial is this canary's, with the same kind of traffic: copies or requests."""
-    is_same = open_trial.trial.deployment == case.deployment
+    is_same = open_trial.trial.deployment == case.trial_id
     return is_same and open_trial.is_mirrored == case.is_mirrored
 
 
@@ -264,69 +227,6 @@ def _fault(open_trial: _OpenTrial, block: Block) -> str | None:
 def _judge_copies(case: CanaryCase, before: Trial, block: Block) -> tuple[Trial, Judgement]:
     """Add a block of copied requests to the trial and derive the verdict."""
     # If `mirror` was removed from the spec meanwhile, no more copies are needed.
-    spec = case.service.rollout.canary.mirror or MirrorSpec(duration_s=0.0)
+    spec = case.spec.mirror or MirrorSpec(duration_s=0.0)
     verdict, mirror = judge_mirror(spec, before.mirror, block)
-    return replace(before, mirror=mirror), Judgement(case.deployment, verdict, ())
-
-
-def canary_cases(
-    services: Mapping[Key, Object],
-    deployments: Iterable[Object],
-    pods: Iterable[Object],
-    failures: Failures,
-) -> list[CanaryCase]:
-    """List the canaries to judge, from mirrored Kubernetes objects."""
-    own_pods, deployments_of = by_service(pods), by_service(deployments)
-    cases = []
-    for key, body in services.items():
-        with failures.isolate_errors("judge", "/".join(key)):
-            if _phase(body) in (*JUDGED_PHASES, MIRROR_PHASE):
-                cases += _cases(body, deployments_of.get(key, []), own_pods.get(key, []))
-    return cases
-
-
-def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[CanaryCase]:
-    """List the service's canary; empty if the spec is invalid or the canary has no Deployment."""
-    status = stored_status(body)
-    revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
-    try:
-        service = to_core(body)
-    except InvalidService:
-        return []
-    own, engines = children_of(body, deployments, pods)
-    canary = [each for each in own if each.side == (revision, "")]
-    if not canary:
-        return []
-    first = min(canary, key=lambda each: each.name)  # of several variants
-    case = _case(service, revision, stable, first.uid, engines)
-    return [replace(case, is_mirrored=_phase(body) == MIRROR_PHASE)]
-
-
-def _case(
-    service: ServiceSpec, revision: str, stable: str, deployment: str, pods: Sequence[ObservedPod]
-) -> CanaryCase:
-    serving = [pod for pod in pods if pod.role == SERVE]
-    canary = [pod for pod in serving if pod.revision == revision]
-    stable_pods = [pod for pod in serving if pod.revision == stable]
-    # Control pods are as young as the canary's. Without any, all stable pods are the control.
-    control = [pod for pod in stable_pods if pod.cohort == CONTROL] or stable_pods
-    return CanaryCase(
-        service=service,
-        deployment=deployment,
-        revision=revision,
-        stable=stable,
-        sides=ComparedPods(_names(service, canary), _names(service, control)),
-        faults=Faults(
-            crash_loops=sum(pod.is_crash_looping for pod in canary),
-            out_of_memory=sum(pod.is_out_of_memory for pod in canary),
-        ),
-    )
-
-
-def _names(service: ServiceSpec, pods: list[ObservedPod]) -> frozenset[str]:
-    return frozenset(f"{service.namespace}/{pod.name}" for pod in pods)
-
-
-def _phase(body: Object) -> str:
-    phase: str = (stored_status(body).get("rollout") or {}).get("phase", "")
-    return phase
+    return replace(before, mirror=mirror), Judgement(case.trial_id, verdict, ())

@@ -15,8 +15,9 @@ from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
 from penstock.controller import kopf_watch
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
+from penstock.controller.canary_cases import CanaryCase, canary_cases
 from penstock.controller.health import Health
-from penstock.controller.judge import CanaryCase, Judge, canary_cases
+from penstock.controller.judge import Judge
 from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.metric_queries import MetricQueries

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.clients.kube import Kube
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
-from penstock.core.manifests.stored_record import SIZING, is_ours
+from penstock.core.manifests.stored_record import SIZING, is_ours, service_owner
 from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import KubeError, NotFound
@@ -78,7 +78,9 @@ class LearnedStateStore:
         next_write_s = now_s + MIN_WRITE_INTERVAL_S
         self._stored[spec.key] = _StoredState(stored.learned, next_write_s)
         try:
-            await self._kube.apply(SIZING.config_map(spec, to_record(learned)), manager=MANAGER)
+            await self._kube.apply(
+                SIZING.config_map(service_owner(spec), to_record(learned)), manager=MANAGER
+            )
         except KubeError as error:
             logger.warning(
                 "the learned state was not stored: %s", error, extra=service_fields(spec.key)

@@ -8,8 +8,8 @@ from penstock.core.canary.evidence import NO_REQUESTS, Arm, Block, Faults
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPods:
-    """Engine pods of the canary and of its control, as "namespace/name"."""
+class ComparedArms:
+    """Arms of the canary and of its control: engine pods as "namespace/name", or versions of an adapter."""
 
     canary: frozenset[str]
     control: frozenset[str]
@@ -19,7 +19,7 @@ def build_block(
     length_s: float,
     before: Mapping[str, Arm],
     after: Mapping[str, Arm],
-    sides: ComparedPods,
+    sides: ComparedArms,
     faults: Faults,
 ) -> Block:
     """The block between two readings of a service's counts by engine pod, `length_s` apart.

@@ -25,9 +25,10 @@ MAX_E_VALUE = 1e12
 class Trial:
     """Trial of a canary. Field names are the stored format.
 
-    deployment: uid of the canary's Deployment, so that a retried revision is another trial. mirror:
-    evidence from copies of requests, before the canary had traffic. metrics: the user's metric gates, by
-    name. canary, control: all requests since the canary had traffic, warm-up included, for reports.
+    deployment: id of the trial, so that a retried revision is another one; of a service the uid of the
+    canary's Deployment. mirror: evidence from copies of requests, before the canary had traffic. metrics:
+    the user's metric gates, by name. canary, control: all requests since the canary had traffic,
+    warm-up included, for reports.
     """
 
     version: Literal[7]
@@ -51,9 +52,9 @@ def to_record(trial: Trial) -> dict[str, Any]:
 
 
 def from_record(record: object, deployment: str | None = None) -> Trial | None:
-    """Read a stored trial; None if it is malformed, of another version or of another Deployment.
+    """Read a stored trial; None if it is malformed, of another version or another trial.
 
-    deployment: the expected uid; None accepts any.
+    deployment: the expected id; None accepts any.
     """
     try:
         trial = deserialize(Trial, record)
