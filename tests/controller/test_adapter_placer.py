@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from controller.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
+from campaigns.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
 
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.core.adapters.demand import AdapterCounts
@@ -17,7 +17,7 @@ REFUSED = {"error": {"message": "rank 64 is above 16", "code": "RankTooLarge"}}
 
 @pytest.fixture
 async def stand(kube, namespace):
-    async for made in adapter_stand(kube, namespace):
+    async with adapter_stand(kube, namespace) as made:
         yield made
 
 
@@ -51,7 +51,7 @@ async def test_a_settled_adapter_is_neither_written_nor_loaded_again(stand: Adap
     version, calls = await stand.version("sql"), list(engine.calls)
     for _ in range(3):
         await stand.placer.tick()
-    await stand.start_placer(stand.engine_clients)  # a new leader
+    await stand.start_placer()  # a new leader
     await asyncio.sleep(2.5)
     assert await stand.version("sql") == version
     assert engine.calls == calls == [("load", SQL)]
@@ -187,7 +187,7 @@ async def test_nothing_is_unloaded_until_all_is_known(stand: AdapterStand) -> No
     await stand.create("sql", placement=ALL)
     await stand.until("sql", Loaded="AllLoaded")
     services, stand.services = stand.services, None
-    await stand.start_placer(stand.engine_clients)
+    await stand.start_placer()
     await asyncio.sleep(1)
     assert engine.calls == [("load", SQL)]
     stand.services = services

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from adapter_engine import adapter_engine
+from campaigns.adapter_engine import adapter_engine
 
 from penstock.clients import engine_adapters
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure

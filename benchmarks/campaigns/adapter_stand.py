@@ -2,16 +2,21 @@
 
 import asyncio
 import secrets
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
-from adapter_engine import adapter_engine
+from campaigns.adapter_engine import AdapterEngine, adapter_engine
 
 from penstock.clients.engine_adapters import EngineAdapters
+from penstock.clients.informer import Key
+from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import EVENTS, LORA_ADAPTERS
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.spec.service import (
     ENGINE_PORT,
     REVISION_LABEL,
@@ -23,11 +28,11 @@ from penstock.core.spec.service import (
 SERVICE = "chat"
 
 
-def uri_of(name):
+def uri_of(name: str) -> str:
     return f"pvc://adapters/{name}"
 
 
-def engine_name(name, uri=None):
+def engine_name(name: str, uri: str | None = None) -> str:
     return AdapterVersion(name, uri or uri_of(name)).engine_name
 
 
@@ -37,15 +42,19 @@ class AdapterStand:
     engines: by the pod's name. failures: of the placer; a test fails if it counts any.
     """
 
-    def __init__(self, kube, namespace, stack):
+    def __init__(self, kube: Kube, namespace: str, stack: AsyncExitStack) -> None:
         self.kube, self.namespace, self.key = kube, namespace, (namespace, SERVICE)
         self._stack = stack
-        self.services = {self.key: self.service()}
-        self.pods, self.engines, self.routes, self.counts = {}, {}, [], {}
+        self.services: dict[Key, Object] | None = {self.key: self.service()}
+        self.routes: list[Object] = []
+        self.pods: dict[str, Object] = {}
+        self.engines: dict[str, AdapterEngine] = {}
+        self.counts: dict[str, AdapterCounts] = {}
         self.metrics = OperatorMetrics()
-        self.placer = None
+        self.clients = EngineAdapters()
+        self.placer: AdapterPlacer | None = None
 
-    def service(self, name=SERVICE, **spec):
+    def service(self, name: str = SERVICE, **spec: Any) -> Object:
         engine = {"lora": {"maxAdapters": 4}}
         return {
             "apiVersion": "serving.penstock.dev/v1alpha1",
@@ -57,7 +66,7 @@ class AdapterStand:
             "spec": {"model": {"uri": "pvc://models"}, "engine": engine} | spec,
         }  # fmt: skip
 
-    async def start_placer(self, engines):
+    async def start_placer(self) -> None:
         """Start an operator's placer, in place of the one that runs."""
         await self.stop_placer()
         sources = Sources(
@@ -67,24 +76,24 @@ class AdapterStand:
             counts=lambda _: self.counts,
         )
         self.placer = AdapterPlacer(
-            self.kube, engines, sources, Failures(self.metrics), namespace=self.namespace
+            self.kube, self.clients, sources, Failures(self.metrics), namespace=self.namespace
         )
         self._running = asyncio.create_task(self.placer.run())
 
-    async def stop_placer(self):
+    async def stop_placer(self) -> None:
         if self.placer is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self.placer = None
 
-    async def add_engine(self, name, slots=4, **options):
+    async def add_engine(self, name: str, slots: int = 4) -> AdapterEngine:
         """Start an engine in a pod. Returns it."""
         host = "127." + ".".join(str(1 + secrets.randbelow(250)) for _ in range(3))
-        engine = await self._stack.enter_async_context(adapter_engine(host, ENGINE_PORT, **options))
+        engine = await self._stack.enter_async_context(adapter_engine(host, ENGINE_PORT))
         self.engines[name], self.pods[name] = engine, self._pod(name, host, slots)
         return engine
 
-    async def create(self, name, **spec):
+    async def create(self, name: str, **spec: Any) -> Object:
         body = {
             "apiVersion": "serving.penstock.dev/v1alpha1",
             "kind": "LoraAdapter",
@@ -93,18 +102,18 @@ class AdapterStand:
         }
         return await self.kube.create(LORA_ADAPTERS, self.namespace, body)
 
-    async def change(self, name, **spec):
+    async def change(self, name: str, **spec: Any) -> None:
         await self.kube.merge(LORA_ADAPTERS, self.namespace, name, {"spec": spec}, manager="test")
 
-    async def get(self, name):
+    async def get(self, name: str) -> Object:
         return await self.kube.get(LORA_ADAPTERS, self.namespace, name)
 
-    async def version(self, name):
-        return (await self.get(name))["metadata"]["resourceVersion"]
+    async def version(self, name: str) -> str:
+        return str((await self.get(name))["metadata"]["resourceVersion"])
 
-    async def until(self, name, timeout_s=15, **reasons):
+    async def until(self, name: str, timeout_s: int = 15, **reasons: str) -> Object:
         """Wait until conditions of an adapter have these reasons. Returns its status."""
-        found = {}
+        status: Object = {}
         for _ in range(timeout_s * 20):
             status = (await self.get(name)).get("status", {})
             found = {c["type"]: c["reason"] for c in status.get("conditions", [])}
@@ -113,14 +122,15 @@ class AdapterStand:
             await asyncio.sleep(0.05)
         raise AssertionError(status)
 
-    async def until_true(self, holds, timeout_s=15):
+    async def until_true(self, holds: Callable[[], bool], timeout_s: int = 15) -> None:
+        """Wait until a condition on the engines holds."""
         for _ in range(timeout_s * 20):
-            if result := holds():
-                return result
+            if holds():
+                return
             await asyncio.sleep(0.05)
         raise AssertionError([(each.entries, each.calls) for each in self.engines.values()])
 
-    async def events(self, name):
+    async def events(self, name: str) -> set[tuple[str, str]]:
         """(type, reason) of an adapter's Events."""
         found, _ = await self.kube.list(EVENTS, self.namespace)
         return {
@@ -129,10 +139,11 @@ class AdapterStand:
             if each["involvedObject"]["name"] == name
         }
 
-    def num_errors(self):
-        return self.metrics.unexpected_errors.labels("adapters")._value.get()
+    def num_errors(self) -> float:
+        """Unexpected errors of the placer."""
+        return float(self.metrics.unexpected_errors.labels("adapters")._value.get())
 
-    def _pod(self, name, host, slots):
+    def _pod(self, name: str, host: str, slots: int) -> Object:
         labels = {SERVICE_LABEL: SERVICE, REVISION_LABEL: "a" * 8, ROLE_LABEL: SERVE}
         args = ["serve", "/models", "--enable-lora", f"--max-loras={slots}"]
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
@@ -146,14 +157,15 @@ class AdapterStand:
         }  # fmt: skip
 
 
-async def adapter_stand(kube, namespace):
-    """Yield a stand whose placer runs."""
-    engines = EngineAdapters()
+@asynccontextmanager
+async def adapter_stand(kube: Kube, namespace: str) -> AsyncIterator[AdapterStand]:
+    """A stand whose placer runs, until the block ends. Raises AssertionError if it had unexpected errors."""
     async with AsyncExitStack() as stack:
         stand = AdapterStand(kube, namespace, stack)
-        stand.engine_clients = engines
-        await stand.start_placer(engines)
-        yield stand
-        await stand.stop_placer()
+        await stand.start_placer()
+        try:
+            yield stand
+        finally:
+            await stand.stop_placer()
+            await stand.clients.close()
         assert stand.num_errors() == 0
-    await engines.close()

@@ -1,6 +1,7 @@
-"""A server with the adapter routes of Penstock's engine and of vLLM, whose answers tests choose."""
+"""A server with the adapter routes of Penstock's engine and of vLLM, and without a model."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from aiohttp import web
 
 @dataclass
 class AdapterEngine:
-    """An engine without a model.
+    """An engine whose answers tests choose.
 
     entries: of /v1/adapters, by name. refused: status and body of the error for the load of a name. load_s,
     list_s: time of a load and of a list. calls: loads and unloads in the order of their arrival. list_body:
@@ -61,9 +62,9 @@ class AdapterEngine:
 
 
 @asynccontextmanager
-async def adapter_engine(host="127.0.0.1", port=0, **options):
+async def adapter_engine(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[AdapterEngine]:
     """Serve an engine until the block ends."""
-    engine = AdapterEngine(**options)
+    engine = AdapterEngine()
     app = web.Application()
     app.router.add_get("/v1/adapters", engine.adapters)
     app.router.add_get("/v1/models", engine.models)
