@@ -12,7 +12,7 @@ from penstock_engine import metric_specs as engine
 
 FOLDER = Path(__file__).parents[2] / "docs/runbooks"
 ALERTS = sorted({alert.name for alert in groups.ALERTS})
-PARTS = ["## Symptom", "## Evidence", "## Levers", "## Rollback"]
+PARTS = ["## Symptom", "## Evidence", "## Mitigation", "## Rollback"]
 # A runbook names a histogram as a whole.
 HISTOGRAMS = {
     spec.name
