@@ -102,15 +102,7 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
     parts = make_shards(model, config.layout)
     if config.layout.tensor > 1:
         check_order(config.model_dir, model)
-    max_model_len = model.max_model_len
-    if config.max_model_len not in (None, FIT):
-        max_model_len = config.max_model_len
-    if max_model_len > model.max_model_len:
-        raise ModelError(
-            "ContextTooLong",
-            f"spec.engine.maxModelLen is {max_model_len}, but the model was made for "
-            f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
-        )
+    max_model_len = _requested_length(config, model)
     kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
     kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
     rank_weights_bytes = [part.local_size(tensor_bytes) for part in parts]
@@ -137,6 +129,19 @@ def _needs(config: EngineConfig, device_name: str) -> _Needs:
         window_tokens=None if None in windows else max(filter(None, windows)),
         fixed_bytes=fixed_bytes, requested_kv_bytes=requested_kv_bytes,
     )  # fmt: skip
+
+
+def _requested_length(config: EngineConfig, model: ModelConfig) -> int:
+    """Context length in tokens by the settings, else by the model. Raises ModelError."""
+    if config.max_model_len in (None, FIT):
+        return model.max_model_len
+    if config.max_model_len > model.max_model_len:
+        raise ModelError(
+            "ContextTooLong",
+            f"spec.engine.maxModelLen is {config.max_model_len}, but the model was made for "
+            f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
+        )
+    return config.max_model_len
 
 
 def _plan(
