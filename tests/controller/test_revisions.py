@@ -134,8 +134,8 @@ async def _serves(stand, image):
     return phase == "Stable" and set(pods.values()) == {image}
 
 
-# Each: a lever, the change of the spec that sets it, and the path in the history.
-LEVERS = {
+# For each engine setting: a change of the spec that sets it, and its path in the history.
+SETTINGS = {
     "quantization": (
         {"engine": {"quantization": {"method": "int8"}}},
         "engine.quantization.method",
@@ -161,8 +161,8 @@ LEVERS = {
 }
 
 
-@pytest.mark.parametrize(("changes", "path"), LEVERS.values(), ids=LEVERS)
-async def test_history_names_the_lever_and_undo_brings_its_old_value_back(
+@pytest.mark.parametrize(("changes", "path"), SETTINGS.values(), ids=SETTINGS)
+async def test_history_names_the_setting_and_undo_restores_its_value(
     stand, changes, path, capsys, monkeypatch
 ):
     monkeypatch.setattr(rollout_revisions.console, "width", 200)  # of any terminal
