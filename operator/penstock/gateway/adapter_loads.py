@@ -74,7 +74,7 @@ class AdapterLoads:
     def update(self, snapshot: Snapshot) -> None:
         """Forget the failures of versions that no adapter has any more."""
         if self._failures:
-            kept = {(each.service, each.engine_name) for each in snapshot.adapters}
+            kept = {(each.service, n) for each in snapshot.adapters for n in each.engine_names}
             self._failures = {
                 key: failure
                 for key, failure in self._failures.items()

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.gateway.keyed_count import KeyedCount
 from penstock.gateway.snapshot import Adapter, Snapshot
 
@@ -11,10 +13,11 @@ from penstock.gateway.snapshot import Adapter, Snapshot
 class AdapterStats:
     """Counts the requests for one version of an adapter since this process started.
 
-    pods: its requests at each engine pod now.
+    pods: its requests at each engine pod now. arm: canary statistics, while there are two versions.
     """
 
     def __init__(self) -> None:
+        self.arm: ArmCounter | None = None
         self.arrivals = self.work_tokens = self.misses = self.failed = 0
         self.loads = self.load_failures = self.waiting = 0
         self.load_s = 0.0
@@ -61,16 +64,35 @@ class AdapterStatsRegistry:
     def get(self, adapter: Adapter) -> AdapterStats:
         """Return the counts of the adapter's version, empty ones if it is new."""
         versions = self._by_service.setdefault(adapter.service, {})
-        return versions.setdefault(adapter.engine_name, AdapterStats())
+        stats = versions.setdefault(adapter.engine_name, AdapterStats())
+        if not adapter.is_mixed:
+            stats.arm = None
+        elif stats.arm is None:
+            stats.arm = ArmCounter()
+        return stats
 
     def of_service(self, service: str) -> Mapping[str, AdapterStats]:
         """Return the counts of a service's adapters, by name in engines."""
         return self._by_service.get(service, {})
 
+    def arms(self, snapshot: Snapshot) -> dict[str, dict[str, Arm]]:
+        """Return canary statistics by version of the adapters with two versions, by key of the rollout."""
+        return {
+            adapter.rollout_key: {
+                name: self._arm(adapter.service, name) for name in adapter.engine_names
+            }
+            for adapter in snapshot.adapters
+            if adapter.is_mixed
+        }
+
+    def _arm(self, service: str, engine_name: str) -> Arm:
+        stats = self._by_service.get(service, {}).get(engine_name)
+        return NO_REQUESTS if stats is None or stats.arm is None else stats.arm.snapshot()
+
     def report(self, snapshot: Snapshot) -> dict[str, dict[str, AdapterCounts]]:
         """Report the counts of the snapshot's adapters, and drop those of other versions."""
         if self._by_service:
-            current = {(each.service, each.engine_name) for each in snapshot.adapters}
+            current = {(each.service, n) for each in snapshot.adapters for n in each.engine_names}
             kept = {
                 service: {n: stats for n, stats in versions.items() if (service, n) in current}
                 for service, versions in self._by_service.items()

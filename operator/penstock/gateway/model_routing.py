@@ -41,7 +41,10 @@ def resolve(
         case Service() as service:
             return RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
         case Adapter() as adapter:
-            return RoutingTarget(_base_service(snapshot, adapter), adapter=adapter)
+            service = _base_service(snapshot, adapter)
+            key = request.affinity_key(service.affinity)
+            version = adapter.choose(random.random(), key)  # noqa: S311 - spreads load
+            return RoutingTarget(service, adapter=version)
         case Route() as route:
             return _apply_route(snapshot, route, request, headers)
 

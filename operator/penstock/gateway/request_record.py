@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.adapter_stats import AdapterStats
 from penstock.gateway.openai import ADAPTER_FAILED_STATUS
@@ -120,7 +121,8 @@ class RequestRecord:
         """Count, once per pod, that the engine failed the request, even if another one answers it."""
         if pod not in self._pods_charged:
             self._pods_charged.add(pod)
-            self._stats.arm(pod).record_failure(self._tenant)
+            for arm in self._arms(pod):
+                arm.record_failure(self._tenant)
 
     def start_response(self, *, is_stream: bool) -> None:
         """Start to count a response. is_stream: whether it is a stream, whatever was requested."""
@@ -172,7 +174,10 @@ class RequestRecord:
         stats = self._stats
         is_failed = self._is_failed or self._usage.has_engine_error
         if self._adapter is not None:
-            self._adapter.failed += is_failed or status >= 500 or status == ADAPTER_FAILED_STATUS
+            is_refused = status == ADAPTER_FAILED_STATUS
+            self._adapter.failed += is_failed or status >= 500 or is_refused
+            if is_refused and self._adapter.arm is not None:
+                self._adapter.arm.record_failure(self._tenant)
         if is_failed or (status >= 500 and self._pod is not None):
             stats.failed += 1
             if self._pod is not None and not self._is_excused:
@@ -210,7 +215,9 @@ class RequestRecord:
             self._adapter.work_tokens += prompt_tokens + output_tokens
         stats.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
         self._count_latency()
-        self._count_for_arm()
+        assert self._pod is not None
+        for arm in self._arms(self._pod):
+            self._count_for_arm(arm)
         objectives, tpot_s = stats.objectives, self._tpot_s if self._is_stream else None
         has_ttft = objectives is not None and objectives.has_ttft
         has_tpot = objectives is not None and objectives.has_tpot
@@ -230,10 +237,15 @@ class RequestRecord:
         if self._tpot_s is not None:
             self._stats.tpot_s.add(self._tpot_s)
 
-    def _count_for_arm(self) -> None:
-        """Add the response to the statistics of its engine."""
-        assert self._pod is not None
-        arm, usage = self._stats.arm(self._pod), self._usage
+    def _arms(self, pod: str) -> list[ArmCounter]:
+        """The statistics that the outcome at a pod counts in: of the pod and of the adapter's version."""
+        of_version = None if self._adapter is None else self._adapter.arm
+        of_pod = self._stats.arm(pod)
+        return [of_pod] if of_version is None else [of_pod, of_version]
+
+    def _count_for_arm(self, arm: ArmCounter) -> None:
+        """Add the response to the statistics of its engine, or of its adapter's version."""
+        usage = self._usage
         arm.record_completion(
             usage.output_tokens,
             self._num_ahead,

@@ -1,14 +1,16 @@
 """The gateway's routing snapshot: services, engines, routes and adapters at one moment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.versions import VersionShare, adapter_key
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.core.routing.weights import choose_by_key, choose_by_weight
 from penstock.core.spec.objectives import Objectives
 
 
@@ -81,7 +83,9 @@ class Route:
 class Adapter:
     """A LoraAdapter: a model name that the engines of a service answer with an adapter.
 
-    service: "namespace/name" of the service. engine_name: name of the version in engines.
+    service: "namespace/name" of the service. version: the one that a request gets. shares: of the versions
+    in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
+    no rollout is in progress. engine_name: name of the version in engines.
     """
 
     namespace: str
@@ -90,6 +94,8 @@ class Adapter:
     created_s: int
     service: str
     version: AdapterVersion
+    shares: tuple[VersionShare, ...] = ()
+    generation: int = 0
     engine_name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +108,38 @@ class Adapter:
     @property
     def full_name(self) -> str:
         return f"{self.namespace}/{self.served_name}"
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether requests get different versions, so that a canary can be judged."""
+        return len(self.shares) > 1
+
+    @property
+    def rollout_key(self) -> str:
+        """Key of the rollout in reports to the operator."""
+        return "/".join(adapter_key(self.namespace, self.name))
+
+    @property
+    def versions(self) -> tuple[AdapterVersion, ...]:
+        """The versions that requests get."""
+        return tuple(share.version for share in self.shares) or (self.version,)
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """Names of these versions in engines."""
+        return tuple(version.engine_name for version in self.versions)
+
+    def choose(self, draw: float, key: bytes | None) -> "Adapter":
+        """Return the adapter with the version of one request.
+
+        draw: uniform in [0, 1). key: what is alike in requests that stay with one version; None: nothing.
+        """
+        if not self.is_mixed:
+            return self
+        shares = [((share.version.engine_name,), share.percent) for share in self.shares]
+        (name,) = choose_by_weight(shares, draw)[0] if key is None else choose_by_key(shares, key)
+        version = next(each for each in self.versions if each.engine_name == name)
+        return replace(self, version=version)
 
 
 Claim = Service | Route | Adapter
@@ -149,7 +187,8 @@ class Snapshot:
         object.__setattr__(self, "_adapters_by_key", adapters)
         versions: dict[str, dict[str, AdapterVersion]] = {}
         for adapter in self.adapters:
-            versions.setdefault(adapter.service, {})[adapter.engine_name] = adapter.version
+            of_service = versions.setdefault(adapter.service, {})
+            of_service |= {version.engine_name: version for version in adapter.versions}
         object.__setattr__(self, "_versions", versions)
 
     def resolve(self, model: str) -> Claim | Unknown | Ambiguous:

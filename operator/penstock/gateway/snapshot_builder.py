@@ -8,11 +8,13 @@ from typing import TypeVar
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.core.adapters.resource import adapter_resource
+from penstock.core.adapters.versions import traffic_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.pods import container_port
+from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
@@ -172,14 +174,17 @@ def _route(body: Object) -> Route:
 
 
 def _adapter(body: Object) -> Adapter:
-    resource = adapter_resource(body)
+    resource, status = adapter_resource(body), body.get("status") or {}
+    shares = traffic_of(resource.version, status)
     return Adapter(
         namespace=resource.namespace,
         name=resource.name,
         served_name=resource.model_name,
         created_s=int(parse_timestamp(resource.created_at)),
         service="/".join(resource.service_key),
-        version=resource.version,
+        version=shares[0].version,
+        shares=shares if len(shares) > 1 else (),
+        generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
     )
 
 

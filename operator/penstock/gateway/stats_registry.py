@@ -70,8 +70,10 @@ class StatsRegistry:
             VERSION,
             self._started_s,
             {service.key: stats.reading(at_s, now_s) for service, stats in current},
-            {service.key: stats.arms() for service, stats in current if service.is_mixed},
-            {service.key: service.generation for service, _ in current},
+            {service.key: stats.arms() for service, stats in current if service.is_mixed}
+            | self.adapters.arms(snapshot),
+            {service.key: service.generation for service, _ in current}
+            | {each.rollout_key: each.generation for each in snapshot.adapters if each.generation},
             {route.key: route.generation for route in snapshot.routes},
             self.adapters.report(snapshot),
         )

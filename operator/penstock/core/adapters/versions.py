@@ -35,6 +35,11 @@ class VersionShare:
 History = tuple[VersionRecord, ...]
 
 
+def adapter_key(namespace: str, name: str) -> tuple[str, str]:
+    """Key of an adapter among the keys of services, whose names have no slash."""
+    return namespace, f"lora/{name}"
+
+
 def history_of(status: Object) -> History:
     """The versions in a status, the latest rollout first; without those that cannot be read."""
     return tuple(

@@ -151,6 +151,11 @@ def is_readable(rollout: Any) -> bool:
     )
 
 
+def is_rolling(status: Object) -> bool:
+    """Whether a status says that a rollout is in progress."""
+    return ((status.get("rollout") or {}).get("phase") or "Stable") not in SETTLED_PHASES
+
+
 def has_types(value: Any, types: Mapping[str, type | tuple[type, ...]]) -> bool:
     """Whether a value is an object whose fields have these types. NoneType: the field may be missing."""
     return isinstance(value, dict) and all(

@@ -1,0 +1,112 @@
+"""Two versions of an adapter behind a gateway: the split of requests, and counts for the canary judge."""
+
+import asyncio
+from collections import Counter
+
+from gateway.lora_engine import AdapterEngine
+from gateway.test_adapter_names import adapter
+from gateway.test_adapter_requests import ask, pool, short_polls  # noqa: F401 - fixtures
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.gateway.snapshot_builder import build
+
+OLD, NEW = AdapterVersion("sql", "pvc://a/1"), AdapterVersion("sql", "pvc://a/2")
+KEY = "default/lora/sql"
+
+
+def rolling(percent: int, phase: str = "Judging") -> dict:
+    """A LoraAdapter whose new version gets this share of the requests."""
+    shares = [(OLD, 100 - percent), (NEW, percent)]
+    traffic = [
+        {"revision": version.revision, "uri": version.uri, "percent": share}
+        for version, share in shares
+        if share
+    ]
+    status = {"traffic": traffic, "trafficGeneration": 7, "rollout": {"phase": phase}}
+    return adapter("sql", uri=NEW.uri) | {"status": status}
+
+
+def read(body: dict):
+    (found,) = build([], [], [], [body]).adapters
+    return found
+
+
+def test_the_status_and_not_the_spec_says_which_version_answers() -> None:
+    assert read(adapter("sql", uri=NEW.uri)).version == NEW
+    settled = read(rolling(0, "Rejected"))
+    assert (settled.version, settled.is_mixed, settled.generation) == (OLD, False, 0)
+    promoted = read(rolling(100, "Promoting"))
+    assert (promoted.version, promoted.is_mixed, promoted.generation) == (NEW, False, 7)
+    mixed = read(rolling(30))
+    assert mixed.engine_names == (OLD.engine_name, NEW.engine_name)
+    assert (mixed.is_mixed, mixed.generation) == (True, 7)
+
+
+def test_shares_decide_and_a_key_stays_with_one_version() -> None:
+    mixed = read(rolling(30))
+    drawn = Counter(mixed.choose(n / 1000, None).version for n in range(1000))
+    assert drawn == {OLD: 700, NEW: 300}
+    keyed = Counter(mixed.choose(0.0, f"user-{n}".encode()).version for n in range(2000))
+    assert 0.25 < keyed[NEW] / 2000 < 0.35
+    more = read(rolling(45))
+    for n in range(200):
+        key = f"user-{n}".encode()
+        assert mixed.choose(0.1, key).version == mixed.choose(0.9, key).version
+        if mixed.choose(0.0, key).version == NEW:
+            assert more.choose(0.0, key).version == NEW
+
+
+async def test_requests_are_split_and_counted_by_version(pool) -> None:  # noqa: F811
+    engine = AdapterEngine(OLD.engine_name, NEW.engine_name)
+    front = await pool(engine, adapters=(rolling(40),))
+    for _ in range(100):
+        status, _ = await ask(front, "sql")
+        assert status == 200
+    served = Counter(engine.served)
+    assert 15 < served[NEW.engine_name] < 65
+    stats = front.gateway.state.stats
+    report = stats.report(front.snapshots.current)
+    arms = report.arms[KEY]
+    assert {name: arm.requests for name, arm in arms.items()} == served
+    assert sum(arm.errors for arm in arms.values()) == 0
+    assert report.obeys[KEY] == 7
+    assert {n: c.arrivals for n, c in report.adapters["default/chat"].items()} == served
+
+
+async def test_a_version_that_engines_refuse_or_fail_has_the_errors(pool) -> None:  # noqa: F811
+    class Failing(AdapterEngine):
+        async def _complete(self, request, model):
+            if model == NEW.engine_name:
+                await request.whole(
+                    b'{"error": {"message": "broken"}}', "500 Internal Server Error"
+                )
+            else:
+                await super()._complete(request, model)
+
+    engine = Failing(OLD.engine_name, NEW.engine_name)
+    front = await pool(engine, adapters=(rolling(50),))
+    statuses = Counter([(await ask(front, "sql"))[0] for _ in range(40)])
+    arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
+    assert arms[OLD.engine_name].errors == 0
+    assert arms[OLD.engine_name].requests == statuses[200]
+    assert arms[NEW.engine_name].errors == arms[NEW.engine_name].requests == statuses[500]
+
+
+async def test_a_refused_load_is_an_error_of_its_version(pool) -> None:  # noqa: F811
+    engine = AdapterEngine(OLD.engine_name)
+    engine.errors[NEW.engine_name] = ("400 Bad Request", "pickle file")
+    front = await pool(engine, adapters=(rolling(50),))
+    results = await asyncio.gather(*(ask(front, "sql") for _ in range(40)))
+    statuses = Counter(status for status, _ in results)
+    assert statuses.keys() == {200, 424}
+    arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
+    assert (arms[OLD.engine_name].errors, arms[NEW.engine_name].errors) == (0, statuses[424])
+
+
+async def test_a_settled_adapter_has_no_canary_statistics(pool) -> None:  # noqa: F811
+    engine = AdapterEngine(NEW.engine_name)
+    front = await pool(engine, adapters=(rolling(100, "Stable"),))
+    assert (await ask(front, "sql"))[0] == 200
+    report = front.gateway.state.stats.report(front.snapshots.current)
+    assert KEY not in report.arms
+    assert KEY not in report.obeys
