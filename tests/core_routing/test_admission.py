@@ -26,8 +26,8 @@ def engine(pod="p", prefill_tokens=0.0, kv_tokens=0.0):
     )
 
 
-def request(name, arrival_s=0.0, tokens=100.0, ttft_s=1.0):
-    return Waiting(name, arrival_s, arrival_s + ttft_s, tokens, tokens)
+def request(name, arrival_s=0.0, tokens=100.0, ttft_s=1.0, adapter=""):
+    return Waiting(name, arrival_s, arrival_s + ttft_s, tokens, tokens, adapter)
 
 
 def line(*requests, policy="deadline"):
@@ -37,10 +37,10 @@ def line(*requests, policy="deadline"):
     return admission
 
 
-def order(admission, now, *engines):
+def order(admission, now, *engines, holders=lambda adapter: ()):
     """All that go now, with the engines that may take them; each adds to the first."""
     went = []
-    while (found := admission.next(engines, now)) is not None:
+    while (found := admission.next(engines, now, holders)) is not None:
         waiting, fitting = found
         went.append((waiting.request_id, [load.pod for load in fitting]))
         Placement(fitting[0], waiting, now)
@@ -137,6 +137,65 @@ def test_when_to_come_again(waiting, loads, expected_s):
     assert retry_after_s(waiting, loads) == pytest.approx(expected_s)
 
 
+def holders(**pods):
+    return lambda adapter: pods.get(adapter, ())
+
+
+def test_an_adapter_goes_to_the_engines_that_have_it():
+    admission = line(request("base"), request("sql", 0.1, adapter="sql"))
+    has_sql = holders(sql=["b"])
+    assert admission.adapters == ["sql"]
+    assert order(admission, 0.1, engine("a"), engine("b"), holders=has_sql) == [
+        ("base", ["a", "b"]), ("sql", ["b"]),
+    ]  # fmt: skip
+    assert admission.adapters == []
+
+
+def test_a_blocked_adapter_keeps_its_engines_and_no_others():
+    """Both engines with sql are busy. Requests behind it have the third engine, and not those two."""
+    admission = line(
+        request("sql", adapter="sql"), request("base", 0.1), request("code", 0.2, adapter="code")
+    )
+    busy = [engine(pod, prefill_tokens=1000) for pod in "ab"]
+    has = holders(sql=["a", "b"], code=["b", "c"])
+    assert order(admission, 0.0, *busy, engine("c"), holders=has) == [
+        ("base", ["c"]), ("code", ["c"]),
+    ]  # fmt: skip
+    assert [waiting.request_id for waiting in admission] == ["sql"]
+
+
+def test_a_blocked_request_for_the_base_model_keeps_all_engines():
+    admission = line(request("base", tokens=5000), request("sql", 0.1, adapter="sql"))
+    busy = engine("a", prefill_tokens=10)
+    admission.spec = replace(SPEC, ttft_s=5.0, policy="fcfs")
+    assert order(admission, 0.0, busy, holders=holders(sql=["a"])) == []
+
+
+@pytest.mark.parametrize("first", ["", "sql"])
+def test_late_requests_of_all_adapters_go_in_the_order_in_which_they_got_late(first):
+    other = "sql" if not first else ""
+    admission = line(request("1", -9.0, adapter=first), request("2", -8.0, adapter=other))
+    assert [name for name, _ in order(admission, 0.0, engine("a"), holders=holders(sql=["a"]))] == [
+        "1", "2",
+    ]  # fmt: skip
+
+
+def test_requests_for_an_adapter_that_no_engine_has_wait_and_block_nobody():
+    admission = line(request("sql", -9.0, adapter="sql"), request("base", 0.0))
+    assert order(admission, 0.0, engine("a")) == [("base", ["a"])]
+    assert order(admission, 0.0, engine("a"), holders=holders(sql=["a"])) == [("sql", ["a"])]
+
+
+def test_requests_for_one_adapter_fill_at_most_half_of_the_queue():
+    admission = line(*(request(str(n), adapter="sql") for n in range(4)))
+    assert not admission.add(request("more", adapter="sql"))
+    admission.remove("0")
+    assert admission.add(request("again", adapter="sql"))
+    for n in range(4):
+        assert admission.add(request(f"base-{n}"))
+    assert not admission.add(request("full"))
+
+
 class Machine(RuleBasedStateMachine):
     """Requests, engines and time, in any order. Nobody is lost, and nobody is sent twice."""
 
@@ -145,16 +204,24 @@ class Machine(RuleBasedStateMachine):
         self.admission = Admission(SPEC)
         self.engines = {}
         self.now = 0.0
-        self.waiting, self.sent, self.came = set(), {}, 0
+        self.waiting, self.sent, self.came = {}, {}, 0  # waiting: adapter by request
+        self.copies = {"": set(), "sql": set(), "code": set()}
 
-    @rule(tokens=st.integers(1, 3000))
-    def arrive(self, tokens):
+    @rule(tokens=st.integers(1, 3000), adapter=st.sampled_from(["", "sql", "code"]))
+    def arrive(self, tokens, adapter):
         name = str(self.came)
         self.came += 1
-        is_in = self.admission.add(request(name, self.now, float(tokens)))
-        assert is_in == (len(self.waiting) < SPEC.max_queued)
+        is_in = self.admission.add(request(name, self.now, float(tokens), adapter=adapter))
+        num_alike = list(self.waiting.values()).count(adapter)
+        has_room = not adapter or num_alike < SPEC.max_queued / 2
+        assert is_in == (len(self.waiting) < SPEC.max_queued and has_room)
         if is_in:
-            self.waiting.add(name)
+            self.waiting[name] = adapter
+
+    @rule(adapter=st.sampled_from(["sql", "code"]), number=st.integers(0, 3))
+    def copy_comes_or_goes(self, adapter, number):
+        self.copies[adapter] ^= {f"p{number}"}
+        self.admission.requeue_late()
 
     @rule(number=st.integers(0, 3))
     def engine_comes_or_goes(self, number):
@@ -171,27 +238,32 @@ class Machine(RuleBasedStateMachine):
     def expire(self):
         for waiting in self.admission.expired(self.now):
             assert waiting.arrival_s <= self.now - SPEC.max_wait_s
-            self.waiting.remove(waiting.request_id)
+            del self.waiting[waiting.request_id]
 
     @rule(draw=st.randoms(use_true_random=False))
     def client_leaves(self, draw):
         if self.waiting:
             name = draw.choice(sorted(self.waiting))
             self.admission.remove(name)
-            self.waiting.remove(name)
+            del self.waiting[name]
 
     @precondition(lambda self: self.engines)
     @rule(draw=st.randoms(use_true_random=False))
     def send(self, draw):
         loads = list(self.engines.values())
-        found = self.admission.next(loads, self.now)
+        found = self.admission.next(loads, self.now, self.copies.__getitem__)
         if found is None:
-            idle = [e for e in loads if not e.prefill_tokens and not e.kv_tokens]
-            assert not (idle and self.waiting), "an engine that does nothing takes whatever waits"
+            idle = {e.pod for e in loads if not e.prefill_tokens and not e.kv_tokens}
+            usable = [
+                idle & self.copies[adapter] if adapter else idle
+                for adapter in self.waiting.values()
+            ]
+            assert not any(usable), "an engine that does nothing takes whatever waits"
             return
         waiting, fitting = found
-        self.waiting.remove(waiting.request_id)
+        assert self.waiting.pop(waiting.request_id) == waiting.adapter
         for load in fitting:
+            assert not waiting.adapter or load.pod in self.copies[waiting.adapter]
             assert not load.kv_tokens or load.kv_tokens + waiting.kv_tokens <= KV_LIMIT * 10_000
         self.sent[waiting.request_id] = Placement(draw.choice(fitting), waiting, self.now)
 
@@ -207,8 +279,8 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def everybody_is_somewhere(self):
         self.admission.check()
-        assert {waiting.request_id for waiting in self.admission} == self.waiting
-        assert not self.waiting & self.sent.keys()
+        assert {waiting.request_id for waiting in self.admission} == self.waiting.keys()
+        assert not self.waiting.keys() & self.sent.keys()
 
 
 TestMachine = Machine.TestCase

@@ -29,7 +29,13 @@ class Bench:
         self.loop = asyncio.get_running_loop()
         self.ejected = set()
         self.ejected_calls = []
-        self.queue = AdmissionQueue(spec, self._ejected, self.loop.time)
+        self.queue = AdmissionQueue(
+            spec,
+            self._ejected,
+            lambda pod, adapter: adapter in self.copies.get(pod, ()),
+            self.loop.time,
+        )
+        self.copies = {}
         self.queue.update(spec, engines)
         for load in self.queue._loads.values():
             load.throughput = throughput
@@ -48,9 +54,11 @@ class Bench:
         self.num_waits += 1
         yield
 
-    async def reserve(self, tokens=100.0, kv_tokens=300.0, wait_s=10.0, arrived_s=None):
+    async def reserve(self, tokens=100.0, kv_tokens=300.0, wait_s=10.0, arrived_s=None, adapter=""):
         arrived_s = self.loop.time() if arrived_s is None else arrived_s
-        return await self.queue.reserve(arrived_s, tokens, kv_tokens, wait_s, self.waiting())
+        return await self.queue.reserve(
+            arrived_s, tokens, kv_tokens, wait_s, self.waiting(), adapter
+        )
 
     async def start_reserving(self, *more, **values):
         task = asyncio.create_task(self.reserve(*more, **values))
@@ -321,6 +329,54 @@ def service_of(weights, *endpoints, objectives=Objectives(1.5, 0.1), name="chat"
     return Service("default", name, name, 0, weights, endpoints, objectives)
 
 
+def test_an_adapter_gets_a_slot_where_it_is_in_memory(run):
+    async def main(bench):
+        bench.copies = {B.pod: {"sql"}}
+        bench.load(B).kv_tokens = 900
+        reservation = await bench.reserve(adapter="sql")
+        assert reservation.endpoint == B
+        assert (await bench.reserve()).endpoint == A
+
+    run(main, A, B)
+
+
+def test_waiting_requests_get_a_slot_at_a_new_copy(run):
+    async def main(bench):
+        bench.copies = {A.pod: {"sql"}}
+        bench.load(A).prefill_tokens = 5000
+        waiting = await bench.start_reserving(adapter="sql")
+        assert not waiting.done()
+        bench.copies[B.pod] = {"sql"}
+        bench.queue.note_copies()
+        assert (await waiting).endpoint == B
+
+    run(main, A, B)
+
+
+def test_requests_for_an_adapter_whose_last_copy_is_gone_are_released(run):
+    async def main(bench):
+        bench.copies = {A.pod: {"sql"}}
+        bench.load(A).prefill_tokens = 5000
+        sql = await bench.start_reserving(adapter="sql")
+        bench.copies = {}
+        bench.queue.note_copies()
+        assert await sql is None
+        assert await bench.reserve(adapter="sql") is None
+        assert (await bench.reserve()).endpoint == B
+
+    run(main, A, B)
+
+
+def test_an_ejected_copy_is_none_while_there_are_other_engines(run):
+    async def main(bench):
+        bench.copies, bench.ejected = {A.pod: {"sql"}}, {A.pod}
+        assert await bench.reserve(adapter="sql") is None
+        bench.ejected = {A.pod, B.pod}
+        assert (await bench.reserve(adapter="sql")).endpoint == A
+
+    run(main, A, B)
+
+
 KEY = "default/chat"
 NEW = replace(B, revision="r2")
 R1, R2, R3 = Side("r1"), Side("r2"), Side("r3")
@@ -334,7 +390,11 @@ def queues(run_virtually):
         async def on_loop():
             settings = GatewaySettings(max_waiting=7, wait_for_endpoint_s=5.0)
             time = asyncio.get_running_loop().time
-            await main(AdmissionQueues(settings, lambda endpoints, now: set(), time))
+            await main(
+                AdmissionQueues(
+                    settings, lambda endpoints, now: set(), lambda pod, adapter: False, time
+                )
+            )
 
         run_virtually(on_loop)
 

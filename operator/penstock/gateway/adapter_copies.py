@@ -55,13 +55,8 @@ class AdapterCopies:
 
     def resident(self, adapter: Adapter, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
         """Return the endpoints that have the adapter in memory."""
-        name, copies = adapter.engine_name, self.residency.copies
-        return tuple(
-            endpoint
-            for endpoint in endpoints
-            if (copy := (copies(endpoint.pod) or {}).get(name)) is not None
-            and copy.state == "Resident"
-        )
+        name, has_copy = adapter.engine_name, self.residency.has_copy
+        return tuple(endpoint for endpoint in endpoints if has_copy(endpoint.pod, name))
 
     def choose(
         self,

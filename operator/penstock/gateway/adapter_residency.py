@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.adapters.replica import Copy
+from penstock.core.adapters.replica import Copy, CopyState
 
 # Time for which the last list of an engine that does not answer is believed. Lists are asked for every
 # second; a long step of a busy engine may delay a few.
@@ -42,12 +42,16 @@ class _Pod:
 
 
 class AdapterResidency:
-    """The adapters of each engine pod "namespace/name". now: the monotonic clock."""
+    """The adapters of each engine pod "namespace/name".
+
+    now: the monotonic clock. listeners: called after each load, eviction or unload that is noticed.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pods: dict[str, _Pod] = {}
         self._changed = asyncio.Event()
+        self.listeners: list[Callable[[], None]] = []
 
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
         """Return the adapters of the pod by name; None if its engine has not listed them lately."""
@@ -55,6 +59,11 @@ class AdapterResidency:
         if known is None or self._now() - known.listed_s > BELIEVE_S:
             return None
         return known.copies
+
+    def has_copy(self, pod: str, adapter: str) -> bool:
+        """Whether the pod has the adapter in memory."""
+        copy = (self.copies(pod) or {}).get(adapter)
+        return copy is not None and copy.state == "Resident"
 
     def note_list(self, pod: str, listed: Mapping[str, Copy], asked_s: float) -> None:
         """Record an engine's list. asked_s: when it was asked for; later changes are newer than it."""
@@ -109,6 +118,14 @@ class AdapterResidency:
     def _update(self, known: _Pod) -> None:
         before = known.copies
         known.merge()
-        if known.copies != before:
-            self._changed.set()
-            self._changed = asyncio.Event()
+        if known.copies == before:
+            return
+        self._changed.set()
+        self._changed = asyncio.Event()
+        if _states(known.copies) != _states(before):
+            for listener in self.listeners:
+                listener()
+
+
+def _states(copies: Mapping[str, Copy]) -> dict[str, CopyState]:
+    return {name: copy.state for name, copy in copies.items()}

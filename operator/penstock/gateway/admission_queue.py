@@ -20,6 +20,8 @@ RECHECK_INTERVAL_S = 0.1
 
 # Returns the pods that are ejected at a time, given the endpoints and the time.
 EjectedPods = Callable[[Iterable[Endpoint], float], set[str]]
+# Whether a pod has an adapter in memory.
+HasCopy = Callable[[str, str], bool]
 Grant = asyncio.Future[Reservation | None]
 
 
@@ -34,12 +36,20 @@ class QueueFull(Exception):
 class AdmissionQueue:
     """Holds requests until an endpoint is predicted to compute their first token in time.
 
-    ejected: returns the pods to avoid while there are others. now: the monotonic clock.
+    ejected: returns the pods to avoid while there are others. has_copy: of adapters. now: the monotonic
+    clock.
     """
 
-    def __init__(self, spec: AdmissionSpec, ejected: EjectedPods, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        spec: AdmissionSpec,
+        ejected: EjectedPods,
+        has_copy: HasCopy,
+        now: Callable[[], float],
+    ) -> None:
         self._admission = Admission(spec)
         self._ejected = ejected
+        self._has_copy = has_copy
         self._now = now
         self._prior = PrefillThroughput()  # prefill throughput that a new engine is assumed to have
         self._endpoints: dict[str, Endpoint] = {}
@@ -60,6 +70,12 @@ class AdmissionQueue:
             self._admission.requeue_late()
             self.dispatch()
 
+    def note_copies(self) -> None:
+        """Look again at the requests for adapters, whose copies have changed."""
+        if self._admission.adapters:
+            self._admission.requeue_late()
+            self.dispatch()
+
     def close(self) -> None:
         """Release all waiting requests without a reservation; they select another endpoint."""
         for grant in self._grants.values():
@@ -73,16 +89,18 @@ class AdmissionQueue:
         kv_tokens: float,
         wait_s: float,
         while_waiting: AbstractContextManager[None],
+        adapter: str = "",
     ) -> Reservation | None:
         """Reserve a slot on an endpoint, after waiting for one if necessary.
 
         arrived_s: when the request arrived, on the monotonic clock. wait_s: how long it may wait from
-        now. while_waiting: entered only if it has to wait. Returns None when the queue is closed or its
-        last endpoint is gone. Raises QueueFull.
+        now. while_waiting: entered only if it has to wait. adapter: its name in engines; empty: the request
+        is for the base model. Returns None when the queue is closed, or its last endpoint or the last copy
+        of the adapter is gone. Raises QueueFull.
         """
         deadline_s = arrived_s + self._admission.spec.ttft_s
         name = str(next(self._serials))
-        waiting = Waiting(name, arrived_s, deadline_s, prompt_tokens, kv_tokens)
+        waiting = Waiting(name, arrived_s, deadline_s, prompt_tokens, kv_tokens, adapter)
         if not self._admission.add(waiting):
             raise self._full("too many requests wait for an engine")
         grant: Grant = asyncio.get_running_loop().create_future()
@@ -112,7 +130,8 @@ class AdmissionQueue:
         ejected = self._ejected(self._endpoints.values(), now)
         loads = [load for load in self._loads.values() if load.pod not in ejected]
         loads = loads or list(self._loads.values())
-        while (admitted := self._admission.next(loads, now)) is not None:
+        holders = self._holders(loads)
+        while (admitted := self._admission.next(loads, now, holders.__getitem__)) is not None:
             waiting, fitting = admitted
             grant = self._grants[waiting.request_id]
             if grant.done():  # released or cancelled: its task has not run since
@@ -125,6 +144,19 @@ class AdmissionQueue:
         if len(self._admission) and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(RECHECK_INTERVAL_S, self._recheck)
+
+    def _holders(self, loads: Iterable[EngineLoad]) -> dict[str, set[str]]:
+        """Pods that have each adapter; requests for an adapter that none has are released."""
+        holders = {
+            adapter: {load.pod for load in loads if self._has_copy(load.pod, adapter)}
+            for adapter in self._admission.adapters
+        }
+        if not all(holders.values()):
+            for waiting in self._admission:
+                grant = self._grants[waiting.request_id]
+                if waiting.adapter and not holders[waiting.adapter] and not grant.done():
+                    grant.set_result(None)
+        return holders
 
     def _recheck(self) -> None:
         self._timer = None

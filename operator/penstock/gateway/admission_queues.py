@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.pick import Side
-from penstock.gateway.admission_queue import AdmissionQueue, EjectedPods
+from penstock.gateway.admission_queue import AdmissionQueue, EjectedPods, HasCopy
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 
@@ -12,14 +12,19 @@ from penstock.gateway.snapshot import Service, Snapshot
 class AdmissionQueues:
     """Keeps one admission queue for each service with objectives and each of its sides with weight.
 
-    ejected: returns the pods to avoid. now: the monotonic clock.
+    ejected: returns the pods to avoid. has_copy: of adapters. now: the monotonic clock.
     """
 
     def __init__(
-        self, settings: GatewaySettings, ejected: EjectedPods, now: Callable[[], float]
+        self,
+        settings: GatewaySettings,
+        ejected: EjectedPods,
+        has_copy: HasCopy,
+        now: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._ejected = ejected
+        self._has_copy = has_copy
         self._now = now
         self._queues: dict[tuple[str, Side], AdmissionQueue] = {}
 
@@ -41,11 +46,19 @@ class AdmissionQueues:
                 if not weight:
                     continue
                 key = service.key, side
-                queue = old.pop(key, None) or AdmissionQueue(spec, self._ejected, self._now)
+                queue = old.pop(key, None) or self._new_queue(spec)
                 self._queues[key] = queue
                 queue.update(spec, [e for e in service.endpoints if e.side == side])
         for queue in old.values():
             queue.close()
+
+    def note_copies(self) -> None:
+        """Look again at the requests for adapters, whose copies have changed."""
+        for queue in self._queues.values():
+            queue.note_copies()
+
+    def _new_queue(self, spec: AdmissionSpec) -> AdmissionQueue:
+        return AdmissionQueue(spec, self._ejected, self._has_copy, self._now)
 
     def _spec(self, service: Service) -> AdmissionSpec | None:
         if service.objectives is None:

@@ -128,8 +128,9 @@ class EndpointSelector:
                 service = self._current_service()
                 found = await self._copies.find(service, choice.endpoints, self._wait_left_s)
                 if not found:
-                    continue
-                return self._least_loaded(found)
+                    continue  # it waited, and anything may have changed
+                if service.objectives is None or self._tried:
+                    return self._least_loaded(found)
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
@@ -238,6 +239,7 @@ class EndpointSelector:
                 self._tokens,
                 self._wait_left_s,
                 self._waiting(),
+                self._adapter.engine_name if self._adapter is not None else "",
             )
         except QueueFull as full:
             raise RequestError(

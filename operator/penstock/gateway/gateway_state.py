@@ -63,9 +63,13 @@ class GatewayState:
         self.stats = StatsRegistry(self.now)
         self.metrics.held_body_bytes.set_function(lambda: self.bodies.held_bytes)
         self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
-        self.admission_queues = AdmissionQueues(self.settings, self.endpoints.ejected, self.now)
         self.adapters = AdapterCopies(self.stats.adapters, self._note_adapter_load, self.now)
         self.snapshots.listeners.append(self.adapters.update)
+        residency = self.adapters.residency
+        self.admission_queues = AdmissionQueues(
+            self.settings, self.endpoints.ejected, residency.has_copy, self.now
+        )
+        residency.listeners.append(self.admission_queues.note_copies)
         self.snapshots.listeners.append(self.admission_queues.update)
         self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
 

@@ -12,14 +12,13 @@ that becomes ready; one sent too early is stuck in an engine's queue. Policies:
     none       to the least loaded engine at once, without admission control
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 from penstock.core.routing.engine_load import EngineLoad, Waiting
+from penstock.core.routing.lane import Lane
 
 Policy = Literal["none", "fcfs", "deadline"]
 
@@ -28,6 +27,15 @@ MARGIN = 0.1
 # Share of an engine's prefill time within the objective that late requests may use. The rest is for
 # requests that can still be in time.
 LATE_SHARE = 0.5
+# Share of the queue that requests for one adapter may fill, so that they leave room for others.
+MAX_LANE_SHARE = 0.5
+
+# Returns the pods that have an adapter in memory.
+Holders = Callable[[str], Collection[str]]
+
+
+def _no_pods(_: str) -> Collection[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +49,17 @@ class AdmissionSpec:
 
 
 class Admission:
-    """Admission queue of one service. Single owner, no locks."""
+    """Admission queue of one service. Single owner, no locks.
+
+    Requests for an adapter wait in a lane of their own, for the engines that have it. The lanes take turns
+    in the order of deadlines. A lane whose first request fits no engine keeps its engines for that request:
+    those behind it may only have others.
+    """
 
     def __init__(self, spec: AdmissionSpec) -> None:
         self.spec = spec
-        self._able: list[tuple[float, int, Waiting]] = []  # heap by deadline
-        self._late: deque[Waiting] = deque()
         self._all: dict[str, Waiting] = {}
+        self._lanes: dict[str, Lane] = {}
         self._serials = count()
 
     def __len__(self) -> int:
@@ -56,85 +68,110 @@ class Admission:
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self._all.values())
 
+    @property
+    def adapters(self) -> list[str]:
+        """Adapters that requests wait for."""
+        return [adapter for adapter in self._lanes if adapter]
+
     def add(self, waiting: Waiting) -> bool:
-        """Enqueue a request. Returns False if the queue is full."""
-        if len(self._all) >= self.spec.max_queued:
+        """Enqueue a request. Returns False if the queue, or its adapter's part of it, is full."""
+        lane = self._lanes.get(waiting.adapter) or Lane(self._all)
+        limit = self.spec.max_queued
+        if len(self._all) >= limit or (
+            waiting.adapter and lane.num_waiting >= MAX_LANE_SHARE * limit
+        ):
             return False
+        self._lanes[waiting.adapter] = lane
         self._all[waiting.request_id] = waiting
-        heappush(self._able, (waiting.deadline_s, next(self._serials), waiting))
+        lane.add(waiting, next(self._serials))
+        lane.num_waiting += 1
         return True
 
     def next(
-        self, engines: Sequence[EngineLoad], now: float
+        self, engines: Sequence[EngineLoad], now: float, holders: Holders = _no_pods
     ) -> tuple[Waiting, list[EngineLoad]] | None:
-        """Dequeue the next request that fits, with the engines that may take it; None if none fits."""
+        """Dequeue the next request that fits, with the engines that may take it; None if none fits.
+
+        holders: pods that have an adapter in memory.
+        """
         if not engines or not self._all:
             return None
-        margin_s = self.spec.ttft_s * MARGIN
-        if (head := self._first_able()) is None:
-            return self._next_late(engines)
-        match self.spec.policy:
-            case "none":
-                fitting = list(engines)
-            case "fcfs":
-                fitting = _fitting(engines, head, self.spec.ttft_s - margin_s)
-            case "deadline":
-                latest_s = now + margin_s
-                while head is not None and not _is_in_time(
-                    engines, head, head.deadline_s - latest_s
-                ):
-                    self._late.append(heappop(self._able)[2])
-                    head = self._first_able()
-                if head is None:
-                    return self._next_late(engines)
-                fitting = _fitting(engines, head, head.deadline_s - latest_s)
-        if not fitting:
-            return None
-        heappop(self._able)
-        del self._all[head.request_id]
-        return head, fitting
+        latest_s = now + self.spec.ttft_s * MARGIN
+        own = {name: _usable(engines, name, holders) for name in self._lanes}
+        if self.spec.policy == "deadline":
+            for name, lane in self._lanes.items():
+                if own[name]:
+                    lane.move_late(own[name], latest_s, self._serials)
+        kept: set[str] = set()  # pods that an earlier request waits for
+        for name, lane in self._in_order(Lane.first_able):
+            head = lane.able[0][2]
+            if fitting := self._fitting(_without(own[name], kept), head, latest_s):
+                self.remove(head.request_id)
+                return head, fitting
+            if not name:
+                return None  # it waits for every engine
+            kept.update(engine.pod for engine in own[name])
+        for name, lane in self._in_order(Lane.first_late):
+            head = lane.late[0][1]
+            within_s = self.spec.ttft_s * LATE_SHARE
+            if fitting := _fitting(_without(own[name], kept), head, within_s):
+                self.remove(head.request_id)
+                return head, fitting
+            if not name:
+                return None
+            kept.update(engine.pod for engine in own[name])
+        return None
 
     def requeue_late(self) -> None:
-        """Queue late requests by deadline again: a new engine may serve them in time."""
-        late, self._late = self._late, deque()
-        for waiting in late:
-            heappush(self._able, (waiting.deadline_s, next(self._serials), waiting))
+        """Queue late requests by deadline again: a new engine or copy may serve them in time."""
+        for lane in self._lanes.values():
+            lane.requeue_late(self._serials)
 
     def remove(self, request_id: str) -> None:
-        """Remove a request whose client disconnected."""
-        self._all.pop(request_id, None)
+        """Remove a request, such as one whose client disconnected. Its lane skips it later."""
+        waiting = self._all.pop(request_id, None)
+        if waiting is not None:
+            lane = self._lanes[waiting.adapter]
+            lane.num_waiting -= 1
+            if not lane.num_waiting:
+                del self._lanes[waiting.adapter]
 
     def expired(self, now: float) -> list[Waiting]:
         """Dequeue the requests that waited longer than max_wait_s."""
         since_s = now - self.spec.max_wait_s
         gone = [waiting for waiting in self._all.values() if waiting.arrival_s <= since_s]
         for waiting in gone:
-            del self._all[waiting.request_id]
+            self.remove(waiting.request_id)
         return gone
 
     def check(self) -> None:
         """Assert that each request is in exactly one queue and the limit holds."""
-        queued = [*(waiting for _, _, waiting in self._able), *self._late]
+        queued = [
+            waiting
+            for lane in self._lanes.values()
+            for waiting in (*(each[2] for each in lane.able), *(each[1] for each in lane.late))
+        ]
         names = [waiting.request_id for waiting in queued if waiting.request_id in self._all]
         assert sorted(names) == sorted(self._all)
         assert len(self._all) <= self.spec.max_queued
 
-    def _first_able(self) -> Waiting | None:
-        while self._able and self._able[0][2].request_id not in self._all:
-            heappop(self._able)
-        return self._able[0][2] if self._able else None
+    def _in_order(self, first: Callable[[Lane], Any]) -> list[tuple[str, Lane]]:
+        """The lanes that have a first request of a kind, in the order of these requests."""
+        if len(self._lanes) == 1:
+            return [each for each in self._lanes.items() if first(each[1])]
+        found = [(head[:-1], name) for name, lane in self._lanes.items() if (head := first(lane))]
+        return [(name, self._lanes[name]) for _, name in sorted(found)]
 
-    def _next_late(self, engines: Sequence[EngineLoad]) -> tuple[Waiting, list[EngineLoad]] | None:
-        while self._late and self._late[0].request_id not in self._all:
-            self._late.popleft()
-        if not self._late:
-            return None
-        fitting = _fitting(engines, self._late[0], self.spec.ttft_s * LATE_SHARE)
-        if not fitting:
-            return None
-        head = self._late.popleft()
-        del self._all[head.request_id]
-        return head, fitting
+    def _fitting(
+        self, engines: Iterable[EngineLoad], head: Waiting, latest_s: float
+    ) -> list[EngineLoad]:
+        match self.spec.policy:
+            case "none":
+                return list(engines)
+            case "fcfs":
+                return _fitting(engines, head, self.spec.ttft_s * (1 - MARGIN))
+            case "deadline":
+                return _fitting(engines, head, head.deadline_s - latest_s)
 
 
 def retry_after_s(
@@ -146,6 +183,18 @@ def retry_after_s(
     return most_s if not rate else min(most_s, max(1.0, tokens / rate))
 
 
+def _usable(engines: Sequence[EngineLoad], adapter: str, holders: Holders) -> Sequence[EngineLoad]:
+    """The engines that may take requests for the adapter, or for the base model if it is empty."""
+    if not adapter:
+        return engines
+    pods = holders(adapter)
+    return [engine for engine in engines if engine.pod in pods]
+
+
+def _without(engines: Sequence[EngineLoad], pods: Collection[str]) -> Sequence[EngineLoad]:
+    return [engine for engine in engines if engine.pod not in pods] if pods else engines
+
+
 def _fitting(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -> list[EngineLoad]:
     """Engines that may take the request. An engine without prompts to prefill always fits."""
     return [
@@ -155,8 +204,3 @@ def _fitting(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -
         and engine.is_sure()
         and (not engine.prefill_tokens or engine.ttft_s(waiting.prefill_tokens) <= within_s)
     ]
-
-
-def _is_in_time(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -> bool:
-    """Whether some engine would give the first token in time, if its KV cache had room."""
-    return any(engine.ttft_s(waiting.prefill_tokens) <= within_s for engine in engines)

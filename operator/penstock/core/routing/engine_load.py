@@ -13,13 +13,17 @@ KV_LIMIT = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Request that waits at the gateway. prefill_tokens, kv_tokens: its load on an engine."""
+    """Request that waits at the gateway. prefill_tokens, kv_tokens: its load on an engine.
+
+    adapter: name in engines of the adapter that it is for; empty: it is for the base model.
+    """
 
     request_id: str
     arrival_s: float
     deadline_s: float
     prefill_tokens: float
     kv_tokens: float
+    adapter: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
