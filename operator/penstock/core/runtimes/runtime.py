@@ -103,12 +103,12 @@ class Runtime:
 
     def setting_args(self, settings: Settings) -> list[str]:
         """Arguments of the settings in the order of `arguments`, then extraArgs."""
-        made: list[str] = []
+        args: list[str] = []
         settings = {MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT} | dict(settings)
         for each in self.arguments:
             if any(path in settings for path in each.paths):
-                made += each.write(settings)
-        return [*made, *settings.get(EXTRA_ARGS, ())]
+                args += each.write(settings)
+        return [*args, *settings.get(EXTRA_ARGS, ())]
 
     def refusals(self, settings: Settings) -> Iterator[str]:
         """Yield a sentence for each setting that the runtime does not support, with the field's name."""
@@ -116,11 +116,12 @@ class Runtime:
         for path, value in settings.items():
             if not path.startswith("engine.") or (path == EXTRA_ARGS and self.takes_extra_args):
                 continue
-            if path not in known:
+            argument = known.get(path)
+            if argument is None:
                 yield f"spec.{path} has no effect with runtime {self.name}: remove it"
-            elif path == known[path].paths[0] and value not in (known[path].values or (value,)):
-                accepted = ", ".join(sorted(known[path].values))
-                advice = f": {known[path].advice}" if known[path].advice else ""
+            elif path == argument.paths[0] and argument.values and value not in argument.values:
+                accepted = ", ".join(sorted(argument.values))
+                advice = f": {argument.advice}" if argument.advice else ""
                 yield (
                     f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}{advice}"
                 )
@@ -128,6 +129,7 @@ class Runtime:
         yield from self.refused_args(settings.get(EXTRA_ARGS, ()))
 
     def _refused_extra_args(self, args: Collection[str]) -> Iterator[str]:
+        """Yield a sentence for each argument whose flag is a variable, is reserved, or has a field."""
         for arg in args:
             if arg.startswith(("-", VARIABLE)) and VARIABLE in arg.partition("=")[0]:
                 yield f"spec.engine.extraArgs must not have {arg}: write the flag out, without a variable"
