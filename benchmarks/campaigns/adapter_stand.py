@@ -55,7 +55,7 @@ class AdapterStand:
         self.placer: AdapterPlacer | None = None
 
     def service(self, name: str = SERVICE, **spec: Any) -> Object:
-        engine = {"lora": {"maxAdapters": 4}}
+        engine = {"lora": {"maxAdapters": 4, "sources": ["pvc://adapters"]}}
         return {
             "apiVersion": "serving.penstock.dev/v1alpha1",
             "kind": "InferenceService",

@@ -3,10 +3,16 @@
 import asyncio
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from campaigns.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
 
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.placements import PATH, Placements
 from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.adapters.replica import Copy
+from penstock.core.formats.serialization import deserialize
 
 pytestmark = pytest.mark.cluster
 
@@ -118,10 +124,12 @@ async def test_why_an_adapter_is_not_accepted(stand: AdapterStand) -> None:
     stand.services[stand.namespace, "plain"] = other
     await stand.add_engine("chat-a")
     await stand.create("sql")
+    await stand.create("elsewhere", model={"uri": "pvc://other/sql"})
     await stand.create("orphan", serviceRef={"name": "none"})
     await stand.create("plain-sql", serviceRef={"name": "plain"})
     await stand.until("orphan", Accepted="ServiceNotFound", Reconciling="ServiceNotFound")
     await stand.until("plain-sql", Accepted="LoraNotEnabled", Stalled="LoraNotEnabled")
+    await stand.until("elsewhere", Accepted="SourceNotMounted", Stalled="SourceNotMounted")
     await stand.until("sql", Accepted="Accepted")
     await asyncio.sleep(1.1)  # creation times are in seconds
     await stand.create("second", model={"uri": uri_of("second"), "name": "sql"})
@@ -191,3 +199,34 @@ async def test_nothing_is_unloaded_until_all_is_known(stand: AdapterStand) -> No
     await asyncio.sleep(1)
     assert engine.calls == [("load", SQL)]
     stand.services = services
+
+
+async def test_the_record_of_a_placement(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    code = engine_name("code")
+    engine.refused[code] = 400, REFUSED
+    stand.counts = {SQL: AdapterCounts(arrivals=3, misses=1, in_flight=1)}
+    await stand.create("sql", placement={"minReplicas": 1})
+    await stand.create("code", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.until("code", Resolved="RankTooLarge")
+    await stand.placer.tick()
+    placements = Placements()
+    placements.source = stand.placer.record
+    app = web.Application()
+    app.router.add_get(PATH, placements.get)
+    async with TestClient(TestServer(app)) as client:
+        assert (await client.get(f"/placements/{stand.namespace}/none")).status == 404
+        answer = await client.get(f"/placements/{stand.namespace}/chat")
+        record = deserialize(PlacementRecord, await answer.json())
+    assert record.service == f"{stand.namespace}/chat"
+    assert (record.num_loads, record.num_failed_loads) == (1, 1)
+    (replica,) = record.replicas
+    assert (replica.pod, replica.slots) == ("chat-a", 4)
+    assert replica.copies == {SQL: Copy("Resident", 0, 8, 4096)}
+    failed, loaded = record.adapters
+    assert (failed.name, failed.engine_name, failed.has_copies) == ("code", code, False)
+    assert failed.errors == {"chat-a": "rank 64 is above 16"}
+    assert 0 < failed.retry_in_s <= 5
+    assert (loaded.wanted, loaded.counts.misses, loaded.demand.busy) == (1, 1, 1.0)
+    assert "1" in loaded.reason

@@ -221,7 +221,7 @@ def route(model: str) -> Object:
 
 def test_why_a_service_takes_no_adapter() -> None:
     def reason(body: Object | None) -> str | None:
-        cause = refusal(SQL, body, {})
+        cause = refusal(SQL, body, ("pvc://adapters",), {})
         return cause and cause.reason
 
     assert reason(service()) is None
@@ -229,19 +229,22 @@ def test_why_a_service_takes_no_adapter() -> None:
     assert reason(service(engine={})) == "LoraNotEnabled"
     assert reason(service(runtime={"type": "VLLM"})) is None
     assert reason(service(runtime={"type": "Custom"})) == "RuntimeUnsupported"
+    for sources, expected in ((("pvc://other",), "SourceNotMounted"), (None, None)):
+        cause = refusal(SQL, service(), sources, {})
+        assert (cause and cause.reason) == expected
 
 
 def test_who_has_a_model_name() -> None:
     younger = replace(SQL, name="b")
 
     def holder(routes: list[Object], services: list[Object]) -> str | None:
-        cause = refusal(younger, service(), name_holders(routes, services, [SQL, younger]))
+        cause = refusal(younger, service(), None, name_holders(routes, services, [SQL, younger]))
         return cause and cause.message.partition(" has the")[0]
 
     assert holder([], []) == "the LoraAdapter sql"
     assert holder([], [service("x", "chat-sql")]) == "the InferenceService x"
     assert holder([route("chat-sql")], [service("x", "chat-sql")]) == "the ModelRoute front"
-    assert refusal(SQL, service(), name_holders([route("y")], [], [SQL, younger])) is None
+    assert refusal(SQL, service(), None, name_holders([route("y")], [], [SQL, younger])) is None
 
 
 NOT_REASONS = {"True", "False", "Unknown", "Pending", "Evicted", "Failed", "LoraAdapter", "ModelRoute"} | {

@@ -1,6 +1,7 @@
 """Access to the leading operator for commands outside the cluster."""
 
 import ipaddress
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -8,9 +9,12 @@ import aiohttp
 
 from penstock.clients.kube import Kube, Object, lines
 from penstock.clients.resources import LEASES, PODS
+from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.formats.serialization import deserialize
 from penstock.errors import KubeError, NotFound, Transient
 
 PORT_NAME = "http"
+PLACEMENT_TIMEOUT_S = 10.0
 
 
 async def recording(
@@ -18,12 +22,41 @@ async def recording(
 ) -> AsyncGenerator[bytes]:
     """Yield the recorded decisions of the service "namespace/name" as JSON lines, from the next one on.
 
+    Raises KubeError.
+    """
+    path = f"/recording/{service}"
+    stream = _stream(kube, operator_namespace, lease, path, timeout_s=timeout_s)
+    async with aclosing(stream) as found:
+        async for line in found:
+            yield line
+
+
+async def placement(
+    kube: Kube, operator_namespace: str, lease: str, service: str
+) -> PlacementRecord:
+    """The last placement of the adapters of the service "namespace/name". Raises KubeError."""
+    path = f"/placements/{service}"
+    stream = _stream(kube, operator_namespace, lease, path, timeout_s=PLACEMENT_TIMEOUT_S)
+    async with aclosing(stream) as found:
+        text = b"\n".join([line async for line in found])
+    try:
+        return deserialize(PlacementRecord, json.loads(text))
+    except ValueError as error:
+        raise KubeError(
+            f"the operator's answer cannot be read, perhaps because it has another version: {error}"
+        ) from error
+
+
+async def _stream(
+    kube: Kube, operator_namespace: str, lease: str, path: str, *, timeout_s: float
+) -> AsyncGenerator[bytes]:
+    """Yield the lines of a response of the leading operator.
+
     The API server proxies the request, for which the user needs `get` on `pods/proxy`. It does not proxy
     to loopback addresses, which pods of a local cluster have; those are requested directly. Raises
     KubeError.
     """
     pod, port = await _leader(kube, operator_namespace, lease)
-    path = f"/recording/{service}"
     address = ipaddress.ip_address(pod["status"]["podIP"])
     if not address.is_loopback:
         relayed = f"{PODS.path(operator_namespace)}/{pod['metadata']['name']}:{port}/proxy{path}"

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.clients.clock import monotonic, unix_time
+from penstock.clients.clock import steady, unix_time
 from penstock.clients.engine_adapters import Copies, EngineAdapters
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
@@ -23,9 +23,11 @@ from penstock.controller.adapter_store import AdapterStore, StoredAdapter
 from penstock.controller.copy_changes import Change, CopyChanges
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod, lora_pods
+from penstock.controller.mounted_sources import MountedSources
 from penstock.controller.residency import Residency
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.reconcile.adapter_acceptance import name_holders, refusal
+from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
 # Pause between two passes, and the shortest one after a change of an adapter, in seconds.
@@ -73,6 +75,7 @@ class AdapterPlacer:
             is_optional=True,
         )
         self._store = AdapterStore(failures)
+        self._mounted_sources = MountedSources()
         self._residency = Residency(engines)
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
@@ -94,6 +97,12 @@ class AdapterPlacer:
         finally:
             await self._changes.close()
 
+    def record(self, key: Key) -> PlacementRecord | None:
+        """Return the last placement of a service's adapters; None if no engine takes any."""
+        service = self.services.get(key)
+        counts = self._sources.counts(key) or {}
+        return None if service is None else service.record("/".join(key), counts, steady())
+
     async def tick(self) -> None:
         """Place the adapters of all services, and write the statuses that changed.
 
@@ -111,14 +120,17 @@ class AdapterPlacer:
         listed = await self._residency.poll(pod for each in pods.values() for pod in each)
         adapters = self._store.update(self._adapters)
         holders = name_holders(routes, services.values(), (each.resource for each in adapters))
-        refusals = {
-            each.resource.key: refusal(
-                each.resource, services.get(each.resource.service_key), holders
-            )
-            for each in adapters
-        }
+        self._mounted_sources.forget_others(services.keys())
+        refusals = {each.resource.key: self._refusal(each, services, holders) for each in adapters}
         states = self._place(adapters, refusals, pods, listed)
         await self._statuses.update(self._entries(adapters, refusals, states))
+
+    def _refusal(
+        self, adapter: StoredAdapter, services: Mapping[Key, Object], holders: NameHolders
+    ) -> Cause | None:
+        service = services.get(adapter.resource.service_key)
+        sources = None if service is None else self._mounted_sources.of(service)
+        return refusal(adapter.resource, service, sources, holders)
 
     def _place(
         self,
@@ -159,7 +171,7 @@ class AdapterPlacer:
             listed=listed,
             counts=self._sources.counts(key),
         )
-        service.run(inputs, monotonic())
+        service.run(inputs, steady())
         return AdapterStates(service, known, {pod: self._changes.of_pod(pod) for pod in known})
 
     def _entries(
@@ -183,7 +195,7 @@ class AdapterPlacer:
 
     def _observe(self, change: Change) -> None:
         if (service := self.services.get(change.pod.service_key)) is not None:
-            service.observe(change, monotonic())
+            service.observe(change, steady())
 
     def _adapter_changed(self, key: Key) -> None:
         if self._store.is_news(key, self._adapters.get(key)):

@@ -13,6 +13,7 @@ from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, e
 from penstock.core.adapters.first_reads import first_reads
 from penstock.core.adapters.load_failures import Failures, after_failure, after_success, blocked
 from penstock.core.adapters.place import PlacementPlan, place
+from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.reconcile.adapter_conditions import LoadError
 
@@ -38,8 +39,8 @@ class AdapterService:
     """The adapters of one service.
 
     backoff: of versions whose last load failed, by name in engines. errors: of these, by name and pod.
-    replicas: pods with their copies, at the last pass. num_loads, num_failed_loads, num_unloads: since this
-    process leads.
+    replicas: pods with their copies, at the last pass. at_s: time of the last pass. num_loads,
+    num_failed_loads, num_unloads: since this process leads.
     """
 
     changes: CopyChanges
@@ -48,6 +49,7 @@ class AdapterService:
     errors: dict[str, dict[str, LoadError]] = field(default_factory=dict)
     replicas: tuple[AdapterReplica, ...] = ()
     plan: PlacementPlan = field(default_factory=PlacementPlan)
+    at_s: float = 0.0
     num_loads: int = 0
     num_failed_loads: int = 0
     num_unloads: int = 0
@@ -58,7 +60,7 @@ class AdapterService:
         return {} if self.demand_state is None else self.demand_state.demand
 
     def run(self, inputs: ServiceInputs, now_s: float) -> None:
-        """Place the adapters, and start the loads and unloads. now_s: monotonic."""
+        """Place the adapters, and start the loads and unloads. now_s: steady time."""
         if inputs.counts is not None:
             self.demand_state = estimate_demand(inputs.counts, self.demand_state, now_s)
         self._forget(inputs)
@@ -68,6 +70,7 @@ class AdapterService:
             )
             for key, pod in inputs.pods.items()
         )
+        self.at_s = now_s
         held_back = blocked(self.backoff, now_s)
         plan = place(inputs.versions, self.replicas, self.demand, held_back)
         reads = first_reads(
@@ -76,8 +79,33 @@ class AdapterService:
         self.plan = PlacementPlan((*plan.loads, *reads), plan.unloads, plan.adapters)
         self._start(inputs)
 
+    def record(
+        self, service: str, counts: Mapping[str, AdapterCounts], now_s: float
+    ) -> PlacementRecord:
+        """The record of the last pass. service: "namespace/name". counts: of gateways. now_s: steady."""
+        adapters = []
+        for name, wanted in sorted(self.plan.adapters.items()):
+            failure = self.backoff.get(name)
+            adapters.append(
+                AdapterRecord(
+                    name.rpartition("@")[0],
+                    name,
+                    wanted.copies,
+                    wanted.is_met,
+                    wanted.reason,
+                    counts.get(name, AdapterCounts()),
+                    self.demand.get(name, AdapterDemand()),
+                    {pod: each.message for pod, each in self.errors.get(name, {}).items()},
+                    max(0.0, failure.retry_at_s - now_s) if failure else 0.0,
+                )
+            )
+        return PlacementRecord(
+            service, self.at_s, self.replicas, tuple(adapters), self.plan.loads, self.plan.unloads,
+            self.num_loads, self.num_failed_loads, self.num_unloads,
+        )  # fmt: skip
+
     def observe(self, change: Change, now_s: float) -> None:
-        """Remember the outcome of a change. now_s: monotonic."""
+        """Remember the outcome of a change. now_s: steady time."""
         name, failure = change.engine_name, change.failure
         if change.kind == "unload":
             self.num_unloads += failure is None
@@ -112,6 +140,8 @@ class AdapterService:
                 self.backoff = after_success(self.backoff, name)
 
     def _start(self, inputs: ServiceInputs) -> None:
+        if not self.plan.loads and not self.plan.unloads:
+            return
         pods = {pod.name: pod for pod in inputs.pods.values()}
         paths = {version.engine_name: version.engine_path for version in inputs.versions}
         for name, pod in self.plan.unloads:

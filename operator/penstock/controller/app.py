@@ -10,6 +10,7 @@ from penstock.clients.kube import Kube, api_client, load_configuration
 from penstock.controller.health import Health
 from penstock.controller.leader import Leader, LeadershipLost
 from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
+from penstock.controller.placements import Placements
 from penstock.controller.recorder import Recorder
 from penstock.controller.settings import Settings
 from penstock.controller.stop_signals import stop_on_signals
@@ -20,14 +21,15 @@ async def run(settings: Settings) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
     configuration = await load_configuration()
-    health, recorder = Health(), Recorder()
+    health, recorder, placements = Health(), Recorder(), Placements()
     health.metrics.observe_credentials(configuration)
     observe = health.metrics.observe_api_request
     async with api_client(configuration, "penstock-operator", observe) as api:
-        runner = await health.serve(settings.host, settings.port, recorder)
+        runner = await health.serve(settings.host, settings.port, recorder, placements)
         lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api, health.failures)
         kube = Kube(api, write_time_s=lease.remaining_s)
         leader = Leader(kube, configuration, settings, health, recorder, stop)
+        placements.source = leader.placement
         election = LeaderElection(
             Config(
                 lease,

@@ -1,10 +1,11 @@
-"""HTTP endpoints of the operator: liveness, readiness, metrics and recordings."""
+"""HTTP endpoints of the operator: liveness, readiness, metrics, recordings and placements."""
 
 import asyncio
 
 from aiohttp import web
 
 from penstock.clients.clock import monotonic
+from penstock.controller import placements as adapters
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
@@ -26,13 +27,20 @@ class Health:
             self._beat_s = monotonic()
             await asyncio.sleep(1)
 
-    async def serve(self, host: str, port: int, recorder: recordings.Recorder) -> web.AppRunner:
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        recorder: recordings.Recorder,
+        placements: adapters.Placements,
+    ) -> web.AppRunner:
         """Start the HTTP server. The caller ends it with `cleanup`."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._healthz)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get(recordings.PATH, recorder.stream)
+        app.router.add_get(adapters.PATH, placements.get)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
         await web.TCPSite(runner, host, port).start()

@@ -33,6 +33,7 @@ from penstock.controller.service_metrics import ServiceMetrics
 from penstock.controller.settings import Settings
 from penstock.controller.stop_signals import stop_on_signals
 from penstock.controller.watches import Watches
+from penstock.core.adapters.placement_record import PlacementRecord
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,10 @@ class Leader:
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
         self._adapter_placer = self._make_adapter_placer()
+
+    def placement(self, key: Key) -> PlacementRecord | None:
+        """Return the last placement of a service's adapters; None if there is none."""
+        return self._adapter_placer.record(key)
 
     async def raise_errors(self) -> None:
         """Wait for an error in `lead` and raise it: the election does not await the task of `lead`."""

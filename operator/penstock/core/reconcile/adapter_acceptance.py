@@ -1,9 +1,11 @@
 """Whether a service takes an adapter, and who has the adapter's model name."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.spec.adapter_sources import is_in_sources
 from penstock.core.spec.service import Object
 from penstock.core.spec.settings import CUSTOM, PENSTOCK
 
@@ -12,6 +14,9 @@ Key = tuple[str, str]
 NameHolders = Mapping[Key, tuple[str, str]]
 
 KIND = "LoraAdapter"
+
+# Thousands of adapters are checked in each pass, and few of them change.
+_is_mounted = lru_cache(maxsize=16_384)(is_in_sources)
 
 
 def name_holders(
@@ -32,8 +37,17 @@ def name_holders(
     return found
 
 
-def refusal(adapter: AdapterResource, service: Object | None, holders: NameHolders) -> Cause | None:
-    """Why an adapter is not accepted; None if it is. service: None if it does not exist."""
+def refusal(
+    adapter: AdapterResource,
+    service: Object | None,
+    sources: tuple[str, ...] | None,
+    holders: NameHolders,
+) -> Cause | None:
+    """Why an adapter is not accepted; None if it is.
+
+    service: None if it does not exist. sources: URIs of the volumes for adapters that its engines mount;
+    None: unknown, because its spec cannot be served.
+    """
     if service is None:
         message = f"the namespace has no InferenceService {adapter.service}; create it"
         return Cause("ServiceNotFound", message)
@@ -43,6 +57,12 @@ def refusal(adapter: AdapterResource, service: Object | None, holders: NameHolde
     if not (service["spec"].get("engine") or {}).get("lora"):
         message = f"{adapter.service} takes no adapters: set its spec.engine.lora"
         return Cause("LoraNotEnabled", message)
+    if sources is not None and not _is_mounted(adapter.version.uri, sources):
+        message = (
+            f"the engines of {adapter.service} do not mount {adapter.version.uri}: add its volume to the "
+            f"service's spec.engine.lora.sources (now {', '.join(sources) or 'none'})"
+        )
+        return Cause("SourceNotMounted", message)
     kind, name = holders.get((adapter.namespace, adapter.model_name), (KIND, adapter.name))
     if (kind, name) != (KIND, adapter.name):
         message = (

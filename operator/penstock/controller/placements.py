@@ -1,0 +1,37 @@
+"""Serves the last placement of each service's adapters over HTTP, for `kubectl penstock adapters`."""
+
+import json
+from collections.abc import Callable
+
+from aiohttp import web
+
+from penstock.clients.informer import Key
+from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.formats.serialization import serialize
+
+PATH = "/placements/{namespace}/{name}"
+
+Source = Callable[[Key], PlacementRecord | None]
+
+
+class Placements:
+    """HTTP endpoint of the placements. A record is built only when it is asked for.
+
+    source: returns the record of a service, None if there is none; set by the leading replica.
+    """
+
+    def __init__(self) -> None:
+        self.source: Source = lambda _: None
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Answer with the record as JSON, or 404."""
+        key = request.match_info["namespace"], request.match_info["name"]
+        record = self.source(key)
+        if record is None:
+            text = (
+                f"the operator places no adapters of {'/'.join(key)}: does the service exist, has it "
+                "spec.engine.lora, and is one of its engines ready?"
+            )
+            return web.Response(status=404, text=text)
+        text = json.dumps(serialize(record), separators=(",", ":"))
+        return web.Response(text=f"{text}\n", content_type="application/json")
