@@ -10,7 +10,7 @@ import pytest
 
 from penstock.clients.resources import DEPLOYMENTS, NODES, PODS, RESOURCE_SLICES
 from penstock.core.observed.accelerator_memory import GPU_DRIVER, MEMORY_LABEL
-from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL
+from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL, VARIANT_LABEL
 from penstock_engine.make_model.make import make
 
 pytestmark = pytest.mark.cluster
@@ -133,6 +133,39 @@ async def test_a_corrected_variant_is_checked_again(stand, model_dir, tmp_path):
     for _ in range(3):
         await stand.step()
     assert await stand.condition("ModelReady") == ("True", "Fits")
+
+
+async def test_a_model_that_one_variant_cannot_hold_is_refused_by_its_name(
+    stand, model_dir, tmp_path
+):
+    def variant(name, memory):
+        return {
+            "name": name, "pricePerHour": "1", "acceleratorMemory": memory,
+            "resources": {"limits": {GPU: 1}},
+        }  # fmt: skip
+
+    large, small = variant("large", "24Gi"), variant("small", "64Mi")
+    stand.reconciler = stand.make_reconciler(stand.kube)
+    await stand.create(objectives={"ttft": "2s"}, variants=[large, small])
+    for _ in range(3):
+        await stand.step()
+    pods = {pod["metadata"]["labels"][VARIANT_LABEL]: pod for pod in await stand.pods()}
+    assert set(pods) == {"large", "small"}
+    for name, pod in pods.items():
+        await run_as_its_container(stand, pod, model_dir, tmp_path / name)
+    for _ in range(3):
+        await stand.step()
+    assert await stand.condition("ModelReady") == ("False", "MemoryTooSmall")
+    conditions = {c["type"]: c for c in (await stand.status())["conditions"]}
+    assert conditions["ModelReady"]["message"].startswith("on variant small: ")
+    assert conditions["Stalled"]["status"] == "True"
+    assert (await stand.kube.list(DEPLOYMENTS, stand.namespace))[0] == []
+
+    await stand.change(variants=[large])
+    for _ in range(4):
+        await stand.step()
+    assert await stand.condition("ModelReady") == ("True", "Fits")
+    assert len((await stand.kube.list(DEPLOYMENTS, stand.namespace))[0]) == 1
 
 
 async def test_a_model_that_fits_is_served(stand, add_node, model_dir, tmp_path):

@@ -169,9 +169,11 @@ def test_what_says_the_memory_of_an_accelerator(
 
 
 def planned(spec: ServiceSpec, devices: tuple[Object, ...] | None) -> Plan:
-    """The plan that creates the preflight."""
+    """The plan that creates the preflight. devices: of the kind that it needs; None: not read."""
     first = plan(spec, ObservedState(), "image", NOW_S)
-    observed = ObservedState(rollout=first.rollout, devices=devices)
+    source = source_of(next(iter(spec.placed.values())).resources)
+    read = {} if source is None or devices is None else {source: devices}
+    observed = ObservedState(rollout=first.rollout, devices=read)
     state = plan(spec, observed, "image", NOW_S)
     while not state.create:
         assert isinstance(state.rollout, RolloutState)
@@ -212,7 +214,7 @@ def test_the_preflight_is_told_the_memory_of_an_accelerator(
     expected: int | None,
 ) -> None:
     made = planned(service_spec(resources=resources), devices)
-    assert made.unread == unread
+    assert made.unread == ({unread} if unread else set())
     assert memory_variable(made) == (None if expected is None else str(expected))
 
 
@@ -221,7 +223,7 @@ def test_the_preflight_of_another_runtime_checks_no_memory() -> None:
         resources=pod_resources(accelerator=(GPU, 1)), settings={"runtime.type": "VLLM"}
     )
     made = planned(spec, None)
-    assert (made.unread, memory_variable(made)) == (None, None)
+    assert (made.unread, memory_variable(made)) == (frozenset(), None)
 
 
 def test_the_preflight_takes_no_accelerator() -> None:
@@ -243,7 +245,7 @@ def test_a_variant_may_say_the_memory_of_its_accelerators() -> None:
     assert memory_variable(planned(spec, (SMALL, LARGE))) == str(80 * GIB)
     known = replace(spec, variants=(replace(variant, accelerator_memory_bytes=48 * GIB),))
     made = planned(known, None)
-    assert (memory_variable(made), made.unread) == (str(48 * GIB), None)
+    assert (memory_variable(made), made.unread) == (str(48 * GIB), frozenset())
 
 
 def test_the_recorded_pods_do_not_depend_on_nodes() -> None:

@@ -25,7 +25,8 @@ def preflight(**report: Any) -> ObservedPod:
 def status(
     settings: Object, pod: ObservedPod | None = None, before: Object | None = None
 ) -> Object:
-    made = engine_status(replace(BARE, settings=settings), pod, {"engine": before})
+    pods = () if pod is None else (pod,)
+    made = engine_status(replace(BARE, settings=settings), pods, {"engine": before})
     assert made is not None
     return made
 
@@ -103,15 +104,22 @@ def test_every_setting_of_the_spec_is_shown() -> None:
 
 def test_ranks_follow_the_accelerators_unless_variants_differ_in_them() -> None:
     four, two = (pod_resources(accelerator=("nvidia.com/gpu", count)) for count in (4, 2))
-    made = engine_status(replace(BARE, resources=four), None, {})
+    made = engine_status(replace(BARE, resources=four), (), {})
     assert made is not None
     assert (made["device"], made["parallelism"]["tensor"]) == ("cuda", 4)
     variants = tuple(
         VariantSpec(name, resources, 1.0, 0, 9) for name, resources in (("a", four), ("b", two))
     )
-    made = engine_status(replace(BARE, variants=variants), None, {})
+    made = engine_status(replace(BARE, variants=variants), (), {})
     assert made is not None
     assert (made["device"], made["parallelism"]["tensor"]) == ("cuda", None)
+
+
+def test_a_value_in_which_preflights_of_variants_differ_is_absent() -> None:
+    pods = [preflight(max_model_len=4096, dtype=dtype) for dtype in ("bfloat16", "float16")]
+    made = engine_status(BARE, pods, {})
+    assert made is not None
+    assert (made["maxModelLen"], made["dtype"]) == (4096, "auto")
 
 
 def test_what_vllm_decides_is_absent() -> None:
@@ -124,4 +132,4 @@ def test_what_vllm_decides_is_absent() -> None:
 
 def test_a_server_of_the_user_has_no_engine_settings() -> None:
     custom = replace(BARE, settings={"runtime.type": "Custom", "runtime.custom.image": "server"})
-    assert engine_status(custom, preflight(), {"engine": {"maxNumSeqs": 16}}) is None
+    assert engine_status(custom, (preflight(),), {"engine": {"maxNumSeqs": 16}}) is None

@@ -90,13 +90,15 @@ class Cluster:
         self.bodies[placed] = body
         self.deployments.setdefault(placed, 1)
 
-    def run_preflight(self, revision):
+    def run_preflight(self, metadata):
+        revision = metadata["labels"][REVISION_LABEL]
         said = REFUSED if revision in self.refused else PASSED
         phase = "Failed" if revision in self.refused else "Succeeded"
-        name = f"{revision}-preflight"
+        name = metadata["name"]
         self.pods[name] = ObservedPod(
-            name, name, revision, "preflight", "", False, False, phase, None, said
-        )
+            name, name, revision, "preflight", "", False, False, phase, None, said,
+            variant=metadata["labels"].get(VARIANT_LABEL, ""),
+        )  # fmt: skip
 
     def delete(self, deletion):
         if deletion.kind == "Deployment":

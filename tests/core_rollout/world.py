@@ -10,7 +10,7 @@ from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
 from penstock.core.spec.revision import revision_of
-from penstock.core.spec.service import REVISION_LABEL, ServiceSpec
+from penstock.core.spec.service import ServiceSpec
 
 SPEC = service_spec(uid="u1", scaling=replace(SMALL.scaling, max_replicas=20))
 
@@ -93,7 +93,7 @@ class World(Cluster):
             self.apply(body)
         for body in made.create:
             write()
-            self.run_preflight(body["metadata"]["labels"][REVISION_LABEL])
+            self.run_preflight(body["metadata"])
         for scale in made.scale:
             write()
             self.scale(scale.deployment, scale.replicas)

@@ -173,9 +173,10 @@ class Reconciler:
     ) -> tuple[ObservedState, Plan]:
         """Plan, after reading the memory of accelerators if the plan depends on it."""
         planned = plan(spec, observed, self._image, now_s, inputs)
-        if planned.unread is None or not self._reads_nodes:
+        if not planned.unread or not self._reads_nodes:
             return observed, planned
-        observed = replace(observed, devices=await list_devices(self._kube, planned.unread))
+        devices = {kind: await list_devices(self._kube, kind) for kind in planned.unread}
+        observed = replace(observed, devices=devices)
         return observed, plan(spec, observed, self._image, now_s, inputs)
 
     def _plan_inputs(

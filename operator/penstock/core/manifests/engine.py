@@ -61,8 +61,8 @@ def deployment_name(spec: ServiceSpec, revision: str, cohort: str = "", variant:
     return "-".join(part for part in (spec.name, revision, cohort, variant) if part)
 
 
-def preflight_name(spec: ServiceSpec, revision: str) -> str:
-    return f"{spec.name}-{revision}-preflight"
+def preflight_name(spec: ServiceSpec, revision: str, variant: str = "") -> str:
+    return "-".join(part for part in (spec.name, revision, variant, "preflight") if part)
 
 
 def own_pods(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
@@ -132,10 +132,19 @@ def deployment(
     }
 
 
-def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str = "") -> Object:
+def preflight(
+    spec: ServiceSpec,
+    revision: str,
+    pods: PinnedPods,
+    variant: str = "",
+    label: str = "",
+    *,
+    is_first: bool = True,
+) -> Object:
     """The preflight pod: checks the model once, and reports the result in its termination message.
 
-    spec: as placed on the variant.
+    spec: as placed on the variant. label: the variant if the check is about it alone. is_first: whether it
+    is the first of the revision's preflights, whose name does not have the variant.
     """
     pod = pods.preflight
     if variant:
@@ -145,9 +154,9 @@ def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str =
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": preflight_name(spec, revision),
+            "name": preflight_name(spec, revision, "" if is_first else variant),
             "namespace": spec.namespace,
-            "labels": labels(spec, revision, PREFLIGHT),
+            "labels": labels(spec, revision, PREFLIGHT) | ({VARIANT_LABEL: label} if label else {}),
             "annotations": {TEMPLATE_HASH: _hash(checked)},
             "ownerReferences": [owner(spec)],
         },

@@ -4,8 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.label_selector import selects
 from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
@@ -164,7 +166,7 @@ class ObservedState:
     traffic, mirror: traffic shares and mirroring that were last published to gateways.
     traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
     state_holder: the revision whose ControllerRevision has the record of the rollout state. devices:
-    nodes or ResourceSlices that say the memory of accelerators; None: not read.
+    nodes and ResourceSlices that say the memory of accelerators, of the kinds that were read.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()
@@ -186,7 +188,7 @@ class ObservedState:
     # (kind, name) of children of a deleted service of the same name that still exist.
     leftovers: frozenset[tuple[str, str]] = frozenset()
     budget: ObservedBudget = field(default_factory=ObservedBudget)
-    devices: tuple[Object, ...] | None = None
+    devices: Mapping[Source, tuple[Object, ...]] = field(default_factory=dict)
 
     @property
     def stable(self) -> str | None:
@@ -209,15 +211,18 @@ class ObservedState:
         """Requested replicas of a side, over all variants."""
         return sum(d.replicas for d in self.deployments_of(revision, cohort).values())
 
-    def preflight(self, revision: str) -> ObservedPod | None:
-        return next(
-            (
-                p
-                for p in self.pods
-                if p.revision == revision and p.role == PREFLIGHT and not p.is_ending
-            ),
-            None,
+    def preflights(self, revision: str) -> tuple[ObservedPod, ...]:
+        """The revision's preflights, by name: one, or one for each variant that is checked apart."""
+        found = (
+            pod
+            for pod in self.pods
+            if pod.revision == revision and pod.role == PREFLIGHT and not pod.is_ending
         )
+        return tuple(sorted(found, key=lambda pod: pod.name))
+
+    def preflight(self, revision: str) -> ObservedPod | None:
+        """The preflight that decides: one that failed, else one that still waits, else one that passed."""
+        return min(self.preflights(revision), key=_decides, default=None)
 
     def evaluation(self, revision: str | None) -> ObservedJob | None:
         """The revision's evaluation Job; a terminating one belongs to an earlier attempt and is ignored."""
@@ -252,3 +257,10 @@ class ObservedState:
     def is_unschedulable(self, revision: str | None) -> bool:
         """Whether a pod of the revision waits for a node with room."""
         return any(pod.is_unschedulable for pod in self.serving(revision))
+
+
+def _decides(preflight: ObservedPod) -> int:
+    verdict = preflight_result(preflight)
+    if verdict is None:
+        return 1 if preflight.trouble else 2
+    return 3 if verdict.ok else 0

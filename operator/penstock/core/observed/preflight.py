@@ -1,7 +1,7 @@
 """Result of a preflight: whether the model of a revision can be served."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.observed.pods import ObservedPod
@@ -42,6 +42,16 @@ def preflight_result(preflight: ObservedPod) -> PreflightResult | None:
 
     None while it runs, and if it was lost.
     """
+    found = _result(preflight)
+    return found and replace(found, message=on_variant(preflight, found.message))
+
+
+def on_variant(preflight: ObservedPod, message: str) -> str:
+    """The message with the variant that the preflight checks, if it checks one apart from others."""
+    return f"on variant {preflight.variant}: {message}" if preflight.variant else message
+
+
+def _result(preflight: ObservedPod) -> PreflightResult | None:
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:

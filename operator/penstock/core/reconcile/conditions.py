@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
-from penstock.core.observed.preflight import preflight_result
+from penstock.core.observed.preflight import on_variant, preflight_result
 from penstock.core.reconcile.condition_types import (
     SCALED_TO_ZERO,
     Condition,
@@ -121,15 +121,18 @@ def model_ready(observed: ObservedState, revision: str) -> Condition:
             "ModelReady", "Unknown", "PreflightPending", "the model has not been checked yet"
         )
     verdict = preflight_result(preflight)
+    if verdict is not None and verdict.ok:
+        passed = map(preflight_result, observed.preflights(revision))
+        message = "; ".join(each.message for each in passed if each is not None)
+        return Condition("ModelReady", "True", verdict.reason, message)
     if verdict is not None:
-        return Condition(
-            "ModelReady", "True" if verdict.ok else "False", verdict.reason, verdict.message
-        )
+        return Condition("ModelReady", "False", verdict.reason, verdict.message)
     if preflight.lost:
         message = f"the preflight was lost with its node and is replaced: {preflight.lost}"
         return Condition("ModelReady", "Unknown", "PreflightLost", message)
     if preflight.trouble is not None:
-        return Condition("ModelReady", "False", *with_advice(preflight.trouble))
+        reason, message = with_advice(preflight.trouble)
+        return Condition("ModelReady", "False", reason, on_variant(preflight, message))
     message = "the model is being checked"
     if preflight.phase == "Pending":
         message = f"the pod {preflight.name} that checks the model has not started yet"

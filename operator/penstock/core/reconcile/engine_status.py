@@ -42,11 +42,11 @@ DEFAULTS: Settings = {
 
 
 def engine_status(
-    spec: ServiceSpec, preflight: ObservedPod | None, previous: Object
+    spec: ServiceSpec, preflights: Collection[ObservedPod], previous: Object
 ) -> Object | None:
     """The engine settings in effect; None for a server of the user, which has settings of its own.
 
-    preflight: of the spec's revision; it reports what Penstock's engine derives from the model. previous:
+    preflights: of the spec's revision; they report what Penstock's engine derives from the model. previous:
     the status with what was reported before, which stays until there is another report. A value is None
     where only the engine knows it, or where variants differ in it.
     """
@@ -55,7 +55,7 @@ def engine_status(
         return None
     settings = {**DEFAULTS, **spec.settings}
     if runtime == PENSTOCK:
-        derived = _derived(preflight, previous.get("engine") or {})
+        derived = _derived(preflights, previous.get("engine") or {})
         settings = {**PENSTOCK_DEFAULTS, **derived, **settings}
         if settings[DTYPE] == DEFAULT_DTYPE:
             settings[DTYPE] = derived[DTYPE] or DEFAULT_DTYPE
@@ -80,14 +80,13 @@ def engine_status(
     }
 
 
-def _derived(preflight: ObservedPod | None, before: Object) -> Settings:
-    """What the engine derives from the model, by the preflight, else as it was reported before.
+def _derived(preflights: Collection[ObservedPod], before: Object) -> Settings:
+    """What the engine derives from the model, by the preflights, else as it was reported before.
 
     before: the engine in the previous status. Limits of a step that are unknown stay what they were, as a
     CRD from before they could be absent refuses a status without them.
     """
-    found = None if preflight is None else preflight_result(preflight)
-    reported = {} if found is None else found.settings
+    reported = _reported(preflights)
     limits = {
         MAX_NUM_SEQS: reported.get(MAX_NUM_SEQS) or before.get("maxNumSeqs"),
         MAX_NUM_BATCHED_TOKENS: (
@@ -100,6 +99,13 @@ def _derived(preflight: ObservedPod | None, before: Object) -> Settings:
         QUANTIZATION: (before.get("quantization") or {}).get("method"),
     }
     return {**kept, **reported, **limits}
+
+
+def _reported(preflights: Collection[ObservedPod]) -> Settings:
+    """The settings that preflights report. A value is None if they differ in it."""
+    results = [found.settings for each in preflights if (found := preflight_result(each))]
+    names = {name for settings in results for name in settings}
+    return {name: _only({settings.get(name) for settings in results}) for name in names}
 
 
 def _kv_cache(settings: Settings) -> Object:

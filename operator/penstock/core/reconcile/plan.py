@@ -51,7 +51,7 @@ class Plan:
     replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes.
     lagging_gateway: message about the gateway that the rollout waits for; overdue: message about a phase
     that exceeded its deadline and continues; else empty. details: the writes in words, for the log.
-    unread: objects that were not read and on which the arguments of a preflight depend.
+    unread: kinds of objects that were not read and on which the arguments of a preflight depend.
     """
 
     revision: str
@@ -68,7 +68,7 @@ class Plan:
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()
     details: tuple[str, ...] = field(default=())
-    unread: Source | None = None
+    unread: frozenset[Source] = frozenset()
 
     @property
     def is_empty(self) -> bool:

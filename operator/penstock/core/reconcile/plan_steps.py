@@ -9,18 +9,17 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
-from penstock.core.manifests.placement import with_accelerator_memory
-from penstock.core.observed.accelerator_memory import Source, memory_or_source
+from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.reconcile.preflights import plan_preflights
 from penstock.core.reconcile.variant_split import VariantSplit, split_replicas
 from penstock.core.routing.pick import Side
 from penstock.core.spec import history
 from penstock.core.spec.history import PinnedPods
-from penstock.core.spec.service import PREFLIGHT, TEMPLATE_HASH, Object, ServiceSpec
-from penstock.core.spec.settings import PENSTOCK, RUNTIME_TYPE
+from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
 
 # Phases in which an evaluation's result may still be used; in others its Job is deleted.
 EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
@@ -64,7 +63,7 @@ class PlanSteps:
         self.scale: list[Scale] = []
         self.delete: list[Deletion] = []
         self.details: list[str] = []
-        self.unread: Source | None = None
+        self.unread: frozenset[Source] = frozenset()
 
     def collect(self, state: RolloutState, pods: dict[Side, int | None], total: int) -> None:
         """Collect all writes. pods: target replicas by side; total: replicas for all of the traffic."""
@@ -138,37 +137,18 @@ class PlanSteps:
                 self.details.append(f"adopt revision {entry.revision}")
 
     def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
-        """Whether the revision's preflight passed; creates one, on the first variant, if missing."""
-        if side.cohort or self._observed.deployments_of(side.revision):
+        """Whether the revision's preflights passed; creates missing ones."""
+        revision = side.revision
+        if side.cohort or self._observed.deployments_of(revision):
             return True
-        preflight = self._observed.preflight(side.revision)
-        if preflight is None:
-            self.create.append(self._preflight(spec, side.revision, pods))
-            self.details.append(f"check the model for revision {side.revision}")
-            return False
-        verdict = preflight_result(preflight)
-        if verdict is None or verdict.ok:
-            return verdict is not None
-        self._repeat_if_changed(preflight, spec, pods)
-        return False
-
-    def _repeat_if_changed(self, failed: ObservedPod, spec: ServiceSpec, pods: PinnedPods) -> None:
-        """Delete a failed preflight if the first variant changed since, so that a new one checks that."""
-        variant, placed = next(iter(spec.placed.items()))
-        wanted = manifests.preflight(placed, failed.revision, pods, variant)
-        current = wanted["metadata"]["annotations"][TEMPLATE_HASH]
-        if failed.template_hash not in ("", current) and not failed.is_ending:
-            self.delete.append(Deletion("Pod", failed.name, failed.uid))
-            self.details.append(f"check the model for revision {failed.revision} again")
-
-    def _preflight(self, spec: ServiceSpec, revision: str, pods: PinnedPods) -> Object:
-        """The preflight pod on the first variant, with the memory of its accelerators if that is known."""
-        variant, placed = next(iter(spec.placed.items()))
-        body = manifests.preflight(placed, revision, pods, variant)
-        if spec.settings.get(RUNTIME_TYPE, PENSTOCK) != PENSTOCK:
-            return body  # it checks no memory
-        memory_bytes, self.unread = memory_or_source(placed, body["spec"], self._observed.devices)
-        return with_accelerator_memory(body, memory_bytes)
+        preflights = plan_preflights(spec, self._observed, revision, pods)
+        self.create += preflights.create
+        self.unread |= preflights.unread
+        self.details += [f"check the model for revision {revision}" for _ in preflights.create]
+        for pod in preflights.outdated:
+            self.delete.append(Deletion("Pod", pod.name, pod.uid))
+            self.details.append(f"check the model for revision {revision} again")
+        return preflights.is_passed
 
     def _bring_up(
         self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int

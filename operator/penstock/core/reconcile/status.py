@@ -57,7 +57,7 @@ def render(
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
             "gates": gates,
         },
-        "engine": engine_status(spec, observed.preflight(plan.revision), previous),
+        "engine": engine_status(spec, observed.preflights(plan.revision), previous),
         "desiredReplicas": plan.total,
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
