@@ -2,17 +2,16 @@
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from controller.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import recording
-from penstock.clients.resources import LEASES, PODS
 from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
 from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
@@ -130,31 +129,6 @@ async def test_too_many_listeners_are_refused(operator: Operator) -> None:
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-
-
-def outer_address() -> str | None:
-    """Return this machine's address that is not a loopback one, if any. Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return None
-        address: str = probe.getsockname()[0]
-        return address
-
-
-async def lead(kube: Kube, namespace: str, address: str, port: int) -> None:
-    """Create a pod object with this address and a Lease that it holds."""
-    container = {"name": "c", "image": "x", "ports": [{"name": "http", "containerPort": port}]}
-    pod = {
-        "metadata": {"name": "op"},
-        "spec": {"schedulerName": "nobody", "containers": [container]},
-    }
-    await kube.create(PODS, namespace, pod)
-    status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
-    await kube.merge(PODS, namespace, "op", status, manager="test", sub="status")
-    lease = {"metadata": {"name": "lease"}, "spec": {"holderIdentity": "op-123"}}
-    await kube.create(LEASES, namespace, lease)
 
 
 @pytest.mark.cluster
