@@ -8,6 +8,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from campaigns.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
 
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.adapter_metrics import AdapterMetrics
 from penstock.controller.placements import PATH, Placements
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
@@ -230,3 +231,30 @@ async def test_the_record_of_a_placement(stand: AdapterStand) -> None:
     assert 0 < failed.retry_in_s <= 5
     assert (loaded.wanted, loaded.counts.misses, loaded.demand.busy) == (1, 1, 1.0)
     assert "1" in loaded.reason
+
+
+async def test_metrics_of_a_service(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    engine.refused[engine_name("code")] = 400, REFUSED
+    engine.add("by-hand")
+    await stand.create("sql", placement=ALL)
+    await stand.create("code", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.until("code", Resolved="RankTooLarge")
+    await stand.placer.tick()
+    values = {
+        (sample.name, *list(sample.labels.values())[1:]): sample.value
+        for family in AdapterMetrics(lambda: stand.placer.services).collect()
+        for sample in family.samples
+    }
+    prefix = "penstock_operator_adapter"
+    assert values == {
+        (f"{prefix}s",): 2,
+        (f"{prefix}_copies_wanted",): 2,
+        (f"{prefix}_copies_loaded",): 1,
+        (f"{prefix}_slots",): 4,
+        (f"{prefix}s_failing",): 1,
+        (f"{prefix}_loads_total", "ok"): 1,
+        (f"{prefix}_loads_total", "failed"): 1,
+        (f"{prefix}_unloads_total",): 0,
+    }

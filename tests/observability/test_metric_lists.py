@@ -18,7 +18,7 @@ SUFFIXES = {
 # Code that sets the metrics of each list.
 SOURCES = {
     gateway: ["gateway/metrics.py"],
-    operator: ["controller/metrics.py", "controller/service_metrics.py",
+    operator: ["controller/adapter_metrics.py", "controller/metrics.py", "controller/service_metrics.py",
                "observability/service_samples.py"],
 }  # fmt: skip
 # Methods that report a loop's errors. Their first argument is the loop's name.

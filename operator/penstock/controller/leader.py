@@ -14,6 +14,7 @@ from penstock.clients.prometheus import Prometheus
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
 from penstock.controller import kopf_watch
+from penstock.controller.adapter_metrics import AdapterMetrics
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
 from penstock.controller.canary_cases import CanaryCase, canary_cases
 from penstock.controller.health import Health
@@ -77,6 +78,7 @@ class Leader:
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
         self._adapter_placer = self._make_adapter_placer()
+        health.metrics.add_collector(AdapterMetrics(lambda: self._adapter_placer.services))
 
     def placement(self, key: Key) -> PlacementRecord | None:
         """Return the last placement of a service's adapters; None if there is none."""

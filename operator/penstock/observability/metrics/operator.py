@@ -278,4 +278,42 @@ SERVICES: tuple[MetricSpec, ...] = (
     CANARY_E_VALUE, CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
 )  # fmt: skip
 
-METRICS: tuple[MetricSpec, ...] = PROCESS + SERVICES
+# Without a label for the adapter: a service may have thousands. Gateways have series for those in use.
+ADAPTERS = gauge("penstock_operator_adapters", "LoraAdapters that the service takes.", SERVICE)
+COPIES_WANTED = gauge(
+    "penstock_operator_adapter_copies_wanted",
+    "Copies of adapters that the last placement wants, of all adapters together.",
+    SERVICE,
+)
+COPIES_LOADED = gauge(
+    "penstock_operator_adapter_copies_loaded",
+    "Copies of wanted adapters in the memory of ready engines.",
+    SERVICE,
+)
+SLOTS = gauge(
+    "penstock_operator_adapter_slots",
+    "Adapters that the ready engines can have in memory.",
+    SERVICE,
+)
+FAILING = gauge(
+    "penstock_operator_adapters_failing",
+    "LoraAdapters whose last load by the operator failed.",
+    SERVICE,
+)
+LOADS = counter(
+    "penstock_operator_adapter_loads_total",
+    "Loads that the operator sent to engines. Gateways count their own.",
+    SERVICE,
+    label.LOAD_OUTCOME,
+)
+UNLOADS = counter(
+    "penstock_operator_adapter_unloads_total",
+    "Unloads that the operator sent to engines.",
+    SERVICE,
+)
+
+OF_ADAPTERS: tuple[MetricSpec, ...] = (
+    ADAPTERS, COPIES_WANTED, COPIES_LOADED, SLOTS, FAILING, LOADS, UNLOADS,
+)  # fmt: skip
+
+METRICS: tuple[MetricSpec, ...] = PROCESS + SERVICES + OF_ADAPTERS

@@ -15,6 +15,7 @@ PASS = Label("loop", ("adapters", "scaler", "judge"))
 WATCHED = Label(
     "resource", ("deployments", "loraadapters", "modelroutes", "pods", "resourcequotas")
 )
+LOAD_OUTCOME = Label("outcome", ("ok", "failed"))
 OUTCOME = Label("outcome", ("ok", "retry", "error"))
 VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
 CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
