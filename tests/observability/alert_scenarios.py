@@ -195,6 +195,14 @@ INCIDENTS = [
         fires_at=minutes(33), clears_at=minutes(60),
     ),
     Scenario(
+        "PenstockAdapterLoadFails", "warning",
+        {
+            f'penstock_gateway_adapter_load_failures_total{{{SERVICE},adapter="sql"}}':
+                "0x5 0+1x10 10x30",
+        },
+        fires_at=minutes(14), clears_at=minutes(35),
+    ),
+    Scenario(
         "PenstockNoLeader", "critical",
         {f"penstock_operator_leading{{{POD}}}": level((1, 5), (0, 10), (1, 10))},
         fires_at=minutes(10), clears_at=minutes(17),

@@ -14,7 +14,8 @@ logger = logging.getLogger(__name__)
 class AccessLine:
     """Facts about one request, for its line.
 
-    route: path of the API. service, model_route: "namespace/name". pod: the last one that was tried.
+    route: path of the API. service, model_route: "namespace/name". adapter: its version's name in engines;
+    empty: the request is for the base model. pod: the last one that was tried.
     reason: why the response is not the engine's whole one; empty if it is. rejection: the metric's
     word for it, if the error is the gateway's own. trace_id: empty if the request is not traced.
     """
@@ -23,6 +24,7 @@ class AccessLine:
     route: str
     service: str = ""
     model_route: str = ""
+    adapter: str = ""
     revision: str = ""
     pod: str = ""
     num_attempts: int = 0
@@ -54,6 +56,7 @@ class AccessLine:
                 route=self.route,
                 service=self.service or None,
                 model_route=self.model_route or None,
+                adapter=self.adapter or None,
                 revision=self.revision or None,
                 pod=self.pod or None,
                 status=status,

@@ -1,8 +1,8 @@
 """Finds the endpoints that have the adapter of one request, and loads it where no endpoint has it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import LoadFailure
@@ -81,12 +81,19 @@ class AdapterSelector:
         if not self._is_missed:
             self._is_missed = True
             self._stats.misses += 1
+            self._state.metrics.count_adapter_miss(self._adapter)
+
+    @contextmanager
+    def _waiting_for_copy(self) -> Iterator[None]:
+        metrics = self._state.metrics
+        with self._waiting(), self._stats.hold_waiting(), metrics.adapter_waiting(self._adapter):
+            yield
 
     async def _load(self, load: AdapterLoad, left_s: float) -> None:
         """Load the adapter. A failure of the engine itself excludes it; the adapter's own is raised next."""
         began_s = self._state.now()
         try:
-            with self._waiting(), self._stats.hold_waiting():
+            with self._waiting_for_copy():
                 async with asyncio.timeout(max(0.0, left_s)):
                     failure = await self._state.adapters.loads.load(load)
         except TimeoutError:
@@ -101,7 +108,7 @@ class AdapterSelector:
         if left_s <= 0:
             raise self._unavailable(reason)
         began_s = self._state.now()
-        with self._waiting(), self._stats.hold_waiting():
+        with self._waiting_for_copy():
             await self._state.adapters.residency.wait_for_change(min(RECHECK_S, left_s))
         self._waited_s += self._state.now() - began_s
 

@@ -104,10 +104,12 @@ class GatewayState:
                 has_objectives=service.objectives is not None,
             )
         routes = {route.key for route in snapshot.routes}
-        self.metrics.remove_stale_series(revisions, routes)
+        adapters = {(each.service, each.name) for each in snapshot.adapters}
+        self.metrics.remove_stale_series(revisions, routes, adapters)
 
     def _note_adapter_load(self, adapter: Adapter, took_s: float, is_failed: bool) -> None:
         self.stats.adapters.get(adapter).count_load(took_s, is_failed=is_failed)
+        self.metrics.count_adapter_load(adapter, took_s, is_failed=is_failed)
 
     def _note_ejection(self, pod: str) -> None:
         services = self.snapshots.current.services

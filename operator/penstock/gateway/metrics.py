@@ -1,15 +1,20 @@
 """The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 
 from penstock.clients.process_metrics import ProcessMetrics
 from penstock.gateway.request_record import RequestOutcome
+from penstock.gateway.snapshot import Adapter
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.exposition import exemplar
 
 SERVICE_COUNTS = (
     specs.REQUESTS, specs.REJECTIONS, specs.RETRIES, specs.DISCONNECTS, specs.EJECTIONS, specs.WAIT_S,
+)  # fmt: skip
+ADAPTER_COUNTERS = (
+    specs.ADAPTER_REQUESTS, specs.ADAPTER_MISSES, specs.ADAPTER_LOADS, specs.ADAPTER_LOAD_FAILURES,
 )  # fmt: skip
 OBJECTIVE_COUNTERS = specs.OBJECTIVE_REQUESTS, specs.OBJECTIVE_MISSES
 
@@ -47,6 +52,13 @@ class Metrics(ProcessMetrics):
         self.held_answer_bytes = made.gauge(specs.HELD_ANSWER_BYTES)
         self.loop_lag_s = made.gauge(specs.LOOP_LAG_S)
         self.draining = made.gauge(specs.DRAINING)
+        self._adapter_requests = made.counter(specs.ADAPTER_REQUESTS)
+        self._adapter_misses = made.counter(specs.ADAPTER_MISSES)
+        self._adapter_loads = made.counter(specs.ADAPTER_LOADS)
+        self._adapter_load_failures = made.counter(specs.ADAPTER_LOAD_FAILURES)
+        self._adapter_waiting = made.gauge(specs.ADAPTER_WAITING)
+        self._adapter_load_s = made.histogram(specs.ADAPTER_LOAD_S)
+        self._labelled_adapters: set[tuple[str, str]] = set()
         self._phase_s = made.histogram(specs.PHASE_S)
         self._request_s = made.histogram(specs.REQUEST_S)
         self._tpot_s = made.histogram(specs.TPOT_S)
@@ -87,13 +99,53 @@ class Metrics(ProcessMetrics):
         total_s = intervals[-1].end_s - intervals[0].start_s
         self._request_s.labels(service).observe(total_s, trace_labels)
 
-    def remove_stale_series(
-        self, revisions: Mapping[str, Set[str]], model_routes: Collection[str] = ()
-    ) -> None:
-        """Remove the series of all other services, revisions and ModelRoutes.
+    def count_adapter_request(self, adapter: Adapter) -> None:
+        """Count a request that arrived for an adapter."""
+        self._adapter_requests.labels(*self._adapter_labels(adapter)).inc()
 
-        revisions: by the service "namespace/name".
+    def count_adapter_miss(self, adapter: Adapter) -> None:
+        """Count a request for an adapter that no engine had in memory."""
+        self._adapter_misses.labels(*self._adapter_labels(adapter)).inc()
+
+    def count_adapter_load(self, adapter: Adapter, took_s: float, *, is_failed: bool) -> None:
+        """Count a load that has ended."""
+        counter = self._adapter_load_failures if is_failed else self._adapter_loads
+        counter.labels(*self._adapter_labels(adapter)).inc()
+        self._adapter_load_s.labels(adapter.service).observe(took_s)
+
+    @contextmanager
+    def adapter_waiting(self, adapter: Adapter) -> Iterator[None]:
+        """Count a request that waits for a load while the block runs."""
+        gauge = self._adapter_waiting.labels(*self._adapter_labels(adapter))
+        gauge.inc()
+        try:
+            yield
+        finally:
+            gauge.dec()
+
+    def _adapter_labels(self, adapter: Adapter) -> tuple[str, str]:
+        """The service and the name of an adapter; of the first adapters only, to bound the series."""
+        labels = adapter.service, adapter.name
+        if labels in self._labelled_adapters:
+            return labels
+        if len(self._labelled_adapters) >= specs.MAX_ADAPTERS:
+            labels = adapter.service, specs.OTHER_ADAPTERS
+        else:
+            self._labelled_adapters.add(labels)
+        self.metric_set.create_series(ADAPTER_COUNTERS, service=labels[0], adapter=labels[1])
+        return labels
+
+    def remove_stale_series(
+        self,
+        revisions: Mapping[str, Set[str]],
+        model_routes: Collection[str] = (),
+        adapters: Collection[tuple[str, str]] = (),
+    ) -> None:
+        """Remove the series of all other services, revisions, ModelRoutes and adapters.
+
+        revisions: by the service "namespace/name". adapters: each with its service.
         """
+        self._labelled_adapters.intersection_update(adapters)
 
         def is_stale(labels: Mapping[str, str]) -> bool:
             # An empty service counts requests that named no known model, an empty revision those that
@@ -102,6 +154,9 @@ class Metrics(ProcessMetrics):
             if not service:
                 return False
             if service not in revisions or (revision and revision not in revisions[service]):
+                return True
+            adapter = labels.get("adapter", specs.OTHER_ADAPTERS)
+            if adapter != specs.OTHER_ADAPTERS and (service, adapter) not in adapters:
                 return True
             return "model_route" in labels and labels["model_route"] not in model_routes
 

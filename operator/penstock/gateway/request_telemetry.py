@@ -43,6 +43,9 @@ class RequestTelemetry:
         line, service = self.line, target.service.key
         line.service, line.model_route = service, target.model_route
         self._metrics.requests.labels(service).inc()
+        if target.adapter is not None:
+            line.adapter = target.adapter.engine_name
+            self._metrics.count_adapter_request(target.adapter)
         if target.model_route:
             self._metrics.model_route_requests.labels(target.model_route, service).inc()
 

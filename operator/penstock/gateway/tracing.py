@@ -144,6 +144,7 @@ class RequestTrace:
             "gen_ai.usage.completion_tokens": None if usage is None else usage.output_tokens,
             "penstock.service": line.service or None,
             "penstock.model_route": line.model_route or None,
+            "penstock.adapter": line.adapter or None,
             "penstock.revision": line.revision or None,
             "penstock.reason": line.reason or None,
         }

@@ -11,6 +11,7 @@ ACCESS = {
     "route": "Path of the API.",
     "service": "`namespace/name` of the InferenceService.",
     "model_route": "`namespace/name` of the ModelRoute that led there.",
+    "adapter": "Version of the LoRA adapter that the request is for: its name in engines.",
     "revision": "Revision of the engine that was tried last.",
     "pod": "`namespace/name` of that engine's pod.",
     "status": "HTTP status of the answer; 499: the client left before there was one.",

@@ -1,10 +1,12 @@
-"""Alerts on engines.
+"""Alerts on engines and their adapters.
 
-Their metrics carry the labels `service` (namespace/name), `revision` and `pod` from the scrape configuration.
+Metrics of engines carry the labels `service` (namespace/name), `revision` and `pod` from the scrape
+configuration.
 """
 
 from penstock.observability.alerts.conditions import Comparison, all_of
 from penstock.observability.alerts.rules import Alert, Group
+from penstock.observability.metrics.gateway import ADAPTER_LOAD_FAILURES
 from penstock_engine.metric_specs import KV_USAGE, LORA_RESIDENT, PREEMPTED
 
 # Fraction of the KV blocks in use above which the caches count as full.
@@ -12,6 +14,9 @@ FULL_KV_USAGE = 0.95
 # Changes between "in memory" and "not in memory" of one adapter on one engine. Above this the adapter is
 # loaded more often than every four minutes.
 MAX_ADAPTER_CHANGES = 10
+# Loads of one adapter that fail within 15 minutes before an alert fires. While requests come, an adapter that
+# engines refuse is tried every five minutes at least.
+MAX_FAILED_LOADS = 2
 
 KV_PRESSURE = Alert(
     name="PenstockKVCachePressure",
@@ -42,4 +47,20 @@ ADAPTER_THRASH = Alert(
     ),
 )
 
-GROUP = Group("penstock-engines", (KV_PRESSURE, ADAPTER_THRASH))
+ADAPTER_LOAD_FAILS = Alert(
+    name="PenstockAdapterLoadFails",
+    severity="warning",
+    condition=Comparison(
+        f"sum by (service, adapter) (increase({ADAPTER_LOAD_FAILURES.name}[15m]))",
+        ">",
+        MAX_FAILED_LOADS,
+    ),
+    hold_s=300,
+    summary="Adapter {{ $labels.adapter }} of {{ $labels.service }} cannot be loaded.",
+    description=(
+        "{{ $value | humanize }} loads failed within 15 minutes. Requests for the adapter get an error; the "
+        "status of the LoraAdapter and the gateways' logs have the engine's reason."
+    ),
+)
+
+GROUP = Group("penstock-engines", (KV_PRESSURE, ADAPTER_THRASH, ADAPTER_LOAD_FAILS))

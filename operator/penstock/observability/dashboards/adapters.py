@@ -1,11 +1,12 @@
-"""Adapters: which LoRA adapters are in memory, used and loaded again."""
+"""Adapters: which LoRA adapters are in memory, used, waited for and loaded again."""
 
 from grafana_foundation_sdk.models import units
 
 from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
-from penstock.observability.dashboards.panels import areas, series
-from penstock.observability.dashboards.promql import ENGINES, WINDOW
+from penstock.observability.dashboards.panels import areas, fractions, series
+from penstock.observability.dashboards.promql import ENGINES, SERVICES, WINDOW, ratio
+from penstock.observability.metrics import gateway
 from penstock_engine import metric_specs as engine
 
 ADAPTER = "{{service}} {{adapter}}"
@@ -15,7 +16,7 @@ def board() -> Board:
     return Board(
         "adapters",
         "Adapters",
-        "LoRA adapters of the engines: in memory, in use, and loaded again and again.",
+        "LoRA adapters of the engines: in memory, in use, waited for, and loaded again and again.",
         (
             variables.datasource(),
             variables.namespace(),
@@ -23,7 +24,7 @@ def board() -> Board:
             variables.revision(),
             variables.pod(),
         ),
-        (_memory(), _use()),
+        (_memory(), _use(), _on_demand()),
     )
 
 
@@ -86,6 +87,49 @@ def _use() -> Row:
                     ENGINES.sum(engine.WAITING_BY_REASON, "service", 'reason="deferred"'),
                     "{{service}}",
                 ),
+            ),
+        ),
+    )
+
+
+def _on_demand() -> Row:
+    by = "service, adapter"
+    misses = SERVICES.rate(gateway.ADAPTER_MISSES, by)
+    requests = SERVICES.rate(gateway.ADAPTER_REQUESTS, by)
+    return Row(
+        "Loads on demand",
+        (
+            series(
+                "Requests at gateways",
+                "Requests that arrived for each adapter.",
+                units.RequestsPerSecond,
+                (requests, ADAPTER),
+            ),
+            fractions(
+                "Requests without a copy",
+                "Share of the requests for each adapter that found it in no engine's memory and waited for a "
+                "load. Higher: more adapters are in use than fit.",
+                (ratio(misses, requests), ADAPTER),
+            ),
+            series(
+                "Requests that wait for a load",
+                "Requests that wait at gateways for an adapter to be loaded.",
+                units.Short,
+                (SERVICES.sum(gateway.ADAPTER_WAITING, by), ADAPTER),
+            ),
+            series(
+                "Failed loads",
+                "Loads on demand that failed. The gateways' logs and the status of the LoraAdapter have the "
+                "reasons.",
+                units.CountsPerSecond,
+                (SERVICES.rate(gateway.ADAPTER_LOAD_FAILURES, by), ADAPTER),
+            ),
+            series(
+                "Time of a load",
+                "Time of the loads that requests waited for: median and 95th percentile.",
+                units.Seconds,
+                (SERVICES.quantile(0.5, gateway.ADAPTER_LOAD_S, "service"), "{{service}} median"),
+                (SERVICES.quantile(0.95, gateway.ADAPTER_LOAD_S, "service"), "{{service}} p95"),
             ),
         ),
     )

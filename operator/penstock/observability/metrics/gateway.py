@@ -38,6 +38,13 @@ MIRRORED = Label("outcome", ("ok", "error", "dropped"))
 ENDPOINT_STATE = Label("state", ("available", "ejected", "unready"))
 TOKENS = Label("kind", ("prompt", "output"))
 MODEL_ROUTE = Label("model_route", "`namespace/name` of the ModelRoutes that exist")
+# Adapters with series of their own in one gateway. There may be thousands.
+MAX_ADAPTERS = 200
+OTHER_ADAPTERS = "other"
+ADAPTER = Label(
+    "adapter",
+    f"names of the first {MAX_ADAPTERS} LoraAdapters that had requests; {OTHER_ADAPTERS}: all further ones",
+)
 
 BUILD_INFO = gauge("penstock_gateway_build_info", "1, with the version of Penstock.", VERSION)
 REQUESTS = counter(
@@ -142,6 +149,42 @@ TPOT_S = histogram(
     REVISION,
 )
 
+ADAPTER_REQUESTS = counter(
+    "penstock_gateway_adapter_requests_total",
+    "Requests that arrived for an adapter.",
+    SERVICE,
+    ADAPTER,
+)
+ADAPTER_MISSES = counter(
+    "penstock_gateway_adapter_misses_total",
+    "Requests for an adapter that no engine of the chosen revision had in memory.",
+    SERVICE,
+    ADAPTER,
+)
+ADAPTER_LOADS = counter(
+    "penstock_gateway_adapter_loads_total",
+    "Loads of an adapter that requests waited for and that succeeded.",
+    SERVICE,
+    ADAPTER,
+)
+ADAPTER_LOAD_FAILURES = counter(
+    "penstock_gateway_adapter_load_failures_total",
+    "Loads of an adapter that requests waited for and that failed.",
+    SERVICE,
+    ADAPTER,
+)
+ADAPTER_WAITING = gauge(
+    "penstock_gateway_adapter_requests_waiting",
+    "Requests that wait for an adapter to be loaded.",
+    SERVICE,
+    ADAPTER,
+)
+ADAPTER_LOAD_S = histogram(
+    "penstock_gateway_adapter_load_seconds",
+    "Time of a load of an adapter that requests waited for.",
+    SERVICE,
+)
+
 MIRRORED_REQUESTS = counter(
     "penstock_gateway_mirrored_requests_total",
     "Copies of mirrored requests. dropped: a limit was reached, or there was no engine.",
@@ -205,7 +248,8 @@ DRAINING = gauge(
 METRICS: tuple[MetricSpec, ...] = (
     BUILD_INFO, REQUESTS, RESPONSES, MODEL_ROUTE_REQUESTS, REJECTIONS, RETRIES, STREAMS_CUT,
     DISCONNECTS, TOKENS_TOTAL, OBJECTIVE_REQUESTS, OBJECTIVE_MISSES, IN_FLIGHT, WAITING, WAIT_S,
-    FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,
+    FIRST_BYTE_S, PHASE_S, REQUEST_S, TPOT_S, ADAPTER_REQUESTS, ADAPTER_MISSES, ADAPTER_LOADS,
+    ADAPTER_LOAD_FAILURES, ADAPTER_WAITING, ADAPTER_LOAD_S, MIRRORED_REQUESTS, MIRRORED_FIRST_BYTE_S,
     ENDPOINTS, EJECTIONS, SNAPSHOTS, SNAPSHOT_AGE_S, WATCH_RESTARTS,
     CREDENTIAL_EXPIRY, CONNECTIONS, HELD_BODY_BYTES, HELD_ANSWER_BYTES, LOOP_LAG_S, DRAINING,
 )  # fmt: skip

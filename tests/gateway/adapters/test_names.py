@@ -3,18 +3,11 @@
 import json
 
 import pytest
+from gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.gateway.snapshot import Adapter, Ambiguous, Snapshot, Unknown
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
-
-
-def adapter(name, *, model=None, namespace="default", service="chat", day=1, uri="pvc://a/sql"):
-    """A LoraAdapter as the API server returns it."""
-    metadata = {"name": name, "namespace": namespace}
-    metadata["creationTimestamp"] = f"2026-01-{day:02}T00:00:00Z"
-    source = {"uri": uri} | ({"name": model} if model else {})
-    return {"metadata": metadata, "spec": {"serviceRef": {"name": service}, "model": source}}
 
 
 def adapters_of(*bodies):

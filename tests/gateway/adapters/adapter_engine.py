@@ -5,6 +5,8 @@ import json
 
 from gateway.conftest import answer
 
+from penstock.gateway.snapshot_builder import build
+
 BASE = "chat"
 
 
@@ -88,3 +90,21 @@ class AdapterEngine:
             self.copies[model] = "host"
         self.served.append(model)
         await answer(request)
+
+
+def adapter(name, *, model=None, namespace="default", service="chat", day=1, uri="pvc://a/sql"):
+    """A LoraAdapter as the API server returns it."""
+    metadata = {"name": name, "namespace": namespace}
+    metadata["creationTimestamp"] = f"2026-01-{day:02}T00:00:00Z"
+    source = {"uri": uri} | ({"name": model} if model else {})
+    return {"metadata": metadata, "spec": {"serviceRef": {"name": service}, "model": source}}
+
+
+SQL = adapter("sql", model="chat-sql")
+(BUILT,) = build([], [], [], [SQL]).adapters
+NAME = BUILT.engine_name
+
+
+async def ask(front, model="chat-sql", **fields):
+    status, body = await front.ask(model=model, stream=False, **fields)
+    return status, json.loads(body)

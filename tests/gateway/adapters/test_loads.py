@@ -1,0 +1,180 @@
+"""Loads on demand, and the outcomes of requests that wait for them."""
+
+import asyncio
+from collections import Counter
+
+from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
+
+from penstock.gateway import adapter_polls
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_builder import build
+
+
+async def test_a_cold_adapter_is_loaded_once_for_all_that_wait(pool):
+    engines = AdapterEngine(load_s=0.1), AdapterEngine(load_s=0.1)
+    front = await pool(*engines)
+    results = await asyncio.gather(*(ask(front) for _ in range(20)))
+    assert {status for status, _ in results} == {200}
+    calls = [call for engine in engines for call in engine.calls]
+    assert calls == [("load", NAME)]
+    (loader,) = (engine for engine in engines if engine.calls)
+    assert loader.paths == {NAME: "/adapters/pvc/a/sql"}
+    assert Counter(loader.served) == {NAME: 20}
+    counts = front.gateway.state.stats.adapters.get(BUILT).counts()
+    assert (counts.arrivals, counts.misses, counts.loads, counts.load_failures) == (20, 20, 1, 0)
+    assert (counts.waiting, counts.in_flight, counts.failed) == (0, 0, 0)
+    assert counts.load_s >= 0.1
+    assert counts.work_tokens > 0
+
+
+async def test_a_request_for_the_base_model_does_not_wait_for_a_load(pool, until):
+    engine = AdapterEngine()
+    engine.gate.clear()
+    front = await pool(engine)
+    waiting = asyncio.create_task(ask(front))
+    await until(lambda: engine.calls)
+    assert (await ask(front, "chat"))[0] == 200
+    engine.gate.set()
+    assert (await waiting)[0] == 200
+
+
+async def test_a_client_that_leaves_does_not_end_the_load(pool, until):
+    engine = AdapterEngine()
+    engine.gate.clear()
+    front = await pool(engine)
+    leaving, staying = asyncio.create_task(ask(front)), asyncio.create_task(ask(front))
+    await until(lambda: front.gateway.state.waiting == 2 and engine.calls)
+    leaving.cancel()
+    await until(lambda: front.gateway.state.waiting == 1)
+    assert front.gateway.state.stats.adapters.get(BUILT).counts().waiting == 1
+    engine.gate.set()
+    assert (await staying)[0] == 200
+    assert engine.calls == [("load", NAME)]
+
+
+async def test_a_load_goes_on_without_requests(pool, until):
+    engine = AdapterEngine()
+    engine.gate.clear()
+    front = await pool(engine)
+    leaving = asyncio.create_task(ask(front))
+    await until(lambda: engine.calls)
+    leaving.cancel()
+    await until(lambda: front.gateway.state.waiting == 0)
+    engine.gate.set()
+    await until(lambda: NAME in engine.copies)
+    assert (await ask(front))[0] == 200
+    assert engine.calls == [("load", NAME)]
+
+
+async def test_an_adapter_that_engines_refuse_is_not_tried_again_before_its_backoff(pool):
+    engines = AdapterEngine(), AdapterEngine()
+    for engine in engines:
+        engine.errors[NAME] = "400 Bad Request", "rank 64 is larger than 16"
+    front = await pool(*engines)
+    for _ in range(5):
+        status, body = await ask(front)
+        error = body["error"]
+        assert (status, error["code"]) == (424, "adapter_load_failed")
+        assert (
+            error["message"] == "engines refuse the adapter `chat-sql`: rank 64 is larger than 16"
+        )
+    assert [call for engine in engines for call in engine.calls] == [("load", NAME)]
+    assert (await ask(front, "chat"))[0] == 200
+    counts = front.gateway.state.stats.adapters.get(BUILT).counts()
+    assert (counts.loads, counts.load_failures, counts.failed) == (0, 1, 5)
+    async with front.post(model="chat-sql") as got:
+        assert 1 <= int(got.headers["retry-after"]) <= 5
+
+
+async def test_another_version_of_a_refused_adapter_is_loaded(pool, make_service):
+    engine = AdapterEngine()
+    engine.errors[NAME] = "404 Not Found", "there is no such lora_path in --lora-dir"
+    front = await pool(engine)
+    assert (await ask(front))[0] == 424
+    (service,) = front.snapshots.current.services
+    fixed = build([], [], [], [adapter("sql", model="chat-sql", uri="pvc://a/v2")]).adapters
+    front.snapshots.publish(Snapshot((service,), (), fixed))
+    assert (await ask(front))[0] == 200
+    assert engine.served == [fixed[0].engine_name]
+
+
+async def test_another_engine_loads_what_one_has_no_room_for(pool):
+    """The failure is the engine's: the next one is tried, and no back-off begins."""
+    engines = AdapterEngine(), AdapterEngine()
+    engines[0].errors[NAME] = "503 Service Unavailable", "all adapters in memory are in use"
+    front = await pool(*engines)
+    for _ in range(3):
+        assert (await ask(front))[0] == 200
+        engines[1].copies.clear()
+        await asyncio.sleep(0.12)
+    assert engines[0].served == []
+    assert len(engines[1].served) == 3
+    assert not front.gateway.state.endpoints.suspects
+
+
+async def test_no_engine_with_room_is_a_503_with_the_reason(pool):
+    engines = AdapterEngine(), AdapterEngine()
+    for engine in engines:
+        engine.errors[NAME] = "503 Service Unavailable", "all adapters in memory are in use"
+    front = await pool(*engines)
+    async with front.post(model="chat-sql") as got:
+        error = (await got.json())["error"]
+        assert (got.status, got.headers["retry-after"]) == (503, "5")
+    assert error["code"] == "adapter_load_failed"
+    assert error["message"] == (
+        "no engine has the adapter `chat-sql` in memory: no engine could load it: "
+        "all adapters in memory are in use"
+    )
+    assert (await ask(front, "chat"))[0] == 200
+
+
+async def test_a_load_that_takes_too_long_is_a_503(pool):
+    engine = AdapterEngine()
+    engine.gate.clear()
+    front = await pool(engine, wait_for_endpoint_s=0.2)
+    status, body = await ask(front)
+    assert (status, body["error"]["code"]) == (503, "adapter_load_failed")
+    assert body["error"]["message"].endswith("it was not loaded in time")
+    engine.gate.set()
+
+
+async def test_an_idle_copy_makes_room(pool, until):
+    names = ["a", "b", "c"]
+    bodies = [adapter(name, day=day) for day, name in enumerate(names, 1)]
+    engine = AdapterEngine()
+    front = await pool(engine, adapters=bodies, slots=2)
+    for name in names:
+        assert (await ask(front, name))[0] == 200
+    assert [call[0] for call in engine.calls] == ["load", "load", "unload", "load"]
+    assert len(engine.copies) == 2
+
+
+async def test_a_copy_that_is_gone_is_loaded_again(pool, monkeypatch):
+    """The engine answers 404 before the next poll shows that it has unloaded the adapter."""
+    monkeypatch.setattr(adapter_polls, "POLL_INTERVAL_S", 60)
+    engine = AdapterEngine(NAME, is_vllm=True)
+    front = await pool(engine)
+    engine.copies.clear()
+    assert (await ask(front))[0] == 200
+    assert engine.calls == [("load", NAME)]
+    assert await front.metric("penstock_gateway_retries_total", reason="no_copy") == 1
+
+
+async def test_an_adapter_that_another_client_has_loaded_counts_as_loaded(pool, monkeypatch):
+    monkeypatch.setattr(adapter_polls, "POLL_INTERVAL_S", 60)
+    engine = AdapterEngine()
+    front = await pool(engine)
+    engine.copies[NAME] = "host"
+    assert (await ask(front))[0] == 200
+    assert front.gateway.state.stats.adapters.get(BUILT).counts().load_failures == 0
+
+
+async def test_a_deleted_adapter_ends_the_wait(pool, until):
+    engine = AdapterEngine()
+    engine.gate.clear()
+    front = await pool(engine)
+    waiting = asyncio.create_task(ask(front))
+    await until(lambda: engine.calls)
+    front.snapshots.publish(Snapshot(front.snapshots.current.services))
+    engine.gate.set()
+    assert (await waiting)[0] == 404

@@ -1,0 +1,51 @@
+"""Requests for adapters of a service with latency objectives."""
+
+import asyncio
+
+from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
+
+from penstock.core.spec.objectives import Objectives
+
+OBJECTIVES = Objectives.parse("1s", None, None)
+
+
+async def test_with_objectives_a_slot_is_reserved_where_the_adapter_is(pool, until):
+    """An engine of unknown throughput gets one prompt at a time: the second request waits for the copy."""
+    gate = asyncio.Event()
+
+    class Slow(AdapterEngine):
+        async def _complete(self, request, model):
+            self.served.append(model)
+            await gate.wait()
+            await request.whole(b"{}")
+
+    cold, warm = Slow(), Slow(NAME)
+    front = await pool(cold, warm, more={"objectives": OBJECTIVES})
+    first, second = (
+        asyncio.create_task(front.ask(model="chat-sql", prompt="x" * 400)) for _ in range(2)
+    )
+    await until(lambda: warm.served and front.gateway.state.waiting == 1)
+    base = asyncio.create_task(ask(front, "chat"))
+    await until(lambda: cold.served)
+    assert (cold.served, warm.served) == (["chat"], [NAME])
+    gate.set()
+    assert {status for status, _ in await asyncio.gather(first, second, base)} == {200}
+    assert warm.served == [NAME, NAME]
+    await front.idle()
+
+
+async def test_with_objectives_a_cold_adapter_is_loaded_once(pool):
+    engines = AdapterEngine(load_s=0.1), AdapterEngine(load_s=0.1)
+    front = await pool(*engines, more={"objectives": OBJECTIVES})
+    results = await asyncio.gather(*(front.ask(model="chat-sql") for _ in range(10)))
+    assert {status for status, _ in results} == {200}
+    assert [call for engine in engines for call in engine.calls] == [("load", NAME)]
+    await front.idle()
+
+
+async def test_with_objectives_an_engine_that_drops_a_copy_loads_it_again(pool, until):
+    engine = AdapterEngine(NAME)
+    front = await pool(engine, more={"objectives": OBJECTIVES})
+    engine.copies.clear()
+    assert (await ask(front))[0] == 200
+    await front.idle()
