@@ -7,13 +7,16 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.spec.service import ServiceSpec
+from penstock.core.observed.pods import ObservedPod
+from penstock.core.reconcile.engine_status import engine_status
+from penstock.core.spec.service import PREFLIGHT, ServiceSpec
 from penstock.core.spec.settings import (
     KV_MEMORY,
     MAX_NUM_BATCHED_TOKENS,
     MAX_NUM_SEQS,
     MEMORY_UTILIZATION,
 )
+from penstock_engine.device import KV_DTYPES
 
 Json = Any
 Labels = dict[str, str]
@@ -65,6 +68,9 @@ def disagreements(
         *_differences("engine", reported, expected),
         *_differences("log", _loaded(log), expected),
         *_differences("cache", *_cache(service, verdict, cache)),
+        *_differences(
+            "status.engine", *_status(service, verdict, {**reported, **_loaded(log)}, cache)
+        ),
         *_weights_problems(service, log),
     ]
 
@@ -116,6 +122,29 @@ def _cache(service: ServiceSpec, verdict: Json, cache: Labels) -> tuple[Json, Js
         expected["memory within a block"] = True
         reported["memory within a block"] = 0 <= settings[KV_MEMORY] - size_bytes < block_bytes
     return reported, expected
+
+
+def _status(
+    service: ServiceSpec, verdict: Json, reported: Json, cache: Labels
+) -> tuple[Json, Json]:
+    """What the engine reports, and what the service's status says of it. reported: besides the cache."""
+    said = json.dumps(verdict)
+    preflight = ObservedPod("", "", "", PREFLIGHT, "", False, False, "Succeeded", None, said)
+    status = engine_status(service, [preflight], {})
+    assert status is not None
+    wanted = status["kvCache"]["dtype"]
+    expected = {
+        "device": status["device"],
+        "dtype": status["dtype"],
+        "context": status["maxModelLen"],
+        "seqs": status["maxNumSeqs"],
+        "tokens": status["maxNumBatchedTokens"],
+        "block_size": status["kvCache"]["blockSize"],
+        "cache_dtype": KV_DTYPES.get(wanted, status["dtype"] if wanted == "auto" else wanted),
+        "prefix_caching": str(status["kvCache"]["prefixCaching"]["mode"] == "Enabled"),
+    }
+    own = {"cache_dtype": cache["cache_dtype"], "prefix_caching": cache["enable_prefix_caching"]}
+    return reported | own, expected
 
 
 def _weights_problems(service: ServiceSpec, log: str) -> Iterator[str]:
