@@ -32,8 +32,8 @@ def popular(**requests_per_s: float) -> dict[str, AdapterDemand]:
     return {engine_name(n): AdapterDemand(requests_per_s=r) for n, r in requests_per_s.items()}
 
 
-def in_flight(**requests: float) -> dict[str, AdapterDemand]:
-    return {engine_name(n): AdapterDemand(r, r) for n, r in requests.items()}
+def in_flight(**requests: int) -> dict[str, AdapterDemand]:
+    return {engine_name(n): AdapterDemand(r, r, r) for n, r in requests.items()}
 
 
 def applied(plan: PlacementPlan, replicas: list[AdapterReplica]) -> list[AdapterReplica]:

@@ -37,10 +37,6 @@ def test_the_first_counters_are_no_arrivals() -> None:
     assert after([AdapterCounts(arrivals=1000)]).demand["a@1"].requests_per_s == 0
 
 
-def test_load_time_is_the_mean_of_the_measured_loads() -> None:
-    assert after([AdapterCounts(loads=4, load_s=3.0)]).demand["a@1"].load_s == 0.75
-
-
 def test_an_adapter_without_counters_or_demand_is_forgotten() -> None:
     state = after([AdapterCounts(), AdapterCounts(arrivals=1)])
     for tick in range(2, 4000):

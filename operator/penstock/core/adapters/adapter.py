@@ -1,7 +1,7 @@
 """A LoRA adapter as its LoraAdapter resource wants it, and its names."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.core.runtimes.paths import mounted_adapter_path
@@ -27,21 +27,23 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class AdapterVersion:
-    """One version of an adapter: what engines load. name: of the LoraAdapter resource."""
+    """One version of an adapter: what engines load. name: of the LoraAdapter resource.
+
+    engine_name: name of this version in engines, such as sql@3f2a1b9c.
+    """
 
     name: str
     uri: str
     placement: Placement = Placement()
+    engine_name: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "engine_name", f"{self.name}@{self.revision}")
 
     @property
     def revision(self) -> str:
         """Hash of what shapes answers, 8 hexadecimal digits."""
         return hashlib.sha256(self.uri.encode()).hexdigest()[:8]
-
-    @property
-    def engine_name(self) -> str:
-        """Name of this version in engines, such as sql@3f2a1b9c."""
-        return f"{self.name}@{self.revision}"
 
     @property
     def engine_path(self) -> str:

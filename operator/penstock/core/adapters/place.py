@@ -1,25 +1,26 @@
 """Placement of adapters on the engine pods of a service: what to load and what to unload.
 
-    copies that nobody wants: unload
-    copies needed per adapter: its minimum, and by requests in flight
-      -> missing copies, minimums first, then by priority and value
-      -> a pod with a free slot, or one whose idle copy is worth less
+    copies of versions that nobody wants: unload
+    copies needed by each adapter: its minimum, and by its requests in flight
+      -> adapters that lack copies, minimums first, then by priority and popularity
+      -> a pod with a free slot, or with an idle copy of much less popular adapter
       -> the least busy of these pods
 
 It changes nothing on pods that are draining, and unloads no copy that has requests. A copy above what is
-needed stays until its slot is wanted.
+needed stays until its slot is wanted. Adapters that are asked for rarely are not loaded here: their next
+request loads them (`route_adapter`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.place_slots import Pods
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.retention import (
-    NO_DEMAND,
     Claim,
     by_engine_name,
     claim,
@@ -27,19 +28,20 @@ from penstock.core.adapters.retention import (
     min_copies,
 )
 
-# Share of a pod's fair part of all requests in flight that one copy may take, before its adapter gets
-# another. Half a pod leaves room for the other adapters there.
-COPY_SHARE = 0.5
-# A copy replaces one of another adapter only if it is worth this many times as much: less would move
-# copies for the noise of the estimates.
+# Share of a pod's fair part of all requests in flight that one copy may take before its adapter gets
+# another. The rest leaves room for the other adapters there.
+COPY_SHARE = 0.75
+# A copy replaces one of another adapter only if that is this many times as popular: with less, the noise
+# of the estimates would move copies.
 MIN_GAIN = 2.0
-# Requests per second above which an adapter is loaded without a request: one in 10 minutes.
-MIN_PRELOAD_PER_S = 1 / 600
+# Requests per second above which an adapter that lost its last copy is loaded without a request. Loads
+# ahead of rarer requests are often evicted before they are used.
+MIN_PRELOAD_PER_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class WantedCopies:
-    """Copies of an adapter after the plan. is_met: whether the pods have or get that many."""
+    """Copies of an adapter after the plan. is_met: whether it has or gets as many as it needs."""
 
     copies: int
     is_met: bool
@@ -48,7 +50,10 @@ class WantedCopies:
 
 @dataclass(frozen=True, slots=True)
 class PlacementPlan:
-    """Changes of copies, as (name in engines, pod); unload first. adapters: by name in engines."""
+    """Changes of copies, as (name in engines, pod). Unload first, then load in this order.
+
+    adapters: by name in engines.
+    """
 
     loads: tuple[tuple[str, str], ...] = ()
     unloads: tuple[tuple[str, str], ...] = ()
@@ -57,11 +62,11 @@ class PlacementPlan:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Copies that an adapter should have, in order of claim."""
+    """Copies that an adapter needs now, and without demand. most: more are unloaded; None: no bound."""
 
-    version: AdapterVersion
     minimum: int
     copies: int
+    most: int | None
     reason: str
 
 
@@ -71,21 +76,23 @@ def place(
     demand: Mapping[str, AdapterDemand],
     blocked: Collection[str] = (),
 ) -> PlacementPlan:
-    """Plan the next changes. demand: by name in engines. blocked: names whose loads failed just now."""
+    """Plan the next changes. demand: by name in engines. blocked: names that must not be loaded now."""
     versions = by_engine_name(adapters)
     pods = Pods(replicas, versions, demand)
     for name, pod in list(_unwanted(replicas, versions)):
         pods.unload(name, pod)
-    needs = _needs(versions, pods, demand)
-    _unload_surplus(needs, pods)
-    for name, copies, lowest in _missing(needs, pods, demand, blocked):
-        while pods.num_copies[name] < copies and pods.load(name, lowest):
+    needs = _needs(versions, pods.num_pods, demand)
+    for name, copies in list(pods.num_copies.items()):
+        most = needs[name].most if name in needs else None
+        if most is not None and copies > most:
+            pods.unload_idle(name, copies - most)
+    for name, copies, limit in _missing(needs, versions, pods, demand, blocked):
+        while pods.num_copies[name] < copies and pods.load(name, limit):
             pass
-    return PlacementPlan(
-        tuple(pods.loads),
-        tuple(pods.unloads),
-        {name: _wanted(name, need, pods, blocked) for name, need in needs.items()},
-    )
+    wanted = {
+        name: _wanted(need, pods.num_copies[name], name in blocked) for name, need in needs.items()
+    }
+    return PlacementPlan(tuple(pods.loads), tuple(pods.unloads), wanted)
 
 
 def _unwanted(
@@ -103,82 +110,87 @@ def _unwanted(
 
 
 def _needs(
-    versions: Mapping[str, AdapterVersion], pods: Pods, demand: Mapping[str, AdapterDemand]
+    versions: Mapping[str, AdapterVersion], num_pods: int, demand: Mapping[str, AdapterDemand]
 ) -> dict[str, Need]:
-    num_pods = pods.num_pods
-    total_busy = sum(demand.get(name, NO_DEMAND).busy for name in versions)
-    busy_per_copy = max(1.0, COPY_SHARE * total_busy / max(1, num_pods))
+    in_flight = sum(estimate.in_flight for estimate in demand.values())
+    busy_per_copy = max(1.0, COPY_SHARE * in_flight / max(1, num_pods))
     return {
-        name: _need(version, demand.get(name, NO_DEMAND), busy_per_copy, num_pods)
+        name: _need(version, ceil(demand.get(name, NO_DEMAND).busy / busy_per_copy), num_pods)
         for name, version in versions.items()
     }
 
 
-def _need(
-    version: AdapterVersion, demand: AdapterDemand, busy_per_copy: float, num_pods: int
-) -> Need:
+def _need(version: AdapterVersion, by_busy: int, num_pods: int) -> Need:
+    """by_busy: copies that the requests in flight need."""
     placement = version.placement
-    minimum = min_copies(version, num_pods)
-    if placement.policy == "All":
-        return Need(version, minimum, minimum, f"a copy on every pod ({num_pods})")
-    if placement.policy == "Fixed":
-        return Need(version, minimum, minimum, f"{placement.min_copies} copies")
-    by_busy = ceil(demand.busy / busy_per_copy)
+    if placement.policy != "OnDemand":
+        return _fixed_need(placement.policy == "All", min_copies(version, num_pods))
     most = num_pods if placement.max_copies is None else min(placement.max_copies, num_pods)
-    copies = max(minimum, min(most, by_busy))
-    if copies > minimum:
-        reason = f"{demand.busy:.1f} requests in flight, {busy_per_copy:.1f} for a copy"
-    elif minimum:
-        reason = f"at least {placement.min_copies} copies"
+    minimum = min(placement.min_copies, num_pods)
+    return _demand_need(minimum, max(minimum, min(most, by_busy)), placement.max_copies)
+
+
+@cache
+def _fixed_need(is_all: bool, copies: int) -> Need:
+    return Need(
+        copies, copies, copies, "a copy on every pod" if is_all else f"a fixed number of {copies}"
+    )
+
+
+@cache
+def _demand_need(minimum: int, copies: int, most: int | None) -> Need:
+    if copies > max(1, minimum):
+        reason = f"its requests in flight need {copies} copies"
     else:
-        reason = "on demand"
-    return Need(version, minimum, copies, reason)
-
-
-def _unload_surplus(needs: Mapping[str, Need], pods: Pods) -> None:
-    """Unload idle copies above a fixed number or a maximum."""
-    for name, need in needs.items():
-        placement = need.version.placement
-        most = placement.max_copies if placement.policy == "OnDemand" else need.copies
-        if most is not None and pods.num_copies[name] > most:
-            pods.unload_idle(name, pods.num_copies[name] - most)
+        reason = f"a minimum of {minimum}" if minimum else "on demand"
+    return Need(minimum, copies, most, reason)
 
 
 def _missing(
     needs: Mapping[str, Need],
+    versions: Mapping[str, AdapterVersion],
     pods: Pods,
     demand: Mapping[str, AdapterDemand],
     blocked: Collection[str],
 ) -> Iterator[tuple[str, int, Claim | None]]:
-    """(name, copies, claim) of adapters that lack copies, the strongest claim first. None: a minimum."""
-    lacking = [
-        (name, need)
-        for name, need in needs.items()
-        if name not in blocked and pods.num_copies[name] < max(1, need.copies)
-    ]
-    minimums = [(name, need) for name, need in lacking if pods.num_copies[name] < need.minimum]
-    for name, need in sorted(
-        minimums, key=lambda pair: (-pair[1].version.placement.priority, pair[0])
-    ):
-        yield name, need.minimum, None
-    by_claim = []
-    for name, need in lacking:
-        wanted = demand.get(name, NO_DEMAND)
-        is_hot = need.copies > need.minimum and wanted.busy > 0
-        if is_hot or wanted.requests_per_s >= MIN_PRELOAD_PER_S:
-            ask = claim(need.version, wanted, pods.num_copies[name] + 1)
+    """(name, copies, limit) of adapters that lack copies, the strongest claim first.
+
+    Copies with a claim below the limit may be evicted; None: any.
+    """
+    minimums: list[tuple[int, str, int]] = []
+    by_claim: list[tuple[Claim, str, int]] = []
+    for name, need in needs.items():
+        has = pods.num_copies.get(name, 0)
+        if has >= max(1, need.copies) or name in blocked:
+            continue
+        if has < need.minimum:
+            minimums.append((-versions[name].placement.priority, name, need.minimum))
+        estimate = demand.get(name, NO_DEMAND)
+        if need.copies > max(1, need.minimum) or estimate.requests_per_s >= MIN_PRELOAD_PER_S:
+            ask = claim(versions[name], estimate, has + 1)
             by_claim.append((ask, name, max(1, need.copies)))
+    for _, name, copies in sorted(minimums):
+        yield name, copies, None
     for (priority, value), name, copies in sorted(by_claim, reverse=True):
         yield name, copies, (priority, value / MIN_GAIN)
 
 
-def _wanted(name: str, need: Need, pods: Pods, blocked: Collection[str]) -> WantedCopies:
-    has = pods.num_copies[name]
-    if has >= need.copies:
-        is_kept = need.version.placement.policy == "OnDemand" and has > need.copies
-        reason = f"{need.reason}; kept while its slot is not wanted" if is_kept else need.reason
-        return WantedCopies(has, True, reason)
+def _wanted(need: Need, has: int, is_blocked: bool) -> WantedCopies:
+    if has <= need.copies:
+        return _met(has, need.reason) if has == need.copies else _unmet(need, has, is_blocked)
+    return _met(has, f"{need.reason}; kept while no other adapter needs the slot")
+
+
+@cache
+def _met(copies: int, reason: str) -> WantedCopies:
+    return WantedCopies(copies, True, reason)
+
+
+@cache
+def _unmet(need: Need, has: int, is_blocked: bool) -> WantedCopies:
+    if need.copies == 1 and not need.minimum:
+        return WantedCopies(has, True, "on demand; its next request loads it")
     why = (
-        "its last load failed" if name in blocked else "no slot is free or worth less, or loads run"
+        "its last load failed" if is_blocked else "there is no slot for more, or loads are running"
     )
     return WantedCopies(need.copies, False, f"{need.reason}; {has} now: {why}")

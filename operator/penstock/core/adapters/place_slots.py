@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import (
-    NO_DEMAND,
     Claim,
     Victim,
     count_copies,

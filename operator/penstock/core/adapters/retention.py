@@ -1,7 +1,7 @@
 """Which copies may be evicted for another adapter, and what each is worth.
 
-The value of a copy is what its loss would cost: the adapter's requests per second times its load time,
-divided by the number of its copies. Evicting by it is LFU with weights, over all pods together.
+What a copy is worth is its part of the adapter's popularity: requests per second, divided by the number of
+copies. Evicting by it is LFU over all pods together, with an average that forgets.
 """
 
 import re
@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
-
-NO_DEMAND = AdapterDemand()
 
 _OWN_NAME = re.compile(r".@[0-9a-f]{8}\Z")
 
-# (priority, value): the order of claims. A higher priority wins while its adapter has demand.
+# (priority, requests per second of a copy): the order of claims. A higher priority wins while its adapter
+# has demand.
 Claim = tuple[int, float]
 NO_CLAIM: Claim = (-(2**31), 0.0)
 
@@ -62,9 +61,9 @@ def min_copies(version: AdapterVersion, num_pods: int) -> int:
 
 def claim(version: AdapterVersion, demand: AdapterDemand, num_copies: int) -> Claim:
     """Claim of one of an adapter's copies to its slot."""
-    if demand.value <= 0:
+    if demand.requests_per_s <= 0:
         return NO_CLAIM
-    return version.placement.priority, demand.value / max(1, num_copies)
+    return version.placement.priority, demand.requests_per_s / max(1, num_copies)
 
 
 def victims(

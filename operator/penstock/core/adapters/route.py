@@ -23,8 +23,8 @@ from penstock.core.adapters.retention import (
 # Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
 MAX_WAIT_S = 30.0
 # Pods whose load is at most this multiple of the least busy one's are equal for a load on demand: among
-# them the slot counts.
-LOAD_SLACK = 1.25
+# them the slot counts. With less, popular copies are evicted for the sake of balance.
+LOAD_SLACK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
