@@ -1,0 +1,160 @@
+"""An engine pod with adapter slots: the simulated engine, and the loads and evictions before it.
+
+As Penstock's engine does it: one load at a time while the others are served; a full pod evicts the idle
+adapter that was used least recently; if all have requests, the one with the fewest accepts no new ones
+until a slot is free.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.sim.clock import Clock
+from penstock.sim.engine import Engine
+from penstock.sim.profile import Profile
+from penstock.sim.request import Request
+
+RESIDENT = tuple(Copy("Resident", requests=n) for n in range(1024))
+LOADING = Copy("Loading")
+
+
+class PodListener(Protocol):
+    """Gateway of the pods."""
+
+    def loaded(self, pod: "AdapterPod", name: str) -> None: ...
+
+    def idle(self, pod: "AdapterPod", name: str) -> None: ...
+
+    def started(self, request: Request) -> None: ...
+
+    def ended(self, request: Request) -> None: ...
+
+
+class AdapterPod:
+    """copies: by name, in memory or loading. num_loads: loads started so far."""
+
+    def __init__(
+        self,
+        name: str,
+        slots: int,
+        profile: Profile,
+        clock: Clock,
+        listener: PodListener,
+        load_s: Callable[[str], float],
+    ) -> None:
+        self.name, self.slots = name, slots
+        self.copies: dict[str, Copy] = {}
+        self.num_open = 0
+        self.num_loads = 0
+        self._clock, self._listener, self._load_s = clock, listener, load_s
+        self._engine = Engine(profile, clock, self, Random(name))
+        self._last_used_s: dict[str, float] = {}
+        self._queue: deque[str] = deque()  # loads, the running one first
+        self._is_loading = False
+        self._draining = ""
+        self._pending: dict[str, list[Request]] = {}  # requests that wait here for their adapter
+        self._adapter_of: dict[str, str] = {}  # by request
+
+    def view(self) -> AdapterReplica:
+        """What the operator and the gateway see: queued loads as running ones. load: open requests."""
+        copies = self.copies
+        if len(self._queue) > self._is_loading:
+            copies = {**dict.fromkeys(self._queue, LOADING), **copies}
+        return AdapterReplica(self.name, self.slots, copies, float(self.num_open))
+
+    @property
+    def num_queued_loads(self) -> int:
+        return len(self._queue)
+
+    def has(self, name: str) -> bool:
+        """Whether the adapter is in memory and accepts requests."""
+        copy = self.copies.get(name)
+        return copy is not None and copy.state == "Resident" and name != self._draining
+
+    def submit(self, request: Request, name: str) -> None:
+        """Take a request; load its adapter first if needed."""
+        self.num_open += 1
+        if self.has(name):
+            self._serve(request, name)
+            return
+        self._pending.setdefault(name, []).append(request)
+        self.load(name)
+
+    def load(self, name: str) -> None:
+        """Queue a load, unless the adapter is in memory or queued."""
+        if name in self._queue or self.has(name):
+            return
+        self._queue.append(name)
+        self._advance()
+
+    def unload(self, name: str) -> None:
+        """Remove an idle copy."""
+        assert self.copies[name].requests == 0
+        del self.copies[name]
+
+    def started(self, request: Request) -> None:
+        self._listener.started(request)
+
+    def ended(self, request: Request) -> None:
+        name = self._adapter_of.pop(request.request_id)
+        requests = self.copies[name].requests - 1
+        self.copies[name] = RESIDENT[requests]
+        self._last_used_s[name] = self._clock.now
+        self.num_open -= 1
+        self._listener.ended(request)
+        if requests == 0:
+            self._advance()
+            self._listener.idle(self, name)
+
+    def _serve(self, request: Request, name: str) -> None:
+        self.copies[name] = RESIDENT[self.copies[name].requests + 1]
+        self._last_used_s[name] = self._clock.now
+        self._adapter_of[request.request_id] = name
+        if not self._engine.submit(request):
+            raise ValueError("the request is longer than the engine's context")
+
+    def _advance(self) -> None:
+        """Start the next load if there is a slot for it."""
+        while self._queue and not self._is_loading:
+            name = self._queue[0]
+            copy = self.copies.get(name)
+            if copy is not None and copy.state == "Resident":
+                self._queue.popleft()
+                self._draining = ""
+                self._serve_pending(name)
+                continue
+            if len(self.copies) >= self.slots and not self._evict():
+                return
+            self._draining = ""
+            self.copies[name] = LOADING
+            self._is_loading = True
+            self.num_loads += 1
+            self._clock.schedule_at(self._clock.now + self._load_s(name), self._loaded)
+
+    def _evict(self) -> bool:
+        """Evict the idle copy used least recently. Without one, let one run out of requests."""
+        idle = [n for n, c in self.copies.items() if c.state == "Resident" and c.requests == 0]
+        if idle:
+            self.unload(min(idle, key=lambda n: self._last_used_s.get(n, 0.0)))
+            return True
+        if not self._draining:
+            last_used_s = self._last_used_s
+            self._draining = min(
+                self.copies, key=lambda n: (self.copies[n].requests, last_used_s.get(n, 0.0))
+            )
+        return False
+
+    def _loaded(self) -> None:
+        name = self._queue.popleft()
+        self._is_loading = False
+        self.copies[name] = RESIDENT[0]
+        self._last_used_s[name] = self._clock.now
+        self._serve_pending(name)
+        self._listener.loaded(self, name)
+        self._advance()
+
+    def _serve_pending(self, name: str) -> None:
+        for request in self._pending.pop(name, ()):
+            self._serve(request, name)
