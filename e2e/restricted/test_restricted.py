@@ -53,7 +53,7 @@ async def test_a_claim_serves_and_a_folder_of_the_node_is_refused_in_words(
     print(message)
     assert "restricted" in message
     assert "hostPath" in message
-    assert "pvc://CLAIM/PATH" in message
+    assert "to a pvc:// URI" in message
 
     # The change that the message recommends takes effect at once, without waiting for a retry.
     patch: dict[str, Any] = {"spec": {"model": {"uri": "pvc://models/penstock-tiny"}}}
