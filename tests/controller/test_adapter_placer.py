@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 SQL = engine_name("sql")
 ALL = {"policy": "All"}
-REFUSED = {"error": {"message": "rank 64 is above 16", "code": "RankTooLarge"}}
+REFUSED = {"error": {"message": "rank 64 is above 16", "code": "rank_too_large"}}
 
 
 @pytest.fixture

@@ -61,9 +61,9 @@ async def test_what_another_client_did_already_is_no_failure(client, engine):
 @pytest.mark.parametrize(
     ("status", "body", "kind", "reason", "message"),
     [
-        (400, {"error": {"message": "rank 9", "code": "RankTooLarge"}}, "Refused", "RankTooLarge", "rank 9"),
+        (400, {"error": {"message": "rank", "code": "rank_too_large"}}, "Refused", "RankTooLarge", "rank"),
         (404, {"error": {"message": "no folder", "code": 404}}, "Refused", "Refused", "no folder"),
-        (400, {"message": "old form", "reason": "BadTensors"}, "Refused", "BadTensors", "old form"),
+        (400, {"message": "old form", "code": "BadTensors"}, "Refused", "BadTensors", "old form"),
         (400, {"error": "text"}, "Refused", "Refused", "status 400 of the engine"),
         (400, ["list"], "Refused", "Refused", "status 400 of the engine"),
         (503, {"error": {"message": "all in use"}}, "Busy", "Busy", "all in use"),

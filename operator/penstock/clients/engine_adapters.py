@@ -156,7 +156,10 @@ def _refusal(status: int, content: bytes) -> EngineFailure:
 
 
 def _error_of(content: bytes) -> tuple[str, str]:
-    """(reason, message) of an error in OpenAI's format; empty if there is none."""
+    """(reason, message) of an error in OpenAI's format; empty if there is none.
+
+    The code rank_too_large becomes the reason RankTooLarge, as conditions have them.
+    """
     try:
         error: Any = json.loads(content)
     except (ValueError, RecursionError):
@@ -165,7 +168,10 @@ def _error_of(content: bytes) -> tuple[str, str]:
         error = error["error"]
     if not isinstance(error, dict):
         return "", ""
-    codes = (error.get(name) for name in ("reason", "code"))
-    reason = next((code for code in codes if isinstance(code, str) and code), "")
-    message = error.get("message")
-    return reason[:100], message if isinstance(message, str) else ""
+    code, message = error.get("code"), error.get("message")
+    reason = "".join(map(_capitalized, code[:100].split("_"))) if isinstance(code, str) else ""
+    return reason, message if isinstance(message, str) else ""
+
+
+def _capitalized(word: str) -> str:
+    return word[:1].upper() + word[1:]

@@ -1,7 +1,8 @@
-"""Loads and unloads adapters on engines, in the background: one change at a time on each pod."""
+"""Loads and unloads adapters on engines, in the background."""
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +13,9 @@ from penstock.controller.lora_pods import LoraPod
 from penstock.core.adapters.place_slots import LOADING
 from penstock.core.adapters.replica import Copy
 
-# Changes that run at the same time, on all pods together.
-MAX_RUNNING = 64
+# Changes that run at the same time, on all pods together, and loads on one pod. Engines read a few adapters
+# at once.
+MAX_RUNNING, MAX_POD_LOADS = 64, 4
 
 UNEXPECTED = EngineFailure("Unanswered", "Unanswered", "the operator failed; its log says how")
 
@@ -43,17 +45,23 @@ class CopyChanges:
         self._failures = failures
         self._finished = finished
         self._changes: dict[Key, dict[str, Change]] = {}
-        self._locks: dict[Key, asyncio.Lock] = {}
+        self._unloads: dict[Key, set[asyncio.Task[None]]] = {}
+        self._pod_slots: dict[Key, asyncio.Semaphore] = {}
         self._running = asyncio.Semaphore(MAX_RUNNING)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, change: Change) -> None:
-        """Carry out a change after the earlier ones on its pod."""
-        of_pod = self._changes.setdefault(change.pod.key, {})
-        of_pod[change.engine_name] = change
-        task = asyncio.create_task(self._run(change))
+        """Carry out a change. A load begins after the earlier unloads on its pod, which make room for it."""
+        pod = change.pod.key
+        self._changes.setdefault(pod, {})[change.engine_name] = change
+        unloads = self._unloads.setdefault(pod, set())
+        earlier = set(unloads) if change.kind == "load" else set()
+        task = asyncio.create_task(self._run(change, earlier))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if change.kind == "unload":
+            unloads.add(task)
+            task.add_done_callback(unloads.discard)
 
     def forget_done(self) -> None:
         """Forget the changes that are done. Call it before engines are asked for their lists."""
@@ -62,8 +70,8 @@ class CopyChanges:
             if unfinished:
                 self._changes[key] = unfinished
             else:
-                del self._changes[key]
-                self._locks.pop(key, None)
+                for of_pods in (self._changes, self._unloads, self._pod_slots):
+                    of_pods.pop(key, None)
 
     def of_pod(self, pod: Key) -> Mapping[str, Change]:
         """The changes on a pod that are not forgotten, by the adapter's name."""
@@ -88,15 +96,22 @@ class CopyChanges:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self, change: Change) -> None:
-        lock = self._locks.setdefault(change.pod.key, asyncio.Lock())
-        async with lock, self._running:
+    async def _run(self, change: Change, earlier: set[asyncio.Task[None]]) -> None:
+        if earlier:
+            await asyncio.wait(earlier)
+        async with self._slot(change), self._running:
             change.state = "Running"
             change.failure = UNEXPECTED
             with self._failures.isolate_errors("adapters", "/".join(change.pod.key)):
                 change.failure = await self._apply(change)
             change.state = "Done"
         self._finished(change)
+
+    def _slot(self, change: Change) -> AbstractAsyncContextManager[None]:
+        """What a change holds while it runs. Unloads take no slot: loads may wait for them in the engine."""
+        if change.kind == "unload":
+            return nullcontext()
+        return self._pod_slots.setdefault(change.pod.key, asyncio.Semaphore(MAX_POD_LOADS))
 
     async def _apply(self, change: Change) -> EngineFailure | None:
         pod, name = change.pod, change.engine_name

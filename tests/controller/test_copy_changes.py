@@ -1,0 +1,100 @@
+"""Loads and unloads in the background: their order, and what they say about copies."""
+
+import asyncio
+
+import pytest
+
+from penstock.clients.engine_adapters import EngineFailure
+from penstock.controller.copy_changes import MAX_POD_LOADS, Change, CopyChanges
+from penstock.controller.failures import Failures
+from penstock.controller.lora_pods import LoraPod
+from penstock.controller.metrics import OperatorMetrics
+from penstock.core.adapters.replica import Copy
+from penstock.core.observed.lora_engine import LoraEngine
+
+POD = LoraPod("team", "chat", "chat-a", "127.0.0.1:8000", LoraEngine("Penstock", 8))
+BUSY = EngineFailure("Busy", "Busy", "all in use")
+
+
+class Engines:
+    """Changes end when the test says so."""
+
+    def __init__(self):
+        self.started, self.ends = [], {}
+
+    async def _change(self, kind, name):
+        self.started.append((kind, name))
+        end = self.ends[name] = asyncio.get_running_loop().create_future()
+        return await end
+
+    async def load(self, _address, _runtime, name, _path):
+        return await self._change("load", name)
+
+    async def unload(self, _address, name):
+        return await self._change("unload", name)
+
+    async def end(self, name, failure=None):
+        self.ends[name].set_result(failure)
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def engines():
+    return Engines()
+
+
+@pytest.fixture
+async def changes(engines):
+    made = CopyChanges(engines, Failures(OperatorMetrics()), lambda _: None)
+    yield made
+    await made.close()
+
+
+def load(name):
+    return Change("load", POD, name, "/p")
+
+
+async def test_a_load_waits_for_the_unloads_that_make_room_for_it(changes, engines):
+    changes.start(Change("unload", POD, "old"))
+    changes.start(load("new"))
+    await asyncio.sleep(0.01)
+    assert engines.started == [("unload", "old")]
+    assert changes.of_pod(POD.key)["new"].state == "Waiting"
+    await engines.end("old")
+    assert engines.started == [("unload", "old"), ("load", "new")]
+
+
+async def test_some_loads_run_at_the_same_time_and_an_unload_beside_them(changes, engines):
+    for number in range(MAX_POD_LOADS + 1):
+        changes.start(load(f"a{number}"))
+    changes.start(Change("unload", POD, "old"))
+    await asyncio.sleep(0.01)
+    assert len(engines.started) == MAX_POD_LOADS + 1
+    assert ("unload", "old") in engines.started
+    await engines.end("a0")
+    assert ("load", f"a{MAX_POD_LOADS}") in engines.started
+
+
+async def test_copies_are_expected_by_list_and_changes(changes, engines):
+    listed = {"old": Copy("Resident", 1), "kept": Copy("Resident")}
+    changes.start(Change("unload", POD, "old"))
+    changes.start(load("new"))
+    changes.start(load("bad"))
+    await asyncio.sleep(0.01)
+    loading = {"kept": Copy("Resident"), "new": Copy("Loading"), "bad": Copy("Loading")}
+    assert changes.expected(POD.key, listed) == loading
+    await engines.end("old")
+    await engines.end("new")
+    await engines.end("bad", BUSY)
+    assert changes.expected(POD.key, listed) == {
+        "kept": Copy("Resident"), "new": Copy("Resident"),
+    }  # fmt: skip
+    changes.forget_done()
+    assert changes.expected(POD.key, listed) == listed
+
+
+async def test_a_failed_unload_leaves_the_copy(changes, engines):
+    changes.start(Change("unload", POD, "old"))
+    await asyncio.sleep(0.01)
+    await engines.end("old", BUSY)
+    assert changes.expected(POD.key, {"old": Copy("Resident")}) == {"old": Copy("Resident")}
