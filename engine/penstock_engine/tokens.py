@@ -102,6 +102,11 @@ class Tokenizer:
         size: int = self._backend.get_vocab_size(with_added_tokens=True)
         return size
 
+    def token_id(self, text: str) -> int | None:
+        """Id of the token with this text, such as an added one."""
+        found: int | None = self._backend.token_to_id(text)
+        return found
+
     def to_json(self) -> str:
         """The tokenizer in the format of tokenizer.json, with all added tokens."""
         text: str = self._backend.to_str()

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock_engine.core.errors import ModelError
+from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.server.adapter_folders import MOUNTS_VARIABLE, AdapterFolders
 from penstock_engine.server.errors import RequestError
 
@@ -21,14 +23,19 @@ def root(tmp_path: Path) -> Path:
 def test_paths_are_relative_to_the_root_or_absolute_within_it(root: Path) -> None:
     folders = AdapterFolders(root, {})
     for path in ("law", "./law/", "poetry/../law", str(root / "law")):
-        found = folders.resolve(path)
-        assert (found.path, found.root) == (root / "law", root)
-    assert folders.resolve("alias").path.resolve() == root / "law"
+        assert folders.resolve(path) == AdapterFolder(root / "law", root)
+    with pytest.raises(ModelError, match="no adapter_config"):
+        folders.resolve("alias").check_exists()
 
 
-@pytest.mark.parametrize(
-    "path", ["../secret", "/etc", "escape", "escape/x", "law/../../secret", "\x00"]
-)
+@pytest.mark.parametrize("path", ["escape", "escape/x", "escape/x/y"])
+def test_links_that_lead_out_are_refused_alike(root: Path, path: str) -> None:
+    with pytest.raises(ModelError, match="leads out of") as refused:
+        AdapterFolders(root, {}).resolve(path).check_exists()
+    assert refused.value.reason == "OutsideLoraDir"
+
+
+@pytest.mark.parametrize("path", ["../secret", "/etc", "law/../../secret", "\x00"])
 def test_paths_that_lead_out_are_refused_alike(root: Path, path: str) -> None:
     with pytest.raises(RequestError) as refused:
         AdapterFolders(root, {}).resolve(path)
@@ -45,9 +52,11 @@ def test_paths_below_a_mount_are_those_of_its_folder(root: Path) -> None:
     mounts = {"/adapters/pvc/a": str(root), "/models": "/somewhere"}
     folders = AdapterFolders(Path("/adapters"), {MOUNTS_VARIABLE: json.dumps(mounts)})
     for path in ("/adapters/pvc/a/law", "pvc/a/law"):
-        assert folders.resolve(path).path == root / "law"
-        assert folders.resolve(path).root == root
-    for path in ("/adapters/pvc/a/escape", "/models/x", "/adapters/../models/x"):
+        assert folders.resolve(path) == AdapterFolder(root / "law", root)
+    for path in ("/models/x", "/adapters/../models/x"):
         with pytest.raises(RequestError):
             folders.resolve(path)
-    assert folders.resolve("/adapters/pvc/b/law").path == Path("/adapters/pvc/b/law")
+    with pytest.raises(ModelError, match="leads out of"):
+        folders.resolve("/adapters/pvc/a/escape").check_exists()
+    other = Path("/adapters/pvc/b/law")
+    assert folders.resolve(str(other)) == AdapterFolder(other, Path("/adapters"))

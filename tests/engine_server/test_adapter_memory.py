@@ -1,8 +1,8 @@
-"""Tests of the adapter registry with a fake engine: deadlines and disconnects of waiting requests."""
+"""Tests of the adapter registry with a fake engine: slow reads, deadlines, and disconnects."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from penstock_engine.config import EngineConfig
+from penstock_engine.core.errors import ModelError
 from penstock_engine.device import DeviceMemory
+from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.memory_plan import plan_memory
 from penstock_engine.server.adapters import AdapterRegistry
@@ -33,7 +35,7 @@ class BusyEngine:
         self.has_started = threading.Event()  # a call
         self.thread = ThreadPoolExecutor(1)
         adapters = SimpleNamespace(
-            add=lambda name, _: self.names.add(name), remove=self.names.discard
+            active=[], add=lambda name, _: self.names.add(name), remove=self.names.discard
         )
         self._runner = SimpleNamespace(adapters=adapters)
 
@@ -56,17 +58,50 @@ async def engine() -> AsyncIterator[BusyEngine]:
     engine.thread.shutdown()
 
 
+class SlowFolders:
+    """Fake checks and reads of adapters: those of `slow` wait until `may_read` is set."""
+
+    def __init__(self) -> None:
+        self.slow: set[str] = set()
+        self.broken: set[str] = set()
+        self.may_read = threading.Event()
+        self.has_started = threading.Event()  # a slow read
+        self.reads: list[str] = []
+
+    def check(self, folder: AdapterFolder, *_: Any, **__: Any) -> Any:
+        def read(_: Any) -> Adapter:
+            self.reads.append(folder.path.name)
+            if folder.path.name in self.slow:
+                self.has_started.set()
+                self.may_read.wait()
+            return Adapter(4, {})
+
+        if folder.path.name in self.broken:
+            raise ModelError("RankTooLarge", "too large")
+        return SimpleNamespace(read=read)
+
+
 @pytest.fixture(autouse=True)
-def _fake_read_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(*_: Any, **__: Any) -> Adapter:
-        return Adapter(4, {})
+def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowFolders]:
+    made = SlowFolders()
+    monkeypatch.setattr("penstock_engine.server.adapters.AdapterCheckpoint", made)
+    yield made
+    made.may_read.set()
 
-    monkeypatch.setattr("penstock_engine.server.adapters.read_adapter", read)
+
+async def load(adapters: AdapterRegistry, name: str, **settings: Any) -> None:
+    await adapters.load(name, AdapterFolder(Path(name)), path=name, **settings)
 
 
-def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> AdapterRegistry:
-    """Returns a registry with room for one adapter."""
-    config = EngineConfig(model_dir=model_dir, enable_lora=True, max_loras=1, max_cpu_loras=1)
+async def entries(adapters: AdapterRegistry) -> dict[str, str]:
+    return {each["id"]: each["state"] for each in (await adapters.residency())["data"]}
+
+
+def registry(
+    engine: Any, model_dir: Path, in_memory: dict[str, Adapter], slots: int = 1
+) -> AdapterRegistry:
+    """Returns a registry with room for `slots` adapters."""
+    config = EngineConfig(model_dir=model_dir, enable_lora=True, max_loras=1, max_cpu_loras=slots)
     memory_plan = plan_memory(config, device_name="cpu", memory=DeviceMemory(1 << 40))
     return AdapterRegistry(
         engine, config, EngineMetrics("small", config, memory_plan),
@@ -96,7 +131,7 @@ async def test_a_disconnect_during_an_eviction_leaves_no_adapter_behind(
     adapters = registry(engine, model_dir, in_memory)
     engine.may_run.set()
     for name in ("a", "b"):
-        await adapters.load(name, Path(name), path=name)
+        await load(adapters, name)
     assert engine.names == set(in_memory) == {"b#2"}
 
     step = threading.Event()
@@ -115,14 +150,14 @@ async def test_a_disconnect_during_a_load_leaves_no_adapter_behind(
 ) -> None:
     in_memory: dict[str, Adapter] = {}
     adapters = registry(engine, model_dir, in_memory)
-    loading = asyncio.create_task(adapters.load("a", Path("a"), path="a"))
+    loading = asyncio.create_task(load(adapters, "a"))
     await engine.is_called.wait()
     await asyncio.to_thread(engine.has_started.wait)
     disconnecting = asyncio.create_task(disconnect(loading))
     await asyncio.sleep(0)
     engine.may_run.set()
     await disconnecting
-    await adapters.load("b", Path("b"), path="b")
+    await load(adapters, "b")
     assert engine.names == set(in_memory) == {"b#2"}
 
 
@@ -133,7 +168,7 @@ async def test_a_request_waits_for_an_adapter_until_its_deadline(
     adapters = registry(engine, model_dir, {})
     engine.may_run.set()
     for name in ("a", "b"):
-        await adapters.load(name, Path(name), path=name)
+        await load(adapters, name)
     async with adapters.hold("b", RequestRecord(now_s(), 1)):
         deadline_s = now_s() + 0.05
         with pytest.raises(RequestError) as raised:
@@ -143,3 +178,139 @@ async def test_a_request_waits_for_an_adapter_until_its_deadline(
     assert raised.value.message == "the request's deadline passed while it waited"
     await use_adapter(adapters, "a")
     assert engine.names == {"a#3"}
+
+
+async def test_a_slow_read_holds_up_no_other_adapter(
+    engine: BusyEngine, folders: SlowFolders, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    folders.slow = {"slow"}
+    adapters = registry(engine, model_dir, {}, slots=3)
+    await load(adapters, "a")
+    slow = asyncio.create_task(load(adapters, "slow"))
+    await asyncio.to_thread(folders.has_started.wait)
+    await load(adapters, "b")
+    assert await entries(adapters) == {"slow": "loading", "a": "resident", "b": "resident"}
+    # The third place is reserved for the slow one: a fourth evicts the first.
+    await load(adapters, "c")
+    assert await entries(adapters) == {
+        "slow": "loading", "a": "evicted", "b": "resident", "c": "resident",
+    }  # fmt: skip
+    folders.may_read.set()
+    await slow
+    assert (await entries(adapters))["slow"] == "resident"
+    assert len(engine.names) == 3
+
+
+async def test_a_load_ends_at_its_deadline_although_its_read_hangs(
+    engine: BusyEngine, folders: SlowFolders, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    folders.slow = {"slow"}
+    adapters = registry(engine, model_dir, {}, slots=2)
+    await load(adapters, "a")
+    for _ in range(2):
+        with pytest.raises(RequestError) as raised:
+            await load(adapters, "slow", timeout_s=0.05)
+        assert (raised.value.status, raised.value.code) == (503, "read_timeout")
+    assert await entries(adapters) == {"a": "resident"}
+    # The place that was reserved for it is free again.
+    await load(adapters, "b")
+    assert await entries(adapters) == {"a": "resident", "b": "resident"}
+
+
+async def test_loads_beyond_the_places_in_use_say_so(engine: BusyEngine, model_dir: Path) -> None:
+    engine.may_run.set()
+    adapters = registry(engine, model_dir, {})
+    await load(adapters, "a")
+    async with adapters.hold("a", RequestRecord(now_s(), 1)):
+        with pytest.raises(RequestError) as raised:
+            await load(adapters, "b", timeout_s=0.05)
+        assert (raised.value.status, raised.value.code) == (503, "no_free_slot")
+        # The adapter takes requests again that arrive after the load has given up.
+        await asyncio.wait_for(use_adapter(adapters, "a"), 5)
+
+
+async def test_loads_of_one_name_read_once_and_again_only_in_place(
+    engine: BusyEngine, folders: SlowFolders, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    adapters = registry(engine, model_dir, {}, slots=2)
+    await asyncio.gather(*(load(adapters, "a") for _ in range(5)))
+    assert folders.reads == ["a"]
+    await load(adapters, "a", replaces=True)
+    assert folders.reads == ["a", "a"]
+    assert engine.names == {"a#2"}
+    with pytest.raises(RequestError) as raised:
+        await adapters.load("a", AdapterFolder(Path("b")), path="b")
+    assert (raised.value.status, raised.value.code) == (400, "name_in_use")
+
+
+async def test_a_load_of_an_evicted_adapter_reads_it_again(
+    engine: BusyEngine, folders: SlowFolders, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    adapters = registry(engine, model_dir, {})
+    for name in ("a", "b", "a"):
+        await load(adapters, name)
+    assert await entries(adapters) == {"a": "resident", "b": "evicted"}
+
+
+async def test_a_refused_adapter_evicts_none(
+    engine: BusyEngine, folders: SlowFolders, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    folders.broken = {"b"}
+    adapters = registry(engine, model_dir, {})
+    await load(adapters, "a")
+    with pytest.raises(ModelError):
+        await load(adapters, "b")
+    assert await entries(adapters) == {"a": "resident"}
+
+
+async def test_an_adapter_that_breaks_after_its_eviction_fails_its_own_requests(
+    engine: BusyEngine, folders: SlowFolders, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    adapters = registry(engine, model_dir, {})
+    for name in ("a", "b"):
+        await load(adapters, name)
+    folders.broken = {"a"}
+    with pytest.raises(RequestError, match="adapter a cannot be read again: too large") as raised:
+        await use_adapter(adapters, "a")
+    assert raised.value.status == 503
+    await use_adapter(adapters, "b")
+
+
+async def test_an_unloaded_adapter_stays_until_its_requests_end(
+    engine: BusyEngine, model_dir: Path
+) -> None:
+    engine.may_run.set()
+    in_memory: dict[str, Adapter] = {}
+    adapters = registry(engine, model_dir, in_memory, slots=2)
+    await load(adapters, "a")
+    async with adapters.hold("a", RequestRecord(now_s(), 1)) as identity:
+        await adapters.unload("a")
+        assert await entries(adapters) == {}
+        assert engine.names == set(in_memory) == {identity}
+        await load(adapters, "a")  # other weights under the name
+        assert engine.names == {identity, "a#2"}
+    assert engine.names == set(in_memory) == {"a#2"}
+
+
+async def test_the_list_does_not_wait_for_a_long_step(engine: BusyEngine, model_dir: Path) -> None:
+    engine.may_run.set()
+    adapters = registry(engine, model_dir, {})
+    await load(adapters, "sql@0a1b2c3d")
+    step = threading.Event()
+    engine.thread.submit(step.wait)
+    try:
+        answer = await asyncio.wait_for(adapters.residency(), 5)
+    finally:
+        step.set()
+    assert answer["slots"] == {"device": 1, "host": 1}
+    (entry,) = answer["data"]
+    assert (entry["id"], entry["path"], entry["tier"], entry["rank"]) == (
+        "sql@0a1b2c3d", "sql@0a1b2c3d", "host", 4,
+    )  # fmt: skip
+    assert "#" not in str(answer)

@@ -165,10 +165,10 @@ def test_metrics_count_requests_and_tokens_by_adapter(adapted: httpx.Client) -> 
 @pytest.mark.parametrize(
     ("name", "path", "status", "word"),
     [
-        ("law", "law", 400, "already"),
+        ("law", "poetry", 400, "already"),
         ("soup", "law", 400, "soup is a name of the model"),
         ("../x", "law", 400, "not a valid adapter name"),
-        ("x", "nowhere", 404, "adapter_config.json"),
+        ("x", "nowhere", 404, "no folder"),
         ("x", "wide", 400, "max-lora-rank"),
         ("x", "../../etc", 404, "--lora-dir"),
         ("x", "/etc", 404, "--lora-dir"),
@@ -183,6 +183,30 @@ def test_invalid_adapters_are_rejected(
     answer = load(adapted, name, path)
     assert (answer.status_code, word in answer.json()["error"]["message"]) == (status, True)
     assert "x" not in tiers(adapted)
+
+
+def test_a_second_load_of_the_same_path_changes_nothing(adapted: httpx.Client, root: Path) -> None:
+    """vLLM answers with an error; clients here load again without harm."""
+    name = "sql@0a1b2c3d"  # as the operator names versions
+    assert load(adapted, name, "poetry").status_code == 200
+    first = text(adapted, name)
+    for path in ("poetry", str(root / "poetry"), "./law/../poetry"):
+        assert load(adapted, name, path).status_code == 200
+    other = load(adapted, name, "law")
+    assert (other.status_code, other.json()["error"]["code"]) == (400, "name_in_use")
+    assert text(adapted, name) == first
+    [entry] = [e for e in adapted.get("/v1/adapters").json()["data"] if e["id"] == name]
+    assert (entry["path"], entry["state"], entry["rank"]) == ("poetry", "resident", 4)
+    assert entry["bytes"] > 0
+    unload(adapted, name)
+
+
+def test_a_load_has_a_deadline(adapted: httpx.Client) -> None:
+    body = {"lora_name": "late", "lora_path": "law"}
+    headers = {"x-request-timeout-s": "0"}
+    late = adapted.post("/v1/load_lora_adapter", json=body, headers=headers)
+    assert (late.status_code, late.json()["error"]["code"]) == (503, "read_timeout")
+    assert "late" not in tiers(adapted)
 
 
 def unload(client: httpx.Client, *names: str) -> None:

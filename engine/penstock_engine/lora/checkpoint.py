@@ -4,44 +4,33 @@ An adapter is checked against the model before its tensors are read, so that a w
 memory.
 """
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from penstock_engine.core.errors import ModelError
-
-CONFIG_NAME = "adapter_config.json"
-WEIGHTS_NAME = "adapter_model.safetensors"
-MAX_CONFIG_BYTES = 1 << 20
+from penstock_engine.lora.adapter_config import (
+    EMBEDDINGS,
+    AdapterConfig,
+    embeddings_changed,
+    is_named,
+    parse_adapter_config,
+    target_unsupported,
+)
+from penstock_engine.lora.adapter_files import WEIGHTS_NAME, AdapterFolder
+from penstock_engine.lora.base_model import BaseModel
+from penstock_engine.lora.safetensors_file import DTYPES, StoredTensor, read_header, read_tensor
 
 # base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight
 TENSOR = re.compile(r"\Abase_model\.model\.(?P<target>[\w.]+)\.lora_(?P<side>[AB])\.weight\Z")
-
-# PEFT settings that change the computation and are not implemented, with their supported values.
-SUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    "use_dora": (False, None),
-    "fan_in_fan_out": (False, None),
-    "modules_to_save": (None, []),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
-    "layer_replication": (None, []),
-    "trainable_token_indices": (None, []),
-    "lora_bias": (False, None),
-    "init_lora_weights": (True, False, None, "eva", "gaussian", "orthogonal"),
-}
-
-# Values of init_lora_weights with which PEFT changes the weights of the base model. PEFT converts such
-# adapters to plain ones, whose init_lora_weights is true.
-CHANGED_BASES = ("corda", "loftq", "lora_ga", "olora", "pissa")
+EMBEDDING_TENSOR = re.compile(rf"\.({'|'.join(EMBEDDINGS)})\.|\.lora_embedding_[AB]\b")
+# Bounds on the header of adapter_model.safetensors: two tensors for each projection.
+HEADER_BYTES_PER_TARGET, MIN_HEADER_BYTES = 1024, 1 << 20
+ANY_MODEL = BaseModel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +60,66 @@ class Adapter:
         return sum(f.a.nbytes + f.b.nbytes for f in pairs)
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterCheckpoint:
+    """An adapter on disk whose settings and header fit the model.
+
+    pairs: tensors of A and B by projection.
+    """
+
+    folder: AdapterFolder
+    config: AdapterConfig
+    pairs: Mapping[str, tuple[StoredTensor, StoredTensor]]
+
+    @classmethod
+    def check(
+        cls,
+        folder: AdapterFolder,
+        targets: Mapping[str, tuple[int, int]],
+        *,
+        max_rank: int,
+        base: BaseModel = ANY_MODEL,
+    ) -> "AdapterCheckpoint":
+        """Check an adapter by its settings and header.
+
+        targets: (outputs, inputs) of each projection of the model that can be adapted, by name. Raises
+        ModelError, whose reason is a word for programs, and whose message says what to change.
+        """
+        folder.check_exists()
+        raw = folder.read_config()
+        config = parse_adapter_config(raw, targets, max_rank)
+        base.check(raw, folder)
+        max_header_bytes = max(MIN_HEADER_BYTES, len(targets) * HEADER_BYTES_PER_TARGET)
+        with _open_weights(folder) as file:
+            tensors = read_header(file, max_header_bytes)
+        pairs = _pairs(tensors)
+        _check_targets(pairs, targets, config)
+        for target, (a, b) in pairs.items():
+            outputs, inputs = targets[target]
+            _check_tensor(target, "A", a, (config.rank, inputs))
+            _check_tensor(target, "B", b, (outputs, config.rank))
+        return cls(folder, config, pairs)
+
+    def read(self, dtype: torch.dtype) -> Adapter:
+        """Read the tensors into host memory. dtype: of the factors there.
+
+        Raises ModelError if the file has changed since the check, or has values that are not finite.
+        """
+        factors: dict[str, Factors] = {}
+        with _open_weights(self.folder) as file:
+            for target, (a, b) in self.pairs.items():
+                scaled = read_tensor(file, b).to(torch.float32) * self.config.scale
+                pair = Factors(read_tensor(file, a).to(dtype), scaled.to(dtype))
+                if not (pair.a.isfinite().all() and pair.b.isfinite().all()):
+                    raise ModelError(
+                        "ValuesNotFinite",
+                        f"the factors of {target} have values that are NaN or infinite in "
+                        f"{str(dtype).removeprefix('torch.')}",
+                    )
+                factors[target] = pair
+        return Adapter(self.config.rank, factors)
+
+
 def read_adapter(
     folder: Path,
     targets: Mapping[str, tuple[int, int]],
@@ -78,114 +127,61 @@ def read_adapter(
     max_rank: int,
     dtype: torch.dtype,
 ) -> Adapter:
-    """Read an adapter from a directory into host memory.
+    """Check and read an adapter of a trusted folder; see AdapterCheckpoint."""
+    return AdapterCheckpoint.check(AdapterFolder(folder), targets, max_rank=max_rank).read(dtype)
 
-    targets: (outputs, inputs) of each projection of the model that can be adapted, by name. dtype: of
-    the factors in memory. Raises ModelError (AdapterNotFound, BadAdapter, AdapterMismatch), whose
-    message says what to change.
-    """
-    config = _read_config(folder)
-    rank = _rank(config, max_rank)
-    alpha = _number(config, "lora_alpha")
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    factors: dict[str, Factors] = {}
+
+def _open_weights(folder: AdapterFolder) -> BinaryIO:
     try:
-        with safe_open(folder / WEIGHTS_NAME, framework="pt", device="cpu") as file:
-            names = _pairs(list(file.keys()))
-            for target, (a_name, b_name) in names.items():
-                _check_target(target, targets)
-                outputs, inputs = targets[target]
-                _check_shape(target, "A", file.get_slice(a_name).get_shape(), [rank, inputs])
-                _check_shape(target, "B", file.get_slice(b_name).get_shape(), [outputs, rank])
-            for target, (a_name, b_name) in names.items():
-                b = file.get_tensor(b_name).to(torch.float32) * scale
-                a = file.get_tensor(a_name).to(dtype, copy=True)  # a copy, not a view of the file
-                factors[target] = Factors(a, b.to(dtype))
+        return folder.open(WEIGHTS_NAME)
     except FileNotFoundError as error:
-        raise ModelError("AdapterNotFound", f"the folder has no {WEIGHTS_NAME}") from error
-    except (OSError, SafetensorError) as error:
-        raise ModelError("BadAdapter", f"{WEIGHTS_NAME} is damaged or incomplete") from error
-    if not factors:
-        raise ModelError("BadAdapter", f"{WEIGHTS_NAME} adapts nothing")
-    return Adapter(rank, factors)
+        raise ModelError("WeightsMissing", f"{WEIGHTS_NAME} is not there") from error
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG_NAME
-    if not path.is_file():
-        raise ModelError("AdapterNotFound", f"there is no {CONFIG_NAME} at this place")
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ValueError("too large")
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError("BadAdapter", f"{CONFIG_NAME} cannot be read") from error
-    if not isinstance(config, dict):
-        raise ModelError("BadAdapter", f"{CONFIG_NAME} must be a JSON object")
-    for name, supported in SUPPORTED.items():
-        if name in config and config[name] not in supported:
-            raise ModelError("BadAdapter", _refusal(name, config[name]))
-    return config
-
-
-def _refusal(name: str, value: Any) -> str:
-    setting = f"{name} {str(value)[:64]!r}"
-    if name == "init_lora_weights" and str(value).startswith(CHANGED_BASES):
-        return (
-            f"{setting} has changed the model's own weights, and the served model is unchanged: save the "
-            "adapter with PEFT's path_initial_model_for_weight_conversion, or serve the changed model"
-        )
-    return f"{setting} is not supported"
-
-
-def _rank(config: Mapping[str, Any], max_rank: int) -> int:
-    rank = config.get("r")
-    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise ModelError("BadAdapter", "r must be a positive whole number")
-    if rank > max_rank:
-        raise ModelError(
-            "AdapterMismatch",
-            f"the adapter has rank {rank}, but the engine was started for at most {max_rank}: "
-            f"raise spec.engine.lora.maxRank, which is --max-lora-rank",
-        )
-    return rank
-
-
-def _number(config: Mapping[str, Any], name: str) -> float:
-    value = config.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise ModelError("BadAdapter", f"{name} must be a positive number")
-    return float(value)
-
-
-def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
-    """Tensor names (of A, of B) by target. Raises ModelError if a tensor has no counterpart."""
-    sides: dict[str, dict[str, str]] = {}
-    for name in names:
+def _pairs(tensors: Mapping[str, StoredTensor]) -> dict[str, tuple[StoredTensor, StoredTensor]]:
+    """Tensors (of A, of B) by target. Raises ModelError if a tensor has no counterpart."""
+    sides: dict[str, dict[str, StoredTensor]] = {}
+    for name, tensor in tensors.items():
         match = TENSOR.match(name)
-        if match is None:
-            raise ModelError("BadAdapter", f"tensor {name[:128]} is no factor of a LoRA product")
-        sides.setdefault(match["target"], {})[match["side"]] = name
+        if match is None or match["target"].rpartition(".")[2] in EMBEDDINGS:
+            if EMBEDDING_TENSOR.search(name):
+                raise embeddings_changed(f"there is a tensor {name[:128]}")
+            raise ModelError("TensorUnknown", f"tensor {name[:128]} is no factor of a LoRA product")
+        sides.setdefault(match["target"], {})[match["side"]] = tensor
     for target, pair in sides.items():
         if pair.keys() != {"A", "B"}:
-            raise ModelError("BadAdapter", f"{target} has only one of its two factors")
+            raise ModelError("FactorMissing", f"{target[:128]} has only one of its two factors")
+    if not sides:
+        raise ModelError("NoTensors", f"{WEIGHTS_NAME} adapts nothing")
     return {target: (pair["A"], pair["B"]) for target, pair in sides.items()}
 
 
-def _check_target(target: str, targets: Mapping[str, tuple[int, int]]) -> None:
-    if target not in targets:
-        known = sorted({name.rpartition(".")[2] for name in targets})
+def _check_targets(
+    found: Mapping[str, object], targets: Mapping[str, object], config: AdapterConfig
+) -> None:
+    """Raise ModelError for projections that cannot be adapted, and for those that should be and are not."""
+    for target in found:
+        if target not in targets:
+            raise target_unsupported(f"the adapter changes {target[:128]}", targets)
+    if config.is_partial:
+        return
+    for target in targets:
+        if target not in found and any(is_named(target, module) for module in config.modules):
+            raise ModelError(
+                "TargetMissing",
+                f"target_modules names {target}, but {WEIGHTS_NAME} has no factors for it",
+            )
+
+
+def _check_tensor(target: str, side: str, tensor: StoredTensor, shape: tuple[int, int]) -> None:
+    if tensor.shape != shape:
         raise ModelError(
-            "AdapterMismatch",
-            f"the adapter changes {target}, which this engine cannot adapt in this model; it "
-            f"adapts {', '.join(known)}",
+            "ShapeMismatch",
+            f"factor {side} of {target} has shape {list(tensor.shape)[:8]}, but this model needs "
+            f"{list(shape)}: was the adapter made for another model?",
         )
-
-
-def _check_shape(target: str, side: str, actual: list[int], expected: list[int]) -> None:
-    if list(actual) != expected:
+    if tensor.dtype not in DTYPES:
         raise ModelError(
-            "AdapterMismatch",
-            f"factor {side} of {target} has shape {list(actual)}, but this model needs "
-            f"{expected}: was the adapter made for another model?",
+            "DtypeUnsupported",
+            f"factor {side} of {target} has {tensor.dtype[:16]} numbers; {', '.join(DTYPES)} are read",
         )

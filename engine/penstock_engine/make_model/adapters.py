@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from penstock_engine.lora.adapter_files import CONFIG_NAME, WEIGHTS_NAME
 from penstock_engine.lora.adapters import targets_of
-from penstock_engine.lora.checkpoint import CONFIG_NAME, WEIGHTS_NAME
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.weights import Checkpoint
 

@@ -3,22 +3,14 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.server.errors import RequestError
 
 # JSON object: path in the container -> folder of this machine, for each mount. The local cluster's node
 # agent sets it, because its containers are processes without mounts of their own.
 MOUNTS_VARIABLE = "PENSTOCK_LOCAL_MOUNTS"
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterFolder:
-    """Folder of an adapter. root: folder that must contain all of its files; None: they may be anywhere."""
-
-    path: Path
-    root: Path | None = None
 
 
 class AdapterFolders:
@@ -32,31 +24,33 @@ class AdapterFolders:
     def resolve(self, path: str) -> AdapterFolder:
         """The folder at a client's path, which is absolute or relative to the root.
 
-        Raises RequestError (400) without a root, and (404) if the path leads out of it.
+        Links are not followed here, because file systems may be slow. Raises RequestError (400) without a
+        root, and (404) if the path leads out of it.
         """
         if self._root is None:
-            raise RequestError(400, "adapters cannot be loaded: start the engine with --lora-dir")
+            raise RequestError(
+                400,
+                "adapters cannot be loaded: start the engine with --lora-dir",
+                code="no_lora_dir",
+            )
         whole = os.path.normpath(os.path.join(self._root, path))
         if "\x00" in path or not _is_in(whole, self._root):
-            raise _outside()
-        root, folder = self._mapped(whole)
-        if not folder.resolve().is_relative_to(root):
-            raise _outside()
-        return AdapterFolder(folder, root)
-
-    def _mapped(self, whole: str) -> tuple[Path, Path]:
-        """The folders of this machine that stand for the root and for the path."""
+            raise RequestError(
+                404,
+                "there is no such lora_path in --lora-dir",
+                param="lora_path",
+                code="outside_lora_dir",
+            )
         mounts = [mount for mount in self._mounts if _is_in(whole, mount)]
         mount = max(mounts, key=len, default=self._root)
-        assert mount is not None
-        place = self._mounts.get(mount, Path(mount))
-        return place.resolve(), place / os.path.relpath(whole, mount)
+        root = self._mounts.get(mount, Path(mount))
+        return AdapterFolder(Path(os.path.normpath(root / os.path.relpath(whole, mount))), root)
+
+
+def trusted_folder(path: str) -> AdapterFolder:
+    """The folder at a path of the command line, whose files may be anywhere."""
+    return AdapterFolder(Path(os.path.abspath(path)))
 
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
-
-
-def _outside() -> RequestError:
-    # The same error as for a missing folder: it does not reveal what exists outside --lora-dir.
-    return RequestError(404, "there is no such lora_path in --lora-dir", param="lora_path")

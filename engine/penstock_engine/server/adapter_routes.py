@@ -1,4 +1,6 @@
-"""HTTP routes that load, unload and list LoRA adapters."""
+"""Routes that load, unload and list LoRA adapters, with vLLM's bodies and answers."""
+
+import re
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -6,10 +8,16 @@ from pydantic import BaseModel
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.server.adapter_folders import AdapterFolders
+from penstock_engine.server.adapter_memory import MAX_ADAPTER_WAIT_S
 from penstock_engine.server.adapters import AdapterRegistry, Json
+from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.bodies import read_object, validate
+from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.preprocessing import read_body
+
+# Reasons for which there is no adapter at the path.
+NOT_FOUND = ("AdapterNotFound", "ConfigMissing", "OutsideLoraDir", "WeightsMissing")
 
 
 class LoadRequest(BaseModel):
@@ -28,18 +36,16 @@ def adapter_routes(registry: AdapterRegistry, folders: AdapterFolders) -> APIRou
 
     @router.post("/v1/load_lora_adapter")
     async def load(http: Request) -> Response:
+        timeout_s = _timeout_s(http)
         request = validate(LoadRequest, read_object(await read_body(http)))
         folder = folders.resolve(request.lora_path)
         try:
             await registry.load(
-                request.lora_name,
-                folder.path,
-                path=request.lora_path,
-                replaces=request.load_inplace,
-            )
+                request.lora_name, folder, path=request.lora_path,
+                replaces=request.load_inplace, timeout_s=timeout_s,
+            )  # fmt: skip
         except ModelError as error:
-            status = 404 if error.reason == "AdapterNotFound" else 400
-            raise RequestError(status, str(error), param="lora_path") from error
+            raise _refusal(error) from error
         name = request.lora_name
         return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
 
@@ -52,6 +58,20 @@ def adapter_routes(registry: AdapterRegistry, folders: AdapterFolders) -> APIRou
 
     @router.get("/v1/adapters")
     async def adapters() -> Json:
-        return {"object": "list", "data": await registry.residency()}
+        return await registry.residency()
 
     return router
+
+
+def _refusal(error: ModelError) -> RequestError:
+    """The answer to the load of an adapter that cannot be served. RankTooLarge becomes rank_too_large."""
+    status = 404 if error.reason in NOT_FOUND else 400
+    code = re.sub(r"\B([A-Z])", r"_\1", error.reason).lower()
+    return RequestError(status, str(error), param="lora_path", code=code)
+
+
+def _timeout_s(http: Request) -> float:
+    """Time limit of a load in seconds. Raises RequestError if a header is not a number."""
+    arrival_s = now_s()
+    until_s = deadline_s(http.headers, arrival_s, MAX_ADAPTER_WAIT_S)
+    return MAX_ADAPTER_WAIT_S if until_s is None else until_s - arrival_s

@@ -21,23 +21,27 @@ ERROR_TYPES = {
 
 
 class RequestError(Exception):
-    """A request that fails with an HTTP status. param: the parameter that is wrong.
+    """A request that fails with an HTTP status.
 
-    The response to a 503 has a Retry-After header.
+    param: the parameter that is wrong. code: a word for programs; None: the status. The response to a 503
+    has a Retry-After header.
     """
 
-    def __init__(self, status: int, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, param: str | None = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.param = param
+        self.code = code
 
     def body(self) -> dict[str, Any]:
         error = {
             "message": self.message[:MAX_MESSAGE_CHARS],
             "type": ERROR_TYPES.get(self.status, "BadRequestError"),
             "param": self.param,
-            "code": self.status,
+            "code": self.code or self.status,
         }
         return {"error": error}
 

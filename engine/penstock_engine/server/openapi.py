@@ -150,7 +150,7 @@ ADAPTER_ROUTES = (
         "post", "/v1/unload_lora_adapter", "Unloads an adapter", UnloadRequest, text=TEXT,
         errors=READING_ERRORS,
     ),
-    RouteSpec("get", "/v1/adapters", "Adapters and their tiers", answer=("object", "data")),
+    RouteSpec("get", "/v1/adapters", "Adapters and their tiers", answer=("object", "slots", "data")),
 )  # fmt: skip
 
 
@@ -241,7 +241,7 @@ ERROR = _fields(
         message=_SENTENCE,
         type=_SENTENCE,
         param={"type": ["string", "null"]},
-        code={"type": "integer"},
+        code={"type": ["integer", "string"]},
     )
 )
 ANTHROPIC_ERROR = _fields(type={"const": "error"}, error=_fields(type=_SENTENCE, message=_SENTENCE))

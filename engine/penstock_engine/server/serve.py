@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,11 +17,13 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.flag_values import FIT
+from penstock_engine.lora.base_model import BaseModel, recorded_names
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.memory_plan import MemoryPlan, plan_memory
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.serve_options import ServeOptions
+from penstock_engine.server.adapter_folders import trusted_folder
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import AsyncEngine, now_s
@@ -111,6 +112,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
     adapters = AdapterRegistry(
         engine, config, metrics, targets=targets, dtype=memory_plan.dtype,
         taken_names=options.served_model_names, in_memory=in_memory,
+        base=_base_model(config, options, tokenizer),
     )  # fmt: skip
     state = ServerState(
         options, config, memory_plan, tokenizer, engine, metrics, adapters,
@@ -169,10 +171,19 @@ async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> No
     for module in options.adapters:
         try:
             await adapters.load(
-                module.name, Path(module.path), path=module.path, parent=module.base_model_name
+                module.name,
+                trusted_folder(module.path),
+                path=module.path,
+                parent=module.base_model_name,
             )
         except (ModelError, RequestError) as error:
             raise ModelError("BadAdapter", f"--lora-modules {module.name}: {error}") from error
+
+
+def _base_model(config: EngineConfig, options: ServeOptions, tokenizer: Tokenizer) -> BaseModel:
+    """The served model, as adapters have to fit it."""
+    names = recorded_names(config.model_dir, options.served_model_names)
+    return BaseModel(names, tokenizer.token_id, tokenizer.has_chat_template)
 
 
 def _tracer(endpoint: str | None) -> "Tracer | None":
