@@ -13,7 +13,9 @@ from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import EVENTS, LORA_ADAPTERS
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
+from penstock.controller.adapter_rollouts import RolloutSources
 from penstock.controller.failures import Failures
+from penstock.controller.judge import Judgement
 from penstock.controller.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
@@ -37,7 +39,7 @@ def engine_name(name: str, uri: str | None = None) -> str:
 
 
 class AdapterStand:
-    """The placer with what it reads. services, pods, routes, counts: changed by tests.
+    """The placer with what it reads. services, pods, routes, counts, judgements, applied: changed by tests.
 
     engines: by the pod's name. failures: of the placer; a test fails if it counts any.
     """
@@ -50,6 +52,8 @@ class AdapterStand:
         self.pods: dict[str, Object] = {}
         self.engines: dict[str, AdapterEngine] = {}
         self.counts: dict[str, AdapterCounts] = {}
+        self.judgements: dict[tuple[Key, str], Judgement] = {}
+        self.applied: dict[str, int | None] = {}
         self.metrics = OperatorMetrics()
         self.clients = EngineAdapters()
         self.placer: AdapterPlacer | None = None
@@ -74,6 +78,10 @@ class AdapterStand:
             routes=lambda: self.routes,
             children=lambda: ([], list(self.pods.values())),
             counts=lambda _: self.counts,
+            rollouts=RolloutSources(
+                judgement=lambda key, trial: self.judgements.get((key, trial)),
+                applied_generations=lambda _: self.applied,
+            ),
         )
         self.placer = AdapterPlacer(
             self.kube, self.clients, sources, Failures(self.metrics), namespace=self.namespace

@@ -46,6 +46,7 @@ def test_an_adapter_with_all_its_copies() -> None:
         "Accepted": ("True", "Accepted"),
         "Resolved": ("True", "Resolved"),
         "Loaded": ("True", "AllLoaded"),
+        "RolledOut": ("True", "Stable"),
         "Ready": ("True", "Ready"),
         "Reconciling": ("False", "Settled"),
         "Stalled": ("False", "NotStalled"),

@@ -86,7 +86,7 @@ def test_a_version_that_engines_refuse_is_rejected_with_their_reason() -> None:
     world.wanted = 1
     assert phases(world) == ["Starting", "Discarding", "Rejected"]
     rejected = world.status["rollout"]["rejected"]
-    assert rejected["message"] == f"engines refuse revision {REVISIONS[1]}: pickle file"
+    assert rejected["message"] == f"revision {REVISIONS[1]} cannot be loaded: pickle file"
     assert world.shares() == {0: 100}
     world.bad = set()
     world.round()

@@ -287,7 +287,7 @@ class LoraAdapterStatus(Model):
     )
     conditions: list[Condition] = Field(
         default=[],
-        description="Accepted, Resolved, Loaded, Ready, Reconciling and Stalled.",
+        description="Accepted, Resolved, Loaded, RolledOut, Ready, Reconciling and Stalled.",
         json_schema_extra=map_by("type"),
     )
 

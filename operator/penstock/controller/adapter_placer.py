@@ -1,7 +1,7 @@
 """The placement loop: keeps copies of LoRA adapters on engines as they are needed, and their statuses.
 
     adapters, services, pods (watched), copies (polled from engines), demand (from gateways' reports)
-      -> place -> loads and unloads in the background -> statuses, metrics, records
+      -> rollouts of versions -> place -> loads and unloads in the background -> statuses, metrics, records
 
 The engines' lists are the only state that a restarted operator needs.
 """
@@ -16,6 +16,12 @@ from penstock.clients.engine_adapters import Copies, EngineAdapters
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.adapter_rollouts import (
+    AdapterRollouts,
+    RolloutSources,
+    SteppedRollout,
+    copies_by_adapter,
+)
 from penstock.controller.adapter_service import AdapterService, ServiceInputs
 from penstock.controller.adapter_states import AdapterStates
 from penstock.controller.adapter_statuses import AdapterEntry, AdapterStatuses
@@ -25,8 +31,10 @@ from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod, lora_pods
 from penstock.controller.mounted_sources import MountedSources
 from penstock.controller.residency import Residency
+from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
@@ -45,6 +53,7 @@ class Sources:
     routes: Callable[[], Iterable[Object] | None]
     children: Callable[[], tuple[list[Object], list[Object]] | None]
     counts: Callable[[Key], Mapping[str, AdapterCounts] | None]
+    rollouts: RolloutSources
 
 
 class AdapterPlacer:
@@ -80,6 +89,7 @@ class AdapterPlacer:
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
         self.services: dict[Key, AdapterService] = {}
+        self.rollouts = AdapterRollouts(sources.rollouts)
 
     async def run(self) -> None:
         """Watch the adapters and place them, until cancelled."""
@@ -121,29 +131,69 @@ class AdapterPlacer:
         adapters = self._store.update(self._adapters)
         holders = name_holders(routes, services.values(), (each.resource for each in adapters))
         self._mounted_sources.forget_others(services.keys())
-        refusals = {each.resource.key: self._refusal(each, services, holders) for each in adapters}
-        states = self._place(adapters, refusals, pods, listed)
-        await self._statuses.update(self._entries(adapters, refusals, states))
-
-    def _refusal(
-        self, adapter: StoredAdapter, services: Mapping[Key, Object], holders: NameHolders
-    ) -> Cause | None:
-        service = services.get(adapter.resource.service_key)
-        sources = None if service is None else self._mounted_sources.of(service)
-        return refusal(adapter.resource, service, sources, holders)
-
-    def _place(
-        self,
-        adapters: list[StoredAdapter],
-        refusals: Mapping[Key, Cause | None],
-        pods: Mapping[Key, list[LoraPod]],
-        listed: Mapping[Key, Copies],
-    ) -> dict[Key, AdapterStates]:
-        """Place the adapters of each service that has engines for them. Returns the states by service."""
+        wanted = {
+            each.resource.key: self._refusal(each.resource, services, holders) for each in adapters
+        }
+        # A version that cannot be mounted is not rolled out, and takes nothing from the one that serves.
+        refusals = {
+            each.resource.key: wanted[each.resource.key]
+            and self._refusal(each.served, services, holders)
+            for each in adapters
+        }
         accepted: dict[Key, list[StoredAdapter]] = {}
         for each in adapters:
             if refusals[each.resource.key] is None:
                 accepted.setdefault(each.resource.service_key, []).append(each)
+        rollouts = self._roll_out(accepted, wanted, services, pods, listed)
+        states = self._place(accepted, rollouts, pods, listed)
+        await self._statuses.update(self._entries(adapters, refusals, states, rollouts))
+
+    def _refusal(
+        self, adapter: AdapterResource, services: Mapping[Key, Object], holders: NameHolders
+    ) -> Cause | None:
+        service = services.get(adapter.service_key)
+        sources = None if service is None else self._mounted_sources.of(service)
+        return refusal(adapter, service, sources, holders)
+
+    def _roll_out(
+        self,
+        accepted: Mapping[Key, list[StoredAdapter]],
+        refusals: Mapping[Key, Cause | None],
+        services: Mapping[Key, Object],
+        pods: Mapping[Key, list[LoraPod]],
+        listed: Mapping[Key, Copies],
+    ) -> dict[Key, SteppedRollout]:
+        """Advance the rollouts of the accepted adapters. Returns them by adapter.
+
+        refusals: of the versions that specs ask for.
+        """
+        stepped: dict[Key, SteppedRollout] = {}
+        for key, adapters in accepted.items():
+            copies = copies_by_adapter(
+                listed[pod.key] for pod in pods.get(key, []) if pod.key in listed
+            )
+            for each in adapters:
+                name = each.resource.key
+                with self._failures.isolate_errors("adapters", "/".join(name)):
+                    stepped[name] = self.rollouts.step(
+                        each,
+                        services[key],
+                        copies,
+                        self.services.get(key),
+                        refusals[name],
+                        unix_time(),
+                    )
+        self.rollouts.keep_only(stepped, services)
+        return stepped
+
+    def _place(
+        self,
+        accepted: Mapping[Key, list[StoredAdapter]],
+        rollouts: Mapping[Key, SteppedRollout],
+        pods: Mapping[Key, list[LoraPod]],
+        listed: Mapping[Key, Copies],
+    ) -> dict[Key, AdapterStates]:
+        """Place the adapters of each service that has engines for them. Returns the states by service."""
         self.services = {
             key: self.services.get(key) or AdapterService(self._changes) for key in pods
         }
@@ -151,7 +201,7 @@ class AdapterPlacer:
         for key, service in self.services.items():
             with self._failures.isolate_errors("adapters", "/".join(key)):
                 states[key] = self._place_service(
-                    key, service, accepted.get(key, []), pods[key], listed
+                    key, service, accepted.get(key, []), rollouts, pods[key], listed
                 )
         return states
 
@@ -160,13 +210,24 @@ class AdapterPlacer:
         key: Key,
         service: AdapterService,
         accepted: list[StoredAdapter],
+        rollouts: Mapping[Key, SteppedRollout],
         pods: list[LoraPod],
         listed: Mapping[Key, Copies],
     ) -> AdapterStates:
         known = {pod.key: pod for pod in pods if pod.key in listed}
+        versions = [
+            version
+            for each in accepted
+            for version in _placed(each, rollouts.get(each.resource.key))
+        ]
+        names = {version.engine_name for version in versions}
         inputs = ServiceInputs(
-            versions=[each.resource.version for each in accepted],
-            unread=[each.engine_name for each in accepted if not each.is_resolved],
+            versions=versions,
+            unread=[
+                each.engine_name
+                for each in accepted
+                if not each.is_resolved and each.engine_name in names
+            ],
             pods=known,
             listed=listed,
             counts=self._sources.counts(key),
@@ -179,10 +240,11 @@ class AdapterPlacer:
         adapters: list[StoredAdapter],
         refusals: Mapping[Key, Cause | None],
         states: Mapping[Key, AdapterStates],
+        rollouts: Mapping[Key, SteppedRollout],
     ) -> Iterable[AdapterEntry]:
         now_s = unix_time()
         for each in adapters:
-            resource = each.resource
+            resource = each.served
             cause, of_service = refusals[resource.key], states.get(resource.service_key)
             if cause is not None or of_service is None:
                 state = AdapterState(refusal=cause)
@@ -191,7 +253,8 @@ class AdapterPlacer:
             counts = self._sources.counts(resource.service_key)
             if counts is not None:
                 each.count(counts, now_s)
-            yield AdapterEntry(each.body, resource, state, each.demand)
+            rollout = rollouts.get(resource.key)
+            yield AdapterEntry(each.body, resource, state, each.demand, rollout)
 
     def _observe(self, change: Change) -> None:
         if (service := self.services.get(change.pod.service_key)) is not None:
@@ -200,3 +263,8 @@ class AdapterPlacer:
     def _adapter_changed(self, key: Key) -> None:
         if self._store.is_news(key, self._adapters.get(key)):
             self._changed.set()
+
+
+def _placed(adapter: StoredAdapter, rollout: SteppedRollout | None) -> tuple[AdapterVersion, ...]:
+    """The versions of an adapter that engines are to have."""
+    return (adapter.served.version,) if rollout is None else rollout.rollout.placed

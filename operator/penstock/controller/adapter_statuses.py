@@ -9,6 +9,7 @@ from penstock.clients.events import EventRecorder
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.adapter_rollouts import SteppedRollout
 from penstock.controller.failures import Failures
 from penstock.controller.plan_writer import OPERATOR_MANAGER
 from penstock.core.adapters.resource import AdapterResource
@@ -25,12 +26,16 @@ MAX_WRITES = 8
 
 @dataclass(frozen=True, slots=True)
 class AdapterEntry:
-    """A LoraAdapter and what is known of it. body: as last watched."""
+    """A LoraAdapter and what is known of it. body: as last watched. resource: with the version that serves.
+
+    rollout: None if the service does not take the adapter.
+    """
 
     body: Object
     resource: AdapterResource
     state: AdapterState
     demand: ShownDemand | None
+    rollout: SteppedRollout | None = None
 
 
 class AdapterStatuses:
@@ -66,7 +71,9 @@ class AdapterStatuses:
     async def _write(self, entry: AdapterEntry) -> None:
         body = entry.body
         stored, now = body.get("status") or {}, timestamp(unix_time())
-        after = adapter_status(entry.resource, entry.state, entry.demand, stored, now)
+        rollout = entry.rollout.rollout if entry.rollout else None
+        after = adapter_status(entry.resource, entry.state, entry.demand, stored, now, rollout)
+        after |= {} if entry.rollout is None else entry.rollout.as_status(stored)
         changed = changed_fields(stored, after)
         if not changed:
             self._settled[entry.resource.key] = entry
@@ -85,7 +92,12 @@ class AdapterStatuses:
 
 
 def _is_same(last: AdapterEntry, entry: AdapterEntry) -> bool:
-    return last.body is entry.body and last.state == entry.state and _shown(last) == _shown(entry)
+    return (
+        last.body is entry.body
+        and last.state == entry.state
+        and last.rollout == entry.rollout
+        and _shown(last) == _shown(entry)
+    )
 
 
 def _shown(entry: AdapterEntry) -> tuple[str, float | None] | None:

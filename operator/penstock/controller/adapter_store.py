@@ -1,7 +1,7 @@
 """The LoraAdapters as last watched, each read once."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.clients.informer import Key, key_of
 from penstock.clients.kube import Object
@@ -9,20 +9,24 @@ from penstock.controller.failures import Failures
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource, adapter_resource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
+from penstock.core.adapters.versions import stable_version
 from penstock.core.reconcile.adapter_status import is_resolved
+from penstock.core.rollout.commands import ANNOTATION
 
 NO_COUNTS = AdapterCounts()
 
 
 @dataclass(slots=True)
 class StoredAdapter:
-    """A LoraAdapter. is_resolved: whether an engine has read this version, by the status.
+    """A LoraAdapter. resource: with the version of the spec. served: with the one that has the traffic.
 
-    demand: as the status shows it; None until gateways have been asked.
+    engine_name: of the served version. is_resolved: whether an engine has read it, by the status. demand: as
+    the status shows it; None until gateways have been asked.
     """
 
     body: Object
     resource: AdapterResource
+    served: AdapterResource
     engine_name: str
     is_resolved: bool
     demand: ShownDemand | None = None
@@ -64,21 +68,30 @@ class AdapterStore:
         return sorted(found.values(), key=lambda each: each.resource.claim)
 
     def is_news(self, key: Key, body: Object | None) -> bool:
-        """Whether the adapter is new, gone, or has another spec than at the last update."""
+        """Whether the adapter is new, gone, or has another spec, command or phase than at the last update."""
         last = self._adapters.get(key)
         if last is None or body is None:
             return (last is None) != (body is None)
-        return bool(body["metadata"].get("generation") != last.resource.generation)
+        return _news_of(body) != _news_of(last.body)
+
+
+def _news_of(body: Object) -> tuple[object, ...]:
+    """What the next pass should not wait for: the spec, the last command, and the phase of the rollout."""
+    metadata, rollout = body["metadata"], (body.get("status") or {}).get("rollout") or {}
+    command = (metadata.get("annotations") or {}).get(ANNOTATION)
+    return metadata.get("generation"), command, rollout.get("phase")
 
 
 def _read(body: Object, last: StoredAdapter | None) -> StoredAdapter:
-    resource = adapter_resource(body)
-    name = resource.version.engine_name
+    resource, status = adapter_resource(body), body.get("status") or {}
+    version = stable_version(resource.version, status)
+    name = version.engine_name
     is_same = last is not None and last.engine_name == name and last.resource.uid == resource.uid
     return StoredAdapter(
         body,
         resource,
+        replace(resource, version=version),
         name,
-        is_resolved(body.get("status") or {}, resource.version.revision),
+        is_resolved(status, version.revision),
         last.demand if last is not None and is_same else None,
     )

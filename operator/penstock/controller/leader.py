@@ -16,6 +16,7 @@ from penstock.clients.scrape import Scraper
 from penstock.controller import kopf_watch
 from penstock.controller.adapter_metrics import AdapterMetrics
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
+from penstock.controller.adapter_rollouts import RolloutSources
 from penstock.controller.canary_cases import CanaryCase, canary_cases
 from penstock.controller.health import Health
 from penstock.controller.judge import Judge
@@ -141,9 +142,13 @@ class Leader:
         )
 
     def _cases(self) -> list[CanaryCase]:
-        return canary_cases(
-            self._services, *self._watches.children.snapshot(), self._health.failures
-        )
+        children = self._watches.children.snapshot()
+        of_services = canary_cases(self._services, *children, self._health.failures)
+        return of_services + self._adapter_placer.rollouts.cases()
+
+    def _judged(self, key: Key) -> None:
+        if key in self._services:  # the placement loop asks for the verdicts on adapters
+            self._queue.add(key)
 
     def _child_changed(self, service: Key) -> None:
         self._health.metrics.watch_events.inc()
@@ -196,7 +201,7 @@ class Leader:
             MetricQueries(Prometheus(self._settings.metrics_hosts)),
             services=lambda: self._services,
             cases=self._cases,
-            changed=self._queue.add,
+            changed=self._judged,
             failures=self._health.failures,
         )
 
@@ -235,6 +240,7 @@ class Leader:
                 routes=lambda: self._route_statuses.routes,
                 children=lambda: children.snapshot() if children.is_synced else None,
                 counts=self._observer.adapter_counts,
+                rollouts=RolloutSources(self._judge.judgement, self._observer.applied_generations),
             ),
             self._health.failures,
             namespace=self._settings.watch_namespace,

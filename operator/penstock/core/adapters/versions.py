@@ -89,6 +89,13 @@ def undo_target(
     )
 
 
+def stable_version(version: AdapterVersion, status: Object) -> AdapterVersion:
+    """The version that has the traffic by a status. version: of the spec, without a status."""
+    stable = status.get("stableRevision")
+    uris = {each.revision: each.uri for each in history_of(status)} if stable else {}
+    return replace(version, uri=uris[stable]) if stable in uris else version
+
+
 def traffic_of(version: AdapterVersion, status: Object) -> tuple[VersionShare, ...]:
     """The versions of an adapter that get requests. version: of the spec, which gets all without a status."""
     shares = tuple(

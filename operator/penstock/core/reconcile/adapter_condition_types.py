@@ -6,10 +6,12 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
     "Accepted": "The service takes adapters, and clients can use the adapter's model name.",
     "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
     "Loaded": "As many engines as wanted have the adapter in memory; that may be none with policy OnDemand.",
-    "Reconciling": "Copies are being loaded, or wait for an engine, a slot or the service.",
+    "RolledOut": "The version of the spec has all of the traffic.",
+    "Reconciling": "A version is being rolled out, or copies are being loaded or wait, such as for a slot.",
     "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
     "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
 }
+# Phases of a rollout are reasons too; see rollout-phases.md.
 ADAPTER_REASONS: Mapping[str, str] = {
     "Accepted": "The service serves the adapter.",
     "AllLoaded": "As many copies as wanted are loaded.",
@@ -24,9 +26,12 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "OnDemand": "No copy is wanted at present: engines load the adapter when requests come.",
     "Ready": "Requests for the adapter are answered.",
     "Refused": "The engine refuses the adapter without a reason of its own; see the message.",
+    "Rejected": "The version of the spec was rejected; the message says why. Another one serves.",
     "Resolved": "An engine has read this version of the adapter.",
+    "RevisionPending": "The rollout of the version of the spec starts in a moment.",
     "RuntimeUnsupported": "Engines of the runtime Custom load no adapters.",
     "ServiceNotFound": "The service does not exist; it may still be created.",
+    "Stable": "No rollout is in progress.",
     "Settled": "As many copies as wanted are loaded.",
     "SourceNotMounted": "The engines do not mount the volume of `spec.model.uri`.",
 }

@@ -5,6 +5,7 @@ from typing import Literal
 
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.condition_types import Condition
+from penstock.core.rollout.adapter_rollout import AdapterRollout
 
 InstanceState = Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"]
 
@@ -63,21 +64,36 @@ class AdapterState:
 
 
 def adapter_conditions(
-    resource: AdapterResource, state: AdapterState, was_resolved: bool
+    resource: AdapterResource,
+    state: AdapterState,
+    rollout: AdapterRollout | None,
+    *,
+    was_resolved: bool,
 ) -> tuple[Condition, ...]:
-    """All conditions of an adapter. was_resolved: whether an engine has read this version before."""
+    """All conditions of an adapter.
+
+    resource: with the version that has the traffic. was_resolved: whether an engine has read it before.
+    """
     accepted = _accepted(resource, state)
     if state.refusal is not None:
         rest = [
             Condition(kind, "Unknown", accepted.reason, accepted.message)
-            for kind in ("Resolved", "Loaded")
+            for kind in ("Resolved", "Loaded", "RolledOut")
         ]
         ready = Condition("Ready", "False", accepted.reason, accepted.message)
-        return accepted, *rest, ready, *_progress(accepted)
+        return accepted, *rest, ready, *_progress(accepted, None)
     resolved = _resolved(state, was_resolved)
     loaded = _loaded(state)
     ready = _ready(state, resolved, loaded)
-    return accepted, resolved, loaded, ready, *_progress(accepted, resolved, loaded)
+    rolled_out = _rolled_out(resource, rollout)
+    return (
+        accepted,
+        resolved,
+        loaded,
+        rolled_out,
+        ready,
+        *_progress(accepted, rollout, resolved, loaded, rolled_out),
+    )
 
 
 def _accepted(resource: AdapterResource, state: AdapterState) -> Condition:
@@ -123,14 +139,40 @@ def _ready(state: AdapterState, resolved: Condition, loaded: Condition) -> Condi
     return Condition("Ready", "False", cause.reason, cause.message)
 
 
+def _rolled_out(resource: AdapterResource, rollout: AdapterRollout | None) -> Condition:
+    """Whether the version of the spec has all of the traffic."""
+    if rollout is None or (rollout.state.is_settled and rollout.state.stable == rollout.wanted):
+        message = f"revision {resource.version.revision} receives all traffic"
+        return Condition("RolledOut", "True", "Stable", message)
+    state, rejection = rollout.state, rollout.rejection
+    if rejection is not None:
+        message = (
+            f"revision {rejection.revision} was rejected: {rejection.reason}; "
+            f"revision {state.stable} serves"
+        )
+        return Condition("RolledOut", "False", "Rejected", message)
+    if state.is_settled:
+        message = f"the spec asks for revision {rollout.wanted}; revision {state.stable} serves"
+        return Condition("RolledOut", "False", "RevisionPending", message)
+    message = f"{state.reason}; {rollout.waiting_for}" if rollout.waiting_for else state.reason
+    return Condition("RolledOut", "False", state.phase, message)
+
+
 def _progress(
-    accepted: Condition, resolved: Condition | None = None, loaded: Condition | None = None
+    accepted: Condition,
+    rollout: AdapterRollout | None,
+    resolved: Condition | None = None,
+    loaded: Condition | None = None,
+    rolled_out: Condition | None = None,
 ) -> tuple[Condition, Condition]:
     """Reconciling and Stalled. Only what the adapter or its service must change for is stalled."""
+    is_rolling = rollout is not None and not rollout.state.is_settled
     stalled: Condition | None = None
     if accepted.status == "False" and accepted.reason not in WAITING_REASONS:
         stalled = accepted
-    elif resolved is not None and resolved.status == "False":
+    elif rolled_out is not None and rolled_out.reason == "Rejected":
+        stalled = rolled_out
+    elif resolved is not None and resolved.status == "False" and not is_rolling:
         stalled = resolved
     if stalled is not None:
         return (
@@ -138,7 +180,8 @@ def _progress(
             Condition("Stalled", "True", stalled.reason, stalled.message),
         )
     settled = Condition("Stalled", "False", "NotStalled", "no change by a person is required")
-    waiting = next((c for c in (accepted, loaded) if c is not None and c.status != "True"), None)
+    causes = (accepted, rolled_out, loaded)
+    waiting = next((c for c in causes if c is not None and c.status != "True"), None)
     if waiting is None:
         message = "as many copies as wanted are loaded"
         return Condition("Reconciling", "False", "Settled", message), settled

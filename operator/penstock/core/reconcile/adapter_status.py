@@ -1,12 +1,15 @@
 """Computes the status of a LoraAdapter, and the Events of its changes."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.adapter_conditions import AdapterState, Instance, adapter_conditions
 from penstock.core.reconcile.status import as_objects
+from penstock.core.reconcile.status_events import rollout_events
+from penstock.core.rollout.adapter_rollout import AdapterRollout
 from penstock.core.spec.service import Object
 
 # Bound on the pods in the status, as in the schema; further ones are only counted.
@@ -19,9 +22,11 @@ def adapter_status(
     demand: ShownDemand | None,
     stored: Object,
     now: str,
+    rollout: AdapterRollout | None = None,
 ) -> Object:
-    """The whole status. A field without a value is None.
+    """The status without the fields about versions. A field without a value is None.
 
+    resource: with the version that has the traffic. rollout: None if the service does not take the adapter.
     stored: the status so far, which gives the times of unchanged conditions, and rank and size of a version
     that no engine has in memory. demand: None: as stored. now: RFC 3339.
     """
@@ -29,7 +34,9 @@ def adapter_status(
     same = stored if stored.get("revision") == revision else {}
     rank = same.get("rank") or state.rank
     size = same.get("sizeBytes") or state.size_bytes
-    conditions = adapter_conditions(resource, state, was_resolved=is_resolved(stored, revision))
+    conditions = adapter_conditions(
+        resource, state, rollout, was_resolved=is_resolved(stored, revision)
+    )
     return {
         "observedGeneration": resource.generation,
         "modelName": resource.model_name,
@@ -49,12 +56,15 @@ def changed_fields(stored: Object, after: Object) -> Object:
     return {
         name: value
         for name, value in after.items()
-        if stored.get(name, [] if name == "instances" else None) != value
+        if stored.get(name, [] if name == "instances" else None) != _without_none(value)
     }
 
 
 def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
     """Events of a change of the status, each as (Normal or Warning, reason, message)."""
+    rollout = after.get("rollout") or {}
+    rejected = (rollout.get("rejected") or {}).get("revision")
+    yield from rollout_events(before.get("rollout") or {}, rollout, rejected)
     old, new = _by_type(before), _by_type(after)
     for kind, is_warning in (("Accepted", True), ("Resolved", True), ("Loaded", False)):
         was, now = old.get(kind, {}), new[kind]
@@ -66,6 +76,13 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
             yield "Warning", now["reason"], now["message"]
         elif now["reason"] == "AllLoaded":
             yield "Normal", "Loaded", now["message"]
+
+
+def _without_none(value: Any) -> Any:
+    """An object without the fields that the API server drops."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_none(each) for name, each in value.items() if each is not None}
 
 
 def is_resolved(stored: Object, revision: str) -> bool:

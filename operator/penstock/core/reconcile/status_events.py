@@ -18,7 +18,7 @@ def new_events(before: Object, after: Object, revision: str | None) -> list[tupl
     old = {c["type"]: c for c in before.get("conditions", [])}
     new = {c["type"]: c for c in after.get("conditions", [])}
     found = [*_of_stalling(old, new), *_of_readiness(old, new)]
-    found += _of_rollout(before.get("rollout") or {}, after.get("rollout") or {}, revision)
+    found += rollout_events(before.get("rollout") or {}, after.get("rollout") or {}, revision)
     found += _of_scaling(before.get("scaling") or {}, after.get("scaling") or {})
     return found
 
@@ -56,7 +56,10 @@ def _of_scaling(before: Object, after: Object) -> Iterator[tuple[str, str, str]]
         yield "Normal", reason, f"{previous} -> {number} replicas: {after['message']}"
 
 
-def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+def rollout_events(
+    before: Object, after: Object, revision: str | None
+) -> list[tuple[str, str, str]]:
+    """Events for a change of `status.rollout`. revision: the spec's."""
     phase = after.get("phase")
     if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
         return []

@@ -35,8 +35,8 @@ class AdapterInputs:
     """Inputs of one step.
 
     canary: settings of the service. wanted: revision of the spec. copies: by revision. is_used: whether
-    the stable version has requests that a canary can be compared with. failure: why engines refuse the
-    version that is rolled out; empty if they do not. verdict, command, applied_generations: as for a service.
+    the stable version has requests that a canary can be compared with. failure: why engines cannot load the
+    version that is rolled out; empty if they can. verdict, command, applied_generations: as for a service.
     """
 
     canary: CanarySpec
@@ -66,7 +66,7 @@ def detect_adapter_events(
 ) -> Iterator[EventWithReason]:
     yield from user_requests(state, inputs.wanted, inputs.command)
     if inputs.failure and state.revision is not None:
-        yield "PodsFailed", f"engines refuse revision {state.revision}: {inputs.failure}"
+        yield "PodsFailed", f"revision {state.revision} cannot be loaded: {inputs.failure}"
     if isinstance(inputs.verdict, Accept):
         yield "Accepted", inputs.verdict.reason
     if isinstance(inputs.verdict, Abort):

@@ -14,7 +14,7 @@ from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.versions import History
 from penstock.core.canary.verdict import Continue
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.adapter_events import (
     AdapterInputs,
     StoredTraffic,
@@ -31,16 +31,23 @@ from penstock.core.spec.service import Object
 class AdapterRollout:
     """The rollout of an adapter after a step.
 
-    placed: versions that engines are to have, with bounds on their copies. traffic: in the status's format.
-    waiting_for: what the phase waits for, in words.
+    wanted: revision of the spec. placed: versions that engines are to have, with bounds on their copies.
+    traffic: in the status's format. waiting_for: what the phase waits for, in words.
     """
 
+    wanted: str
     state: RolloutState
     history: History
     placed: tuple[AdapterVersion, ...]
     traffic: Sequence[Object]
     generation: int
     waiting_for: str = ""
+
+    @property
+    def rejection(self) -> Rejection | None:
+        """The rejection of the version that the spec asks for; None if it was not rejected."""
+        rejected = self.state.rejected if self.state.phase == "Rejected" else None
+        return rejected if rejected is not None and rejected.revision == self.wanted else None
 
     def as_status(
         self,
@@ -87,6 +94,7 @@ def step_adapter(version: AdapterVersion, status: Object, inputs: AdapterInputs)
     is_changed = shares != (status.get("traffic") or [])
     generation += is_changed
     return AdapterRollout(
+        version.revision,
         state,
         history,
         placed_versions(version, state, history, inputs),

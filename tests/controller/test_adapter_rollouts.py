@@ -1,0 +1,172 @@
+"""Rollouts of an adapter's versions by the placement loop, at a real API server."""
+
+import asyncio
+
+import pytest
+from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
+
+from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.judge import Judgement
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.versions import adapter_key
+from penstock.core.canary.verdict import Abort, Accept, Verdict
+from penstock.core.rollout import commands
+from penstock.core.spec.service import Object
+
+pytestmark = pytest.mark.cluster
+
+URI, OTHER_URI = "pvc://adapters/sql", "pvc://adapters/sql-2"
+OLD, NEW = engine_name("sql", URI), engine_name("sql", OTHER_URI)
+OLD_REVISION, NEW_REVISION = OLD.partition("@")[2], NEW.partition("@")[2]
+REFUSED = {"error": {"message": "rank 64 is above 16", "code": "RankTooLarge"}}
+EVIDENCE = {
+    "metric": "TTFT", "effect": 0.5, "canarySamples": 9, "controlSamples": 90, "eValue": 2.0,
+    "verdict": "Undecided",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def stand(kube, namespace):
+    async with adapter_stand(kube, namespace) as made:
+        yield made
+
+
+async def until(stand: AdapterStand, phase: str, timeout_s: int = 20) -> Object:
+    """Wait until the rollout of the adapter is in this phase. Returns its status."""
+    status: Object = {}
+    for _ in range(timeout_s * 20):
+        status = (await stand.get("sql")).get("status", {})
+        if (status.get("rollout") or {}).get("phase") == phase:
+            return status
+        await asyncio.sleep(0.05)
+    raise AssertionError(status)
+
+
+async def start_canary(stand: AdapterStand) -> Object:
+    """An adapter with requests, whose new version is being judged. Returns the status."""
+    await stand.add_engine("chat-a")
+    stand.counts = {OLD: AdapterCounts()}
+    await stand.create("sql", placement={"minReplicas": 1})
+    await stand.until("sql", Loaded="AllLoaded")
+    stand.counts = {OLD: AdapterCounts(arrivals=500, in_flight=1)}
+    await asyncio.sleep(2.5)
+    await stand.change("sql", model={"uri": OTHER_URI})
+    return await until(stand, "Judging")
+
+
+def judge(stand: AdapterStand, status: Object, verdict: Verdict) -> None:
+    """Give the judge's verdict on the canary."""
+    assert stand.placer is not None
+    (case,) = stand.placer.rollouts.cases()
+    assert case.key == adapter_key(stand.namespace, "sql")
+    assert case.trial_id.split("/")[1:] == [NEW_REVISION, status["versions"][0]["startTime"]]
+    assert (case.sides.canary, case.sides.control) == ({NEW}, {OLD})
+    stand.judgements[case.key, case.trial_id] = Judgement(case.trial_id, verdict, (EVIDENCE,))
+
+
+async def order(stand: AdapterStand, action: commands.Action, revision: str) -> None:
+    text = commands.format_command(action, revision, "1")
+    patch = {"metadata": {"annotations": {commands.ANNOTATION: text}}}
+    await stand.kube.merge(LORA_ADAPTERS, stand.namespace, "sql", patch, manager="test")
+
+
+def shares(status: Object) -> dict[str, int]:
+    return {each["uri"]: each["percent"] for each in status["traffic"]}
+
+
+async def test_a_canary_is_judged_and_promoted(stand: AdapterStand) -> None:
+    status = await start_canary(stand)
+    engine = stand.engines["chat-a"]
+    assert engine.entries.keys() == {OLD, NEW}
+    assert shares(status) == {URI: 95, OTHER_URI: 5}
+    assert (status["revision"], status["stableRevision"]) == (OLD_REVISION, OLD_REVISION)
+    status = await stand.until("sql", RolledOut="Judging", Reconciling="Judging", Ready="Ready")
+    judge(stand, status, Accept("it is as good"))
+    status = await until(stand, "Stable")
+    assert shares(status) == {OTHER_URI: 100}
+    assert status["rollout"]["evidence"] == [EVIDENCE]
+    assert engine.entries.keys() == {NEW}
+    status = await stand.until("sql", RolledOut="Stable", Loaded="AllLoaded", Reconciling="Settled")
+    assert status["revision"] == NEW_REVISION
+    events = await stand.events("sql")
+    assert {("Normal", "RolloutStarting"), ("Normal", "RolloutStable")} <= events
+    version = await stand.version("sql")
+    for _ in range(3):
+        await stand.placer.tick()
+    assert await stand.version("sql") == version
+
+
+async def test_a_canary_found_worse_is_rejected_and_undone_by_the_spec(stand: AdapterStand) -> None:
+    status = await start_canary(stand)
+    judge(stand, status, Abort("TTFT is +50 %"))
+    status = await until(stand, "Rejected")
+    assert shares(status) == {URI: 100}
+    status = await stand.until("sql", RolledOut="Rejected", Stalled="Rejected", Ready="Ready")
+    assert stand.engines["chat-a"].entries.keys() == {OLD}
+    assert ("Warning", "RolloutRejected") in await stand.events("sql")
+    await stand.change("sql", model={"uri": URI})
+    await until(stand, "Stable")
+    await stand.until("sql", RolledOut="Stable", Stalled="NotStalled")
+
+
+async def test_a_version_that_engines_refuse_never_gets_requests(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    await stand.create("sql", placement={"policy": "All"})
+    await stand.until("sql", Loaded="AllLoaded")
+    engine.refused[NEW] = (400, REFUSED)
+    await stand.change("sql", model={"uri": OTHER_URI})
+    status = await until(stand, "Rejected")
+    assert "rank 64 is above 16" in status["rollout"]["rejected"]["message"]
+    assert shares(status) == {URI: 100}
+    assert status["trafficGeneration"] == 1
+    await stand.until("sql", RolledOut="Rejected", Ready="Ready", Loaded="AllLoaded")
+    assert engine.entries.keys() == {OLD}
+
+
+async def test_a_new_leader_continues_and_a_user_decides(stand: AdapterStand) -> None:
+    before = await start_canary(stand)
+    await stand.start_placer()
+    await order(stand, "pause", NEW_REVISION)
+    status = await until(stand, "Paused")
+    assert status["versions"] == before["versions"]
+    assert shares(status) == {URI: 95, OTHER_URI: 5}
+    await order(stand, "promote", NEW_REVISION)
+    await until(stand, "Stable")
+    await stand.until_true(lambda: stand.engines["chat-a"].entries.keys() == {NEW})
+
+
+async def test_the_service_sets_how_a_canary_is_judged(stand: AdapterStand) -> None:
+    canary = {"minWeightPercent": 20, "sessionAffinity": {"type": "User"}}
+    rollout = {"strategy": "Canary", "canary": canary}
+    stand.services = {stand.key: stand.service(SERVICE, rollout=rollout)}
+    status = await start_canary(stand)
+    assert shares(status) == {URI: 80, OTHER_URI: 20}
+
+
+async def test_copies_with_requests_stay_until_they_end(stand: AdapterStand) -> None:
+    status = await start_canary(stand)
+    engine = stand.engines["chat-a"]
+    engine.entries[OLD]["requests"] = 1
+    judge(stand, status, Accept("it is as good"))
+    status = await until(stand, "Draining")
+    await asyncio.sleep(2.5)
+    assert engine.entries.keys() == {OLD, NEW}
+    assert shares(status) == {OTHER_URI: 100}
+    engine.entries[OLD]["requests"] = 0
+    await until(stand, "Stable")
+    assert engine.entries.keys() == {NEW}
+
+
+async def test_a_version_on_a_volume_that_engines_lack_takes_nothing_from_the_old_one(
+    stand: AdapterStand,
+) -> None:
+    engine = await stand.add_engine("chat-a")
+    await stand.create("sql", placement={"policy": "All"})
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.change("sql", model={"uri": "pvc://elsewhere/sql"})
+    status = await until(stand, "Rejected")
+    assert "spec.engine.lora.sources" in status["rollout"]["rejected"]["message"]
+    await stand.until("sql", Accepted="Accepted", RolledOut="Rejected", Ready="Ready")
+    assert engine.entries.keys() == {OLD}
+    await stand.change("sql", model={"uri": OTHER_URI})
+    await stand.until_true(lambda: engine.entries.keys() == {NEW})
