@@ -81,13 +81,13 @@ class CopyChanges:
         """The copies of a pod, as its list and the changes on it say."""
         copies = dict(listed)
         for name, change in self.of_pod(pod).items():
+            is_done = change.state == "Done"
+            if is_done and change.failure is not None:
+                continue
             if change.kind == "unload":
-                if change.failure is None:
-                    copies.pop(name, None)
-            elif change.state != "Done":
-                copies.setdefault(name, LOADING)
-            elif change.failure is None:
-                copies.setdefault(name, Copy("Resident"))
+                copies.pop(name, None)
+            else:
+                copies.setdefault(name, Copy("Resident") if is_done else LOADING)
         return copies
 
     async def close(self) -> None:
