@@ -7,6 +7,7 @@ from controller.service_bodies import KEY, NEW, OLD, child, rolled_out_service
 from prometheus_client.parser import text_string_to_metric_families
 from service_spec import service_spec
 
+from penstock.api.convert import InvalidService, to_core
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.service_metrics import ServiceMetrics, is_at_maximum
@@ -216,6 +217,14 @@ def test_a_service_created_again_starts_with_no_counts():
     world.decide(3)
     world.services[KEY] = rolled_out_service(uid="another")
     assert value(world, specs.DECISIONS, "ScaleUp") is None
+
+
+def test_a_service_with_a_refused_spec_has_the_series_of_what_runs():
+    world = World()
+    world.services[KEY]["spec"]["engine"] = {"extraArgs": ["--port=1"]}
+    with pytest.raises(InvalidService):
+        to_core(world.services[KEY])
+    assert value(world, specs.READY_REPLICAS, OLD, "") == 1
 
 
 def test_an_invalid_service_has_the_series_of_its_status():

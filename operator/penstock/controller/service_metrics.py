@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.convert import InvalidService, parse_service
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Object
 from penstock.clients.metric_set import families
@@ -138,7 +138,7 @@ class ServiceMetrics(Collector):
         found = [*status_samples(status, metadata.get("generation", 0))]
         found += [Sample(specs.ROLLOUT_TRANSITIONS, n, (p,)) for p, n in history.phases.items()]
         try:
-            spec = to_core(body)
+            spec = parse_service(body)  # of a refused spec too: its running revision counts
         except InvalidService:
             return found
         found += spec_samples(spec, status)
