@@ -161,6 +161,20 @@ async def test_a_disconnect_during_a_load_leaves_no_adapter_behind(
     assert engine.names == set(in_memory) == {"b#2"}
 
 
+async def test_the_model_does_not_answer_for_an_adapter_that_was_unloaded(
+    engine: BusyEngine, model_dir: Path
+) -> None:
+    """The request was read while the adapter was there."""
+    adapters = registry(engine, model_dir, {})
+    engine.may_run.set()
+    await load(adapters, "a")
+    await adapters.unload("a")
+    with pytest.raises(RequestError) as raised:
+        await use_adapter(adapters, "a")
+    assert (raised.value.status, raised.value.message) == (404, "The model `a` does not exist.")
+    await use_adapter(adapters, "small")
+
+
 async def test_a_request_waits_for_an_adapter_until_its_deadline(
     engine: BusyEngine, model_dir: Path
 ) -> None:

@@ -133,10 +133,13 @@ class AdapterRegistry:
         """Keeps an adapter's weights in memory for its body, and yields their identity.
 
         Yields "" for the model itself. If the weights are not in memory, waits until they are, at most
-        MAX_ADAPTER_WAIT_S and until the record's deadline. Raises RequestError after that.
+        MAX_ADAPTER_WAIT_S and until the record's deadline. Raises RequestError after that, and (404) for an
+        adapter that was unloaded since the request was read.
         """
         entry = self._known.get(name or "")
         if entry is None:
+            if name is not None and name not in self._taken_names:
+                raise RequestError(404, f"The model `{name}` does not exist.", param="model")
             yield ""
             return
         if not self._memory.is_resident(entry):
