@@ -68,6 +68,7 @@ async def test_what_another_client_did_already_is_no_failure(client, engine):
         (400, ["list"], "Refused", "Refused", "status 400 of the engine"),
         (503, {"error": {"message": "all in use"}}, "Busy", "Busy", "all in use"),
         (500, "", "Busy", "Busy", "status 500 of the engine"),
+        (500, {"error": {"message": "rank 64", "code": 500}}, "Refused", "Refused", "rank 64"),
         (400, {"error": {"message": "x" * 9000}}, "Refused", "Refused", "x" * 500),
         (400, {"error": {"message": "x" * 90_000}}, "Refused", "Refused", "status 400 of the engine"),
     ],

@@ -214,12 +214,20 @@ def test_vllm_lets_running_requests_finish_within_the_grace_period() -> None:
         ({"engine.kvCache.memory": 8 << 20}, ["--kv-cache-memory-bytes=8388608"]),
         ({"engine.scheduling.maxQueuedRequests": 9}, ["--max-num-queued-reqs=9"]),
         ({"engine.quantization.method": "awq"}, ["--quantization=awq"]),
-        ({"engine.lora.maxAdapters": 3}, ["--enable-lora", "--max-loras=3"]),
+        (
+            {"engine.lora.maxAdapters": 3, "engine.lora.maxRank": 32},
+            ["--enable-lora", "--max-loras=3", "--max-lora-rank=32"],
+        ),
     ],
 )
 def test_arguments_of_vllm(settings: dict[str, Any], expected: list[str]) -> None:
     assert args(VLLM | settings) == expected
     assert refusals(VLLM | settings) == []
+
+
+def test_vllm_takes_only_some_ranks() -> None:
+    (sentence,) = refusals(VLLM | {"engine.lora.maxAdapters": 3, "engine.lora.maxRank": 24})
+    assert "spec.engine.lora.maxRank must be one of 1, 8, 16, 32" in sentence
 
 
 def test_adapters_are_loaded_at_run_time_only_where_they_are_enabled() -> None:

@@ -149,8 +149,10 @@ def _without_answer(kind: Literal["Unreachable", "Unanswered"], error: Exception
 def _refusal(status: int, content: bytes) -> EngineFailure:
     """The failure that an error response describes."""
     reason, message = _error_of(content)
+    # vLLM answers with a 500 and the exception's text when it cannot read an adapter.
+    is_about_adapter = status < 500 or (status == 500 and bool(message))
     message = (message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
-    if status >= 500 or status in (408, 429):
+    if not is_about_adapter or status in (408, 429):
         return EngineFailure("Busy", reason or "Busy", message)
     return EngineFailure("Refused", reason or "Refused", message)
 

@@ -43,11 +43,11 @@ class Argument:
     paths: tuple[str, ...]
     flags: tuple[str, ...]
     write: Callable[[Settings], list[str]]
-    values: Collection[str] = ()
+    values: Collection[Any] = ()
     advice: str = ""
 
 
-def option(path: str, flag: str, *, values: Collection[str] = (), advice: str = "") -> Argument:
+def option(path: str, flag: str, *, values: Collection[Any] = (), advice: str = "") -> Argument:
     """`flag=VALUE` with the setting's value."""
     return Argument((path,), (flag,), lambda s: [f"{flag}={s[path]}"], values, advice)
 
@@ -120,7 +120,7 @@ class Runtime:
             if argument is None:
                 yield f"spec.{path} has no effect with runtime {self.name}: remove it"
             elif path == argument.paths[0] and argument.values and value not in argument.values:
-                accepted = ", ".join(sorted(argument.values))
+                accepted = ", ".join(map(str, sorted(argument.values)))
                 advice = f": {argument.advice}" if argument.advice else ""
                 yield (
                     f"spec.{path} must be one of {accepted} with runtime {self.name}, not {value}{advice}"

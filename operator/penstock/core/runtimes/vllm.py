@@ -1,4 +1,21 @@
-"""Runtime VLLM: `vllm serve`."""
+"""Runtime VLLM: `vllm serve`.
+
+LoRA adapters of vLLM 0.32, as its source says (VLLM_ALLOW_RUNTIME_LORA_UPDATING adds the routes):
+
+    POST /v1/load_lora_adapter {lora_name, lora_path, load_inplace}: 200 and a text once the adapter is in
+      memory. 400 if the name is registered, also with the same path; 404 if the files are not there; 500
+      with the exception's text for an adapter that it refuses, such as one of too large a rank. The engine
+      computes no step meanwhile.
+    POST /v1/unload_lora_adapter {lora_name}: 200, or 404 for another name. Only the name goes: the weights
+      stay in memory until they are the least recently used ones.
+    GET /v1/models: an entry with `parent` and `root` (the path) for each registered name, evicted or not.
+
+Beyond --max-cpu-loras (default: --max-loras), a load evicts the least recently used adapter, which keeps
+its name. The next request for that one reads its files within a step: if they are broken by then, the
+engine ends. Files of loaded adapters must stay as they are, and the operator registers no more names than
+there are places. A lora_path may be anywhere, and adapter_model.bin is unpickled, though only tensors of
+it. Names may have any characters, such as "@".
+"""
 
 from dataclasses import replace
 
@@ -17,8 +34,11 @@ from penstock.core.spec.settings import MAX_ADAPTERS, TRACING_ENDPOINT, VLLM, Se
 
 IMAGE = "vllm/vllm-openai:v0.32.0"
 
+MAX_RANK = "engine.lora.maxRank"
+RANK_ARGUMENT = option(MAX_RANK, "--max-lora-rank", values=(1, 8, 16, 32, 64, 128, 256, 320, 512))
+
 ARGUMENTS = (
-    *SHARED,
+    *(RANK_ARGUMENT if MAX_RANK in argument.paths else argument for argument in SHARED),
     option("engine.quantization.method", "--quantization"),
     option("engine.kvCache.dtype", "--kv-cache-dtype"),
     speculation(),
