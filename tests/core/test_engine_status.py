@@ -1,7 +1,7 @@
 """Engine settings in effect in a service's status."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from service_spec import pod_resources, service_spec
 
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.reconcile.engine_status import engine_status
+from penstock.core.scaling.signals import CacheSettings, EngineReading
 from penstock.core.spec.service import Object, VariantSpec
 
 BARE = service_spec(settings={})
@@ -60,7 +61,7 @@ def test_what_the_engine_derives_from_the_model_is_that_of_the_preflight() -> No
     found = preflight(max_model_len=4096, dtype="bfloat16", quantization="awq")
     engine = status({}, found)
     assert engine["maxModelLen"] == 4096
-    assert engine["dtype"] == "bfloat16"
+    assert engine["dtype"] == engine["kvCache"]["dtype"] == "bfloat16"
     assert engine["quantization"] == {"method": "awq"}
     assert status({}, None, engine) == engine  # the preflight's pod may be deleted
 
@@ -128,6 +129,37 @@ def test_what_vllm_decides_is_absent() -> None:
     assert (engine["maxNumSeqs"], engine["maxModelLen"], engine["dtype"]) == (None, None, "auto")
     assert (engine["kvCache"]["blockSize"], engine["kvCache"]["prefixCaching"]) == (None, None)
     assert status(vllm | {"engine.kvCache.blockSize": 64})["kvCache"]["blockSize"] == 64
+
+
+def reading(**reported: Any) -> EngineReading:
+    nothing: Any = dict.fromkeys((field.name for field in fields(EngineReading)), 0)
+    return EngineReading(**nothing | {"cache": CacheSettings()} | reported)
+
+
+def test_what_vllm_decides_is_what_its_metrics_say() -> None:
+    spec = replace(BARE, settings={"runtime.type": "VLLM"})
+    cache = CacheSettings(block_size=128, dtype="auto", prefix_caching=True)
+    made = engine_status(spec, (), {}, [reading(cache=cache, max_num_seqs=None)])
+    assert made is not None
+    assert made["kvCache"] | {"memory": None, "offload": None} == {
+        "memory": None, "dtype": "auto", "blockSize": 128, "prefixCaching": {"mode": "Enabled"},
+        "offload": None,
+    }  # fmt: skip
+    assert made["maxNumSeqs"] is None
+
+
+def test_the_limits_of_accelerators_of_unknown_memory_are_those_that_run() -> None:
+    unknown = preflight(max_num_seqs=None, max_num_batched_tokens=None)
+    cache = CacheSettings(block_size=16, dtype="bfloat16", prefix_caching=True)
+    running = reading(max_num_seqs=1024, max_num_batched_tokens=8192, cache=cache)
+    made = engine_status(BARE, (unknown,), {}, [running])
+    assert made is not None
+    assert (made["maxNumSeqs"], made["maxNumBatchedTokens"]) == (1024, 8192)
+    assert made["kvCache"]["dtype"] == "bfloat16"
+    other = replace(running, max_num_seqs=256)  # on another variant
+    made = engine_status(BARE, (unknown,), {}, [running, other])
+    assert made is not None
+    assert (made["maxNumSeqs"], made["maxNumBatchedTokens"]) == (None, 8192)
 
 
 def test_a_server_of_the_user_has_no_engine_settings() -> None:

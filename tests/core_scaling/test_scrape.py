@@ -8,7 +8,7 @@ import pytest
 from penstock.clients import stats_report
 from penstock.clients.scrape import Scraper, parse
 from penstock.core.observed.gateway_report import VERSION, GatewayReport
-from penstock.core.scaling.signals import EngineReading, Histogram, Missing
+from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing
 
 NOW_S = 1000.0
 TTFT = "vllm:time_to_first_token_seconds"
@@ -65,6 +65,7 @@ READING = EngineReading(
     itl_s=Histogram((0.01,), (40, 12), 0.9),
     max_num_seqs=64,
     max_num_batched_tokens=512,
+    cache=CacheSettings(block_size=16),
 )
 
 
@@ -77,6 +78,13 @@ def test_vllm_has_neither_pending_tokens_nor_limits():
     assert parse("p", text, NOW_S) == replace(
         READING, prefill_tokens_pending=0, max_num_seqs=None, max_num_batched_tokens=None
     )
+
+
+def test_settings_of_the_cache():
+    labels = 'block_size="128",cache_dtype="fp8",enable_prefix_caching="False"'
+    found = parse("p", TEXT.replace('block_size="16"', labels), NOW_S)
+    assert isinstance(found, EngineReading)
+    assert found.cache == CacheSettings(block_size=128, dtype="fp8", prefix_caching=False)
 
 
 def test_a_label_may_hold_what_looks_like_another():

@@ -38,10 +38,10 @@ class KVCacheStatus(Model):
     )
     block_size: int | None = Field(
         default=None,
-        description="Number of tokens in a block. Absent if vLLM decides on it.",
+        description="Number of tokens in a block. Absent until vLLM has reported what it chose.",
     )
     prefix_caching: PrefixCachingStatus | None = Field(
-        default=None, description="Prefix caching in effect. Absent if vLLM decides on it."
+        default=None, description="Prefix caching in effect. Absent until vLLM has reported it."
     )
     offload: OffloadStatus | None = Field(
         default=None, description="Storage for evicted blocks, if the spec sets any."
@@ -107,8 +107,8 @@ class EngineStatus(Model):
     max_num_seqs: int | None = Field(
         default=None,
         description=(
-            "Number of requests that run at the same time, by the spec or by the check of the model. "
-            "Absent if neither knows it, as for accelerators of unknown memory."
+            "Number of requests that run at the same time, by the spec, the engines' metrics or the check of "
+            "the model. Absent while none of them knows it."
         ),
     )
     max_num_batched_tokens: int | None = Field(

@@ -9,7 +9,7 @@ import httpx
 from penstock.clients import stats_report
 from penstock.clients.exposition import Samples, label
 from penstock.core.observed.gateway_report import GatewayReport
-from penstock.core.scaling.signals import EngineReading, Histogram, Missing, Source
+from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing, Source
 from penstock_engine import metric_specs as specs
 
 # Time limit of one scrape. The operator's tick waits for the slowest engine.
@@ -126,6 +126,7 @@ def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
         source=source,
         max_num_seqs=count(specs.MAX_SEQS.name) or None,
         max_num_batched_tokens=count(specs.MAX_BATCHED_TOKENS.name) or None,
+        cache=_cache_settings(samples),
     )
 
 
@@ -150,6 +151,17 @@ def _capacity_tokens(samples: Samples) -> int:
     if not total:
         raise InvalidSample(f"{specs.CACHE_CONFIG.name} states no capacity")
     return total
+
+
+def _cache_settings(samples: Samples) -> CacheSettings:
+    """Settings of the KV cache, from the labels of the config metric."""
+    labels, _ = samples.series[specs.CACHE_CONFIG.name][0]
+    size, caching = label(labels, "block_size"), label(labels, "enable_prefix_caching")
+    return CacheSettings(
+        block_size=int(size) if size.isdecimal() else None,
+        dtype=label(labels, "cache_dtype") or None,
+        prefix_caching={"True": True, "False": False}.get(caching),
+    )
 
 
 def _histogram(samples: Samples, name: str) -> Histogram:

@@ -213,6 +213,7 @@ class Leader:
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
             applied_generations=self._observer.applied_generations,
+            engine_readings=self._observer.engine_readings,
             gateway_url=gateway_url(self._settings.namespace),
             gone=lambda key: self._service_changed(key, {}, is_gone=True),
             limits=self._settings.limits,

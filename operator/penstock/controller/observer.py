@@ -45,7 +45,7 @@ class Observer:
         self._fallback = scraped
         self._gateway_pods = gateways
         self._gateways = GatewayTotals()
-        self._corrupted: dict[str, int] = {}
+        self._readings: dict[str, EngineReading] = {}
         self._last_direct_s: dict[str, float] = {}
         self._reports: dict[str, GatewayReport | Missing] | None = None
 
@@ -62,10 +62,8 @@ class Observer:
             for target, *both in zip(targets, views, fault_views, strict=True)
             for pod in chain(*both)
         }
-        self._corrupted = {
-            pod: reading.corrupted
-            for pod, reading in readings.items()
-            if isinstance(reading, EngineReading)
+        self._readings = {
+            pod: reading for pod, reading in readings.items() if isinstance(reading, EngineReading)
         }
         self._last_direct_s = {
             pod: _direct_time_s(reading) or self._last_direct_s.get(pod, 0.0)
@@ -109,7 +107,11 @@ class Observer:
 
     def corrupted(self, pods: Iterable[str]) -> int:
         """Count requests with NaN logits on these engines ("namespace/name"), as of the last scrape."""
-        return sum(self._corrupted.get(pod, 0) for pod in pods)
+        return sum(reading.corrupted for reading in self.engine_readings(pods))
+
+    def engine_readings(self, pods: Iterable[str]) -> list[EngineReading]:
+        """Return the readings of those engines ("namespace/name") that answered the last scrape."""
+        return [self._readings[pod] for pod in pods if pod in self._readings]
 
     def applied_generations(self, key: Key) -> AppliedGenerations | None:
         """Return the generation of the traffic split that each gateway had applied at the last scrape.

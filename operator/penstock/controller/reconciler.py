@@ -1,6 +1,6 @@
 """Reconciles one service: reads its objects, plans, writes, and updates its status."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.api.convert import InvalidService, outline, to_core
@@ -34,6 +34,7 @@ from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
 from penstock.core.scaling.report import ScalingReport
+from penstock.core.scaling.signals import EngineReading
 from penstock.core.spec.service import (
     ServiceSpec,
 )
@@ -46,9 +47,10 @@ class Reconciler:
     All of its state can be read again. services: all services, as the watch last reported them.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
-    gateway_url: for the status of services. gone: called with the key of a service whose deletion no watch
-    reported. limits: on the pods of services. reads_nodes: whether it may list nodes and ResourceSlices,
-    which say how much memory accelerators have.
+    engine_readings: the last metrics of engines ("namespace/name"), of those that are known. gateway_url:
+    for the status of services. gone: called with the key of a service whose deletion no watch reported.
+    limits: on the pods of services. reads_nodes: whether it may list nodes and ResourceSlices, which say how
+    much memory accelerators have.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Reconciler:
         scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
         applied_generations: Callable[[Key], AppliedGenerations | None],
+        engine_readings: Callable[[Iterable[str]], Sequence[EngineReading]] = lambda _: (),
         gateway_url: str,
         gone: Callable[[Key], None],
         limits: PodLimits = DEFAULT_LIMITS,
@@ -72,6 +75,7 @@ class Reconciler:
         self._scaling = scaling
         self._judgement = judgement
         self._applied_generations = applied_generations
+        self._engine_readings = engine_readings
         self._gateway_url = gateway_url
         self._gone = gone
         self._limits = limits
@@ -136,6 +140,9 @@ class Reconciler:
             spec, observed, planned, scaling, last, timestamp(now_s),
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
             gateway_url=self._gateway_url,
+            readings=self._engine_readings(
+                f"{spec.namespace}/{pod.name}" for pod in observed.serving(planned.revision)
+            ),
         )  # fmt: skip
         await self._status_writer.write_record(
             spec, observed, record.updated(after), outcome.written

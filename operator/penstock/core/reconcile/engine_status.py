@@ -6,11 +6,11 @@ from typing import Any
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.runtimes.devices import tensor_ranks
+from penstock.core.scaling.signals import EngineReading
 from penstock.core.spec.service import Object, ServiceSpec
 from penstock.core.spec.settings import (
     CUSTOM,
     DEFAULT_BLOCK_SIZE,
-    DEFAULT_DTYPE,
     DEFAULT_MEMORY_UTILIZATION_PERCENT,
     DTYPE,
     EXPERT_PARALLEL,
@@ -32,33 +32,42 @@ from penstock.core.spec.settings import (
     Settings,
 )
 
+# A number type that the engine chooses.
+AUTO = "auto"
 # Defaults of Penstock's engine that no device and no model changes. vLLM has others for some.
 PENSTOCK_DEFAULTS: Settings = {KV_BLOCK_SIZE: DEFAULT_BLOCK_SIZE, PREFIX_CACHING: True}
 DEFAULTS: Settings = {
-    DTYPE: DEFAULT_DTYPE,
-    KV_DTYPE: "auto",
+    DTYPE: AUTO,
+    KV_DTYPE: AUTO,
     MEMORY_UTILIZATION: DEFAULT_MEMORY_UTILIZATION_PERCENT,
 }
 
 
 def engine_status(
-    spec: ServiceSpec, preflights: Collection[ObservedPod], previous: Object
+    spec: ServiceSpec,
+    preflights: Collection[ObservedPod],
+    previous: Object,
+    readings: Collection[EngineReading] = (),
 ) -> Object | None:
     """The engine settings in effect; None for a server of the user, which has settings of its own.
 
     preflights: of the spec's revision; they report what Penstock's engine derives from the model. previous:
-    the status with what was reported before, which stays until there is another report. A value is None
-    where only the engine knows it, or where variants differ in it.
+    the status with what was reported before, which stays until there is another report. readings: metrics of
+    the spec's revision, with what engines decided themselves. A value is None where none of these knows it,
+    or where variants differ in it.
     """
     runtime = spec.settings.get(RUNTIME_TYPE, PENSTOCK)
     if runtime == CUSTOM:
         return None
-    settings = {**DEFAULTS, **spec.settings}
+    found = _measured(readings)
     if runtime == PENSTOCK:
-        derived = _derived(preflights, previous.get("engine") or {})
-        settings = {**PENSTOCK_DEFAULTS, **derived, **settings}
-        if settings[DTYPE] == DEFAULT_DTYPE:
-            settings[DTYPE] = derived[DTYPE] or DEFAULT_DTYPE
+        found = {**PENSTOCK_DEFAULTS, **_derived(preflights, previous.get("engine") or {}), **found}
+    settings = {**DEFAULTS, **found, **spec.settings}
+    if settings[DTYPE] in (None, AUTO):
+        settings[DTYPE] = found.get(DTYPE) or AUTO
+    if settings[KV_DTYPE] == AUTO:
+        of_weights = settings[DTYPE] if runtime == PENSTOCK else AUTO
+        settings[KV_DTYPE] = found.get(KV_DTYPE, AUTO) if of_weights == AUTO else of_weights
     return {
         "device": _only({placed.resources.device for placed in spec.placed.values()}),
         "maxModelLen": settings.get(MAX_MODEL_LEN),
@@ -78,6 +87,18 @@ def engine_status(
             numSpeculativeTokens=settings.get(NUM_SPECULATIVE_TOKENS),
         ),
     }
+
+
+def _measured(readings: Collection[EngineReading]) -> Settings:
+    """What engines say of themselves, if they agree."""
+    found = {
+        KV_BLOCK_SIZE: _only({each.cache.block_size for each in readings}),
+        KV_DTYPE: _only({each.cache.dtype for each in readings}),
+        PREFIX_CACHING: _only({each.cache.prefix_caching for each in readings}),
+        MAX_NUM_SEQS: _only({each.max_num_seqs for each in readings}),
+        MAX_NUM_BATCHED_TOKENS: _only({each.max_num_batched_tokens for each in readings}),
+    }
+    return {path: value for path, value in found.items() if value is not None}
 
 
 def _derived(preflights: Collection[ObservedPod], before: Object) -> Settings:

@@ -14,6 +14,7 @@ from penstock.core.reconcile.refused_conditions import Refusal, refused_conditio
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
+from penstock.core.scaling.signals import EngineReading
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
 
 # Evaluation Job state -> state of its gate in the status.
@@ -31,12 +32,14 @@ def render(
     metrics: Sequence[Object] | None = None,
     *,
     gateway_url: str,
+    readings: Sequence[EngineReading] = (),
 ) -> Object:
     """The whole status.
 
     previous: the status so far, which gives the transition times of unchanged conditions. now: RFC 3339.
     evidence: the judge's statistics by test; metrics: states of the user's metric gates. None: the
-    previous ones stay. gateway_url: the base URL of the OpenAI API, within the cluster.
+    previous ones stay. gateway_url: the base URL of the OpenAI API, within the cluster. readings:
+    metrics of the engines of the spec's revision.
     """
     state = plan.rollout
     gates = _gates(observed, state, previous, metrics)
@@ -57,7 +60,7 @@ def render(
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
             "gates": gates,
         },
-        "engine": engine_status(spec, observed.preflights(plan.revision), previous),
+        "engine": engine_status(spec, observed.preflights(plan.revision), previous, readings),
         "desiredReplicas": plan.total,
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),

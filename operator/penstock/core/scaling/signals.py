@@ -72,6 +72,18 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """Settings of an engine's KV cache, as it reports them. None: not reported.
+
+    dtype: in the runtime's spelling. prefix_caching: whether blocks of finished requests are reused.
+    """
+
+    block_size: int | None = None
+    dtype: str | None = None
+    prefix_caching: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReading:
     """Metrics of an engine at `at_s`.
 
@@ -102,6 +114,7 @@ class EngineReading:
     source: Source = "Engine"
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    cache: CacheSettings = CacheSettings()
 
     @property
     def kv_tokens(self) -> float:
