@@ -5,6 +5,9 @@ import asyncio
 import pytest
 from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
 
+from penstock.cli import rollout_revisions
+from penstock.cli.rollout_status import follow
+from penstock.cli.rollout_target import Refused, parse_target
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.judge import Judgement
 from penstock.core.adapters.demand import AdapterCounts
@@ -15,6 +18,7 @@ from penstock.core.spec.service import Object
 
 pytestmark = pytest.mark.cluster
 
+SQL = parse_target("lora/sql")
 URI, OTHER_URI = "pvc://adapters/sql", "pvc://adapters/sql-2"
 OLD, NEW = engine_name("sql", URI), engine_name("sql", OTHER_URI)
 OLD_REVISION, NEW_REVISION = OLD.partition("@")[2], NEW.partition("@")[2]
@@ -104,7 +108,8 @@ async def test_a_canary_found_worse_is_rejected_and_undone_by_the_spec(stand: Ad
     status = await stand.until("sql", RolledOut="Rejected", Stalled="Rejected", Ready="Ready")
     assert stand.engines["chat-a"].entries.keys() == {OLD}
     assert ("Warning", "RolloutRejected") in await stand.events("sql")
-    await stand.change("sql", model={"uri": URI})
+    await rollout_revisions.undo(stand.kube, stand.namespace, SQL, None, watch=False)
+    assert (await stand.get("sql"))["spec"]["model"]["uri"] == URI
     await until(stand, "Stable")
     await stand.until("sql", RolledOut="Stable", Stalled="NotStalled")
 
@@ -170,3 +175,35 @@ async def test_a_version_on_a_volume_that_engines_lack_takes_nothing_from_the_ol
     assert engine.entries.keys() == {OLD}
     await stand.change("sql", model={"uri": OTHER_URI})
     await stand.until_true(lambda: engine.entries.keys() == {NEW})
+
+
+async def test_commands_of_users(stand: AdapterStand, capsys: pytest.CaptureFixture[str]) -> None:
+    await start_canary(stand)
+    kube, namespace = stand.kube, stand.namespace
+    assert await follow(kube, namespace, SQL, watch=False)
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"lora/sql: Canary of revision {NEW_REVISION}: Judging" in out
+    assert f"95 % to revision {OLD_REVISION} 5 % to revision {NEW_REVISION}" in out
+    with pytest.raises(Refused, match="has no pods of its own"):
+        await rollout_revisions.restart(kube, namespace, SQL, watch=False)
+    await order(stand, "promote", NEW_REVISION)
+    await until(stand, "Stable")
+    await rollout_revisions.show(kube, namespace, SQL)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "pvc://" in line]
+    assert [row[1] for row in rows] == [NEW_REVISION, OLD_REVISION]
+    with pytest.raises(Refused, match="has no revision 00000000"):
+        await rollout_revisions.undo(kube, namespace, SQL, "00000000", watch=False)
+    await rollout_revisions.undo(kube, namespace, SQL, None, watch=False)
+    assert (await stand.get("sql"))["spec"]["model"]["uri"] == URI
+    # The engine reports no requests for the new version, so there is nothing to compare the old one with.
+    await stand.until("sql", RolledOut="Stable")
+    await stand.until_true(lambda: stand.engines["chat-a"].entries.keys() == {OLD})
+
+
+def test_targets_of_commands() -> None:
+    assert parse_target("chat").text == "chat"
+    assert parse_target("isvc/chat") == parse_target("chat")
+    assert parse_target("loraadapter/sql") == SQL
+    for wrong in ("pod/chat", "lora/"):
+        with pytest.raises(Refused, match="lora/NAME"):
+            parse_target(wrong)

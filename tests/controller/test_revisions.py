@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.cli import rollout_revisions
+from penstock.cli.rollout_target import Refused, parse_target
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
@@ -14,6 +15,7 @@ from penstock.core.spec.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANN
 from penstock.core.spec.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
 
 pytestmark = pytest.mark.cluster
+CHAT = parse_target("chat")
 
 
 @pytest.fixture
@@ -103,13 +105,13 @@ async def test_a_restart_uses_the_new_image_and_undo_restores_the_old_one(
     old = (await stand.status())["stableRevision"]
     upgrade()
 
-    await rollout_revisions.restart(stand.kube, stand.namespace, "chat", watch=False)
+    await rollout_revisions.restart(stand.kube, stand.namespace, CHAT, watch=False)
     assert f"({strategy})" in capsys.readouterr().out
     first = {"Recreate": "Stopping", "Rolling": "Replacing"}.get(strategy, "Starting")
     await stand.step()
     assert (await stand.status())["rollout"]["phase"] == first
-    with pytest.raises(rollout_revisions.Refused, match=r"is rolling out\. Wait for its end"):
-        await rollout_revisions.restart(stand.kube, stand.namespace, "chat", watch=False)
+    with pytest.raises(Refused, match=r"is rolling out\. Wait for its end"):
+        await rollout_revisions.restart(stand.kube, stand.namespace, CHAT, watch=False)
     if strategy == "Canary":
         await stand.until_phase("Judging")
         await stand.order("promote", (await stand.status())["candidateRevision"])
@@ -117,7 +119,7 @@ async def test_a_restart_uses_the_new_image_and_undo_restores_the_old_one(
     new = (await stand.status())["stableRevision"]
     assert new != old
 
-    await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    await rollout_revisions.undo(stand.kube, stand.namespace, CHAT, None, watch=False)
     await stand.step()
     if strategy == "Canary":
         await stand.until_phase("Judging")
@@ -176,12 +178,12 @@ async def test_history_names_the_setting_and_undo_restores_its_value(
     (changed,) = await containers(stand)
     assert engine != changed
 
-    assert await rollout_revisions.show(stand.kube, stand.namespace, "chat")
+    assert await rollout_revisions.show(stand.kube, stand.namespace, CHAT)
     latest = next(line for line in capsys.readouterr().out.splitlines() if "stable" in line)
     assert path in latest
     assert "seed" not in latest
 
-    await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    await rollout_revisions.undo(stand.kube, stand.namespace, CHAT, None, watch=False)
     new = (await stand.status())["stableRevision"]
     await stand.until(lambda: _serves_another(stand, new))
     assert (await stand.status())["stableRevision"] == old
@@ -203,7 +205,7 @@ async def test_history_leaves_out_defaults_that_are_written_down(stand, capsys, 
         runtime={"type": "Penstock"},
     )
     await stand.until(lambda: _serves_another(stand, old))
-    assert await rollout_revisions.show(stand.kube, stand.namespace, "chat")
+    assert await rollout_revisions.show(stand.kube, stand.namespace, CHAT)
     latest = next(line for line in capsys.readouterr().out.splitlines() if "stable" in line)
     assert latest.split("│")[-2].strip() == "engine.seed"
 
@@ -238,8 +240,8 @@ async def test_undo_skips_rejected_revisions_and_refuses_an_unread_spec(stand, m
     assert (await stand.status())["stableRevision"] != first
 
     await stand.change(engine={"seed": 3})  # the operator has not read it yet
-    with pytest.raises(rollout_revisions.Refused, match="not read the last change"):
-        await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    with pytest.raises(Refused, match="not read the last change"):
+        await rollout_revisions.undo(stand.kube, stand.namespace, CHAT, None, watch=False)
     await stand.change(engine={"seed": 2})
     await settle(stand)
 
@@ -255,7 +257,7 @@ async def test_undo_skips_rejected_revisions_and_refuses_an_unread_spec(stand, m
         return body
 
     monkeypatch.setattr(stand.kube, "get", get)
-    await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    await rollout_revisions.undo(stand.kube, stand.namespace, CHAT, None, watch=False)
     body = await stand.body()
     assert body["spec"].get("engine", {}).get("seed", 0) == 0
     assert body["metadata"]["annotations"]["note"] == "x"

@@ -10,10 +10,10 @@ import typer
 from penstock.cli import rollout_revisions as revisions
 from penstock.cli.namespace_options import Namespace
 from penstock.cli.rollout_evidence import print_by_bin, print_by_tenant, read_trial
-from penstock.cli.rollout_revisions import MANAGER, Refused
+from penstock.cli.rollout_revisions import MANAGER
 from penstock.cli.rollout_status import console, follow
+from penstock.cli.rollout_target import Refused, RolloutTarget, parse_target
 from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
@@ -21,7 +21,10 @@ from penstock.errors import Forbidden, KubeError, Transient
 
 app = typer.Typer(no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(help="Name of the InferenceService.")]
+Target = Annotated[
+    str,
+    typer.Argument(help="Name of the InferenceService, or lora/NAME for a LoraAdapter."),
+]
 Watch = Annotated[
     bool,
     typer.Option(
@@ -35,12 +38,12 @@ Watch = Annotated[
 
 @app.callback()
 def _group() -> None:
-    """Show and control the rollout of a new revision."""
+    """Show and control the rollout of a new revision, or of a new version of a LoRA adapter."""
 
 
 @app.command()
 def status(
-    service: Service,
+    target: Target,
     namespace: Namespace,
     watch: Watch = False,
     by: Annotated[
@@ -50,44 +53,44 @@ def status(
 ) -> None:
     """Show the phase, the traffic split, and the evidence of a canary's tests."""
     if by is not None:
-        _run(lambda kube: _evidence(kube, namespace, service, by))
+        _run(lambda kube: _evidence(kube, namespace, parse_target(target), by))
     else:
-        _run(lambda kube: follow(kube, namespace, service, watch=watch))
+        _run(lambda kube: follow(kube, namespace, parse_target(target), watch=watch))
 
 
 @app.command("history")
-def show_history(service: Service, namespace: Namespace) -> None:
+def show_history(target: Target, namespace: Namespace) -> None:
     """List the revisions that `undo` can restore."""
-    _run(lambda kube: revisions.show(kube, namespace, service))
+    _run(lambda kube: revisions.show(kube, namespace, parse_target(target)))
 
 
 @app.command()
-def promote(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+def promote(target: Target, namespace: Namespace, watch: Watch = False) -> None:
     """Promote a canary now, whatever its tests show, or switch a blue/green rollout."""
-    _run(lambda kube: _send(kube, namespace, service, "promote", watch=watch))
+    _run(lambda kube: _send(kube, namespace, parse_target(target), "promote", watch=watch))
 
 
 @app.command()
-def abort(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+def abort(target: Target, namespace: Namespace, watch: Watch = False) -> None:
     """Roll back and reject the revision."""
-    _run(lambda kube: _send(kube, namespace, service, "abort", watch=watch))
+    _run(lambda kube: _send(kube, namespace, parse_target(target), "abort", watch=watch))
 
 
 @app.command()
-def pause(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+def pause(target: Target, namespace: Namespace, watch: Watch = False) -> None:
     """Freeze a canary's share of the traffic. Faults still cause a rollback."""
-    _run(lambda kube: _send(kube, namespace, service, "pause", watch=watch))
+    _run(lambda kube: _send(kube, namespace, parse_target(target), "pause", watch=watch))
 
 
 @app.command()
-def resume(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+def resume(target: Target, namespace: Namespace, watch: Watch = False) -> None:
     """Continue after a pause, or retry a rejected revision."""
-    _run(lambda kube: _send(kube, namespace, service, "resume", watch=watch))
+    _run(lambda kube: _send(kube, namespace, parse_target(target), "resume", watch=watch))
 
 
 @app.command()
 def undo(
-    service: Service,
+    target: Target,
     namespace: Namespace,
     to: Annotated[
         str | None,
@@ -95,14 +98,17 @@ def undo(
     ] = None,
     watch: Watch = False,
 ) -> None:
-    """Restore the spec of an earlier revision, except scaling, objectives and rollout settings."""
-    _run(lambda kube: revisions.undo(kube, namespace, service, to, watch=watch))
+    """Restore the spec of an earlier revision, except scaling, objectives and rollout settings.
+
+    Of a LoraAdapter: the URI of an earlier version.
+    """
+    _run(lambda kube: revisions.undo(kube, namespace, parse_target(target), to, watch=watch))
 
 
 @app.command()
-def restart(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+def restart(target: Target, namespace: Namespace, watch: Watch = False) -> None:
     """Replace all pods, by the service's rollout strategy, with pods of the operator's current image."""
-    _run(lambda kube: revisions.restart(kube, namespace, service, watch=watch))
+    _run(lambda kube: revisions.restart(kube, namespace, parse_target(target), watch=watch))
 
 
 def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
@@ -121,24 +127,28 @@ def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
         raise typer.Exit(2 if is_unknown else 1) from error
 
 
-async def _evidence(kube: Kube, namespace: str, service: str, by: Literal["bin", "tenant"]) -> bool:
-    trial = await read_trial(kube, namespace, service)
+async def _evidence(
+    kube: Kube, namespace: str, target: RolloutTarget, by: Literal["bin", "tenant"]
+) -> bool:
+    trial = await read_trial(kube, namespace, target)
     if trial is None:
-        raise Refused(f"no canary of {service} has been judged")
+        raise Refused(f"no canary of {target.text} has been judged")
     if by == "bin":
         print_by_bin(trial)
     elif trial.canary.tenants or trial.control.tenants:
         print_by_tenant(trial)
     else:
         raise Refused(
-            f"no tenants were recorded: set spec.rollout.canary.tenantHeader of {service}"
+            f"no tenants were recorded: set spec.rollout.canary.tenantHeader of {target.text}"
         )
     return True
 
 
-async def _send(kube: Kube, namespace: str, service: str, action: Action, *, watch: bool) -> bool:
-    """Write a command to the service. Raises Refused if the rollout's phase does not take it."""
-    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+async def _send(
+    kube: Kube, namespace: str, target: RolloutTarget, action: Action, *, watch: bool
+) -> bool:
+    """Write a command to the object. Raises Refused if the rollout's phase does not take it."""
+    body = await kube.get(target.resource, namespace, target.name)
     rollout = stored_status(body).get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
@@ -146,7 +156,7 @@ async def _send(kube: Kube, namespace: str, service: str, action: Action, *, wat
     if revision is None or action not in possible:
         phase = rollout.get("phase", "not reconciled yet")
         hint = f"possible now: {', '.join(possible)}" if possible else "no rollout is in progress"
-        raise Refused(f"cannot {action} {service}, which is {phase}; {hint}")
+        raise Refused(f"cannot {action} {target.text}, which is {phase}; {hint}")
     text = commands.format_command(action, revision, secrets.token_hex(4))
     patch = {
         "metadata": {
@@ -154,7 +164,7 @@ async def _send(kube: Kube, namespace: str, service: str, action: Action, *, wat
             "annotations": {commands.ANNOTATION: text},
         }
     }
-    await kube.merge(INFERENCE_SERVICES, namespace, service, patch, manager=MANAGER)
-    console.print(f"{service}: requested {action} of revision {revision}")
+    await kube.merge(target.resource, namespace, target.name, patch, manager=MANAGER)
+    console.print(f"{target.text}: requested {action} of revision {revision}")
     expected = "Rejected" if action == "abort" else "Stable"
-    return not watch or await follow(kube, namespace, service, watch=True, expected=expected)
+    return not watch or await follow(kube, namespace, target, watch=True, expected=expected)

@@ -3,8 +3,9 @@
 from rich.table import Table
 
 from penstock.cli.rollout_status import console, percent
+from penstock.cli.rollout_target import RolloutTarget
 from penstock.clients.kube import Kube
-from penstock.clients.resources import CONFIG_MAPS, INFERENCE_SERVICES
+from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.canary.counts import Counts
 from penstock.core.manifests.stored_record import TRIAL
 from penstock.core.rollout.by_prompt_length import MeanPair, compare_by_prompt_length
@@ -13,11 +14,11 @@ from penstock.core.rollout.trial import Trial, from_record
 from penstock.errors import NotFound
 
 
-async def read_trial(kube: Kube, namespace: str, service: str) -> Trial | None:
-    """Read the trial of the service's last canary; None if none was judged."""
-    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+async def read_trial(kube: Kube, namespace: str, target: RolloutTarget) -> Trial | None:
+    """Read the trial of the last canary; None if none was judged."""
+    body = await kube.get(target.resource, namespace, target.name)
     try:
-        stored = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
+        stored = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(target.record_prefix))
     except NotFound:
         return None
     return from_record(TRIAL.record_of(stored, body["metadata"]["uid"]))

@@ -1,4 +1,4 @@
-"""Shows the revisions of a service, rolls back to one, or restarts its pods."""
+"""Shows the revisions of a service or adapter, rolls back to one, or restarts the pods of a service."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,9 +6,11 @@ from rich.table import Column, Table
 
 from penstock.api.convert import spec_of_revision
 from penstock.cli.rollout_status import console, follow
+from penstock.cli.rollout_target import Refused, RolloutTarget
+from penstock.cli.rollout_versions import print_versions, undo_patch
 from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
+from penstock.clients.resources import CONTROLLER_REVISIONS
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
@@ -24,13 +26,17 @@ MANAGER = "penstock-cli"
 MAX_ATTEMPTS = 5
 
 
-class Refused(Exception):
-    """The command does not apply to the service's current state; the text says why."""
-
-
-async def show(kube: Kube, namespace: str, service: str) -> bool:
+async def show(kube: Kube, namespace: str, target: RolloutTarget) -> bool:
     """Print the history as a table, latest first."""
-    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    body = await kube.get(target.resource, namespace, target.name)
+    if target.is_adapter:
+        print_versions(body)
+    else:
+        await _print_revisions(kube, namespace, body)
+    return True
+
+
+async def _print_revisions(kube: Kube, namespace: str, body: Object) -> None:
     status = stored_status(body)
     rollout = status.get("rollout") or {}
     states = {
@@ -47,7 +53,6 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
         image = entry.pods.image if entry.pods else ""
         table.add_row(str(entry.number), entry.revision, state, image, ", ".join(changed))
     console.print(table)
-    return True
 
 
 def _changes(body: Object, earlier: Revision, entry: Revision) -> tuple[str, ...]:
@@ -58,20 +63,26 @@ def _changes(body: Object, earlier: Revision, entry: Revision) -> tuple[str, ...
     return changed_fields(before, after)
 
 
-async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watch: bool) -> bool:
+async def undo(
+    kube: Kube, namespace: str, target: RolloutTarget, to: str | None, *, watch: bool
+) -> bool:
     """Patch the spec back to an earlier revision. Returns whether its rollout succeeded."""
 
     async def steps(body: Object) -> tuple[list[Object], str]:
+        if target.is_adapter:
+            return undo_patch(body, to)
         wanted = _previous(body, await _revisions(kube, namespace, body), to)
         steps = history.rollback_patch(body["spec"], wanted.recorded_fields, RECORDED)
         return steps, f"restored the spec of revision {wanted.revision}"
 
-    await _patch(kube, namespace, service, steps)
-    return not watch or await follow(kube, namespace, service, watch=True)
+    await _patch(kube, namespace, target, steps)
+    return not watch or await follow(kube, namespace, target, watch=True)
 
 
-async def restart(kube: Kube, namespace: str, service: str, *, watch: bool) -> bool:
+async def restart(kube: Kube, namespace: str, target: RolloutTarget, *, watch: bool) -> bool:
     """Patch the spec so that all pods are replaced. Returns whether the rollout succeeded."""
+    if target.is_adapter:
+        raise Refused(f"{target.text} has no pods of its own: restart its InferenceService")
 
     async def steps(body: Object) -> tuple[list[Object], str]:
         _require_no_rollout(body)
@@ -79,22 +90,22 @@ async def restart(kube: Kube, namespace: str, service: str, *, watch: bool) -> b
         message = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
         return history.restart_patch(body["spec"], timestamp(unix_time())), message
 
-    await _patch(kube, namespace, service, steps)
-    return not watch or await follow(kube, namespace, service, watch=True)
+    await _patch(kube, namespace, target, steps)
+    return not watch or await follow(kube, namespace, target, watch=True)
 
 
 async def _patch(
     kube: Kube,
     namespace: str,
-    service: str,
+    target: RolloutTarget,
     steps: Callable[[Object], Awaitable[tuple[list[Object], str]]],
 ) -> None:
-    """Apply the JSON patch that `steps` computes from the service, and print its message.
+    """Apply the JSON patch that `steps` computes from the object, and print its message.
 
-    Computes it again if the service changed meanwhile. Raises Refused after MAX_ATTEMPTS.
+    Computes it again if the object changed meanwhile. Raises Refused after MAX_ATTEMPTS.
     """
     for _ in range(MAX_ATTEMPTS):
-        body = await kube.get(INFERENCE_SERVICES, namespace, service)
+        body = await kube.get(target.resource, namespace, target.name)
         patch, message = await steps(body)
         metadata = body["metadata"]
         preconditions = [
@@ -108,14 +119,14 @@ async def _patch(
         ]
         try:
             await kube.patch(
-                INFERENCE_SERVICES, namespace, service, preconditions + patch, manager=MANAGER
+                target.resource, namespace, target.name, preconditions + patch, manager=MANAGER
             )
         except Conflict:
             continue
-        console.print(f"{service}: {message}")
+        console.print(f"{target.text}: {message}")
         return
     raise Refused(
-        f"{service} changed during each of {MAX_ATTEMPTS} attempts, so nothing was done: try again"
+        f"{target.text} changed during each of {MAX_ATTEMPTS} attempts, so nothing was done: try again"
     )
 
 

@@ -6,10 +6,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.rollout_target import RolloutTarget
 from penstock.cli.terminal import make_console
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
@@ -23,7 +23,7 @@ SETTLED_PHASES = ("Stable", "Rejected")
 
 
 async def follow(
-    kube: Kube, namespace: str, service: str, *, watch: bool, expected: str = "Stable"
+    kube: Kube, namespace: str, target: RolloutTarget, *, watch: bool, expected: str = "Stable"
 ) -> bool:
     """Print the rollout; with `watch` again at each change until it ends.
 
@@ -34,12 +34,12 @@ async def follow(
     gates: list[Object] = []
     had_ended = False
     while True:
-        body = await _read(kube, namespace, service, retry_for_s=RETRY_FOR_S if watch else 0)
+        body = await _read(kube, namespace, target, retry_for_s=RETRY_FOR_S if watch else 0)
         status = body["status"]
         rollout = status.get("rollout") or {}
         current = [rollout, status.get("traffic"), _waiting_for(status)]
         if current != shown:
-            _print(service, body)
+            _print(target.text, body)
         if (new_evidence := rollout.get("evidence", [])) and new_evidence != evidence:
             _print_evidence(new_evidence)
         if (new_gates := rollout.get("gates", [])) and new_gates != gates:
@@ -55,8 +55,8 @@ async def follow(
         await asyncio.sleep(POLL_S)
 
 
-async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float) -> Object:
-    """Read the service, with the current names in its status.
+async def _read(kube: Kube, namespace: str, target: RolloutTarget, *, retry_for_s: float) -> Object:
+    """Read the object, with the current names in its status.
 
     Retries for this long while the API server is away. Raises KubeError.
     """
@@ -64,7 +64,7 @@ async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float)
     has_failed = False
     while True:
         try:
-            body = await kube.get(INFERENCE_SERVICES, namespace, service)
+            body = await kube.get(target.resource, namespace, target.name)
             return body | {"status": stored_status(body)}
         except Transient as error:
             if isinstance(error, Forbidden) or monotonic() >= deadline_s:
@@ -156,6 +156,8 @@ def _strategy(body: Object) -> str:
     rollout = body["status"]["rollout"]
     if rollout["phase"] in SETTLED_PHASES:
         return ""
+    if body.get("kind") == "LoraAdapter":
+        return f"{rollout['strategy']} of "
     wanted = body["spec"].get("rollout", {}).get("strategy", "Rolling")
     is_first = not body["status"].get("stableRevision") and rollout["strategy"] != wanted
     return "first " if is_first else f"{rollout['strategy']} of "
