@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import LoadFailure
-from penstock.core.adapters.route import Refuse, Wait
+from penstock.core.adapters.route import MAX_WAIT_S, Refuse, Wait
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_loads import AdapterLoad
 from penstock.gateway.gateway_state import GatewayState
@@ -52,6 +52,7 @@ class AdapterSelector:
 
         left_s: how long the request may still wait. Raises RequestError.
         """
+        left_s = min(left_s, MAX_WAIT_S - self._waited_s)
         copies = self._state.adapters
         if found := copies.resident(self._adapter, endpoints):
             return found
