@@ -1,4 +1,4 @@
-"""Placement of adapters on the engine pods of a service: what to load and what to unload.
+"""Plans which adapters to load on the engine pods of a service, and which to unload.
 
     copies of versions that nobody wants: unload
     copies needed by each adapter: its minimum, and by its requests in flight
@@ -31,6 +31,9 @@ from penstock.core.adapters.retention import (
 # Share of a pod's fair part of all requests in flight that one copy may take before its adapter gets
 # another. The rest leaves room for the other adapters there.
 COPY_SHARE = 0.75
+# Share of all requests in flight from which an adapter gets a copy on every pod, with a request for each:
+# on fewer pods, so much work cannot be spread evenly beside the other adapters.
+ALL_SHARE = 1 / 3
 # A copy replaces one of another adapter only if that is this many times as popular: with less, the noise
 # of the estimates would move copies.
 MIN_GAIN = 2.0
@@ -114,10 +117,13 @@ def _needs(
 ) -> dict[str, Need]:
     in_flight = sum(estimate.in_flight for estimate in demand.values())
     busy_per_copy = max(1.0, COPY_SHARE * in_flight / max(1, num_pods))
-    return {
-        name: _need(version, ceil(demand.get(name, NO_DEMAND).busy / busy_per_copy), num_pods)
-        for name, version in versions.items()
-    }
+    busy_for_all = max(num_pods, ALL_SHARE * in_flight)
+    needs = {}
+    for name, version in versions.items():
+        busy = demand.get(name, NO_DEMAND).busy
+        by_busy = num_pods if busy >= busy_for_all else ceil(busy / busy_per_copy)
+        needs[name] = _need(version, by_busy, num_pods)
+    return needs
 
 
 def _need(version: AdapterVersion, by_busy: int, num_pods: int) -> Need:
@@ -155,22 +161,24 @@ def _missing(
 ) -> Iterator[tuple[str, int, Claim | None]]:
     """(name, copies, limit) of adapters that lack copies, the strongest claim first.
 
-    Copies with a claim below the limit may be evicted; None: any.
+    Copies with a claim below the limit may be evicted; None: all that may be evicted at all. Of equal
+    minimums the larger one goes first, so that they fit if they can.
     """
-    minimums: list[tuple[int, str, int]] = []
+    minimums: list[tuple[int, int, str]] = []
     by_claim: list[tuple[Claim, str, int]] = []
     for name, need in needs.items():
         has = pods.num_copies.get(name, 0)
-        if has >= max(1, need.copies) or name in blocked:
+        useful = need.copies if need.most == 0 else max(1, need.copies)
+        if has >= useful or name in blocked:
             continue
         if has < need.minimum:
-            minimums.append((-versions[name].placement.priority, name, need.minimum))
+            minimums.append((-versions[name].placement.priority, -need.minimum, name))
         estimate = demand.get(name, NO_DEMAND)
         if need.copies > max(1, need.minimum) or estimate.requests_per_s >= MIN_PRELOAD_PER_S:
             ask = claim(versions[name], estimate, has + 1)
-            by_claim.append((ask, name, max(1, need.copies)))
-    for _, name, copies in sorted(minimums):
-        yield name, copies, None
+            by_claim.append((ask, name, useful))
+    for _, less, name in sorted(minimums):
+        yield name, -less, None
     for (priority, value), name, copies in sorted(by_claim, reverse=True):
         yield name, copies, (priority, value / MIN_GAIN)
 

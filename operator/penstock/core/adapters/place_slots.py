@@ -1,7 +1,7 @@
 """The pods of a placement, with the changes planned so far."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
@@ -37,6 +37,10 @@ class Pod:
         self.busy = 0.0
         self.victim: Victim | None = None
         self.is_victim_known = False
+
+
+# (key for the comparison, pod, copy that is evicted there or "").
+Choice = tuple[tuple[bool, int, float, int], Pod, str]
 
 
 class Pods:
@@ -90,41 +94,62 @@ class Pods:
     def load(self, name: str, above: Claim | None) -> bool:
         """Plan one more copy, on the least busy pod that can take it. Returns whether there was one.
 
-        above: only copies with a weaker claim are evicted; None: any that may be evicted.
+        above: only copies with a weaker claim are evicted. None: for a minimum, any that may be evicted,
+        and at last minimum copies of adapters with a lower priority.
         """
-        choices = [
-            (victim is not None, pod.busy, pod.num_used, pod.name, victim)
+        able = [
+            pod
             for pod in self._pods.values()
             if name not in pod.copies and pod.num_loading < MAX_LOADS_PER_POD
-            for is_possible, victim in [self._victim(pod, above)]
-            if is_possible
         ]
+        choices = [choice for pod in able if (choice := self._choice(pod, above)) is not None]
+        if not choices and above is None:
+            priority = self._versions[name].placement.priority
+            choices = [choice for pod in able for choice in self._over_lower_minimum(pod, priority)]
         if not choices:
             return False
-        *_, pod_name, victim = min(choices, key=lambda choice: choice[:4])
-        if victim is not None:
-            self.unload(victim.engine_name, pod_name)
+        _, pod, evicted = min(choices, key=lambda choice: (choice[0], choice[1].name))
+        if evicted:
+            self.unload(evicted, pod.name)
+        self._add(name, pod)
+        return True
+
+    def _choice(self, pod: Pod, above: Claim | None) -> Choice | None:
+        """How a pod would take a copy; None if it cannot."""
+        if pod.num_used < pod.slots:
+            free = pod.slots - pod.num_used
+            return (False, -free if above is None else 0, pod.busy, pod.num_used), pod, ""
+        victim = self._victim(pod)
+        if victim is None or (above is not None and victim.claim >= above):
+            return None
+        return (True, 0, pod.busy, pod.num_used), pod, victim.engine_name
+
+    def _over_lower_minimum(self, pod: Pod, priority: int) -> Iterator[Choice]:
+        """Idle copies that only their adapter's minimum protects, if its priority is lower."""
+        for name, copy in pod.copies.items():
+            version = self._versions.get(name)
+            if version is None or version.placement.is_pinned or copy.state != "Resident":
+                continue
+            if version.placement.priority < priority and copy.requests == 0:
+                yield (True, version.placement.priority, pod.busy, pod.num_used), pod, name
+
+    def _add(self, name: str, pod: Pod) -> None:
         self._recount(name, self.num_copies[name] + 1)
-        pod = self._pods[pod_name]
         pod.copies[name] = LOADING
         pod.is_victim_known = False
         pod.num_used += 1
         pod.num_loading += 1
         pod.busy += self._demand.get(name, NO_DEMAND).busy / self.num_copies[name]
-        self.loads.append((name, pod_name))
-        return True
+        self.loads.append((name, pod.name))
 
-    def _victim(self, pod: Pod, above: Claim | None) -> tuple[bool, Victim | None]:
-        """Whether a pod has a slot for a copy, and the copy that is evicted for it."""
-        if pod.num_used < pod.slots:
-            return True, None
+    def _victim(self, pod: Pod) -> Victim | None:
+        """The copy that is worth least of those that may be evicted."""
         if not pod.is_victim_known:
             replica = AdapterReplica(pod.name, pod.slots, pod.copies)
             found = victims(replica, self._versions, self._demand, self.num_copies, len(self._pods))
             pod.victim = min(found, key=lambda v: (v.claim, v.engine_name), default=None)
             pod.is_victim_known = True
-        victim = pod.victim
-        return victim is not None and (above is None or victim.claim < above), victim
+        return pod.victim
 
     def _recount(self, name: str, copies: int) -> None:
         """Set the number of an adapter's copies, and divide its requests among them."""

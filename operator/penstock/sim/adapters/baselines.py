@@ -1,4 +1,4 @@
-"""Other rules of placement and routing, as they are published. Engines evict by LRU in all of them."""
+"""Published rules of placement and routing. With all of them the engines evict by LRU."""
 
 from collections import deque
 from hashlib import blake2b

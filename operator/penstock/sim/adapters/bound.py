@@ -6,7 +6,7 @@ loads ahead of requests. Requests that keep a slot busy and the split into pods 
 Times: every adapter in the memory of every pod (`Everywhere`), so that only the engines' own work is left.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from penstock.sim.adapters.baselines import PodRule, least_open
@@ -47,7 +47,3 @@ def _next_uses(calls: Sequence[Call]) -> list[int]:
         uses[index] = following.get(calls[index].adapter, len(calls) + index)
         following[calls[index].adapter] = index
     return uses
-
-
-def total_slots(pods: Iterable[AdapterPod]) -> int:
-    return sum(pod.slots for pod in pods)

@@ -11,7 +11,7 @@ from penstock.sim.request import Request
 
 
 class Penstock:
-    """One gateway and one operator. Both see the pods as they are."""
+    """Rule with one gateway and one operator. Both see the pods as they are."""
 
     tick_s = 2.0
 

@@ -58,7 +58,7 @@ class AdapterPod:
         self._adapter_of: dict[str, str] = {}  # by request
 
     def view(self) -> AdapterReplica:
-        """What the operator and the gateway see: queued loads as running ones. load: open requests."""
+        """State that operator and gateway see; queued loads count as running. load: open requests."""
         copies = self.copies
         if len(self._queue) > self._is_loading:
             copies = {**dict.fromkeys(self._queue, LOADING), **copies}

@@ -32,14 +32,17 @@ class Rule(Protocol):
 
 @dataclass(slots=True)
 class Totals:
-    """requests: all of the run. misses: requests whose adapter was in memory nowhere when they came."""
+    """All requests of a run. misses: whether the adapter of each was in memory nowhere when it came."""
 
     requests: list[Request]
     misses: list[bool]
 
 
 class Pool:
-    """Pods with requests in flight. adapters, names: by index; names in engines."""
+    """Pods with requests in flight. adapters, names: by index; names in engines.
+
+    counts: as a gateway counts them; requests that wait for a copy are in flight.
+    """
 
     def __init__(
         self,
@@ -58,9 +61,7 @@ class Pool:
             for i in range(num_pods)
         ]
         self.totals = Totals([], [])
-        self.counts: dict[
-            str, AdapterCounts
-        ] = {}  # as a gateway counts; waiting ones are in flight
+        self.counts: dict[str, AdapterCounts] = {}
         self._adapter_of: dict[str, str] = {}
         self._rule = rule
         rule.start(self)

@@ -19,7 +19,7 @@ OUTPUT = LogNormal(median=250, p99=1000, max=2000)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From at_s on, the arrivals of one adapter are `factor` times what they were."""
+    """Growth of one adapter's arrivals: `factor` times as many from at_s on."""
 
     at_s: float
     adapter: int
@@ -51,6 +51,8 @@ class AdapterWorkload:
     new_share: float = 0.0
     group_size: int = 1
     step: Step | None = None
+    prompt: LogNormal = PROMPT
+    output: LogNormal = OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def calls(workload: AdapterWorkload, seed: int) -> list[Call]:
     if workload.step is not None:
         drawn += _extra(workload.step, drawn, random)
     return [
-        Call(at_s, adapter, PROMPT.draw(random), OUTPUT.draw(random))
+        Call(at_s, adapter, workload.prompt.draw(random), workload.output.draw(random))
         for at_s, adapter in sorted(drawn)
         if at_s < workload.duration_s
     ]
@@ -106,7 +108,7 @@ def _burst(
 def _extra(
     step: Step, drawn: Sequence[tuple[float, int]], random: Random
 ) -> list[tuple[float, int]]:
-    """What a step adds to the arrivals of its adapter."""
+    """Arrivals that a step adds."""
     own = [at_s for at_s, adapter in drawn if adapter == step.adapter and at_s >= step.at_s]
     if len(own) < 2:
         return []
@@ -142,7 +144,7 @@ class Popularity:
                 return adapter
 
     def _shift(self) -> None:
-        """Some adapters, of all ranks, change their ranks among one another."""
+        """Permute the ranks of some adapters."""
         number = round(self._workload.shifted * len(self._adapters))
         ranks = self._random.sample(range(len(self._adapters)), number)
         moved = [self._adapters[rank] for rank in ranks]
