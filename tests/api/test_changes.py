@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.convert import spec_of_revision
+from penstock.api.past_specs import spec_of_revision
 from penstock.core.spec.changes import changed_fields
 
 MODEL = {"model": {"uri": "pvc://models/tiny"}}

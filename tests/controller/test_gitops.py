@@ -150,7 +150,7 @@ async def test_an_invalid_spec(stand, monkeypatch):
 
     monkeypatch.setattr("penstock.controller.reconciler.to_core", refuse)
     await stand.step()
-    assert await health(stand) == ("Failed", "Degraded", "Unknown")
+    assert await health(stand) == ("Failed", "Degraded", "True")
     monkeypatch.undo()
     await stand.step()
     assert await health(stand) == ROLLED_OUT

@@ -232,7 +232,7 @@ async def test_a_running_service_keeps_its_revision(stand):
     [
         ({"template": NETWORK}, "TemplateNotAllowed"),
         ({"engine": {"extraArgs": ["--port=1"]}}, "UnsupportedByRuntime"),
-        # A spec that cannot be read: only its metadata is known.
+        # A spec that cannot be read.
         ({"template": {"spec": {"containers": [{"name": "engine", "image": ""}]}}}, "InvalidSpec"),
     ],
 )
@@ -252,7 +252,8 @@ async def test_an_outage_shows_while_the_spec_is_refused(stand, change, reason):
     await stand.step()
     assert await stand.condition("WorkloadReady") == ("False", "Progressing")
     assert await stand.condition("TrafficAvailable") == ("False", "NoEngineReady")
-    assert await stand.condition("Ready") == ("False", reason)
+    assert await stand.condition("Ready") == ("False", "Progressing")
+    assert await stand.condition("Stalled") == ("True", reason)
     assert (await stand.status())["readyReplicas"] == 0
 
 

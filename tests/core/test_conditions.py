@@ -16,6 +16,7 @@ from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.metric_gate import MetricGate
+from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
@@ -422,3 +423,38 @@ def test_a_refusal_names_the_field_to_change() -> None:
         "PodForbidden",
         "the API server does not allow the pod: no",
     )
+
+
+SERVING = Plan(OLD, SETTLED, (STABLE_SHARE,))
+REFUSAL = Refusal("UnsupportedByRuntime", "spec.engine: no")
+
+
+def test_a_refused_spec_waits_while_the_accepted_one_goes_on() -> None:
+    observed = observed_with(deployment(2), pod("p"), pod("q"), rollout=SETTLED, refusal=REFUSAL)
+    found = {
+        each.type: (each.status, each.reason, each.message)
+        for each in conditions(SPEC, observed, SERVING, REPORT)
+    }
+    refused = (REFUSAL.reason, REFUSAL.message)
+    assert found["SpecValid"] == ("False", *refused)
+    assert found["Stalled"] == ("True", *refused)
+    assert found["Reconciling"][:2] == ("False", "Stalled")
+    assert found["WorkloadReady"][:2] == ("True", "EnginesReady")
+    assert found["ScalingActive"][:2] == ("True", "Active")
+    assert found["RolledOut"] == (
+        "False",
+        "UnsupportedByRuntime",
+        "the spec is not allowed, so the service goes on with the last one that was accepted: revision "
+        f"{OLD} receives all traffic",
+    )
+    assert found["Ready"] == ("True", "Ready", "the service answers requests")
+
+
+def test_an_outage_of_a_refused_service_has_its_own_cause() -> None:
+    down = pod("p", ready=False, trouble=("CrashLoopBackOff", "no memory"))
+    observed = observed_with(deployment(), down, rollout=SETTLED, refusal=REFUSAL)
+    found = {each.type: each for each in conditions(SPEC, observed, SERVING, REPORT)}
+    assert found["Ready"].reason == "CrashLoopBackOff"
+    taken = replace(observed, pods=(pod(),), name_taken_by="older")
+    found = {each.type: each for each in conditions(SPEC, taken, SERVING, REPORT)}
+    assert (found["Ready"].status, found["Ready"].reason) == ("False", REFUSAL.reason)

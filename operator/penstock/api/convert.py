@@ -103,30 +103,6 @@ def outline(body: dict[str, Any]) -> ServiceSpec:
         )
 
 
-def spec_of_revision(body: dict[str, Any], recorded: dict[str, Any]) -> ServiceSpec | None:
-    """The spec of a revision: its recorded fields, and all others of the InferenceService.
-
-    None if the record is invalid.
-    """
-    rest = {name: value for name, value in body["spec"].items() if name not in RECORDED}
-    try:
-        return parse_service({**body, "spec": rest | _valid_in_any_mode(recorded)})
-    except InvalidService:
-        return None
-
-
-def _valid_in_any_mode(recorded: dict[str, Any]) -> dict[str, Any]:
-    """The recorded fields, with metrics of a custom runtime, which only scaling mode External may lack.
-
-    The mode may have changed since they were recorded. Metrics change neither the pods nor the revision.
-    """
-    runtime = recorded.get("runtime") or {}
-    if "custom" not in runtime:
-        return recorded
-    custom = {"metrics": {"dialect": "VLLM"}, **runtime["custom"]}
-    return {**recorded, "runtime": {**runtime, "custom": custom}}
-
-
 def _recorded_fields(spec: InferenceServiceSpec) -> dict[str, Any]:
     """The fields that a revision records, without those that only a later version knows.
 

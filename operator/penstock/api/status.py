@@ -124,6 +124,13 @@ class InferenceServiceStatus(Model):
     observed_generation: int | None = Field(
         default=None, description="Generation of the spec that this status is about."
     )
+    accepted_spec: str | None = Field(
+        default=None,
+        description=(
+            "Last spec that the operator accepted, in JSON. The service goes on with it while a later one "
+            "is refused, which the condition SpecValid says."
+        ),
+    )
     conditions: list[Condition] = Field(
         default=[],
         description=(

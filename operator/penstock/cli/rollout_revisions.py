@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Column, Table
 
-from penstock.api.convert import spec_of_revision
+from penstock.api.past_specs import spec_of_revision, with_accepted_spec
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget
 from penstock.cli.rollout_versions import print_versions, undo_patch
@@ -66,11 +66,18 @@ def _changes(body: Object, earlier: Revision, entry: Revision) -> tuple[str, ...
 async def undo(
     kube: Kube, namespace: str, target: RolloutTarget, to: str | None, *, watch: bool
 ) -> bool:
-    """Patch the spec back to an earlier revision. Returns whether its rollout succeeded."""
+    """Patch the spec back to an earlier revision. Returns whether its rollout succeeded.
+
+    Without `to`, a refused spec is replaced by the one that the service goes on with.
+    """
 
     async def steps(body: Object) -> tuple[list[Object], str]:
         if target.is_adapter:
             return undo_patch(body, to)
+        accepted = _spec_in_use(body) if to is None else None
+        if accepted is not None:
+            patch = {"op": "replace", "path": "/spec", "value": accepted}
+            return [patch], "restored the last spec that the operator accepted"
         wanted = _previous(body, await _revisions(kube, namespace, body), to)
         steps = history.rollback_patch(body["spec"], wanted.recorded_fields, RECORDED)
         return steps, f"restored the spec of revision {wanted.revision}"
@@ -143,6 +150,19 @@ def _require_no_rollout(body: Object) -> None:
             f"{name} is {rollout['phase']}: revision {rollout['revision']} is rolling out. Wait for "
             f"its end (kubectl penstock rollout status {name} --watch){instead}"
         )
+
+
+def _spec_in_use(body: Object) -> Object | None:
+    """The spec that the service goes on with while its own is refused; None if it is not refused."""
+    conditions = stored_status(body).get("conditions", [])
+    is_refused = any(
+        each["type"] == "SpecValid"
+        and each["status"] == "False"
+        and each.get("observedGeneration") == body["metadata"]["generation"]
+        for each in conditions
+    )
+    accepted = with_accepted_spec(body) if is_refused else None
+    return None if accepted is None or accepted["spec"] == body["spec"] else accepted["spec"]
 
 
 def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision:

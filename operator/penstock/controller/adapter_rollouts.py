@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.past_specs import accepted_spec
 from penstock.clients.engine_adapters import Copies
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
@@ -144,10 +144,8 @@ class AdapterRollouts:
         """The settings of a service's canaries, without those that only make sense for its pods."""
         known = self._canaries.get(key)
         if known is None or known[0] is not body:
-            try:
-                spec = to_core(body).rollout.canary
-            except InvalidService:
-                spec = CanarySpec()
+            accepted = accepted_spec(body)
+            spec = CanarySpec() if accepted is None else accepted.rollout.canary
             known = self._canaries[key] = body, replace(spec, metrics=(), mirror=None)
         return known[1]
 

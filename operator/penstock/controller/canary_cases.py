@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.past_specs import accepted_spec
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import by_service, children_of
@@ -71,12 +71,11 @@ def canary_cases(
 
 
 def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[CanaryCase]:
-    """List the service's canary; empty if the spec is invalid or the canary has no Deployment."""
+    """List the service's canary; empty if no spec was accepted or the canary has no Deployment."""
     status = stored_status(body)
     revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
-    try:
-        service = to_core(body)
-    except InvalidService:
+    service = accepted_spec(body)
+    if service is None:
         return []
     own, engines = children_of(body, deployments, pods)
     canary = [each for each in own if each.side == (revision, "")]

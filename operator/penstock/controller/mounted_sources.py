@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.past_specs import accepted_spec
 from penstock.clients.informer import Key, key_of
 from penstock.clients.kube import Object
 from penstock.core.spec.adapter_sources import adapter_sources
@@ -19,13 +19,11 @@ class MountedSources:
         self._sources = {key: each for key, each in self._sources.items() if key in services}
 
     def of(self, service: Object) -> tuple[str, ...] | None:
-        """URIs of the sources; None if the spec of the service cannot be served."""
+        """URIs of the sources; None if the spec of the service is invalid."""
         key = key_of(service)
         known = self._sources.get(key)
         if known is None or known[0] is not service:
-            try:
-                sources = adapter_sources(to_core(service))
-            except InvalidService:
-                sources = None
+            accepted = accepted_spec(service)
+            sources = None if accepted is None else adapter_sources(accepted)
             known = self._sources[key] = (service, sources)
         return known[1]

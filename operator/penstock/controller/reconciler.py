@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.api.convert import InvalidService, outline, to_core
+from penstock.api.past_specs import ACCEPTED_SPEC, encoded_spec
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -11,6 +12,7 @@ from penstock.clients.resources import (
     INFERENCE_SERVICES,
 )
 from penstock.controller.accelerators import list_devices
+from penstock.controller.acceptance import choose_spec
 from penstock.controller.judge import Judgement
 from penstock.controller.plan_writer import PlanWriter
 from penstock.controller.pod_events import explain_waiting_pods
@@ -18,26 +20,20 @@ from penstock.controller.reconcile_log import log_writes
 from penstock.controller.service_reader import ServiceReader
 from penstock.controller.status_writer import StatusWriter
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.manifests.allowed_pods import (
-    DEFAULT_LIMITS,
-    PodLimits,
-    is_of_running_revision,
-)
+from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
 from penstock.core.observed.children import (
     ObservedState,
 )
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
-from penstock.core.reconcile.refused_conditions import Refusal
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.signals import EngineReading
-from penstock.core.spec.service import (
-    ServiceSpec,
-)
+from penstock.core.spec.refusal import Refusal
+from penstock.core.spec.service import ServiceSpec
 from penstock.errors import NotFound
 
 
@@ -110,19 +106,18 @@ class Reconciler:
     ) -> float | None:
         """Read, plan and write once. Returns the delay, as `reconcile`.
 
-        refusal: of a spec that cannot be served. Then `spec` is what could be read of it.
+        refusal: of a spec that cannot be served. Then `spec` is what could be read of it, and the service
+        goes on with the spec that was accepted last.
         """
         observed, record = await self._reader.read(body, spec, now_s)
         observed, events_s = await explain_waiting_pods(self._kube, spec.namespace, observed, now_s)
-        violation = None if refusal else self._limits.violation(spec)
-        if violation is not None:
-            if is_of_running_revision(spec, observed):
-                observed = replace(observed, violation=violation.message)
-            else:
-                refusal = Refusal(violation.reason, violation.message)
-        if refusal is not None:
-            is_written = await self._report_refused(key, body, refusal, spec, observed, now_s)
+        chosen = choose_spec(body, spec, refusal, observed, self._limits)
+        if isinstance(chosen, Refusal):
+            is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)
             return events_s if is_written else 0.0
+        spec = chosen.spec
+        observed = self._reader.with_spec(observed, chosen.body, spec)
+        observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)
         stored = stored_status(body)
         last = record.restored(stored)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(stored)
@@ -143,7 +138,7 @@ class Reconciler:
             readings=self._engine_readings(
                 f"{spec.namespace}/{pod.name}" for pod in observed.serving(planned.revision)
             ),
-        )  # fmt: skip
+        ) | {ACCEPTED_SPEC: encoded_spec(chosen.body)}  # fmt: skip
         await self._status_writer.write_record(
             spec, observed, record.updated(after), outcome.written
         )

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.past_specs import accepted_spec
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
@@ -87,9 +87,8 @@ def children_of(
 def _target(
     body: Object, deployments: Iterable[Object], pods: Iterable[Object]
 ) -> ScaleTarget | None:
-    try:
-        spec = to_core(body)
-    except InvalidService:
+    spec = accepted_spec(body)
+    if spec is None:
         return None
     status = stored_status(body)
     sides = {share.side for share in traffic_of(status)}

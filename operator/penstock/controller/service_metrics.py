@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from penstock.api.convert import InvalidService, parse_service
+from penstock.api.past_specs import accepted_spec
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Object
 from penstock.clients.metric_set import families
@@ -137,9 +137,8 @@ class ServiceMetrics(Collector):
         history = self._history(key, metadata["uid"])
         found = [*status_samples(status, metadata.get("generation", 0))]
         found += [Sample(specs.ROLLOUT_TRANSITIONS, n, (p,)) for p, n in history.phases.items()]
-        try:
-            spec = parse_service(body)  # of a refused spec too: its running revision counts
-        except InvalidService:
+        spec = accepted_spec(body)
+        if spec is None:
             return found
         found += spec_samples(spec, status)
         own_deployments, own_pods = children_of(body, deployments, pods)

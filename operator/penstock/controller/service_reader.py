@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from penstock.api.convert import spec_of_revision
+from penstock.api.past_specs import spec_of_revision
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
@@ -76,9 +76,7 @@ class ServiceReader:
             traffic=traffic_of(status),
             mirror=mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
-            stable_spec=_stable_spec(body, spec, history, rollout),
             state_holder=record.holder,
-            name_taken_by=name_taken_by(self._services(), body, spec),
             jobs=tuple(ObservedJob.of(job) for job in jobs),
             leftovers=frozenset(leftovers),
             budget=ObservedBudget.of(
@@ -88,7 +86,15 @@ class ServiceReader:
                 [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == SERVE],
             ),
         )
-        return observed, record
+        return self.with_spec(observed, body, spec), record
+
+    def with_spec(self, observed: ObservedState, body: Object, spec: ServiceSpec) -> ObservedState:
+        """The state with the fields that depend on the spec. body: the service with this spec."""
+        return replace(
+            observed,
+            stable_spec=_stable_spec(body, spec, observed.history, observed.rollout),
+            name_taken_by=name_taken_by(self._services(), body, spec),
+        )
 
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]

@@ -12,6 +12,7 @@ from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.spec.history import Revision
+from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.service import (
     COHORT_LABEL,
     PREFLIGHT,
@@ -182,6 +183,8 @@ class ObservedState:
     name_taken_by: str | None = None
     # Why the spec is no longer allowed, although its revision runs and is kept; empty if it is allowed.
     violation: str = ""
+    # Why the service's own spec is refused, while it goes on with an earlier one.
+    refusal: Refusal | None = None
     # (reason, message) by revision whose pod or template the API server refused.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()

@@ -20,9 +20,7 @@ MEANINGS: Mapping[str, str] = {
         "a deployment."
     ),
     "MetricsReadable": "The user's metrics of a canary can be read. Only if the spec has any.",
-    "ScalingActive": (
-        "Penstock decides on the replicas. Not in mode External; False while the spec is refused."
-    ),
+    "ScalingActive": "Penstock decides on the replicas. Not in mode External.",
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
     "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",

@@ -59,7 +59,7 @@ def conditions(
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     valid = _spec_valid(spec, observed)
     model, workload = model_ready(observed, coming), workload_ready(spec, observed, coming)
-    traffic, progress = traffic_available(spec, observed, plan.shares), rolled_out(plan)
+    traffic, progress = traffic_available(spec, observed, plan.shares), _rolled_out(observed, plan)
     stop = stalled((valid, model, workload, progress), observed, plan, coming)
     # The causes of a service that does not answer, unless another revision should.
     causes = (model, workload) if plan.rollout.stable in (None, coming) else ()
@@ -73,11 +73,22 @@ def conditions(
         *_scaling_active(spec, scaling),
         reconciling(plan, progress, stop, (model, workload)),
         stop,
-        ready(valid, causes, traffic),
+        ready(observed, valid, causes, traffic),
     )
 
 
+def _rolled_out(observed: ObservedState, plan: Plan) -> Condition:
+    """The condition RolledOut; False while the spec is refused, with the progress of the one that runs."""
+    progress, refusal = rolled_out(plan), observed.refusal
+    if refusal is None:
+        return progress
+    text = f"{refusal.problem}, so the service goes on with the last one that was accepted"
+    return Condition("RolledOut", "False", refusal.reason, f"{text}: {progress.message}")
+
+
 def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
+    if observed.refusal is not None:
+        return Condition("SpecValid", "False", observed.refusal.reason, observed.refusal.message)
     if observed.name_taken_by is not None:
         message = (
             f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "

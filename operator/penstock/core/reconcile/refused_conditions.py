@@ -1,7 +1,6 @@
-"""Computes the conditions of a service whose spec is refused: they tell of what runs unchanged."""
+"""Computes the conditions of a service whose spec is refused, if no earlier one is known to go on with."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.condition_types import (
@@ -11,22 +10,8 @@ from penstock.core.reconcile.condition_types import (
 )
 from penstock.core.reconcile.conditions import model_ready, traffic_available, workload_ready
 from penstock.core.reconcile.summary_conditions import SEE_STALLED, STALLED
+from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.service import ServiceSpec
-
-INVALID_SPEC = "InvalidSpec"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a spec is refused. reason: InvalidSpec if it cannot be read, else why it is not allowed."""
-
-    reason: str
-    message: str
-
-    @property
-    def consequence(self) -> str:
-        problem = "invalid" if self.reason == INVALID_SPEC else "not allowed"
-        return f"the spec is {problem}, so the operator changes nothing of the service"
 
 
 def refused_conditions(
@@ -37,7 +22,7 @@ def refused_conditions(
     spec: as far as it could be read. known: types of the conditions that the service has; none of them is
     removed. ModelReady and WorkloadReady are about the revision that was rolled out last.
     """
-    reason, text = refusal.reason, refusal.consequence
+    reason, text = refusal.reason, _consequence(refusal)
     traffic = traffic_available(spec, observed, observed.traffic)
     found = [
         Condition("SpecValid", "False", reason, refusal.message),
@@ -55,6 +40,10 @@ def refused_conditions(
     return tuple(each for each in found if each.type not in CONDITIONAL_TYPES or each.type in known)
 
 
+def _consequence(refusal: Refusal) -> str:
+    return f"{refusal.problem}, so the operator changes nothing of the service"
+
+
 def _revision_conditions(
     refusal: Refusal, spec: ServiceSpec, observed: ObservedState
 ) -> tuple[Condition, Condition]:
@@ -62,7 +51,7 @@ def _revision_conditions(
     revision = rollout and (rollout.revision or rollout.stable)
     if not revision:
         model, workload = (
-            Condition(name, "Unknown", refusal.reason, refusal.consequence)
+            Condition(name, "Unknown", refusal.reason, _consequence(refusal))
             for name in ("ModelReady", "WorkloadReady")
         )
         return model, workload

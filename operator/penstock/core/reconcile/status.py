@@ -10,11 +10,12 @@ from penstock.core.reconcile.condition_types import TYPES, Condition
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.engine_status import engine_status
 from penstock.core.reconcile.plan import Plan
-from penstock.core.reconcile.refused_conditions import Refusal, refused_conditions
+from penstock.core.reconcile.refused_conditions import refused_conditions
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.signals import EngineReading
+from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, Object, ServiceSpec
 
 # Evaluation Job state -> state of its gate in the status.

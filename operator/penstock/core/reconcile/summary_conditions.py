@@ -93,13 +93,16 @@ def reconciling(
     return Condition("Reconciling", "True", phase, progress.message)
 
 
-def ready(valid: Condition, causes: tuple[Condition, ...], traffic: Condition) -> Condition:
+def ready(
+    observed: ObservedState, valid: Condition, causes: tuple[Condition, ...], traffic: Condition
+) -> Condition:
     """The condition Ready: whether requests are answered, also during a rollout.
 
     causes: conditions that explain why nothing answers. If another service has the model name, no request
-    is routed here, whatever the engines do.
+    is routed here, whatever the engines do. A refused spec is no cause: an earlier one runs.
     """
-    if valid.status == "False":
+    is_run_by_earlier = observed.refusal is not None and observed.name_taken_by is None
+    if valid.status == "False" and not is_run_by_earlier:
         return Condition("Ready", "False", valid.reason, valid.message)
     if traffic.status == "True":
         return Condition("Ready", "True", "Ready", "the service answers requests")
