@@ -3,9 +3,7 @@
 import asyncio
 from collections import Counter
 
-from gateway.lora_engine import AdapterEngine
-from gateway.test_adapter_names import adapter
-from gateway.test_adapter_requests import ask, pool, short_polls  # noqa: F401 - fixtures
+from gateway.adapters.adapter_engine import AdapterEngine, adapter, ask
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.gateway.snapshot_builder import build
@@ -56,7 +54,7 @@ def test_shares_decide_and_a_key_stays_with_one_version() -> None:
             assert more.choose(0.0, key).version == NEW
 
 
-async def test_requests_are_split_and_counted_by_version(pool) -> None:  # noqa: F811
+async def test_requests_are_split_and_counted_by_version(pool) -> None:
     engine = AdapterEngine(OLD.engine_name, NEW.engine_name)
     front = await pool(engine, adapters=(rolling(40),))
     for _ in range(100):
@@ -73,7 +71,7 @@ async def test_requests_are_split_and_counted_by_version(pool) -> None:  # noqa:
     assert {n: c.arrivals for n, c in report.adapters["default/chat"].items()} == served
 
 
-async def test_a_version_that_engines_refuse_or_fail_has_the_errors(pool) -> None:  # noqa: F811
+async def test_a_version_that_engines_refuse_or_fail_has_the_errors(pool) -> None:
     class Failing(AdapterEngine):
         async def _complete(self, request, model):
             if model == NEW.engine_name:
@@ -92,7 +90,7 @@ async def test_a_version_that_engines_refuse_or_fail_has_the_errors(pool) -> Non
     assert arms[NEW.engine_name].errors == arms[NEW.engine_name].requests == statuses[500]
 
 
-async def test_a_refused_load_is_an_error_of_its_version(pool) -> None:  # noqa: F811
+async def test_a_refused_load_is_an_error_of_its_version(pool) -> None:
     engine = AdapterEngine(OLD.engine_name)
     engine.errors[NEW.engine_name] = ("400 Bad Request", "pickle file")
     front = await pool(engine, adapters=(rolling(50),))
@@ -103,7 +101,7 @@ async def test_a_refused_load_is_an_error_of_its_version(pool) -> None:  # noqa:
     assert (arms[OLD.engine_name].errors, arms[NEW.engine_name].errors) == (0, statuses[424])
 
 
-async def test_a_settled_adapter_has_no_canary_statistics(pool) -> None:  # noqa: F811
+async def test_a_settled_adapter_has_no_canary_statistics(pool) -> None:
     engine = AdapterEngine(NEW.engine_name)
     front = await pool(engine, adapters=(rolling(100, "Stable"),))
     assert (await ask(front, "sql"))[0] == 200
