@@ -73,9 +73,10 @@ class AdapterService:
         self.at_s = now_s
         held_back = blocked(self.backoff, now_s)
         plan = place(inputs.versions, self.replicas, self.demand, held_back)
-        reads = first_reads(
-            [name for name in inputs.unread if name not in held_back], self.replicas, plan
-        )
+        unread = [name for name in inputs.unread if name not in held_back]
+        counts = inputs.counts or {}
+        failing = {name for name in unread if name in counts and counts[name].load_failures}
+        reads = first_reads(unread, self.replicas, plan, failing)
         self.plan = PlacementPlan((*plan.loads, *reads), plan.unloads, plan.adapters)
         self._start(inputs)
 

@@ -11,21 +11,29 @@ MIN_FREE = 1
 
 
 def first_reads(
-    unread: Collection[str], replicas: Sequence[AdapterReplica], plan: PlacementPlan
+    unread: Collection[str],
+    replicas: Sequence[AdapterReplica],
+    plan: PlacementPlan,
+    failing: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Further loads after a plan, as (name in engines, pod): at most one on each pod, into free slots.
+    """Further loads after a plan, as (name in engines, pod): at most one on each pod.
 
-    unread: names of adapters in engines, in the order in which to read them.
+    unread: names of adapters in engines, in the order in which to read them, into free slots. failing: those
+    that did not load for a request. They are read first, and without a free slot too: an engine refuses bad
+    files before it evicts another adapter for them, and only its answer says what is bad.
     """
     placed = {name for name, _ in plan.loads} | {
         name for replica in replicas for name in replica.copies
     }
-    waiting = iter([name for name in unread if name not in placed])
+    waiting = [name for name in unread if name not in placed]
+    failed = [name for name in waiting if name in failing]
+    others = [name for name in waiting if name not in failing]
     busy = {pod for _, pod in plan.loads}
     for replica in replicas:
-        free = replica.slots - used_slots(replica)
-        if replica.is_draining or replica.pod in busy or is_loading(replica) or free <= MIN_FREE:
+        if replica.is_draining or replica.pod in busy or is_loading(replica):
             continue
-        if (name := next(waiting, None)) is None:
-            return
-        yield name, replica.pod
+        has_room = replica.slots - used_slots(replica) > MIN_FREE
+        if failed:
+            yield failed.pop(0), replica.pod
+        elif others and has_room:
+            yield others.pop(0), replica.pod
