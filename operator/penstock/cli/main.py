@@ -13,6 +13,10 @@ from importlib.metadata import version
 import typer
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "adapters": (
+        "penstock.cli.adapters",
+        "Show where LoRA adapters are loaded, their demand, and why.",
+    ),
     "calibrate": (
         "penstock.cli.calibrate",
         "Measure a running engine and write a profile for the simulator.",

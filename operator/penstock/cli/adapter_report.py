@@ -1,0 +1,132 @@
+"""What `penstock adapters` shows of a LoraAdapter: its status, and the operator's last placement."""
+
+from dataclasses import dataclass
+
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
+from penstock.core.adapters.resource import adapter_resource
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.spec.service import Object
+
+
+@dataclass(frozen=True, slots=True)
+class PodReport:
+    """An engine pod that has the adapter, or could have it.
+
+    state: of the copy; empty if there is none. requests: for the adapter on this pod. used_slots, slots: of
+    all adapters. None: unknown without the placement.
+    """
+
+    pod: str
+    state: str
+    requests: int | None = None
+    used_slots: int | None = None
+    slots: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterReport:
+    """A LoraAdapter with its copies.
+
+    versions: with their share of the traffic in percent, the present one first. pods: all engines that take
+    adapters, if the placement is known, else those with a copy. counts: of all gateways. last_used_s: Unix
+    time. reason: why it is not ready, else why it has so many copies. None: unknown without the placement,
+    or never.
+    """
+
+    namespace: str
+    name: str
+    service: str
+    model_name: str
+    uri: str
+    versions: dict[str, int]
+    rank: int | None
+    size_bytes: int | None
+    loaded: int
+    wanted: int
+    pods: tuple[PodReport, ...]
+    requests_per_s: float
+    counts: AdapterCounts | None
+    last_used_s: float | None
+    is_ready: bool
+    reason: str
+
+
+def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterReport:
+    """Put together what is known. placement: of the adapter's service; None if it cannot be read."""
+    resource, status = adapter_resource(body), body.get("status") or {}
+    engine_name = resource.version.engine_name
+    records = {each.engine_name: each for each in (placement.adapters if placement else ())}
+    record = records.get(engine_name)
+    return AdapterReport(
+        namespace=resource.namespace,
+        name=resource.name,
+        service=resource.service,
+        model_name=resource.model_name,
+        uri=resource.version.uri,
+        versions=_versions(status, resource.version.revision),
+        rank=status.get("rank"),
+        size_bytes=status.get("sizeBytes"),
+        loaded=status.get("loadedReplicas", 0),
+        wanted=status.get("desiredReplicas", 0),
+        pods=_pods(status, engine_name, placement),
+        requests_per_s=float((status.get("demand") or {}).get("requestsPerSecond", 0)),
+        counts=record.counts if record else None,
+        last_used_s=_last_used_s(status, record),
+        is_ready=_ready(status).get("status") == "True",
+        reason=_reason(status, record),
+    )
+
+
+def _versions(status: Object, revision: str) -> dict[str, int]:
+    shares = {each["revision"]: each["percent"] for each in status.get("traffic") or []}
+    return {revision: shares.get(revision, 0 if shares else 100)} | shares
+
+
+def _pods(
+    status: Object, engine_name: str, placement: PlacementRecord | None
+) -> tuple[PodReport, ...]:
+    replicas = {each.pod: each for each in (placement.replicas if placement else ())}
+    instances = {each["podName"]: each for each in status.get("instances") or []}
+    found = []
+    for pod in sorted(instances.keys() | replicas.keys()):
+        instance, replica = instances.get(pod, {}), replicas.get(pod)
+        state = instance.get("state", "")
+        if revision := instance.get("revision"):
+            state = f"{state} {revision}"
+        message = instance.get("message", "")
+        if replica is None:
+            found.append(PodReport(pod, state, message=message))
+            continue
+        copy = replica.copies.get(engine_name)
+        used_slots = sum(each.state != "Evicted" for each in replica.copies.values())
+        requests = 0 if copy is None else copy.requests
+        found.append(PodReport(pod, state, requests, used_slots, replica.slots, message))
+    return tuple(found)
+
+
+def _last_used_s(status: Object, record: AdapterRecord | None) -> float | None:
+    """Time of the last request: the status has it to the minute, the placement to the tick."""
+    shown = status.get("lastUsedTime")
+    times = [parse_timestamp(shown)] if shown else []
+    if record is not None and record.demand.last_request_s is not None:
+        times.append(record.demand.last_request_s)
+    return max(times, default=None)
+
+
+def _reason(status: Object, record: AdapterRecord | None) -> str:
+    ready = _ready(status)
+    if not ready:
+        return "the operator has not seen it yet"
+    message = str(ready["message"])
+    if record is None:
+        return message
+    if ready["status"] == "True":
+        return record.reason
+    return f"{message}; next load in {record.retry_in_s:.0f} s" if record.retry_in_s else message
+
+
+def _ready(status: Object) -> Object:
+    """The condition Ready; empty before the first status."""
+    return next((each for each in status.get("conditions") or [] if each["type"] == "Ready"), {})

@@ -1,0 +1,227 @@
+"""`penstock adapters`: what it shows of adapters with and without the operator's placement."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.cli.adapter_report import adapter_report
+from penstock.cli.main import build
+from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
+from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.resource import adapter_resource
+from penstock.core.spec.service import Object
+from penstock.errors import Forbidden, NotFound
+
+NOW_S = 1_790_000_000.0
+
+
+def adapter(name: str, service: str = "chat", **status: Any) -> Object:
+    return {
+        "metadata": {
+            "name": name, "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"
+        },
+        "spec": {
+            "serviceRef": {"name": service},
+            "model": {"uri": f"pvc://adapters/{name}", "name": f"chat-{name}"},
+        },
+        "status": status,
+    }  # fmt: skip
+
+
+def condition(kind: str, status: str, message: str) -> Object:
+    return {"type": kind, "status": status, "reason": kind, "message": message}
+
+
+def engine_name(body: Object) -> str:
+    return adapter_resource(body).version.engine_name
+
+
+SQL = adapter(
+    "sql",
+    loadedReplicas=1, desiredReplicas=1, rank=8, sizeBytes=3 << 19,
+    demand={"requestsPerSecond": "0.5"}, lastUsedTime="2026-09-21T00:00:00Z",
+    instances=[{"podName": "chat-a", "state": "Loaded"}],
+    conditions=[
+        condition("Loaded", "True", "1 of 1 copies are loaded"),
+        condition("Ready", "True", "requests are answered from memory"),
+    ],
+)  # fmt: skip
+LAW = adapter(
+    "law",
+    loadedReplicas=0, desiredReplicas=1,
+    instances=[{"podName": "chat-b", "state": "Failed", "message": "rank 64 is above 16"}],
+    conditions=[condition("Ready", "False", "rank 64 is above 16")],
+)  # fmt: skip
+OTHER = adapter("poem", "story")
+PLACEMENT = PlacementRecord(
+    "team/chat",
+    NOW_S,
+    (
+        AdapterReplica("chat-a", 4, {engine_name(SQL): Copy("Resident", 3), "by-hand": Copy("Evicted")}),
+        AdapterReplica("chat-b", 4),
+    ),
+    (
+        AdapterRecord(
+            "law", engine_name(LAW), 1, False, "at least 1 copies", AdapterCounts(), AdapterDemand(),
+            {"chat-b": "rank 64 is above 16"}, retry_in_s=40.0,
+        ),
+        AdapterRecord(
+            "sql", engine_name(SQL), 1, True, "3.0 requests in flight, 4.0 for a copy",
+            AdapterCounts(arrivals=90, misses=7, in_flight=3, waiting=1),
+            AdapterDemand(last_request_s=NOW_S - 5),
+        ),
+    ),
+)  # fmt: skip
+
+
+@dataclass
+class Cluster:
+    """API server and operator. A service without a placement cannot be read for lack of rights."""
+
+    bodies: list[Object] = field(default_factory=list)
+    placements: dict[str, PlacementRecord] = field(default_factory=dict)
+
+    async def __aenter__(self) -> "Cluster":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def list(self, _: object, namespace: str) -> tuple[list[Object], str]:
+        assert namespace == "team"
+        return self.bodies, "1"
+
+    async def get(self, _: object, namespace: str, name: str) -> Object:
+        for body in self.bodies:
+            if body["metadata"]["name"] == name:
+                return body
+        raise NotFound(f"no LoraAdapter {namespace}/{name}")
+
+    async def placement(self, *args: Any) -> PlacementRecord:
+        service: str = args[-1]
+        if service not in self.placements:
+            raise Forbidden("pods/proxy is forbidden")
+        return self.placements[service]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster([SQL, LAW, OTHER], {"team/chat": PLACEMENT})
+
+    async def connect(**_: object) -> Cluster:
+        return cluster
+
+    monkeypatch.setattr("penstock.cli.adapters.connect", connect)
+    monkeypatch.setattr("penstock.cli.adapters.placement", cluster.placement)
+    monkeypatch.setattr("penstock.cli.adapters.unix_time", lambda: NOW_S)
+    return cluster
+
+
+def adapters(*words: str) -> Result:
+    return CliRunner().invoke(build("adapters"), ["adapters", "-n", "team", *words])
+
+
+def cells(text: str, name: str) -> list[str]:
+    (line,) = (each for each in text.splitlines() if each.startswith(f"│ {name} "))
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_table() -> None:
+    done = adapters()
+    assert done.exit_code == 0, done.output
+    revision = adapter_resource(SQL).version.revision
+    assert cells(done.output, "sql") == [
+        "sql", "chat", revision, "1/1", "chat-a", "0.5", "7", "5s",
+        "3.0 requests in flight, 4.0 for a copy",
+    ]  # fmt: skip
+    assert cells(done.output, "law")[-1] == "rank 64 is above 16; next load in 40 s"
+    assert cells(done.output, "poem")[-1] == "the operator has not seen it yet"
+    assert done.stderr == "without the placement of team/story: pods/proxy is forbidden\n"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_one_adapter() -> None:
+    done = adapters("sql")
+    assert done.exit_code == 0, done.output
+    head, version, state, demand, *_ = done.output.splitlines()
+    assert head == "sql: chat-sql of chat, pvc://adapters/sql"
+    assert version.endswith(", rank 8, 1.5 MiB")
+    assert state == (
+        "ready, 1 of 1 wanted copies are loaded: 3.0 requests in flight, 4.0 for a copy"
+    )
+    assert demand == (
+        "0.5 requests/s, 3 in flight, 1 waiting for a copy, 7 of 90 requests found no copy in memory, "
+        "last used 5s ago"
+    )
+    assert cells(done.output, "chat-a") == ["chat-a", "Loaded", "3", "1 of 4", ""]
+    assert cells(done.output, "chat-b") == ["chat-b", "none", "0", "0 of 4", ""]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_adapters_of_one_service_as_json() -> None:
+    done = adapters("--service", "chat", "-o", "json")
+    sql, law = json.loads(done.output)
+    assert (sql["requestsPerSecond"], sql["misses"], sql["ready"]) == (0.5, 7, True)
+    assert sql["lastUsedTime"] == "2026-09-21T14:13:15Z"
+    assert law["pods"][1] == {
+        "podName": "chat-b", "state": "Failed", "requests": 0, "usedSlots": 0, "slots": 4,
+        "message": "rank 64 is above 16",
+    }  # fmt: skip
+    assert json.loads(adapters("sql", "-o", "json").output) == sql
+
+
+def test_without_the_placement_the_status_is_shown(cluster: Cluster) -> None:
+    cluster.placements.clear()
+    done = adapters("sql")
+    assert done.exit_code == 0
+    assert "without the placement of team/chat: pods/proxy is forbidden" in done.stderr
+    assert "1 of 1 wanted copies are loaded: requests are answered from memory" in done.output
+    assert cells(done.output, "chat-a") == ["chat-a", "Loaded", "", "", ""]
+
+
+def test_what_is_not_there(cluster: Cluster) -> None:
+    assert adapters("none").exit_code == 1
+    assert adapters("sql", "--service", "story").exit_code == 1
+    cluster.bodies.clear()
+    done = adapters("--service", "chat")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "there are no LoraAdapters of chat in namespace team\n"
+    assert json.loads(adapters("-o", "json").output) == []
+
+
+def test_many_pods_are_counted(cluster: Cluster) -> None:
+    pods = [{"podName": f"chat-{number}", "state": "Loaded"} for number in range(5)]
+    cluster.bodies = [adapter("sql", instances=pods, loadedReplicas=5, desiredReplicas=5)]
+    lines = adapters().output.splitlines()
+    assert any("and 2 more" in line for line in lines)
+    assert not any("chat-3" in line for line in lines)
+
+
+def test_two_versions_with_their_shares() -> None:
+    revision = adapter_resource(SQL).version.revision
+    old = {"revision": "00000000", "percent": 70}
+    body = adapter(
+        "sql",
+        traffic=[old, {"revision": revision, "percent": 30}],
+        instances=[{"podName": "chat-a", "state": "Loaded", "revision": "00000000"}],
+    )
+    report = adapter_report(body, None)
+    assert report.versions == {revision: 30, "00000000": 70}
+    assert [pod.state for pod in report.pods] == ["Loaded 00000000"]
+
+
+def test_the_age_of_the_last_use(cluster: Cluster) -> None:
+    for age_s, shown in ((90, "90s"), (600, "10m"), (9000, "2h"), (400_000, "5d")):
+        record = AdapterRecord(
+            "sql", engine_name(SQL), 1, True, "", AdapterCounts(),
+            AdapterDemand(last_request_s=NOW_S - age_s),
+        )  # fmt: skip
+        cluster.bodies = [adapter("sql")]
+        cluster.placements = {"team/chat": PlacementRecord("team/chat", NOW_S, (), (record,))}
+        assert cells(adapters().output, "sql")[7] == shown
