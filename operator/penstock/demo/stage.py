@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,8 +73,11 @@ class Stage:
 
     def mount_models(self, folder: Path, namespace: str = "default") -> None:
         """Apply the claim `models` on a folder of this machine."""
-        manifests = models_claim(folder, namespace)
-        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+        self.mount(models_claim(folder, namespace))
+
+    def mount(self, claim: Sequence[Object]) -> None:
+        """Apply a claim and its volume."""
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(claim))
 
     async def rollout(self, *arguments: str) -> tuple[int, str]:
         """Run `kubectl penstock rollout`. Returns its exit code and output.

@@ -1,4 +1,4 @@
-"""The claim `models`: a folder of this machine as a read-only volume with models."""
+"""Claims on folders of this machine, such as the claim `models`: read-only volumes for engine pods."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,12 @@ CLAIM = "models"
 
 def models_claim(folder: Path, namespace: str = "default") -> list[dict[str, Any]]:
     """Build a PersistentVolume on the folder, and the PersistentVolumeClaim `models` bound to it."""
-    name = f"{CLAIM}-{namespace}"
+    return folder_claim(CLAIM, folder, namespace)
+
+
+def folder_claim(claim_name: str, folder: Path, namespace: str = "default") -> list[dict[str, Any]]:
+    """Build a PersistentVolume on the folder, and a PersistentVolumeClaim bound to it."""
+    name = f"{claim_name}-{namespace}"
     size = {"storage": "10Gi"}
     volume = {
         "apiVersion": "v1",
@@ -20,13 +25,13 @@ def models_claim(folder: Path, namespace: str = "default") -> list[dict[str, Any
             "storageClassName": "",
             "persistentVolumeReclaimPolicy": "Retain",
             "hostPath": {"path": str(folder), "type": "Directory"},
-            "claimRef": {"namespace": namespace, "name": CLAIM},
+            "claimRef": {"namespace": namespace, "name": claim_name},
         },
     }
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": CLAIM, "namespace": namespace},
+        "metadata": {"name": claim_name, "namespace": namespace},
         "spec": {
             "accessModes": ["ReadOnlyMany"],
             "storageClassName": "",

@@ -1,0 +1,158 @@
+"""A service with LoRA adapters on a running cluster, and what its engines and its statuses list."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+from campaigns.service_manifest import service_manifest
+
+from penstock.api.v1alpha1 import API_VERSION
+from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.clients.resources import LORA_ADAPTERS
+from penstock.core.formats.addresses import host_port
+from penstock.core.spec.service import ENGINE_PORT, SERVICE_LABEL, Object
+from penstock.demo.stage import Stage, poll_until
+
+NAME = "adapted"
+CLAIM = "adapters"
+ENGINES = 2
+NUM_TOKENS = 12
+
+# Copies as (name in engines, pod).
+Copies = frozenset[tuple[str, str]]
+
+
+def service() -> Object:
+    """Engines with memory for 4 adapters each, of which 2 run in one batch.
+
+    They compute in float32, as the reference does: bfloat16 has other answers where two tokens are close.
+    """
+    lora = {"maxAdapters": 2, "maxCPUAdapters": 4, "maxRank": 16, "sources": [f"pvc://{CLAIM}"]}
+    return service_manifest(
+        NAME,
+        {
+            "engine": {
+                "maxModelLen": 256, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"},
+                "dtype": "float32", "lora": lora,
+            },
+            "scaling": {"minReplicas": ENGINES, "maxReplicas": ENGINES},
+            "terminationGracePeriodSeconds": 18,
+        },
+    )  # fmt: skip
+
+
+def adapter(name: str, folder: str, **placement: object) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "LoraAdapter",
+        "metadata": {"name": name},
+        "spec": {
+            "serviceRef": {"name": NAME},
+            "model": {"uri": f"pvc://{CLAIM}/{folder}"},
+            "placement": placement,
+        },
+    }
+
+
+class AdaptedService:
+    """Requests to the service through the gateway, and the copies of its adapters."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self._engines = EngineAdapters()
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._engines.close()
+
+    def apply(self, *bodies: Object) -> None:
+        items = {"apiVersion": "v1", "kind": "List", "items": list(bodies)}
+        self.stage.kubectl("apply", "-f", "-", stdin=json.dumps(items))
+
+    async def ask(self, model: str, prompt: Sequence[int]) -> tuple[int, Object]:
+        """Complete a prompt greedily. Returns the status and the body of the answer."""
+        body = {
+            "model": model, "prompt": list(prompt), "max_tokens": NUM_TOKENS, "temperature": 0,
+            "ignore_eos": True, "return_token_ids": True,
+        }  # fmt: skip
+        url = f"{self.stage.cluster.gateway_url}/v1/completions"
+        async with self._session.post(url, json=body) as answer:
+            return answer.status, await answer.json()
+
+    async def tokens(self, model: str, prompt: Sequence[int]) -> list[int]:
+        status, body = await self.ask(model, prompt)
+        assert status == 200, (model, body)
+        tokens: list[int] = body["choices"][0]["token_ids"]
+        return tokens
+
+    async def models(self) -> Mapping[str, Object]:
+        """The gateway's models by name."""
+        async with self._session.get(f"{self.stage.cluster.gateway_url}/v1/models") as answer:
+            return {each["id"]: each for each in (await answer.json())["data"]}
+
+    async def on_engines(self) -> Copies:
+        """The copies in memory as the ready engines list them."""
+        pods = [pod for pod in (await self.stage.view(NAME)).pods if pod.is_ready]
+        lists = await asyncio.gather(
+            *(self._engines.list(host_port(pod.address, ENGINE_PORT), "Penstock") for pod in pods)
+        )
+        found: set[tuple[str, str]] = set()
+        for pod, copies in zip(pods, lists, strict=True):
+            assert not isinstance(copies, EngineFailure), copies
+            found |= {(name, pod.name) for name, copy in copies.items() if copy.state == "Resident"}
+        return frozenset(found)
+
+    async def in_statuses(self) -> Copies:
+        """The copies in memory as the statuses of the adapters list them."""
+        found: set[tuple[str, str]] = set()
+        for name, status in (await self.statuses()).items():
+            for each in status.get("instances", []):
+                if each["state"] == "Loaded":
+                    revision = each.get("revision", status["revision"])
+                    found.add((f"{name}@{revision}", each["podName"]))
+        return frozenset(found)
+
+    async def statuses(self) -> Mapping[str, Object]:
+        bodies, _ = await self.stage.kube.list(LORA_ADAPTERS, "default")
+        return {each["metadata"]["name"]: each.get("status", {}) for each in bodies}
+
+    async def wait_for(self, name: str, within_s: float = 30, **reasons: str) -> Object:
+        """Wait until conditions of an adapter have these reasons. Returns its status."""
+        status: Object = {}
+
+        async def has_reasons() -> bool:
+            nonlocal status
+            status = (await self.statuses()).get(name, {})
+            found = {each["type"]: each["reason"] for each in status.get("conditions", [])}
+            return found.items() >= reasons.items()
+
+        try:
+            await poll_until(has_reasons, within_s=within_s, what=f"{name} with {reasons}")
+        except TimeoutError as error:
+            raise AssertionError(f"{error}: {status}") from error
+        return status
+
+    async def wait_for_true_statuses(self, within_s: float = 6) -> Copies:
+        """Wait until the statuses list what the engines list. Returns it."""
+        copies: Copies = frozenset()
+
+        async def are_equal() -> bool:
+            nonlocal copies
+            copies = await self.on_engines()
+            return copies == await self.in_statuses()
+
+        await poll_until(are_equal, within_s=within_s, what="statuses that list what engines have")
+        return copies
+
+    async def restarts(self) -> int:
+        """Restarts of the engines' containers."""
+        pods = json.loads(
+            self.stage.kubectl("get", "pods", "-l", f"{SERVICE_LABEL}={NAME}", "-o", "json")
+        )["items"]
+        return sum(
+            each["restartCount"]
+            for pod in pods
+            for each in pod["status"].get("containerStatuses", [])
+        )
