@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import httpx
+import aiohttp
 
 from penstock.core.adapters.replica import Copy, CopyState
 from penstock.core.observed.lora_engine import LoraRuntime
@@ -18,6 +18,8 @@ from penstock.core.observed.lora_engine import LoraRuntime
 # Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
 # at most 60 s.
 LIST_TIMEOUT_S, LOAD_TIMEOUT_S, UNLOAD_TIMEOUT_S = 2.5, 65.0, 10.0
+# Engines close an idle connection after 5 s (uvicorn's default): the client must do it first.
+IDLE_CONNECTION_S = 4.0
 # Bound on a list: an engine has at most 1024 adapters, with some 200 bytes for each.
 MAX_LIST_BYTES = 1 << 20
 MAX_ERROR_BYTES = 16 << 10
@@ -48,14 +50,17 @@ class EngineFailure:
 
 
 class EngineAdapters:
-    """Adapters of engines, over one connection pool. An address is host:port. Errors are returned."""
+    """Adapters of engines, over one connection pool. An address is host:port. Errors are returned.
+
+    The pool is made for the first request.
+    """
 
     def __init__(self) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._client = httpx.AsyncClient(timeout=LOAD_TIMEOUT_S, limits=limits, trust_env=False)
+        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._session is not None:
+            await self._session.close()
 
     async def list(self, address: str, runtime: LoraRuntime) -> Copies | EngineFailure:
         """List the adapters of an engine, by their names there."""
@@ -99,21 +104,32 @@ class EngineAdapters:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._client.stream(method, url, json=body) as response,
+                self._connections().request(
+                    method, url, json=body, allow_redirects=False
+                ) as response,
             ):
-                is_accepted = response.status_code in accepted
+                is_accepted = response.status in accepted
                 limit = MAX_LIST_BYTES if is_accepted else MAX_ERROR_BYTES
                 content = await _read(response, limit)
-                status = response.status_code
-        except httpx.ConnectError as error:
+                status = response.status
+        except aiohttp.ClientConnectorError as error:
             return _without_answer("Unreachable", error)
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             return _without_answer("Unanswered", error)
         if not is_accepted:
             return _refusal(status, content or b"")
         if content is None:
             return EngineFailure("Unanswered", "Unanswered", "the engine's answer is too large")
         return content
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+        return self._session
 
 
 def parse_copies(runtime: LoraRuntime, content: bytes) -> Copies:
@@ -132,10 +148,10 @@ def parse_copies(runtime: LoraRuntime, content: bytes) -> Copies:
     }
 
 
-async def _read(response: httpx.Response, limit_bytes: int) -> bytes | None:
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
     """The body of a response; None if it is larger than the limit."""
     content = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.content.iter_any():
         content += chunk
         if len(content) > limit_bytes:
             return None
