@@ -49,6 +49,16 @@ async def assert_restored(stand):
     assert await stand.deployment_uids() == deployments
 
 
+async def test_traffic_stays_while_the_spec_is_refused(stand):
+    await stand.create()
+    await stand.until_phase("Stable")
+    await stand.change(engine={"extraArgs": ["--port=1"]})
+    await stand.step()
+    await assert_restored(stand)
+    assert await stand.condition("SpecValid") == ("False", "UnsupportedByRuntime")
+    assert await stand.condition("Ready") == ("True", "Ready")
+
+
 @pytest.mark.parametrize(("rollout", "phase"), MOMENTS)
 async def test_a_rollout_continues_where_it_was(stand, rollout, phase):
     await stand.create(rollout=rollout)
