@@ -67,6 +67,13 @@ ROUTE = {
     "metadata": {"name": f"{NAME}-any", "namespace": "default"},
     "spec": {"modelName": "any", "rules": [{"name": "all", "backendRefs": [{"name": NAME}]}]},
 }
+# Without spec.engine.lora it is refused, which is a status that the operator writes.
+ADAPTER = {
+    "apiVersion": "serving.penstock.dev/v1alpha1",
+    "kind": "LoraAdapter",
+    "metadata": {"name": f"{NAME}-sql", "namespace": "default"},
+    "spec": {"serviceRef": {"name": NAME}, "model": {"uri": "pvc://models/sql"}},
+}
 
 
 async def run_history(cluster: Cluster, models: Path) -> History:
@@ -93,6 +100,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             stage.kubectl("delete", "lease", LEASE_NAME, "--namespace", NAMESPACE)
             # The operator writes the route's status: tests that right.
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(ROUTE))
+            stage.kubectl("apply", "-f", "-", stdin=json.dumps(ADAPTER))
             stage.kubectl("wait", "--for=condition=Ready", f"mroute/{NAME}-any", "--timeout=60s")
             async with Load(cluster.gateway_url, workload) as load:
                 held, asked_s, switched_s, revisions = await revise(stage, load)
@@ -114,6 +122,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         finally:
             stage.kubectl("delete", "psvc", ACCELERATED, TEMPLATED, "--ignore-not-found")
             stage.kubectl("delete", f"mroute/{NAME}-any", "--ignore-not-found")
+            stage.kubectl("delete", f"lora/{NAME}-sql", "--ignore-not-found")
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.wait_until_gone(NAME, within_s=60)
             await stage.close()

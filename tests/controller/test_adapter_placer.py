@@ -258,3 +258,36 @@ async def test_metrics_of_a_service(stand: AdapterStand) -> None:
         (f"{prefix}_loads_total", "failed"): 1,
         (f"{prefix}_unloads_total",): 0,
     }
+
+
+async def test_a_refused_adapter_takes_no_slot_of_another_one(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a", slots=2)
+    engine.refused[engine_name("code")] = 400, REFUSED
+    await stand.create("sql", placement={"minReplicas": 0})
+    await stand.create("text")
+    await stand.until("sql", Resolved="Resolved")
+    engine.add(engine_name("text"))
+    await stand.create("code", placement=ALL)
+    await stand.until("code", Resolved="RankTooLarge")
+    engine.add(SQL)
+    engine.add(engine_name("text"))
+    await stand.placer.tick()
+    calls = list(engine.calls)
+    await asyncio.sleep(7)  # longer than the first pause after a failure
+    assert engine.calls == calls
+    assert engine.entries.keys() == {SQL, engine_name("text")}
+
+
+async def test_a_new_operator_remembers_refused_adapters(stand: AdapterStand) -> None:
+    engine = await stand.add_engine("chat-a")
+    engine.refused[SQL] = 400, REFUSED
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Resolved="RankTooLarge", Loaded="LoadFailed")
+    await stand.placer.tick()
+    version, calls = await stand.version("sql"), list(engine.calls)
+    await stand.start_placer()
+    await asyncio.sleep(3)
+    assert await stand.version("sql") == version
+    assert engine.calls == calls
+    engine.refused.clear()
+    await stand.until("sql", Loaded="AllLoaded", Stalled="NotStalled")

@@ -12,6 +12,7 @@ from controller.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import recording
+from penstock.clients.resources import LEASES
 from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
 from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
@@ -158,6 +159,13 @@ async def test_a_stream_without_a_reachable_leader_fails(kube: Kube, namespace: 
     with pytest.raises(KubeError, match="no operator leads"):
         await anext(lines)
     await lead(kube, namespace, "127.0.0.1", 1)
+    released = {"spec": {"holderIdentity": ""}}
+    await kube.merge(LEASES, namespace, "lease", released, manager="test")
+    lines = recording(kube, namespace, "lease", "default/chat", timeout_s=5)
+    with pytest.raises(KubeError, match="nobody holds the Lease"):
+        await anext(lines)
+    held = {"spec": {"holderIdentity": "op-123"}}
+    await kube.merge(LEASES, namespace, "lease", held, manager="test")
     lines = recording(kube, namespace, "lease", "default/chat", timeout_s=5)
     with pytest.raises(Transient, match="cannot be reached"):
         await anext(lines)

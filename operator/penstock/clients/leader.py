@@ -82,6 +82,8 @@ async def _leader(kube: Kube, namespace: str, lease: str) -> tuple[Object, int]:
     """Return the leader's pod and the port of its own endpoints. It holds the Lease as POD-PROCESS."""
     try:
         holder = (await kube.get(LEASES, namespace, lease))["spec"].get("holderIdentity") or ""
+        if not holder:
+            raise KubeError(f"no operator leads in {namespace}: nobody holds the Lease {lease}")
         pod = await kube.get(PODS, namespace, holder.rpartition("-")[0])
     except NotFound as error:
         raise KubeError(f"no operator leads in {namespace}: {error}") from error

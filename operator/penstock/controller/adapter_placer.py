@@ -38,8 +38,9 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
-# Pause between two passes, and the shortest one after a change of an adapter, in seconds.
-TICK_S, MIN_PAUSE_S = 2.0, 0.2
+# Pause between two passes, and the shortest one after a change of an adapter, in seconds. Statuses are as the
+# engines list their copies after one pass.
+TICK_S, MIN_PAUSE_S = 1.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Sources:
 
 
 class AdapterPlacer:
-    """Runs a pass over all services every two seconds, and at once after a change of an adapter's spec.
+    """Runs a pass over all services every second, and at once after a change of an adapter's spec.
 
     namespace: of the adapters; None for all. restarted: called with the kind when it is listed again.
     """
@@ -106,6 +107,7 @@ class AdapterPlacer:
                             await self._changed.wait()
         finally:
             await self._changes.close()
+            await self._residency.close()
 
     def record(self, key: Key) -> PlacementRecord | None:
         """Return the last placement of a service's adapters; None if no engine takes any."""
@@ -228,6 +230,7 @@ class AdapterPlacer:
                 for each in accepted
                 if not each.is_resolved and each.engine_name in names
             ],
+            errors={each.engine_name: each.errors for each in accepted if each.errors},
             pods=known,
             listed=listed,
             counts=self._sources.counts(key),

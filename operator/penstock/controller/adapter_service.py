@@ -1,10 +1,12 @@
 """Placement of the adapters of one service, and what it remembers between two passes."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.clients.engine_adapters import Copies
 from penstock.clients.informer import Key
+from penstock.clients.logs import service_fields
 from penstock.controller.copy_changes import Change, CopyChanges
 from penstock.controller.lora_pods import LoraPod
 from penstock.core.adapters.adapter import AdapterVersion
@@ -17,18 +19,21 @@ from penstock.core.adapters.placement_record import AdapterRecord, PlacementReco
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.reconcile.adapter_conditions import LoadError
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceInputs:
     """Inputs of one pass over a service.
 
-    versions: of the accepted adapters. unread: names in engines of those that no engine has read yet. pods:
-    whose copies are known, with the copies that the engines list. counts: of gateways, by name in engines;
-    None while no gateway has been asked.
+    versions: of the accepted adapters. unread: names in engines of those that no engine has read yet. errors:
+    failed loads that the statuses show, by name and pod. pods: whose copies are known, with the copies that
+    the engines list. counts: of gateways, by name in engines; None while no gateway has been asked.
     """
 
     versions: Sequence[AdapterVersion]
     unread: Sequence[str]
+    errors: Mapping[str, Mapping[str, LoadError]]
     pods: Mapping[Key, LoraPod]
     listed: Mapping[Key, Copies]
     counts: Mapping[str, AdapterCounts] | None
@@ -38,15 +43,16 @@ class ServiceInputs:
 class AdapterService:
     """The adapters of one service.
 
-    backoff: of versions whose last load failed, by name in engines. errors: of these, by name and pod.
-    replicas: pods with their copies, at the last pass. at_s: time of the last pass. num_loads,
-    num_failed_loads, num_unloads: since this process leads.
+    backoff: of versions whose last load failed, by name in engines. errors: of these, by name and pod. known:
+    names whose stored errors have been read. replicas: pods with their copies, at the last pass. at_s: time
+    of the last pass. num_loads, num_failed_loads, num_unloads: since this process leads.
     """
 
     changes: CopyChanges
     demand_state: DemandState | None = None
     backoff: Failures = field(default_factory=dict)
     errors: dict[str, dict[str, LoadError]] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
     replicas: tuple[AdapterReplica, ...] = ()
     plan: PlacementPlan = field(default_factory=PlacementPlan)
     at_s: float = 0.0
@@ -63,6 +69,7 @@ class AdapterService:
         """Place the adapters, and start the loads and unloads. now_s: steady time."""
         if inputs.counts is not None:
             self.demand_state = estimate_demand(inputs.counts, self.demand_state, now_s)
+        self._restore(inputs, now_s)
         self._forget(inputs)
         self.replicas = tuple(
             AdapterReplica(
@@ -71,9 +78,9 @@ class AdapterService:
             for key, pod in inputs.pods.items()
         )
         self.at_s = now_s
-        held_back = blocked(self.backoff, now_s)
-        plan = place(inputs.versions, self.replicas, self.demand, held_back)
-        unread = [name for name in inputs.unread if name not in held_back]
+        waiting = blocked(self.backoff, now_s)
+        plan = place(inputs.versions, self.replicas, self.demand, waiting | self._refused())
+        unread = [name for name in inputs.unread if name not in waiting]
         counts = inputs.counts or {}
         failing = {name for name in unread if name in counts and counts[name].load_failures}
         reads = first_reads(unread, self.replicas, plan, failing)
@@ -106,8 +113,9 @@ class AdapterService:
         )  # fmt: skip
 
     def observe(self, change: Change, now_s: float) -> None:
-        """Remember the outcome of a change. now_s: steady time."""
+        """Remember the outcome of a change, and log it. now_s: steady time."""
         name, failure = change.engine_name, change.failure
+        self._log(change)
         if change.kind == "unload":
             self.num_unloads += failure is None
             return
@@ -122,6 +130,47 @@ class AdapterService:
         self.backoff = after_failure(self.backoff, name, failure.message, now_s)
         error = LoadError(failure.reason, failure.message, is_final=failure.kind == "Refused")
         self.errors.setdefault(name, {})[change.pod.name] = error
+
+    def _log(self, change: Change) -> None:
+        failure, wanted = change.failure, self.plan.adapters.get(change.engine_name)
+        reason = failure.message if failure else wanted.reason if wanted else None
+        about_it = service_fields(
+            change.pod.service_key,
+            adapter=change.engine_name,
+            pod=change.pod.name,
+            code=failure.reason if failure else None,
+            reason=reason,
+        )
+        outcome = f"{'not ' if failure else ''}{change.kind}ed"
+        logger.log(
+            logging.WARNING if failure else logging.INFO, "adapter %s", outcome, extra=about_it
+        )
+
+    def _refused(self) -> frozenset[str]:
+        """Versions that engines refuse and none has. They are tried again only where a slot is free.
+
+        So a broken adapter never takes the slot of another one.
+        """
+        resident = {
+            name
+            for replica in self.replicas
+            for name in replica.copies.keys() & self.errors.keys()
+            if replica.copies[name].state == "Resident"
+        }
+        return frozenset(
+            name
+            for name, by_pod in self.errors.items()
+            if name not in resident and any(each.is_final for each in by_pod.values())
+        )
+
+    def _restore(self, inputs: ServiceInputs, now_s: float) -> None:
+        """Take over the failures of versions that this operator sees for the first time."""
+        names = frozenset(version.engine_name for version in inputs.versions)
+        for name in (inputs.errors.keys() & names) - self.known:
+            self.errors[name] = dict(inputs.errors[name])
+            message = next(iter(self.errors[name].values())).message
+            self.backoff = after_failure(self.backoff, name, message, now_s)
+        self.known = names
 
     def _forget(self, inputs: ServiceInputs) -> None:
         """Forget the failures of versions that no adapter has, and those that a copy disproves."""

@@ -31,7 +31,7 @@ class AdapterStates:
             for change in of_pod.values()
         )
         by_name = {key[1]: of_pod for key, of_pod in changes.items() if key in pods}
-        self._num_engines = len(pods)
+        self._pods = frozenset(key[1] for key in pods)
         self._copies: dict[str, list[_Found]] = {}
         for replica in service.replicas:
             self._add(replica, by_name.get(replica.pod, {}))
@@ -50,11 +50,11 @@ class AdapterStates:
                 current = copy if state == "Loaded" and copy.rank is not None else current
             else:
                 instances.setdefault(pod, Instance(pod, state, revision=revision))
-        for pod, error in errors.items():
-            instances.setdefault(pod, Instance(pod, "Failed", error.message))
+        for pod in errors.keys() & self._pods:
+            instances.setdefault(pod, Instance(pod, "Failed", errors[pod].message))
         last_error = next(reversed(errors.values()), None)
         return AdapterState(
-            num_engines=self._num_engines,
+            num_engines=len(self._pods),
             wanted=None if wanted is None else wanted.copies,
             has_slot=wanted is None or wanted.is_met or self._is_loading,
             instances=tuple(instances[pod] for pod in sorted(instances)),

@@ -10,7 +10,8 @@ from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource, adapter_resource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
 from penstock.core.adapters.versions import stable_version
-from penstock.core.reconcile.adapter_status import is_resolved
+from penstock.core.reconcile.adapter_conditions import LoadError
+from penstock.core.reconcile.adapter_status import is_resolved, stored_errors
 from penstock.core.rollout.commands import ANNOTATION
 
 NO_COUNTS = AdapterCounts()
@@ -20,8 +21,8 @@ NO_COUNTS = AdapterCounts()
 class StoredAdapter:
     """A LoraAdapter. resource: with the version of the spec. served: with the one that has the traffic.
 
-    engine_name: of the served version. is_resolved: whether an engine has read it, by the status. demand: as
-    the status shows it; None until gateways have been asked.
+    engine_name: of the served version. is_resolved: whether an engine has read it, by the status. errors: its
+    failed loads by pod, by the status. demand: as the status shows it; None until gateways have been asked.
     """
 
     body: Object
@@ -29,6 +30,7 @@ class StoredAdapter:
     served: AdapterResource
     engine_name: str
     is_resolved: bool
+    errors: Mapping[str, LoadError]
     demand: ShownDemand | None = None
 
     def count(self, counts: Mapping[str, AdapterCounts], now_s: float) -> None:
@@ -93,5 +95,6 @@ def _read(body: Object, last: StoredAdapter | None) -> StoredAdapter:
         replace(resource, version=version),
         name,
         is_resolved(status, version.revision),
+        stored_errors(status, version.revision),
         last.demand if last is not None and is_same else None,
     )

@@ -10,9 +10,14 @@ from penstock.controller.lora_pods import LoraPod
 
 # Engines that are asked at the same time.
 MAX_REQUESTS = 64
+# Time that a poll waits for answers, in seconds. Later ones count at the next poll, so that a slow engine
+# delays nothing on the others.
+MAX_WAIT_S = 0.5
 # Time for which the last list of an engine counts that accepts connections and does not answer: a long step
 # delays its answer. In seconds.
 MAX_AGE_S = 10.0
+
+_Answer = Copies | EngineFailure
 
 
 class Residency:
@@ -21,24 +26,42 @@ class Residency:
     def __init__(self, engines: EngineAdapters) -> None:
         self._engines = engines
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._requests: dict[Key, asyncio.Task[_Answer]] = {}
         self._last: dict[Key, tuple[float, Copies]] = {}
 
     async def poll(self, pods: Iterable[LoraPod]) -> Mapping[Key, Copies]:
         """Ask all these pods. Returns the copies by pod; a pod whose copies are unknown is left out."""
-        pods = list(pods)
-        answers = await asyncio.gather(*map(self._ask, pods))
+        wanted = {pod.key: pod for pod in pods}
+        for key in self._requests.keys() - wanted.keys():
+            self._requests.pop(key).cancel()
+        for key in wanted.keys() - self._requests.keys():
+            self._requests[key] = asyncio.create_task(self._ask(wanted[key]))
+        if self._requests:
+            await asyncio.wait(self._requests.values(), timeout=MAX_WAIT_S)
         now_s = monotonic()
-        last = self._last
-        self._last = {}
-        for pod, answer in zip(pods, answers, strict=True):
-            if not isinstance(answer, EngineFailure):
-                self._last[pod.key] = now_s, answer
-            elif answer.kind != "Unreachable" and pod.key in last:
-                at_s, copies = last[pod.key]
-                if now_s - at_s <= MAX_AGE_S:
-                    self._last[pod.key] = at_s, copies
+        for key, request in list(self._requests.items()):
+            if request.done():
+                del self._requests[key]
+                self._note(key, request.result(), now_s)
+        self._last = {
+            key: (at_s, copies)
+            for key, (at_s, copies) in self._last.items()
+            if key in wanted and now_s - at_s <= MAX_AGE_S
+        }
         return {key: copies for key, (_, copies) in self._last.items()}
 
-    async def _ask(self, pod: LoraPod) -> Copies | EngineFailure:
+    async def close(self) -> None:
+        """Cancel the requests that run, and wait for their end."""
+        for request in self._requests.values():
+            request.cancel()
+        await asyncio.gather(*self._requests.values(), return_exceptions=True)
+
+    def _note(self, key: Key, answer: _Answer, now_s: float) -> None:
+        if not isinstance(answer, EngineFailure):
+            self._last[key] = now_s, answer
+        elif answer.kind == "Unreachable":
+            self._last.pop(key, None)
+
+    async def _ask(self, pod: LoraPod) -> _Answer:
         async with self._slots:
             return await self._engines.list(pod.address, pod.engine.runtime)

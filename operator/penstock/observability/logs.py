@@ -58,6 +58,15 @@ DECISION = {
     "reason": "Reason as a sentence.",
 }
 
+# Messages "adapter loaded", "adapter unloaded" and "adapter not loaded" of the operator.
+ADAPTER_CHANGE = {
+    "service": "`namespace/name` of the InferenceService.",
+    "adapter": "Version of the LoRA adapter: its name in engines.",
+    "pod": "Name of the engine's pod.",
+    "code": "Why the engine refused the load, in one word.",
+    "reason": "Why it was loaded, or why the engine refused it, as a sentence.",
+}
+
 # Message "judged" of the operator's canary judge.
 VERDICT = {
     "service": "`namespace/name` of the InferenceService.",
@@ -100,6 +109,11 @@ def page() -> str:
                 RECONCILE,
             ),
             _section("Operator: `decided`", "A new number of replicas.", DECISION),
+            _section(
+                "Operator: `adapter loaded`, `adapter unloaded`, `adapter not loaded`",
+                "One line for each load and unload that the operator sent to an engine, when it ends.",
+                ADAPTER_CHANGE,
+            ),
             _section("Operator: `judged`", "A new verdict on a canary.", VERDICT),
             _section(
                 "Gateway: `request`",

@@ -6,7 +6,12 @@ from typing import Any
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.reconcile.adapter_conditions import AdapterState, Instance, adapter_conditions
+from penstock.core.reconcile.adapter_conditions import (
+    AdapterState,
+    Instance,
+    LoadError,
+    adapter_conditions,
+)
 from penstock.core.reconcile.status import as_objects
 from penstock.core.reconcile.status_events import rollout_events
 from penstock.core.rollout.adapter_rollout import AdapterRollout
@@ -90,6 +95,20 @@ def is_resolved(stored: Object, revision: str) -> bool:
     if stored.get("revision") != revision:
         return False
     return bool(_by_type(stored).get("Resolved", {}).get("status") == "True")
+
+
+def stored_errors(stored: Object, revision: str) -> dict[str, LoadError]:
+    """The failed loads of a version by pod, as the stored status says; "" if it names no pod."""
+    if stored.get("revision") != revision:
+        return {}
+    resolved = _by_type(stored).get("Resolved", {})
+    if resolved.get("status") != "False":
+        return {}
+    failed = [each for each in stored.get("instances", []) if each["state"] == "Failed"]
+    reason, message = resolved["reason"], resolved["message"]
+    return {
+        each["podName"]: LoadError(reason, each.get("message", message)) for each in failed
+    } or {"": LoadError(reason, message)}
 
 
 def _by_type(status: Object) -> dict[str, Object]:
