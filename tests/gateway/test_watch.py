@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
+from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, PODS
 from penstock.core.routing.pick import Side
-from penstock.gateway.snapshot import Route, Unknown
+from penstock.gateway.snapshot import Adapter, Route, Unknown
 from penstock.gateway.snapshot_store import SnapshotStore
 
 pytestmark = pytest.mark.cluster
@@ -31,6 +31,15 @@ ROUTE = {
     "spec": {
         "modelName": "chat-any",
         "rules": [{"name": "all", "backendRefs": [{"name": "chat"}]}],
+    },
+}
+ADAPTER = {
+    "apiVersion": "serving.penstock.dev/v1alpha1",
+    "kind": "LoraAdapter",
+    "metadata": {"name": "sql"},
+    "spec": {
+        "serviceRef": {"name": "chat"},
+        "model": {"uri": "file:///models/sql", "name": "chat-sql"},
     },
 }
 # Bound to a node that does not exist: no agent runs it, and its status is ours to write.
@@ -158,6 +167,15 @@ async def test_snapshot_follows_pods_and_traffic(kube, namespace):
         await until(lambda: isinstance(snapshots.current.resolve("chat-any"), Route))
         await kube.delete(MODEL_ROUTES, namespace, "any")
         await until(lambda: snapshots.current.resolve("chat-any") == Unknown())
+        await kube.create(LORA_ADAPTERS, namespace, copy.deepcopy(ADAPTER))
+        await until(lambda: isinstance(snapshots.current.resolve("chat-sql"), Adapter))
+        before = snapshots.current
+        status = {"status": {"loadedReplicas": 1}}
+        await kube.merge(LORA_ADAPTERS, namespace, "sql", status, manager="test", sub="status")
+        await asyncio.sleep(0.5)
+        assert snapshots.current is before
+        await kube.delete(LORA_ADAPTERS, namespace, "sql")
+        await until(lambda: snapshots.current.resolve("chat-sql") == Unknown())
         await kube.delete(INFERENCE_SERVICES, namespace, "chat")
         await until(lambda: addresses() is None)
     finally:

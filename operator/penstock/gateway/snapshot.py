@@ -85,7 +85,7 @@ class Adapter:
 
     service: "namespace/name" of the service. version: the one that a request gets. shares: of the versions
     in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
-    no rollout is in progress. engine_name: name of the version in engines.
+    no rollout is in progress. engine_name, engine_names: of the version and of all versions in engines.
     """
 
     namespace: str
@@ -96,18 +96,19 @@ class Adapter:
     version: AdapterVersion
     shares: tuple[VersionShare, ...] = ()
     generation: int = 0
-    engine_name: str = field(init=False)
+    key: str = field(init=False, repr=False, compare=False)
+    full_name: str = field(init=False, repr=False, compare=False)
+    engine_name: str = field(init=False, repr=False, compare=False)
+    engine_names: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "engine_name", self.version.engine_name)
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.namespace}/{self.served_name}"
+        """Make the names once: a snapshot may have thousands of adapters."""
+        name = self.version.engine_name
+        names = tuple(version.engine_name for version in self.versions) if self.shares else (name,)
+        object.__setattr__(self, "key", f"{self.namespace}/{self.name}")
+        object.__setattr__(self, "full_name", f"{self.namespace}/{self.served_name}")
+        object.__setattr__(self, "engine_name", name)
+        object.__setattr__(self, "engine_names", names)
 
     @property
     def is_mixed(self) -> bool:
@@ -123,11 +124,6 @@ class Adapter:
     def versions(self) -> tuple[AdapterVersion, ...]:
         """The versions that requests get."""
         return tuple(share.version for share in self.shares) or (self.version,)
-
-    @property
-    def engine_names(self) -> tuple[str, ...]:
-        """Names of these versions in engines."""
-        return tuple(version.engine_name for version in self.versions)
 
     def choose(self, draw: float, key: bytes | None) -> "Adapter":
         """Return the adapter with the version of one request.
@@ -188,7 +184,7 @@ class Snapshot:
         versions: dict[str, dict[str, AdapterVersion]] = {}
         for adapter in self.adapters:
             of_service = versions.setdefault(adapter.service, {})
-            of_service |= {version.engine_name: version for version in adapter.versions}
+            of_service.update(zip(adapter.engine_names, adapter.versions, strict=True))
         object.__setattr__(self, "_versions", versions)
 
     def resolve(self, model: str) -> Claim | Unknown | Ambiguous:

@@ -7,14 +7,11 @@ from typing import TypeVar
 
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
-from penstock.core.adapters.resource import adapter_resource
-from penstock.core.adapters.versions import traffic_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.pods import container_port
-from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
@@ -22,7 +19,8 @@ from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
-from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
+from penstock.gateway.adapter_reader import AdapterReader, read_adapter
+from penstock.gateway.snapshot import Route, Service, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +51,7 @@ class SnapshotBuilder:
     def __init__(self) -> None:
         self._services: dict[str, Service] = {}
         self._routes: dict[str, Route] = {}
-        # With the object that each was read from: there may be thousands, and few change at a time.
-        self._adapters: dict[str, tuple[Object, Adapter]] = {}
+        self.adapters = AdapterReader()
         self._logged: dict[str, str] = {}  # unreadable object -> its error
 
     def build(
@@ -66,7 +63,9 @@ class SnapshotBuilder:
     ) -> Snapshot:
         """Build the next snapshot. Each argument: all objects of the kind."""
         logged, self._logged = self._logged, {}
-        found_adapters = self._read_adapters(adapters, logged)
+        found_adapters = self.adapters.read(
+            adapters, lambda body: self._read("LoraAdapter", body, read_adapter, logged)
+        )
         adapted = {adapter.service for adapter in found_adapters}
         engines: dict[Key, list[_Engine]] = {}
         for pod in pods:
@@ -92,22 +91,6 @@ class SnapshotBuilder:
         return Snapshot(
             tuple(found_services.values()), tuple(found_routes.values()), found_adapters
         )
-
-    def _read_adapters(
-        self, bodies: Iterable[Object], logged: Mapping[str, str]
-    ) -> tuple[Adapter, ...]:
-        """Read the adapters that are not read yet. Returns all of them, oldest first."""
-        found: dict[str, tuple[Object, Adapter]] = {}
-        for body in sorted(bodies, key=_claim_order):
-            name = _name(body)
-            last = self._adapters.get(name)
-            if last is None or last[0] is not body:
-                adapter = self._read("LoraAdapter", body, _adapter, logged)
-                last = last if adapter is None else (body, adapter)
-            if last is not None:
-                found[name] = last
-        self._adapters = found
-        return tuple(adapter for _, adapter in found.values())
 
     def _with_last_traffic(self, service: Service | None, body: Object) -> Service | None:
         """Return the service with its previous traffic if its status has lost the traffic.
@@ -170,21 +153,6 @@ def _route(body: Object) -> Route:
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
         rules=tuple(map(_rule, spec["rules"])),
         generation=metadata.get("generation", 0),
-    )
-
-
-def _adapter(body: Object) -> Adapter:
-    resource, status = adapter_resource(body), body.get("status") or {}
-    shares = traffic_of(resource.version, status)
-    return Adapter(
-        namespace=resource.namespace,
-        name=resource.name,
-        served_name=resource.model_name,
-        created_s=int(parse_timestamp(resource.created_at)),
-        service="/".join(resource.service_key),
-        version=shares[0].version,
-        shares=shares if len(shares) > 1 else (),
-        generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
     )
 
 

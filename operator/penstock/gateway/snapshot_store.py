@@ -79,11 +79,16 @@ class SnapshotStore:
             if all(mirror.synced.is_set() for mirror in self.informers):
                 self.publish(builder.build(services, pods, routes, adapters))
 
+        def adapter_changed(key: Key) -> None:
+            body = adapters.get(key)
+            if body is None or not builder.adapters.reads_as_before(body):
+                changed(key)
+
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
         watch = partial(Informer, kube, namespace=namespace, changed=changed, restarted=restarted)
         services, routes = watch(INFERENCE_SERVICES), watch(MODEL_ROUTES)
         pods = watch(PODS, selector=selector)
-        adapters = watch(LORA_ADAPTERS, is_optional=True)
+        adapters = watch(LORA_ADAPTERS, changed=adapter_changed, is_optional=True)
         self.informers = (services, pods, routes, adapters)
         async with asyncio.TaskGroup() as group:
             for mirror in self.informers:

@@ -152,3 +152,22 @@ def test_engines_that_take_adapters(make_service):
     assert chat.lora_engines == {"default/chat-2": LoraEngine("Penstock", 4)}
     assert other.lora_engines == {}
     assert snapshot.services_with_adapters == [chat]
+
+
+def test_a_write_of_an_adapters_status_needs_no_snapshot():
+    builder = SnapshotBuilder()
+    body = adapter("sql")
+    assert not builder.adapters.reads_as_before(body)
+    builder.build([], [], [], [body])
+    assert builder.adapters.reads_as_before(body | {"status": {"loadedReplicas": 3}})
+    assert not builder.adapters.reads_as_before(adapter("sql", uri="pvc://a/sql-2"))
+    assert not builder.adapters.reads_as_before(body | {"spec": {}})
+    assert not builder.adapters.reads_as_before(adapter("other"))
+
+
+def test_adapters_are_as_new_after_additions_and_deletions():
+    builder = SnapshotBuilder()
+    a, b = adapter("a", day=2), adapter("b", day=1)
+    for bodies, names in (([a], "a"), ([a, b], "ba"), ([a, b], "ba"), ([b], "b"), ([], "")):
+        snapshot = builder.build([], [], [], bodies)
+        assert "".join(each.name for each in snapshot.adapters) == names

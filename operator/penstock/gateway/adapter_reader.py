@@ -1,0 +1,81 @@
+"""Reads LoraAdapters for the routing snapshot. There may be thousands, and few change at a time."""
+
+import operator
+from collections.abc import Callable, Iterable
+
+from penstock.clients.kube import Object
+from penstock.core.adapters.resource import adapter_resource
+from penstock.core.adapters.versions import traffic_of
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.rollout_state import is_rolling
+from penstock.core.spec.claim_order import claim_order
+from penstock.gateway.snapshot import Adapter
+
+# Reads an object; None if it is unreadable.
+Read = Callable[[Object], Adapter | None]
+
+
+class AdapterReader:
+    """Keeps each adapter with the object that it was read from."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Object, Adapter]] = {}
+        self._bodies: list[Object] = []
+        self._adapters: tuple[Adapter, ...] = ()
+
+    def read(self, objects: Iterable[Object], read: Read) -> tuple[Adapter, ...]:
+        """Return all adapters, oldest first. Only new objects are read.
+
+        An adapter whose new object is unreadable stays as it was.
+        """
+        bodies = list(objects)
+        if len(bodies) == len(self._bodies) and all(map(operator.is_, bodies, self._bodies)):
+            return self._adapters
+        found: dict[str, tuple[Object, Adapter]] = {}
+        for body in sorted(bodies, key=_claim_order):
+            name = _name(body)
+            known = self._known.get(name)
+            if known is None or known[0] is not body:
+                adapter = read(body)
+                known = known if adapter is None else (body, adapter)
+            if known is not None:
+                found[name] = known
+        self._known = found
+        self._adapters = tuple(adapter for _, adapter in found.values())
+        is_readable = len(found) == len(bodies) and all(
+            found[_name(body)][0] is body for body in bodies
+        )
+        self._bodies = bodies if is_readable else []
+        return self._adapters
+
+    def reads_as_before(self, body: Object) -> bool:
+        """Whether an object reads as in the last snapshot, such as after a write of its status."""
+        known = self._known.get(_name(body))
+        try:
+            return known is not None and read_adapter(body) == known[1]
+        except (KeyError, TypeError, ValueError, AttributeError):  # the next snapshot logs why
+            return False
+
+
+def read_adapter(body: Object) -> Adapter:
+    """Read one adapter. Raises KeyError, TypeError or ValueError."""
+    resource, status = adapter_resource(body), body.get("status") or {}
+    shares = traffic_of(resource.version, status)
+    return Adapter(
+        namespace=resource.namespace,
+        name=resource.name,
+        served_name=resource.model_name,
+        created_s=int(parse_timestamp(resource.created_at)),
+        service="/".join(resource.service_key),
+        version=shares[0].version,
+        shares=shares if len(shares) > 1 else (),
+        generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
+    )
+
+
+def _claim_order(body: Object) -> tuple[str, str, str]:
+    return claim_order(body["metadata"])
+
+
+def _name(body: Object) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
