@@ -1,4 +1,4 @@
-"""What `penstock adapters` shows of a LoraAdapter: its status, and the operator's last placement."""
+"""The report of `penstock adapters` on a LoraAdapter: its status, and the operator's last placement."""
 
 from dataclasses import dataclass
 

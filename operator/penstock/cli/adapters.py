@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from penstock.chart.names import LEASE_NAME
 from penstock.cli.adapter_report import AdapterReport, PodReport, adapter_report
@@ -94,16 +94,9 @@ async def _placement(kube: Kube, operator_namespace: str, service: str) -> Place
 
 
 def _print_all(reports: Iterable[AdapterReport]) -> None:
+    pods = Column("pods", overflow="fold")
     table = Table(
-        "name",
-        "service",
-        "version",
-        "loaded",
-        "pods",
-        "requests/s",
-        "misses",
-        "last used",
-        "reason",
+        "name", "service", "version", "loaded", pods, "requests/s", "misses", "last used", "reason"
     )
     for each in reports:
         table.add_row(
@@ -130,11 +123,12 @@ def _print_one(report: AdapterReport) -> None:
         f"{state}, {report.loaded} of {report.wanted} wanted copies are loaded: {report.reason}"
     )
     console.print(_demand(report))
-    table = Table("pod", "copy", "requests", "slots in use", "message")
-    for pod in report.pods:
-        requests = "" if pod.requests is None else str(pod.requests)
-        slots = "" if pod.slots is None else f"{pod.used_slots} of {pod.slots}"
-        table.add_row(pod.pod, pod.state or "none", requests, slots, pod.message)
+    pod = Column("pod", overflow="fold")
+    table = Table(pod, "copy", "requests", "slots in use", "message")
+    for each in report.pods:
+        requests = "" if each.requests is None else str(each.requests)
+        slots = "" if each.slots is None else f"{each.used_slots} of {each.slots}"
+        table.add_row(each.pod, each.state or "none", requests, slots, each.message)
     console.print(table)
 
 
