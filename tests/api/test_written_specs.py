@@ -1,4 +1,4 @@
-"""The services of examples/ and the fragments of the pages: this version of the operator takes them all."""
+"""Services and adapters of examples/, fragments of the pages: this version of the operator takes them all."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +9,13 @@ import yaml
 from code_blocks import read_blocks
 
 from penstock.api.convert import to_core
+from penstock.api.loraadapter import LoraAdapterSpec
+from penstock.core.adapters.resource import adapter_resource
 from penstock.core.manifests.allowed_pods import PodLimits
 from penstock.core.manifests.engine import deployment, own_pods
+from penstock.core.reconcile.adapter_acceptance import name_holders, refusal
 from penstock.core.runtimes.table import runtime_of
+from penstock.core.spec.adapter_sources import adapter_sources
 from penstock.core.spec.fields import REVISION_FIELDS
 
 ROOT = Path(__file__).parents[2]
@@ -20,11 +24,32 @@ LIMITS = PodLimits(allowed_host_paths=("/models",))
 METADATA = {"namespace": "n", "uid": "u", "generation": 1, "creationTimestamp": ""}
 
 
+# Example with the service of an example that has adapters only. None: the service is the reader's own.
+SERVICES = {"tiny-adapters.yaml": "tiny-model.yaml", "lora-adapter.yaml": None}
+
+
+def bodies(name: str, kind: str) -> list[Any]:
+    """The objects of one kind in an example."""
+    found = yaml.safe_load_all((ROOT / "examples" / name).read_text())
+    return [body for body in found if body.get("kind") == kind]
+
+
+def example_names() -> list[str]:
+    return sorted(file.name for file in (ROOT / "examples").glob("*.yaml"))
+
+
 def examples() -> Iterator[Any]:
-    for file in sorted((ROOT / "examples").glob("*.yaml")):
-        for body in yaml.safe_load_all(file.read_text()):
-            if body.get("kind") == "InferenceService":
-                yield pytest.param(body, id=file.name)
+    for name in example_names():
+        for body in bodies(name, "InferenceService"):
+            yield pytest.param(body, id=name)
+
+
+def examples_of_adapters() -> Iterator[Any]:
+    for name in example_names():
+        if adapters := bodies(name, "LoraAdapter"):
+            service = SERVICES.get(name, name)
+            services = bodies(service, "InferenceService") if service else []
+            yield pytest.param(adapters, services, id=name)
 
 
 def fragments() -> Iterator[Any]:
@@ -45,6 +70,24 @@ def test_it_is_accepted_and_makes_pods(body: Any) -> None:
     made = deployment(spec, "r", own_pods(spec, "r", "image"))
     (container, *_) = made["spec"]["template"]["spec"]["containers"]
     assert container["name"] == "engine"
+
+
+@pytest.mark.parametrize(("adapters", "services"), [*examples_of_adapters()])
+def test_adapters_are_accepted_by_their_service(adapters: list[Any], services: list[Any]) -> None:
+    for body in adapters:
+        LoraAdapterSpec.model_validate(body["spec"])
+    by_name = {
+        body["metadata"]["name"]: body | {"metadata": METADATA | body["metadata"]}
+        for body in services
+    }
+    resources = [
+        adapter_resource(body | {"metadata": METADATA | body["metadata"]}) for body in adapters
+    ]
+    for resource in resources if services else ():
+        service = by_name[resource.service]
+        sources = adapter_sources(to_core(service))
+        holders = name_holders([], by_name.values(), resources)
+        assert refusal(resource, service, sources, holders) is None
 
 
 def test_the_page_has_an_example_of_every_part_of_the_engine() -> None:

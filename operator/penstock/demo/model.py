@@ -1,8 +1,9 @@
-"""Trains the small model that the demo serves, once, and caches it."""
+"""Makes the small model that the demo serves, and its LoRA adapters, once, and caches them."""
 
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
@@ -10,6 +11,8 @@ from filelock import FileLock
 from penstock.clients.caches import cache_root
 
 MODEL_NAME = "penstock-tiny"
+ADAPTERS_NAME = f"{MODEL_NAME}-adapters"
+NUM_ADAPTERS = 2
 # Its answers do not matter: the model only carries load.
 TRAIN_S = 15.0
 # Part of the cache's key: raise it after a change that makes other models.
@@ -23,24 +26,40 @@ def ensure_model(docs: Path, *, seconds: float = TRAIN_S, console: int | None = 
     Raises CalledProcessError if training fails; no partial model is left under that name.
     """
     home = cache_root() / "models" / f"tiny-{RECIPE}-{seconds:g}s"
-    if (home / MODEL_NAME).is_dir():
-        return home
-    home.mkdir(parents=True, exist_ok=True)
-    making = home / f".{MODEL_NAME}"
-    with FileLock(home / ".lock"):
-        if not (home / MODEL_NAME).is_dir():  # no other process has trained it meanwhile
-            shutil.rmtree(making, ignore_errors=True)
-            try:
-                _make(making, docs, seconds, console)
-                making.rename(home / MODEL_NAME)
-            finally:
-                shutil.rmtree(making, ignore_errors=True)
+    args = ("--docs", docs, "--seconds", str(seconds))
+    _ensure(home / MODEL_NAME, console, lambda made: ("make-model", made, *args))
     return home
 
 
-def _make(model: Path, docs: Path, seconds: float, console: int | None) -> None:
-    engine = Path(sys.executable).with_name("penstock-engine")
-    subprocess.run(
-        [engine, "make-model", model, "--docs", docs, "--seconds", str(seconds)],
-        check=True, stdout=console, stderr=console,
-    )  # fmt: skip
+def ensure_adapters(home: Path, *, console: int | None = None) -> Path:
+    """Return the folder with random LoRA adapters of the model in `home`: adapter-000, adapter-001.
+
+    Raises CalledProcessError if they cannot be made.
+    """
+    args = ("--count", str(NUM_ADAPTERS))
+    _ensure(
+        home / ADAPTERS_NAME,
+        console,
+        lambda made: ("make-adapters", home / MODEL_NAME, made, *args),
+    )
+    return home / ADAPTERS_NAME
+
+
+def _ensure(
+    folder: Path, console: int | None, command: Callable[[Path], tuple[str | Path, ...]]
+) -> None:
+    """Make a folder, if it is not there, by a command of the engine that is given another name for it."""
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = folder.with_name(f".{folder.name}")
+    with FileLock(folder.parent / ".lock"):
+        if folder.is_dir():  # another process has made it meanwhile
+            return
+        shutil.rmtree(made, ignore_errors=True)
+        engine = Path(sys.executable).with_name("penstock-engine")
+        try:
+            subprocess.run([engine, *command(made)], check=True, stdout=console, stderr=console)
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Prepares the demo: downloads or builds binaries and two models, concurrently."""
+"""Prepares the demo: downloads or builds binaries and two models, concurrently, and makes LoRA adapters."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.clients.clock import monotonic
-from penstock.demo.model import MODEL_NAME, ensure_model
+from penstock.demo.model import MODEL_NAME, ensure_adapters, ensure_model
 from penstock.demo.narrator import Narrator
 from penstock.local import chat_model
 from penstock.local.binaries import ensure_binaries
@@ -20,15 +20,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Folders of the models. chat: None if it could not be downloaded."""
+    """Folders of the models. adapters: of tiny. chat: None if it could not be downloaded."""
 
     tiny: Path
+    adapters: Path
     chat: Path | None
 
     def link_into(self, cluster: Cluster) -> Path:
         """Hard-link the models into a folder of the cluster, and return the folder."""
         folder = cluster.folder / "models"
-        for model in filter(None, (self.tiny, self.chat)):
+        for model in filter(None, (self.tiny, self.adapters, self.chat)):
             shutil.copytree(model, folder / model.name, copy_function=os.link)
         return folder
 
@@ -38,15 +39,21 @@ def prepare(root: Path, tell: Narrator) -> Models:
     with ThreadPoolExecutor() as pool:
         binaries = pool.submit(_timed, lambda: ensure_binaries(tell.say))
         chat = pool.submit(_timed, lambda: _ensure_chat_model(tell))
-        tiny = pool.submit(_timed, lambda: ensure_model(root / "docs"))
+        tiny = pool.submit(_timed, lambda: _ensure_tiny_model(root / "docs"))
         _, took_s = binaries.result()
         tell.fact("etcd, Kubernetes and kubectl", _origin(took_s))
         chat_folder, took_s = chat.result()
         if chat_folder is not None:
             tell.fact(chat_model.NAME, _origin(took_s))
-        tiny_home, took_s = tiny.result()
+        (tiny_folder, adapters), took_s = tiny.result()
         tell.fact(f"{MODEL_NAME}, trained on Penstock's documentation", _origin(took_s))
-    return Models(tiny_home / MODEL_NAME, chat_folder)
+    return Models(tiny_folder, adapters, chat_folder)
+
+
+def _ensure_tiny_model(docs: Path) -> tuple[Path, Path]:
+    """Make the model and its adapters. Returns their folders."""
+    home = ensure_model(docs)
+    return home / MODEL_NAME, ensure_adapters(home)
 
 
 def _ensure_chat_model(tell: Narrator) -> Path | None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
+from penstock.demo.adapters import show_adapters
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.narrator import Narrator
 from penstock.demo.preparation import Models, prepare
@@ -33,7 +34,7 @@ class StoryFailed(Exception):
 
 
 class Story:
-    """Runs the chapters of the demo: an answer, scaling under load, an engine failure, and removal."""
+    """Runs the chapters of the demo: an answer, scaling under load, a failure, adapters, and removal."""
 
     def __init__(self, root: Path, console: Console, *, name: str, picture: Path) -> None:
         self._root = root
@@ -63,6 +64,7 @@ class Story:
                     stage.mount_models(models.link_into(cluster))
                     await self._chat(stage, models)
                     await self._scale(stage)
+                    await show_adapters(stage, self._tell, self._root)
                     await self._remove(stage)
                 finally:
                     await stage.close()
@@ -220,8 +222,9 @@ class Story:
 
     async def _remove(self, stage: Stage) -> None:
         self._tell.chapter("Everything removed")
-        self._tell.command(f"kubectl delete psvc {SERVICE}")
-        stage.kubectl("delete", "psvc", SERVICE)
+        for words in (("lora", "--all"), ("psvc", SERVICE)):
+            self._tell.command("kubectl delete", *words)
+            stage.kubectl("delete", *words)
         took_s = await stage.wait_until_gone(SERVICE, within_s=60)
         self._tell.fact("children and finalizers left", f"none, after {took_s:.1f} s")
 

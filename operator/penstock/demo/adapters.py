@@ -1,0 +1,74 @@
+"""The demo's chapter about LoRA adapters: two of them on the running service."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from penstock.clients.resources import LORA_ADAPTERS
+from penstock.demo.narrator import Narrator
+from penstock.demo.stage import Stage, poll_until
+
+EXAMPLE = "tiny-adapters.yaml"
+NAMES = ("first", "second")
+MARGIN_COLUMNS = 2  # before each line of the demo
+MAX_ANSWER_CHARS = 60
+QUESTION = "What is a pod in Kubernetes?"
+
+
+async def show_adapters(stage: Stage, tell: Narrator, root: Path) -> None:
+    """Apply two adapters, ask each one, and print where they are. Raises TimeoutError, ClientError."""
+    tell.chapter("Two LoRA adapters on the same engines")
+    path = root / "examples" / EXAMPLE
+    tell.yaml(path.read_text())
+    tell.command(f"kubectl apply -f examples/{EXAMPLE}")
+    for line in stage.kubectl("apply", "-f", str(path)).splitlines():
+        tell.say(line)
+    with tell.waiting("waiting for Ready"):
+        took_s = await poll_until(
+            lambda: _are_ready(stage), within_s=60, what="the adapters are Ready"
+        )
+    tell.fact("Ready", f"after {took_s:.1f} s, without another pod")
+    url = f"{stage.cluster.gateway_url}/v1/chat/completions"
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        for name in NAMES:
+            body = {
+                "model": name, "max_tokens": 16, "temperature": 0,
+                "messages": [{"role": "user", "content": QUESTION}],
+            }  # fmt: skip
+            async with session.post(url, json=body, raise_for_status=True) as answer:
+                found = await answer.json()
+            text = " ".join(found["choices"][0]["message"]["content"].split())
+            tell.fact(found["model"], text[:MAX_ANSWER_CHARS])
+    tell.say(
+        "The adapters are random, so that their answers are noise; only that they differ matters."
+    )
+    tell.command("kubectl penstock adapters")
+    for line in _table(stage, tell.console.width - MARGIN_COLUMNS).splitlines():
+        tell.say(line)
+
+
+async def _are_ready(stage: Stage) -> bool:
+    bodies, _ = await stage.kube.list(LORA_ADAPTERS, "default")
+    ready = {
+        body["metadata"]["name"]
+        for body in bodies
+        for each in body.get("status", {}).get("conditions", [])
+        if (each["type"], each["status"]) == ("Ready", "True")
+    }
+    return ready >= set(NAMES)
+
+
+def _table(stage: Stage, columns: int) -> str:
+    """The output of `kubectl penstock adapters`. Raises CalledProcessError."""
+    command = Path(sys.executable).with_name("kubectl-penstock")
+    variables = {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": str(columns)}
+    return subprocess.run(
+        [command, "adapters"],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
