@@ -28,7 +28,7 @@ from penstock_engine.make_model.merged import MergedModel
 
 PROMPT = list(range(40, 60))
 NUM_ADAPTERS = 8
-# Of 8 copies in memory, these take 3. The 6 others do not all fit in what is left.
+# The engines hold 8 copies together. These two adapters have 3 of them, so that the 6 others do not all fit.
 EVERYWHERE, PINNED = "lora-0", "lora-1"
 ON_DEMAND = [f"lora-{number}" for number in range(2, NUM_ADAPTERS)]
 

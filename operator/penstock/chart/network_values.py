@@ -24,7 +24,7 @@ class NetworkPolicy(ValuesModel):
     metrics_from: list[AnyObject] = Field(
         default=[],
         description="Peers that may connect to the operator's metrics port: Prometheus, and the API "
-        "server, through which `kubectl penstock explain` and `record` read from it. Empty: all.",
+        "server, through which `kubectl penstock explain`, `record` and `adapters` read from it. Empty: all.",
     )
     api_server_ports: list[Port] = Field(
         default=[443, 6443, 8443, 16443],
