@@ -130,6 +130,8 @@ BAD = [
         changed("engine.kvCache.memory", "lots"),
         "must be a quantity such as 2",
     ),
+    ("no KV memory", changed("engine.kvCache.memory", 0), "must be at least one byte"),
+    ("less than a byte", changed("engine.kvCache.memory", "999m"), "must be at least one byte"),
     (
         "utilization above 100 %",
         changed("engine.memoryUtilizationPercent", 101),

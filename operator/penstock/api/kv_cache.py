@@ -6,7 +6,7 @@ from pydantic import Field
 
 from penstock.api.defaults import operator_default
 from penstock.api.rules import Model, Obeys, Rule
-from penstock.api.scalars import ENGINE_WORD, Quantity
+from penstock.api.scalars import ENGINE_WORD, Bytes, Quantity
 from penstock.core.spec.settings import DEFAULT_BLOCK_SIZE
 
 
@@ -40,7 +40,7 @@ class Offload(Model):
 class KVCache(Model):
     """Memory for the keys and values of tokens in use (KV cache)."""
 
-    memory: Quantity | None = Field(
+    memory: Bytes | None = Field(
         default=None,
         description=(
             "Size of the KV cache of each engine in bytes, as a quantity such as 512Mi. "

@@ -112,6 +112,18 @@ Quantity = Annotated[
     Obeys(_QUANTITY, _NOT_NEGATIVE),
 ]
 
+# A quantity of at least one byte.
+Bytes = Annotated[
+    Quantity,
+    Obeys(
+        Rule(
+            "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('1')) >= 0",
+            lambda value: exact_quantity(str(value)) >= 1,
+            "must be at least one byte; remove it for the default",
+        )
+    ),
+]
+
 # A number of pods, or a percentage of them, as in the strategy of a Deployment.
 IntOrPercent = Annotated[
     int | Annotated[str, Field(max_length=5)], IntOrString(maxLength=5), Obeys(_COUNT_OR_PERCENT)
