@@ -1,6 +1,7 @@
 """The resources of engines: defaults, accelerators, and the flags and volumes that follow from them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from service_spec import pod_resources, service_spec
@@ -176,6 +177,20 @@ def test_a_variant_has_the_ranks_of_its_own_accelerators(own: int, variant: int)
     expected = service_spec(resources=with_gpus(variant))
     assert flags(container(placed, "v")) == flags(container(expected))
     assert container(placed, "v")["containers"][0]["resources"] == with_gpus(variant).manifest()
+
+
+@pytest.mark.parametrize(
+    "value", ["", 1, {"name": "data"}, ["data"], [{"name": [], "mountPath": []}]]
+)
+@pytest.mark.parametrize("field", ["volumes", "volumeMounts"])
+def test_malformed_volumes_are_left_to_the_api_server(field: str, value: Any) -> None:
+    """Only an operator with --allow-unrestricted-templates gets them: the API server refuses the pod."""
+    mounted = [{"name": "engine", field: value}]
+    pod = {"containers": mounted} if field == "volumeMounts" else {field: value}
+    variants = tuple(VariantSpec(f"v{n}", with_gpus(n), 1.0, 0, 9) for n in (2, 4))
+    made = container(service_spec(variants=variants, template={"spec": pod}), "v4")
+    found = made["containers"][0] if field == "volumeMounts" else made
+    assert found[field] == value
 
 
 def test_claims_are_those_of_the_container() -> None:

@@ -61,14 +61,16 @@ def mount_shared_memory(pod: Object, size_gib: int | None) -> None:
     size_gib: its limit; None: without a limit.
     """
     volumes = pod.setdefault("volumes", [])
-    if any(each.get("name") == _SHM for each in volumes):
+    # The API server refuses other volumes, which the user's template may set.
+    if not is_keyed(volumes, "name") or any(each.get("name") == _SHM for each in volumes):
         return
     limit = {} if size_gib is None else {"sizeLimit": f"{size_gib}Gi"}
     volumes.append({"name": _SHM, "emptyDir": {"medium": "Memory", **limit}})
     for container in pod["containers"]:
         if container["name"] == ENGINE_CONTAINER:
             mounts = container.setdefault("volumeMounts", [])
-            mounts.append({"name": _SHM, "mountPath": "/dev/shm"})  # noqa: S108 - the pod's own
+            if is_keyed(mounts, "mountPath"):
+                mounts.append({"name": _SHM, "mountPath": "/dev/shm"})  # noqa: S108 - the pod's own
 
 
 def shared_memory_gib(spec: ServiceSpec) -> int | None:
