@@ -145,3 +145,29 @@ async def test_fields_of_a_wrong_type_are_a_condition(
     ]
     assert path in messages[0]
     assert "see spec.template" in messages[0]
+
+
+async def test_a_probe_of_another_kind_needs_a_null_for_the_own_one(stand: Stand) -> None:
+    """As docs/concepts/security.md says: server-side apply keeps the null, and a merge patch loses it."""
+    probe = {"tcpSocket": {"port": 8000}}
+
+    def template(**more: Any) -> Any:
+        return {"spec": {"containers": [{"name": "engine", "readinessProbe": probe | more}]}}
+
+    body = await stand.create(template=template())
+
+    async def is_rejected() -> bool:
+        return (await stand.condition("WorkloadReady"))[1] == "PodTemplateRejected"
+
+    await stand.until(is_rejected)
+    await stand.change(template=template(httpGet=None))
+    assert (await stand.body())["spec"]["template"] == template()
+    metadata = {"name": body["metadata"]["name"], "namespace": stand.namespace}
+    spec = {"model": body["spec"]["model"], "template": template(httpGet=None)}
+    kind = {name: body[name] for name in ("apiVersion", "kind")}
+    await stand.kube.apply(kind | {"metadata": metadata, "spec": spec}, manager="user")
+    await stand.until_phase("Stable")
+    (deployment,), _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
+    found = deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+    assert found["tcpSocket"] == {"port": 8000}
+    assert "httpGet" not in found
