@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.convert import InvalidService, parse_service, to_core
 from penstock.api.resources import MIN_MEMORY
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
 from penstock.clients.kube import Kube
@@ -89,6 +89,12 @@ async def test_users_labels_are_accepted(kube: Kube, namespace: str) -> None:
     assert made["spec"]["template"]["metadata"] == template["metadata"]
 
 
+METADATA = {
+    "name": "x", "namespace": "n", "uid": "u", "generation": 1,
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "containers",
     [
@@ -103,13 +109,35 @@ async def test_users_labels_are_accepted(kube: Kube, namespace: str) -> None:
 )
 def test_a_template_keeps_the_engine_in_its_pod(containers: Any) -> None:
     """The schema leaves a pod's spec open."""
-    metadata = {
-        "name": "x", "namespace": "n", "uid": "u", "generation": 1,
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-    }  # fmt: skip
     spec = spec_with({"template": {"spec": {"containers": containers}}})
     with pytest.raises(InvalidService, match="must be a list that keeps the container engine"):
-        to_core({"metadata": metadata, "spec": spec})
+        to_core({"metadata": METADATA, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("own", "template", "is_refused"),
+    [
+        (None, 44, True),
+        (None, 45, False),
+        (None, 77, False),
+        (90, 77, True),
+        (90, None, False),
+        (90, "1", False),
+    ],
+)
+def test_a_template_does_not_shorten_the_time_to_drain(
+    own: int | None, template: Any, is_refused: bool
+) -> None:
+    """Other types than numbers are refused by the API server, with the pods."""
+    field = "terminationGracePeriodSeconds"
+    spec = spec_with({"template": {"spec": {field: template}}} | ({field: own} if own else {}))
+    body = {"metadata": METADATA, "spec": spec}
+    if not is_refused:
+        assert to_core(body).template["spec"] == {field: template}
+        return
+    with pytest.raises(InvalidService, match=f"seconds of spec.{field}, .*: change that field"):
+        to_core(body)
+    assert parse_service(body).template  # one that runs is read
 
 
 def test_minimum_memory_is_the_engines_own_use() -> None:

@@ -43,6 +43,7 @@ class InvalidService(Exception):
 def to_core(body: dict[str, Any]) -> ServiceSpec:
     """Convert an InferenceService. Raises InvalidService if it is invalid, or its runtime cannot serve it."""
     service = parse_service(body)
+    _require_time_to_drain(service)
     if refusals := list(refused_settings(service)):
         raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
     return service
@@ -124,6 +125,20 @@ def _require_engine(overrides: dict[str, Any]) -> None:
         f"spec.template.spec.containers must be a list that keeps the container {ENGINE_CONTAINER} "
         "and its image"
     )
+
+
+def _require_time_to_drain(service: ServiceSpec) -> None:
+    """Raise InvalidService if the pod template ends pods before their engine has finished its requests.
+
+    The time that an engine has for this is an argument, which spec.terminationGracePeriodSeconds sets.
+    """
+    field = "terminationGracePeriodSeconds"
+    grace_s = service.template.get("spec", {}).get(field)
+    if isinstance(grace_s, int) and grace_s < service.termination_grace_s:
+        raise InvalidService(
+            f"spec.template.spec.{field} is {grace_s}, less than the {service.termination_grace_s} seconds "
+            f"of spec.{field}, by which engines end: change that field instead"
+        )
 
 
 def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:

@@ -89,7 +89,7 @@ class Workload(Model):
         description=(
             "Time in seconds that an engine pod has to terminate. Of these, "
             f"{TERMINATION_OVERHEAD_S} are for gateways to stop sending requests and for the program "
-            "to end; running requests have the rest to finish."
+            "to end; running requests have the rest to finish. The template cannot shorten it."
         ),
         ge=TERMINATION_OVERHEAD_S + 1,
         le=7200,
