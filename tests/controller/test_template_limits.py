@@ -110,6 +110,7 @@ async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, na
     await policy(allowedHostPaths=["/models/", "/data/a"])
     for path in ("/models", "/models/tiny", "//models//./tiny", "/data/a/b"):
         assert await refusal(kube, service(namespace, uri=f"file://{path}")) is None
+        assert await refusal(kube, with_sources(namespace, f"file://{path}")) is None
     for path in ("/etc", "/modelsx", "/data", "/data/ab", "/"):
         said = await refusal(kube, service(namespace, uri=f"file:///{path}"))
         assert "operator.allowedHostPaths" in said
@@ -119,6 +120,23 @@ async def test_the_policy_refuses_folders_of_nodes_that_are_not_allowed(kube, na
             "speculative": {"method": "draft_model", "numSpeculativeTokens": 2, "model": model}
         }
         assert await refusal(kube, body) == said
+        assert await refusal(kube, with_sources(namespace, f"file:///{path}")) == said
+
+
+def with_sources(namespace, uri):
+    """A service whose engines load adapters from a claim and from this source."""
+    body = service(namespace)
+    body["spec"]["engine"] = {"lora": {"maxAdapters": 2, "sources": ["pvc://adapters", uri]}}
+    return body
+
+
+async def test_a_service_from_before_the_policy_may_not_add_sources(kube, namespace, policy):
+    created = await kube.create(INFERENCE_SERVICES, namespace, service(namespace))
+    await policy()
+    lora = {"maxAdapters": 2, "sources": ["file:///etc"]}
+    key = (INFERENCE_SERVICES, namespace, created["metadata"]["name"])
+    with pytest.raises(Rejected, match=r"operator\.allowedHostPaths"):
+        await kube.merge(*key, {"spec": {"engine": {"lora": lora}}}, manager="test")
 
 
 async def test_the_policy_knows_the_allowed_service_accounts(kube, namespace, policy):

@@ -20,18 +20,20 @@ from penstock.core.spec.template_limits import (
 _POD_FIELDS = field_lists(POD, "pod_fields")
 _API_VERSION = "admissionregistration.k8s.io/v1"
 _DRAFT = ".spec.?engine.?speculative.?model.?uri.orValue('')"
+_SOURCES = ".spec.?engine.?lora.?sources.orValue([])"
 # An update that changes none of these is not checked: the service may be older than the policy.
 _IS_CHANGED = (
     "oldObject == null "
     "|| object.spec.?template.orValue({}) != oldObject.spec.?template.orValue({}) "
     "|| object.spec.model.uri != oldObject.spec.model.uri "
-    f"|| object{_DRAFT} != oldObject{_DRAFT}"
+    f"|| object{_DRAFT} != oldObject{_DRAFT} "
+    f"|| object{_SOURCES} != oldObject{_SOURCES}"
 )
 # CEL calls on a path that drop empty and `.` parts and end it with a slash, so that each prefix is a folder.
 _NORMALIZED = "split('/').filter(part, !(part in ['', '.'])).map(part, '/' + part).join('') + '/'"
 _HOST_PATH_MESSAGE = (
-    "'the model folders ' + variables.folders.join(', ') + ' on nodes are not all within the chart value "
-    "operator.allowedHostPaths: use pvc://CLAIM/PATH, or ask an administrator to allow them'"
+    "'the folders ' + variables.folders.join(', ') + ' on nodes are not all within the chart value "
+    "operator.allowedHostPaths: use pvc:// URIs, or ask an administrator to allow them'"
 )
 
 _IS_ACCOUNT_ALLOWED = (
@@ -111,7 +113,7 @@ def _variables() -> list[Object]:
         },
         {
             "name": "folders",
-            "expression": f"[object.spec.model.uri, object{_DRAFT}]"
+            "expression": f"([object.spec.model.uri, object{_DRAFT}] + object{_SOURCES})"
             f".filter(uri, uri.startsWith('file://')).map(uri, uri.substring(7).{_NORMALIZED})",
         },
         *list_variables(_POD_FIELDS),
