@@ -40,10 +40,10 @@ class AdapterEntry:
 
     folder: where its files are. path: the folder as the client gave it. parent: the model it adapts.
     identity: names the weights read last; "" before the first read. Unlike the name it is never
-    reused, so that no cached block outlives its weights. num_users: requests that hold the weights.
-    num_waiting: requests that wait for them. is_registered: whether requests can name it. is_loading: whether
-    its weights are being read. is_draining: whether it accepts no new requests and is evicted once the
-    running ones end. last_used_s: monotonic time. loaded_at_s: Unix time.
+    reused, so that no cached block outlives its weights. rank: of these weights. num_users: requests that
+    hold the weights. num_waiting: requests that wait for them. is_registered: whether requests can name it.
+    is_loading: whether its weights are being read. is_draining: whether it accepts no new requests and is
+    evicted once the running ones end. last_used_s: monotonic time. loaded_at_s: Unix time.
     """
 
     name: str
@@ -51,6 +51,7 @@ class AdapterEntry:
     path: str
     parent: str
     identity: str = ""
+    rank: int | None = None
     num_users: int = 0
     num_waiting: int = 0
     is_registered: bool = False
@@ -161,6 +162,7 @@ class AdapterMemory:
             await self._remove(identity)
             raise
         entry.identity = identity
+        entry.rank = adapter.rank
         entry.last_used_s = time.monotonic()
         self._in_memory[identity] = adapter
         self._resident[identity] = entry

@@ -180,7 +180,7 @@ class AdapterRegistry:
             "path": entry.path,
             "state": state,
             "tier": tier,
-            "rank": None if adapter is None else adapter.rank,
+            "rank": entry.rank,
             "bytes": 0 if adapter is None else adapter.num_bytes,
             "requests": entry.num_users + entry.num_waiting,
             "loaded_at": int(entry.loaded_at_s),
