@@ -1,12 +1,13 @@
 """An engine pod with adapter slots: the simulated engine, and the loads and evictions before it.
 
-As Penstock's engine does it: one load at a time while the others are served; a full pod evicts the idle
-adapter that was used least recently; if all have requests, the one with the fewest accepts no new ones
-until a slot is free.
+As Penstock's engine does it: loads run while other requests are served, a few at once, the rest in their
+order; a full pod evicts the idle adapter that was used least recently; if all have requests, the one with
+the fewest accepts no new ones until a slot is free. vLLM runs one load at a time.
 """
 
 from collections import deque
 from collections.abc import Callable
+from functools import cache, partial
 from random import Random
 from typing import Protocol
 
@@ -16,8 +17,12 @@ from penstock.sim.engine import Engine
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
-RESIDENT = tuple(Copy("Resident", requests=n) for n in range(1024))
 LOADING = Copy("Loading")
+
+
+@cache
+def resident(requests: int) -> Copy:
+    return Copy("Resident", requests)
 
 
 class PodListener(Protocol):
@@ -33,7 +38,10 @@ class PodListener(Protocol):
 
 
 class AdapterPod:
-    """copies: by name, in memory or loading. num_loads: loads started so far."""
+    """copies: by name, in memory or loading. num_loads: loads started so far.
+
+    loads_at_once: loads that run at the same time.
+    """
 
     def __init__(
         self,
@@ -43,16 +51,18 @@ class AdapterPod:
         clock: Clock,
         listener: PodListener,
         load_s: Callable[[str], float],
+        loads_at_once: int = 1,
     ) -> None:
         self.name, self.slots = name, slots
+        self._loads_at_once = loads_at_once
         self.copies: dict[str, Copy] = {}
         self.num_open = 0
         self.num_loads = 0
         self._clock, self._listener, self._load_s = clock, listener, load_s
         self._engine = Engine(profile, clock, self, Random(name))
         self._last_used_s: dict[str, float] = {}
-        self._queue: deque[str] = deque()  # loads, the running one first
-        self._is_loading = False
+        self._queue: deque[str] = deque()  # loads that have not started
+        self._num_loading = 0
         self._draining = ""
         self._pending: dict[str, list[Request]] = {}  # requests that wait here for their adapter
         self._adapter_of: dict[str, str] = {}  # by request
@@ -60,13 +70,9 @@ class AdapterPod:
     def view(self) -> AdapterReplica:
         """State that operator and gateway see; queued loads count as running. load: open requests."""
         copies = self.copies
-        if len(self._queue) > self._is_loading:
+        if self._queue:
             copies = {**dict.fromkeys(self._queue, LOADING), **copies}
         return AdapterReplica(self.name, self.slots, copies, float(self.num_open))
-
-    @property
-    def num_queued_loads(self) -> int:
-        return len(self._queue)
 
     def has(self, name: str) -> bool:
         """Whether the adapter is in memory and accepts requests."""
@@ -84,7 +90,8 @@ class AdapterPod:
 
     def load(self, name: str) -> None:
         """Queue a load, unless the adapter is in memory or queued."""
-        if name in self._queue or self.has(name):
+        copy = self.copies.get(name)
+        if name in self._queue or self.has(name) or (copy is not None and copy.state == "Loading"):
             return
         self._queue.append(name)
         self._advance()
@@ -100,7 +107,7 @@ class AdapterPod:
     def ended(self, request: Request) -> None:
         name = self._adapter_of.pop(request.request_id)
         requests = self.copies[name].requests - 1
-        self.copies[name] = RESIDENT[requests]
+        self.copies[name] = resident(requests)
         self._last_used_s[name] = self._clock.now
         self.num_open -= 1
         self._listener.ended(request)
@@ -109,7 +116,7 @@ class AdapterPod:
             self._listener.idle(self, name)
 
     def _serve(self, request: Request, name: str) -> None:
-        self.copies[name] = RESIDENT[self.copies[name].requests + 1]
+        self.copies[name] = resident(self.copies[name].requests + 1)
         self._last_used_s[name] = self._clock.now
         self._adapter_of[request.request_id] = name
         if not self._engine.submit(request):
@@ -117,21 +124,22 @@ class AdapterPod:
 
     def _advance(self) -> None:
         """Start the next load if there is a slot for it."""
-        while self._queue and not self._is_loading:
+        while self._queue and self._num_loading < self._loads_at_once:
             name = self._queue[0]
-            copy = self.copies.get(name)
-            if copy is not None and copy.state == "Resident":
-                self._queue.popleft()
-                self._draining = ""
-                self._serve_pending(name)
-                continue
-            if len(self.copies) >= self.slots and not self._evict():
+            is_loaded = name in self.copies
+            if not is_loaded and len(self.copies) >= self.slots and not self._evict():
                 return
             self._draining = ""
+            self._queue.popleft()
+            if is_loaded:
+                self._serve_pending(name)
+                continue
             self.copies[name] = LOADING
-            self._is_loading = True
+            self._num_loading += 1
             self.num_loads += 1
-            self._clock.schedule_at(self._clock.now + self._load_s(name), self._loaded)
+            self._clock.schedule_at(
+                self._clock.now + self._load_s(name), partial(self._loaded, name)
+            )
 
     def _evict(self) -> bool:
         """Evict the idle copy used least recently. Without one, let one run out of requests."""
@@ -139,17 +147,17 @@ class AdapterPod:
         if idle:
             self.unload(min(idle, key=lambda n: self._last_used_s.get(n, 0.0)))
             return True
-        if not self._draining:
+        busy = [n for n, c in self.copies.items() if c.state == "Resident"]
+        if busy and not self._draining:
             last_used_s = self._last_used_s
             self._draining = min(
-                self.copies, key=lambda n: (self.copies[n].requests, last_used_s.get(n, 0.0))
+                busy, key=lambda n: (self.copies[n].requests, last_used_s.get(n, 0.0))
             )
         return False
 
-    def _loaded(self) -> None:
-        name = self._queue.popleft()
-        self._is_loading = False
-        self.copies[name] = RESIDENT[0]
+    def _loaded(self, name: str) -> None:
+        self._num_loading -= 1
+        self.copies[name] = resident(0)
         self._last_used_s[name] = self._clock.now
         self._serve_pending(name)
         self._listener.loaded(self, name)

@@ -51,13 +51,16 @@ class Pool:
         num_pods: int,
         slots: int,
         load_s: list[float],
+        loads_at_once: int = 1,
     ) -> None:
         self.clock = Clock()
         self.adapters = [AdapterVersion(f"a{i}", f"pvc://claim/{i}") for i in range(len(load_s))]
         self.names = [version.engine_name for version in self.adapters]
         self.load_s = dict(zip(self.names, load_s, strict=True))
         self.pods = [
-            AdapterPod(f"p{i}", slots, profile, self.clock, self, self.load_s.__getitem__)
+            AdapterPod(
+                f"p{i}", slots, profile, self.clock, self, self.load_s.__getitem__, loads_at_once
+            )
             for i in range(num_pods)
         ]
         self.totals = Totals([], [])

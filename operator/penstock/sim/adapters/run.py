@@ -80,7 +80,7 @@ def run(
     if is_bound:
         pool = Pool(RULES[rule](), engine_profile(), num_pods, len(loads), [0.0] * len(loads))
     else:
-        pool = Pool(RULES[rule](), engine_profile(), num_pods, slots, loads)
+        pool = Pool(RULES[rule](), engine_profile(), num_pods, slots, loads, workload.loads_at_once)
     num_before: list[int] = []
     pool.clock.schedule_at(WARM_UP_S, lambda: num_before.append(pool.num_loads))
     num_at_end: list[int] = []

@@ -30,10 +30,10 @@ class Step:
 class AdapterWorkload:
     """Open-loop requests.
 
-    rps: mean arrivals per second. load_s: bounds of the uniform load times. burst_share: share of
-    the arrivals that start a burst of burst_length requests, exponential gaps with mean burst_gap_s; they
-    count in rps. shift_s: time after which `shifted` of the adapters change ranks; 0: never.
-    new_share: share of the adapters that do not exist at first and appear evenly over the run.
+    rps: mean arrivals per second. load_s: bounds of the uniform load times. loads_at_once: of one engine.
+    burst_share: share of the arrivals that start a burst of burst_length requests, exponential gaps with
+    mean burst_gap_s; they count in rps. shift_s: time after which a share `shifted` of the adapters change
+    ranks; 0: never. new_share: share of the adapters that appear during the run, evenly over its time.
     group_size: adapters used together: a burst goes round the adapters of a group. 1: no groups.
     """
 
@@ -42,6 +42,7 @@ class AdapterWorkload:
     num_adapters: int = 1000
     exponent: float = 1.0
     load_s: tuple[float, float] = (0.1, 1.0)
+    loads_at_once: int = 1
     cv: float = 1.0
     burst_share: float = 0.0
     burst_length: int = 8
