@@ -192,6 +192,7 @@ def test_a_second_load_of_the_same_path_changes_nothing(adapted: httpx.Client, r
     first = text(adapted, name)
     for path in ("poetry", str(root / "poetry"), "./law/../poetry"):
         assert load(adapted, name, path).status_code == 200
+    assert load(adapted, "law", "law").status_code == 200  # that of --lora-modules
     other = load(adapted, name, "law")
     assert (other.status_code, other.json()["error"]["code"]) == (400, "name_in_use")
     assert text(adapted, name) == first

@@ -110,7 +110,7 @@ class AdapterRegistry:
             if old is None or replaces:
                 entry = AdapterEntry(name, folder, path, parent or self._taken_names[0])
                 await self._register(entry, old, timeout_s)
-            elif old.folder == folder:
+            elif old.folder.path == folder.path:
                 await self._read_again(old, timeout_s)
             else:
                 raise RequestError(
