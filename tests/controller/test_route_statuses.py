@@ -25,6 +25,7 @@ async def stand(kube, namespace):
                 kube,
                 services=lambda: self.services,
                 deployments=list,
+                adapters=list,
                 applied=lambda _: self.generations,
                 failures=Failures(OperatorMetrics()),
             )

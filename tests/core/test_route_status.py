@@ -63,6 +63,7 @@ def test_a_route_that_answers() -> None:
 
 MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
 MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
+ADAPTED = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": "sql"}]}
 UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "weight": 0}]}
 # The route, what is inputs it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
 FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
@@ -160,3 +161,25 @@ def test_every_reason_is_documented() -> None:
     assert words - NOT_REASONS == {*ROUTE_MEANINGS, *ROUTE_REASONS}
     listed = page().partition("## Conditions of a ModelRoute")[2]
     assert all(f"`{name}`" in listed for name in (*ROUTE_MEANINGS, *ROUTE_REASONS))
+
+
+@pytest.mark.parametrize(
+    ("adapters", "ready", "reason"),
+    [
+        ({"sql": {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}}, "True", "Ready"),
+        ({"sql": {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}}, "False",
+         "BackendsNotReady"),
+        ({}, "Unknown", "BackendNotFound"),
+    ],
+)  # fmt: skip
+def test_an_adapter_as_backend(adapters: dict[str, Object], ready: str, reason: str) -> None:
+    status = status_of(route("front", ADAPTED), adapters=adapters, services={"sql": service()})
+    assert status["backends"] == [
+        {"rule": "all", "kind": "LoraAdapter", "name": "sql", "ready": ready}
+    ]
+    assert conditions(status)["Ready"] == (str(ready == "True"), reason)
+    if not adapters:
+        (resolved,) = (c for c in status["conditions"] if c["type"] == "ResolvedRefs")
+        assert resolved["message"] == (
+            "rule all: the namespace has no LoraAdapter sql; create it, or change the rule"
+        )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing.route import Match, Mirror, RouteRule, first_match
+from penstock.core.routing.route import Backend, Match, Mirror, RouteRule, first_match
 
 ACME = RouteRule((Match(headers=(("x-tenant", "acme"), ("x-beta", "1"))),), (("beta", 100),))
 USERS = RouteRule((Match(users=frozenset({"ada", "bob"})),), (("staff", 100),))
@@ -38,7 +38,7 @@ def test_no_rule_is_a_value():
 def test_services_by_weight(is_kept):
     draw = random.Random(4)
     counts = Counter(
-        REST.service(draw.random(), b"%d" % n if is_kept else None) for n in range(20_000)
+        REST.backend(draw.random(), b"%d" % n if is_kept else None).name for n in range(20_000)
     )
     assert counts["off"] == 0
     assert abs(counts["new"] - 2000) < 4 * math.sqrt(20_000 * 0.1 * 0.9)
@@ -49,9 +49,23 @@ def test_more_weight_only_draws_keys_in(key, one, other):
     small, large = sorted((one, other))
 
     def service(weight):
-        return RouteRule((), (("old", 100 - weight), ("new", weight))).service(0.0, key)
+        return RouteRule((), (("old", 100 - weight), ("new", weight))).backend(0.0, key).name
 
     assert (service(small), service(large)) in {("old", "old"), ("old", "new"), ("new", "new")}
+
+
+def test_adapters_are_backends_too():
+    """An adapter may have the name of a service. Services keep the requests that they had without it."""
+    rule = RouteRule((), (("old", 50),), adapters=(("old", 50), ("off", 0)))
+    assert rule.backend(0.49, None) == Backend("old")
+    assert rule.backend(0.51, None) == Backend("old", "LoraAdapter")
+    keys = [b"%d" % n for n in range(200)]
+    kinds = Counter(rule.backend(0.0, key).kind for key in keys)
+    assert min(kinds.values()) > 50
+    services = RouteRule((), (("old", 50), ("new", 50)))
+    more = RouteRule((), (("old", 50), ("new", 50)), adapters=(("sql", 50),))
+    for key in keys:
+        assert more.backend(0.0, key) in (services.backend(0.0, key), Backend("sql", "LoraAdapter"))
 
 
 def test_the_share_that_is_copied():

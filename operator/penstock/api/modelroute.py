@@ -18,6 +18,12 @@ _SERVICE = Obeys(
         "must be the name of an InferenceService of the same namespace",
     )
 )
+_BACKEND = Obeys(
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "must be the name of an InferenceService or LoraAdapter of the same namespace",
+    )
+)
 _HEADER = Obeys(
     matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant")
 )
@@ -76,8 +82,17 @@ class BackendRef(Model):
     )
 
 
-class WeightedBackendRef(BackendRef):
-    """Service that answers requests, with its weight."""
+class WeightedBackendRef(Model):
+    """Service or adapter that answers requests, with its weight."""
+
+    kind: Literal["InferenceService", "LoraAdapter"] = Field(
+        default="InferenceService", description="Kind of the backend."
+    )
+    name: Annotated[str, _BACKEND] = Field(
+        description="Name of an InferenceService or LoraAdapter of the same namespace, such as chat.",
+        min_length=1,
+        max_length=63,
+    )
 
     weight: int = Field(
         default=1,
@@ -143,7 +158,7 @@ class Timeouts(Model):
 
 
 class RouteRule(Model):
-    """Services that answer the requests that match."""
+    """Services and adapters that answer the requests that match."""
 
     RULES = (
         Rule(
@@ -165,7 +180,7 @@ class RouteRule(Model):
         json_schema_extra=ATOMIC,
     )
     backend_refs: Annotated[list[WeightedBackendRef], unique_by("kind", "name")] = Field(
-        description="Services that answer, by weight.",
+        description="Services and adapters that answer, by weight.",
         min_length=1,
         max_length=8,
         json_schema_extra=map_by("kind", "name"),
@@ -251,7 +266,7 @@ class ModelRouteStatus(Model):
 
 
 class ModelRoute(Model):
-    """Model name whose requests are spread over several services, by weight, header or user."""
+    """Model name whose requests are spread over services and adapters, by weight, header or user."""
 
     spec: ModelRouteSpec = Field(description="Desired state, written by users.")
     status: ModelRouteStatus = Field(

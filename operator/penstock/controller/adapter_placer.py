@@ -92,6 +92,11 @@ class AdapterPlacer:
         self.services: dict[Key, AdapterService] = {}
         self.rollouts = AdapterRollouts(sources.rollouts)
 
+    @property
+    def adapters(self) -> Informer | None:
+        """All adapters; None until they have been listed."""
+        return self._adapters if self._adapters.synced.is_set() else None
+
     async def run(self) -> None:
         """Watch the adapters and place them, until cancelled."""
         try:

@@ -226,6 +226,7 @@ class Leader:
             namespace=self._settings.watch_namespace,
             services=self._watches.services,
             deployments=self._watches.deployments,
+            adapters=lambda: self._adapter_placer.adapters,
             applied=self._observer.applied_route_generations,
             failures=self._health.failures,
             restarted=self._health.metrics.count_watch_restart,

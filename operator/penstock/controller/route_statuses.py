@@ -25,7 +25,8 @@ TICK_S = 2.0
 class RouteStatuses:
     """Keeps the status of each ModelRoute current.
 
-    namespace: None for all. services, deployments: as last watched; None until they have been listed.
+    namespace: None for all. services, deployments, adapters: as last watched; None until they have been
+    listed.
     applied: the generation of a route that each gateway applies; None until the gateways have been asked.
     """
 
@@ -36,6 +37,7 @@ class RouteStatuses:
         namespace: str | None = None,
         services: Callable[[], Mapping[Key, Object] | None],
         deployments: Callable[[], Iterable[Object] | None],
+        adapters: Callable[[], Iterable[Object] | None],
         applied: Callable[[Key], AppliedGenerations | None],
         failures: Failures,
         restarted: Callable[[str], None] = lambda _: None,
@@ -43,6 +45,7 @@ class RouteStatuses:
         self._kube = kube
         self._services = services
         self._deployments = deployments
+        self._adapters = adapters
         self._applied = applied
         self._failures = failures
         self._changed = asyncio.Event()
@@ -75,12 +78,13 @@ class RouteStatuses:
     async def update(self) -> None:
         """Write each status that is out of date. An error on one route stops no other.
 
-        Until services and Deployments have been listed, nothing is written: a new leader would take them
-        for missing.
+        Until services, Deployments and adapters have been listed, nothing is written: a new leader would
+        take them for missing.
         """
-        services, deployments = self._services(), self._deployments()
-        if services is None or deployments is None:
+        services, deployments, adapters = self._services(), self._deployments(), self._adapters()
+        if services is None or deployments is None or adapters is None:
             return
+        of_adapters = _by_namespace({key_of(each): each for each in adapters})
         routes = _by_namespace({key_of(each): each for each in self._routes})
         there, revisions = _by_namespace(services), _by_namespace(_revisions(deployments))
         for namespace, its_routes in routes.items():
@@ -91,6 +95,7 @@ class RouteStatuses:
                     services=there.get(namespace, {}),
                     revisions=revisions.get(namespace, {}),
                     applied=self._applied(key),
+                    adapters=of_adapters.get(namespace, {}),
                 )
                 with self._failures.isolate_errors("routes", "/".join(key)):
                     await self._write(route, inputs)

@@ -2,9 +2,9 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from penstock.core.routing.route import Mirror, RouteRule, first_match
+from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.snapshot import Adapter, Ambiguous, Claim, Route, Service, Snapshot, Unknown
@@ -41,10 +41,7 @@ def resolve(
         case Service() as service:
             return RoutingTarget(service, rollout_mirror=_sample_rollout_mirror(service))
         case Adapter() as adapter:
-            service = _base_service(snapshot, adapter)
-            key = request.affinity_key(service.affinity)
-            version = adapter.choose(random.random(), key)  # noqa: S311 - spreads load
-            return RoutingTarget(service, adapter=version)
+            return _adapter_target(snapshot, adapter, request)
         case Route() as route:
             return _apply_route(snapshot, route, request, headers)
 
@@ -63,6 +60,16 @@ def claim_of(snapshot: Snapshot, model: str) -> Claim:
             raise RequestError(404, message, param="model", code="model_not_found")
         case claim:
             return claim
+
+
+def _adapter_target(
+    snapshot: Snapshot, adapter: Adapter, request: InferenceRequest
+) -> RoutingTarget:
+    """The service of an adapter, with the adapter's version for the request. Raises RequestError."""
+    service = _base_service(snapshot, adapter)
+    key = request.affinity_key(service.affinity)
+    version = adapter.choose(random.random(), key)  # noqa: S311 - spreads load
+    return RoutingTarget(service, adapter=version)
 
 
 def _base_service(snapshot: Snapshot, adapter: Adapter) -> Service:
@@ -90,18 +97,30 @@ def _apply_route(
         )
         raise RequestError(404, message, param="model", code="no_route")
     key = _affinity_key(rule, request, texts)
-    name = rule.service(random.random(), key)  # noqa: S311 - spreads load
-    service = snapshot.get(f"{route.namespace}/{name}")
-    if service is None:
-        message = (
-            f"the ModelRoute {route.key} sends this request to the InferenceService {name}, which "
-            f"the namespace {route.namespace} does not have: create it, or change the route's backendRefs"
-        )
-        raise RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
+    backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
     mirrors = rule.sampled_mirrors(random.random())  # noqa: S311 - samples
+    name = f"{route.namespace}/{backend.name}"
+    if backend.kind == ADAPTER:
+        adapter = snapshot.get_adapter(name)
+        if adapter is None:
+            raise _broken(route, backend)
+        target = _adapter_target(snapshot, adapter, request)
+        return replace(target, mirrors=mirrors, timeout_s=rule.timeout_s, model_route=route.key)
+    service = snapshot.get(name)
+    if service is None:
+        raise _broken(route, backend)
     return RoutingTarget(
         service, mirrors, _sample_rollout_mirror(service), rule.timeout_s, route.key
     )
+
+
+def _broken(route: Route, backend: Backend) -> RequestError:
+    """The error of a request for a backend that does not exist."""
+    message = (
+        f"the ModelRoute {route.key} sends this request to the {backend.kind} {backend.name}, which "
+        f"the namespace {route.namespace} does not have: create it, or change the route's backendRefs"
+    )
+    return RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
 
 
 def _sample_rollout_mirror(service: Service) -> RolloutMirror | None:

@@ -15,7 +15,7 @@ from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.routing.affinity import AFFINITIES, Affinity
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.route import Match, Mirror, RouteRule
+from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Match, Mirror, RouteRule
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
@@ -161,7 +161,8 @@ def _rule(rule: Object) -> RouteRule:
     header, timeout = affinity.get("header"), rule.get("timeouts", {}).get("request")
     return RouteRule(
         matches=tuple(map(_match, rule.get("matches", []))),
-        backends=tuple((ref["name"], ref.get("weight", 1)) for ref in rule["backendRefs"]),
+        backends=_weights_of(rule, SERVICE),
+        adapters=_weights_of(rule, ADAPTER),
         affinity=_affinity(affinity.get("type", "None")),
         affinity_header=header and header.lower(),
         mirrors=tuple(
@@ -169,6 +170,15 @@ def _rule(rule: Object) -> RouteRule:
             for each in rule.get("mirrors", [])
         ),
         timeout_s=parse_duration_s(timeout) if timeout else None,
+    )
+
+
+def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
+    """Names and weights of a rule's backends of one kind."""
+    return tuple(
+        (ref["name"], ref.get("weight", 1))
+        for ref in rule["backendRefs"]
+        if ref.get("kind", SERVICE) == kind
     )
 
 

@@ -31,23 +31,23 @@ CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive")
 
 ROUTE_MEANINGS: Mapping[str, str] = {
     "Accepted": "Requests for the model name follow this route.",
-    "ResolvedRefs": "All services and revisions that the rules name exist.",
+    "ResolvedRefs": "All services, adapters and revisions that the rules name exist.",
     "Programmed": "Every ready gateway applies the present spec.",
     "Reconciling": "The gateways do not apply the route yet, or a rule names what does not exist.",
     "Stalled": "No progress is to be expected without a change of the route by a person.",
-    "Ready": "The first three are True, and each rule has a service with weight and a ready engine.",
+    "Ready": "The first three are True, and each rule has a ready backend with weight.",
 }
 ROUTE_REASONS: Mapping[str, str] = {
     "Accepted": "Requests for the model name follow this route.",
-    "BackendNotFound": "A service that a rule names does not exist; it may still be created.",
-    "BackendsNotReady": "No service of a rule has a ready engine.",
+    "BackendNotFound": "A service or adapter that a rule names does not exist; it may still be created.",
+    "BackendsNotReady": "No service of a rule has a ready engine, and no adapter of it is ready.",
     "GatewaysBehind": "A gateway does not apply the present spec yet.",
     "ModelNameInUse": "An older route of the namespace has this model name.",
     "NoGateways": "No gateway is known to be ready.",
     "NotStalled": "Nothing requires a change of the route by a person.",
     "Programmed": "Every ready gateway applies the present spec.",
     "Ready": "The route answers requests.",
-    "ResolvedRefs": "All services of the rules exist.",
+    "ResolvedRefs": "All backends of the rules exist.",
     "RevisionNotFound": "No pods have the revision that a mirror names.",
     "Settled": "The gateways apply the route.",
 }

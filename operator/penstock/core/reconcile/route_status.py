@@ -1,11 +1,12 @@
 """Computes the status of a ModelRoute from the other routes, the services and the gateways."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.reconcile.condition_types import Condition, Truth
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
+from penstock.core.routing.route import ADAPTER, SERVICE
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.service import Object
 
@@ -14,21 +15,27 @@ from penstock.core.spec.service import Object
 class RouteInputs:
     """Inputs of a route's status besides the route.
 
-    routes, services: of its namespace, by name. revisions: those with pods, by service. applied: generation
-    of the route that each gateway applies, None for a gateway that does not answer; None while the gateways
-    are unknown.
+    routes, services, adapters: of its namespace, by name. revisions: those with pods, by service. applied:
+    generation of the route that each gateway applies, None for a gateway that does not answer; None while
+    the gateways are unknown.
     """
 
     routes: Mapping[str, Object]
     services: Mapping[str, Object]
     revisions: Mapping[str, frozenset[str]]
     applied: AppliedGenerations | None
+    adapters: Mapping[str, Object] = field(default_factory=dict)
+
+    def backend(self, ref: Object) -> Object | None:
+        """The object that a reference names; None if it does not exist."""
+        objects = self.adapters if ref.get("kind") == ADAPTER else self.services
+        return objects.get(ref["name"])
 
 
 def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     """The whole status of a route. now: RFC 3339, for changed conditions."""
     generation = route["metadata"]["generation"]
-    backends = _backends(route, inputs.services)
+    backends = _backends(route, inputs)
     accepted = _accepted(route, inputs.routes.values())
     resolved = _resolved(route, inputs)
     programmed = _programmed(generation, inputs.applied)
@@ -73,10 +80,10 @@ def _resolved(route: Object, inputs: RouteInputs) -> Condition:
     for rule in route["spec"]["rules"]:
         mirrors = rule.get("mirrors", [])
         for ref in (*rule["backendRefs"], *(mirror["backendRef"] for mirror in mirrors)):
-            if ref["name"] not in inputs.services:
+            if inputs.backend(ref) is None:
                 message = (
-                    f"rule {rule['name']}: the namespace has no InferenceService {ref['name']}; create it, "
-                    "or change the rule"
+                    f"rule {rule['name']}: the namespace has no {ref.get('kind', SERVICE)} {ref['name']}; "
+                    "create it, or change the rule"
                 )
                 return condition("False", "BackendNotFound", message)
         for mirror in mirrors:
@@ -84,7 +91,7 @@ def _resolved(route: Object, inputs: RouteInputs) -> Condition:
             if revision is not None and revision not in inputs.revisions.get(name, ()):
                 message = f"rule {rule['name']}: no pods of {name} have the revision {revision}"
                 return condition("False", "RevisionNotFound", message)
-    return condition("True", "ResolvedRefs", "all services of the rules exist")
+    return condition("True", "ResolvedRefs", "all backends of the rules exist")
 
 
 def _programmed(generation: int, applied: AppliedGenerations | None) -> Condition:
@@ -100,24 +107,25 @@ def _programmed(generation: int, applied: AppliedGenerations | None) -> Conditio
     return Condition("Programmed", "True", "Programmed", f"all {len(applied)} gateways apply it")
 
 
-def _backends(route: Object, services: Mapping[str, Object]) -> list[Object]:
+def _backends(route: Object, inputs: RouteInputs) -> list[Object]:
     return [
         {
             "rule": rule["name"],
-            "kind": ref.get("kind", "InferenceService"),
+            "kind": ref.get("kind", SERVICE),
             "name": ref["name"],
-            "ready": _readiness(services.get(ref["name"])),
+            "ready": _readiness(inputs.backend(ref), ref.get("kind", SERVICE)),
         }
         for rule in route["spec"]["rules"]
         for ref in rule["backendRefs"]
     ]
 
 
-def _readiness(service: Object | None) -> Truth:
-    """Whether a service has an engine that answers; Unknown if it does not exist."""
-    conditions = (service or {}).get("status", {}).get("conditions", [])
+def _readiness(backend: Object | None, kind: str) -> Truth:
+    """Whether a service has an engine that answers, or an adapter is ready; Unknown if it does not exist."""
+    wanted = "Ready" if kind == ADAPTER else "TrafficAvailable"
+    conditions = (backend or {}).get("status", {}).get("conditions", [])
     found: Truth = next(
-        (each["status"] for each in conditions if each["type"] == "TrafficAvailable"), "Unknown"
+        (each["status"] for each in conditions if each["type"] == wanted), "Unknown"
     )
     return found
 
@@ -125,20 +133,20 @@ def _readiness(service: Object | None) -> Truth:
 def _backends_ready(route: Object, backends: list[Object]) -> Condition:
     """Whether each rule has a backend with weight that answers. Not shown: it is part of Ready."""
     weights = {
-        (rule["name"], ref["name"]): ref.get("weight", 1)
+        (rule["name"], ref.get("kind", SERVICE), ref["name"]): ref.get("weight", 1)
         for rule in route["spec"]["rules"]
         for ref in rule["backendRefs"]
     }
     answering = {
         each["rule"]
         for each in backends
-        if each["ready"] == "True" and weights[each["rule"], each["name"]] > 0
+        if each["ready"] == "True" and weights[each["rule"], each["kind"], each["name"]] > 0
     }
     for rule in route["spec"]["rules"]:
         if rule["name"] not in answering:
-            message = f"rule {rule['name']}: none of its services has a ready engine"
+            message = f"rule {rule['name']}: none of its backends is ready"
             return Condition("BackendsReady", "False", "BackendsNotReady", message)
-    return Condition("BackendsReady", "True", "BackendsReady", "each rule has a ready engine")
+    return Condition("BackendsReady", "True", "BackendsReady", "each rule has a ready backend")
 
 
 def _ready(causes: tuple[Condition, ...]) -> Condition:

@@ -1,13 +1,18 @@
-"""Rules of a ModelRoute: selects a service by header, user and weight.
+"""Rules of a ModelRoute: selects a service or an adapter by header, user and weight.
 
-the first rule that matches -> one of its services by weight, and copies for its mirrors
+the first rule that matches -> one of its backends by weight, and copies for its mirrors
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.weights import choose_by_key, choose_by_weight
+
+BackendKind = Literal["InferenceService", "LoraAdapter"]
+SERVICE: Literal["InferenceService"] = "InferenceService"
+ADAPTER: Literal["LoraAdapter"] = "LoraAdapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,26 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
+class Backend:
+    """A service or an adapter of the route's namespace."""
+
+    name: str
+    kind: BackendKind = SERVICE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What tells it from the rule's other backends."""
+        return (self.name,) if self.kind == SERVICE else (self.name, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
 class RouteRule:
     """Rule of a route.
 
-    matches: conditions, one of which must hold; empty for every request. backends: services of the same
-    namespace, each with its weight. affinity_header: name in lower case; requests with the same value of it
-    stay with one backend, instead of those with the same `affinity`. timeout_s: of a whole request.
+    matches: conditions, one of which must hold; empty for every request. backends, adapters: services and
+    LoraAdapters of the same namespace, each with its weight. affinity_header: name in lower case; requests
+    with the same value of it stay with one backend, instead of those with the same `affinity`. timeout_s: of
+    a whole request.
     """
 
     matches: tuple[Match, ...]
@@ -53,19 +72,21 @@ class RouteRule:
     affinity_header: str | None = None
     mirrors: tuple[Mirror, ...] = ()
     timeout_s: float | None = None
+    adapters: tuple[tuple[str, int], ...] = ()
 
     def applies(self, headers: Mapping[str, str], user: str | None) -> bool:
         """headers: by their names in lower case."""
         return not self.matches or any(match.holds(headers, user) for match in self.matches)
 
-    def service(self, draw: float, key: bytes | None) -> str:
-        """The service that answers. draw: uniform in [0, 1). key: of the requests that stay together."""
-        shares = [((name,), weight) for name, weight in self.backends if weight > 0]
-        return (
-            choose_by_key(shares, key)[0]
-            if key is not None
-            else choose_by_weight(shares, draw)[0][0]
-        )
+    def backend(self, draw: float, key: bytes | None) -> Backend:
+        """The backend that answers. draw: uniform in [0, 1). key: of the requests that stay together."""
+        shares = [(Backend(name), weight) for name, weight in self.backends if weight > 0]
+        shares += [(Backend(name, ADAPTER), weight) for name, weight in self.adapters if weight > 0]
+        # The names of services alone: their requests stay where they went before there were adapters.
+        by_names = {backend.names: backend for backend, _ in shares}
+        named = [(backend.names, weight) for backend, weight in shares]
+        names = choose_by_key(named, key) if key is not None else choose_by_weight(named, draw)[0]
+        return by_names[names]
 
     def sampled_mirrors(self, draw: float) -> tuple[Mirror, ...]:
         """The mirrors that get a copy of one request. draw: uniform in [0, 1)."""
