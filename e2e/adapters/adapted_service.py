@@ -2,17 +2,21 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import aiohttp
 from campaigns.service_manifest import service_manifest
 
 from penstock.api.v1alpha1 import API_VERSION
+from penstock.chart.names import LEASE_NAME, NAMESPACE
+from penstock.clients.clock import monotonic
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.clients.leader import placement
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.core.formats.addresses import host_port
 from penstock.core.spec.service import ENGINE_PORT, SERVICE_LABEL, Object
 from penstock.demo.stage import Stage, poll_until
+from penstock.errors import KubeError
 
 NAME = "adapted"
 CLAIM = "adapters"
@@ -145,6 +149,41 @@ class AdaptedService:
 
         await poll_until(are_equal, within_s=within_s, what="statuses that list what engines have")
         return copies
+
+    async def lag_s(self) -> float:
+        """Wait until the statuses list what the engines list. Returns the seconds."""
+        started_s = monotonic()
+        await self.wait_for_true_statuses()
+        return monotonic() - started_s
+
+    async def wait_for_copies(self, copies: Set[tuple[str, str]], within_s: float = 15) -> None:
+        """Wait until the engines list these copies, besides others."""
+
+        async def are_there() -> bool:
+            return copies <= await self.on_engines()
+
+        await poll_until(are_there, within_s=within_s, what=f"the copies {sorted(copies)}")
+
+    async def unload(self, name: str, pod: str) -> None:
+        """Unload an adapter as a client of the engine would. name: in engines."""
+        (address,) = (
+            host_port(each.address, ENGINE_PORT)
+            for each in (await self.stage.view(NAME)).pods
+            if each.name == pod
+        )
+        assert await self._engines.unload(address, name) is None
+
+    async def wait_for_placement(self, within_s: float) -> None:
+        """Wait until the leading operator has placed the adapters."""
+
+        async def is_placed() -> bool:
+            try:
+                await placement(self.stage.kube, NAMESPACE, LEASE_NAME, f"default/{NAME}")
+            except KubeError:
+                return False
+            return True
+
+        await poll_until(is_placed, within_s=within_s, what="a placement of the adapters")
 
     async def restarts(self) -> int:
         """Restarts of the engines' containers."""

@@ -90,8 +90,10 @@ async def test_the_life_of_adapters(adapted: AdaptedService, adapters: Adapters)
     await check_models(adapted)
     await check_commands(adapted)
     await check_broken(adapted, adapters)
+    await check_unload_by_others(adapted)
     await check_engine_kill(adapted, adapters)
     await check_without_operator(adapted, adapters)
+    await check_next_operator(adapted)
     await check_deletion(adapted)
 
 
@@ -158,9 +160,31 @@ async def check_broken(adapted: AdaptedService, adapters: Adapters) -> None:
     adapted.stage.kubectl("delete", "lora", *causes)
 
 
+async def check_unload_by_others(adapted: AdaptedService) -> None:
+    """What another client unloads leaves the statuses, and is loaded again where it is wanted."""
+    copies = await adapted.wait_for_true_statuses()
+    for name, pod in copies:
+        if not name.startswith(f"{EVERYWHERE}@"):
+            await adapted.unload(name, pod)
+    print(f"statuses follow after {await adapted.lag_s():.1f} s")
+    everywhere = {copy for copy in copies if copy[0].startswith(f"{EVERYWHERE}@")}
+    assert len(everywhere) == ENGINES
+    for copy in everywhere:
+        await adapted.unload(*copy)
+    await adapted.wait_for_copies(everywhere)
+    print(f"statuses follow after {await adapted.lag_s():.1f} s")
+    await adapted.wait_for(PINNED, Loaded="AllLoaded")
+
+
 async def check_engine_kill(adapted: AdaptedService, adapters: Adapters) -> None:
     """A killed engine has lost its adapters: the statuses say so, and its copies come back."""
     victim = min(pod.name for pod in (await adapted.stage.view(NAME)).pods)
+    lost = {
+        copy
+        for copy in await adapted.on_engines()
+        if copy[1] == victim and copy[0].startswith(f"{EVERYWHERE}@")
+    }
+    assert lost
     faults.kill(adapted.stage.cluster, victim, "engine")
     await adapted.stage.wait_until(
         lambda view: view.ready < ENGINES, NAME, within_s=20, what="the kill is noticed"
@@ -171,9 +195,9 @@ async def check_engine_kill(adapted: AdaptedService, adapters: Adapters) -> None
     await adapted.stage.wait_until(
         lambda view: view.ready == ENGINES, NAME, within_s=90, what="the engine is back"
     )
+    await adapted.wait_for_copies(lost)
+    await adapted.wait_for_true_statuses()
     await adapted.wait_for(EVERYWHERE, Loaded="AllLoaded")
-    copies = await adapted.wait_for_true_statuses()
-    assert {pod for name, pod in copies if name.startswith(f"{EVERYWHERE}@")} >= {victim}
 
 
 async def check_without_operator(adapted: AdaptedService, adapters: Adapters) -> None:
@@ -186,6 +210,22 @@ async def check_without_operator(adapted: AdaptedService, adapters: Adapters) ->
     finally:
         faults.kill(adapted.stage.cluster, operator, "operator", namespace=NAMESPACE)
     await adapted.wait_for_true_statuses(within_s=60)
+
+
+async def check_next_operator(adapted: AdaptedService) -> None:
+    """The next operator finds all copies: it neither loads, nor unloads, nor changes a condition."""
+    await adapted.wait_for(EVERYWHERE, Loaded="AllLoaded")
+    await adapted.wait_for(PINNED, Loaded="AllLoaded")
+    copies = await adapted.wait_for_true_statuses()
+    conditions = {name: each["conditions"] for name, each in (await adapted.statuses()).items()}
+    pods = adapted.stage.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name").split()
+    operators = [pod for pod in pods if pod.startswith(f"pod/{OPERATOR}-")]
+    adapted.stage.kubectl("delete", "-n", NAMESPACE, "--wait", *operators)
+    await adapted.wait_for_placement(within_s=60)
+    await asyncio.sleep(5)
+    assert await adapted.on_engines() == copies
+    after = {name: each["conditions"] for name, each in (await adapted.statuses()).items()}
+    assert after == conditions
 
 
 async def check_deletion(adapted: AdaptedService) -> None:
