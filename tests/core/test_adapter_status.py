@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
@@ -22,7 +22,7 @@ from penstock.core.spec.service import Object
 NOW, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"
 SQL = AdapterResource(
     "team", "sql", "1", 3, "2026-01-01T00:00:00Z", "chat", "chat-sql",
-    AdapterVersion("sql", "pvc://adapters/sql"),
+    AdapterVersion("sql", "pvc://adapters/sql", Placement("All")),
 )  # fmt: skip
 ON_DEMAND = AdapterState(num_engines=2, wanted=0)
 LOADED = AdapterState(
@@ -129,6 +129,32 @@ def test_conditions(changes: Any, expected: list[str]) -> None:
     texts = {kind: f"{kind}={status}/{reason}" for kind, (status, reason) in found.items()}
     assert [texts[each.partition("=")[0]] for each in expected] == expected
     assert not (found["Reconciling"][0] == found["Stalled"][0] == "True")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ready", "reconciling"),
+    [
+        ({"wanted": 3}, ("True", "Ready"), ("False", "Settled")),
+        ({"wanted": 3, "has_slot": False}, ("True", "Ready"), ("False", "Settled")),
+        ({"wanted": 1, "instances": ()}, ("True", "Ready"), ("False", "Settled")),
+        (
+            {"wanted": 1, "instances": (), "has_slot": False},
+            ("False", "NoAdapterSlot"), ("False", "Settled"),
+        ),
+        (
+            {"wanted": 1, "instances": (), "failure": BAD_FILES},
+            ("False", "AdapterNotFound"), ("False", "AdapterNotFound"),
+        ),
+        ({"num_engines": 0, "instances": ()}, ("False", "NoEngines"), ("True", "NoEngines")),
+    ],
+)  # fmt: skip
+def test_copies_for_demand_come_and_go(
+    changes: Any, ready: tuple[str, str], reconciling: tuple[str, str]
+) -> None:
+    on_demand = replace(SQL, version=replace(SQL.version, placement=Placement()))
+    status = adapter_status(on_demand, replace(LOADED, **changes), None, {}, NOW)
+    found = conditions(status)
+    assert (found["Ready"], found["Reconciling"]) == (ready, reconciling)
 
 
 def test_what_an_engine_has_read_stays_known_until_the_version_changes() -> None:

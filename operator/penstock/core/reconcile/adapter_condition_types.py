@@ -7,7 +7,10 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
     "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
     "Loaded": "As many engines as wanted have the adapter in memory; that may be none with policy OnDemand.",
     "RolledOut": "The version of the spec has all of the traffic.",
-    "Reconciling": "A version is being rolled out, or copies are being loaded or wait, such as for a slot.",
+    "Reconciling": (
+        "A version is being rolled out, or copies that the spec asks for are being loaded or wait, such as "
+        "for a slot."
+    ),
     "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
     "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
 }
@@ -32,6 +35,6 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "RuntimeUnsupported": "Engines of the runtime Custom load no adapters.",
     "ServiceNotFound": "The service does not exist; it may still be created.",
     "Stable": "No rollout is in progress.",
-    "Settled": "As many copies as wanted are loaded.",
+    "Settled": "No copy that the spec asks for is missing. Copies that demand asks for come and go.",
     "SourceNotMounted": "The engines do not mount the volume of `spec.model.uri`.",
 }

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.condition_types import Condition
 from penstock.core.rollout.adapter_rollout import AdapterRollout
@@ -84,7 +85,7 @@ def adapter_conditions(
         return accepted, *rest, ready, *_progress(accepted, None)
     resolved = _resolved(state, was_resolved)
     loaded = _loaded(state)
-    ready = _ready(state, resolved, loaded)
+    ready = _ready(state, resolved, loaded, resource.version.placement)
     rolled_out = _rolled_out(resource, rollout)
     return (
         accepted,
@@ -92,7 +93,13 @@ def adapter_conditions(
         loaded,
         rolled_out,
         ready,
-        *_progress(accepted, rollout, resolved, loaded, rolled_out),
+        *_progress(
+            accepted,
+            rollout,
+            resolved,
+            None if _is_enough(state, loaded, resource.version.placement) else loaded,
+            rolled_out,
+        ),
     )
 
 
@@ -131,8 +138,19 @@ def _loaded(state: AdapterState) -> Condition:
     return Condition("Loaded", "False", "Loading", counted)
 
 
-def _ready(state: AdapterState, resolved: Condition, loaded: Condition) -> Condition:
-    if state.loaded or (loaded.status == "True" and resolved.status != "False"):
+def _is_enough(state: AdapterState, loaded: Condition, placement: Placement) -> bool:
+    """Whether only copies are missing that demand asks for, which come and go with it."""
+    is_waiting = loaded.reason in ("Loading", "NoAdapterSlot")
+    return is_waiting and placement.policy == "OnDemand" and state.loaded >= placement.min_copies
+
+
+def _ready(
+    state: AdapterState, resolved: Condition, loaded: Condition, placement: Placement
+) -> Condition:
+    is_loadable = loaded.status == "True" or (
+        loaded.reason == "Loading" and _is_enough(state, loaded, placement)
+    )
+    if state.loaded or (is_loadable and resolved.status != "False"):
         where = "from memory" if state.loaded else "after a load on demand"
         return Condition("Ready", "True", "Ready", f"requests are answered {where}")
     cause = resolved if resolved.status == "False" else loaded
@@ -183,6 +201,6 @@ def _progress(
     causes = (accepted, rolled_out, loaded)
     waiting = next((c for c in causes if c is not None and c.status != "True"), None)
     if waiting is None:
-        message = "as many copies as wanted are loaded"
+        message = "no copy that the spec asks for is missing"
         return Condition("Reconciling", "False", "Settled", message), settled
     return Condition("Reconciling", "True", waiting.reason, waiting.message), settled
