@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.api.past_specs import accepted_spec, encoded_spec, with_accepted_spec
+from penstock.api.past_specs import accepted_spec
+from penstock.core.observed.accepted_spec import encoded_spec, spec_in_use, with_accepted_spec
 
 METADATA = {
     "namespace": "a", "name": "chat", "uid": "u", "generation": 2,
@@ -59,3 +60,12 @@ def test_replicas_of_an_autoscaler_are_current():
     assert accepted_spec(service(REFUSED, accepted)).external_replicas == 1
     # In another mode Penstock decides.
     assert with_accepted_spec(service(REFUSED | {"replicas": 5}, MODEL))["spec"] == MODEL
+
+
+def test_a_refused_spec_is_not_in_use():
+    accepted = MODEL | {"objectives": {"ttft": "1s"}}
+    refused = [{"type": "SpecValid", "status": "False", "observedGeneration": 2}]
+    assert spec_in_use(service(REFUSED, accepted, conditions=refused)) == accepted
+    assert spec_in_use(service(REFUSED, conditions=refused)) == REFUSED
+    assert spec_in_use(service(REFUSED, accepted, conditions=valid(2))) == REFUSED
+    assert spec_in_use({"metadata": METADATA, "spec": MODEL}) == MODEL

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.api.convert import to_core
 from penstock.controller.service_reader import name_taken_by
+from penstock.core.observed.accepted_spec import encoded_spec
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -43,3 +44,15 @@ def test_operator_and_gateway_agree(uids, times):
     assert free == [served.name]
     assert set(holders.values()) == {None, served.name}
     assert (times["abc".index(served.name)], served.name) == min(zip(times, "abc", strict=True))
+
+
+def test_a_refused_spec_claims_no_name():
+    older, younger = service("a", "u1", EARLY), service("b", "u2", LATE)
+    other = {"model": {"uri": "pvc://models", "name": "other"}}
+    refused = {"type": "SpecValid", "status": "False", "observedGeneration": 1}
+    older["status"] = {
+        "acceptedSpec": encoded_spec({"spec": other}), "modelName": "other", "conditions": [refused],
+    }  # fmt: skip
+    services = {("n", body["metadata"]["name"]): body for body in (older, younger)}
+    assert name_taken_by(services, younger, to_core(younger)) is None
+    assert build([older, younger], []).resolve("n/chat").name == "b"

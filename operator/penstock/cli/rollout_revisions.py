@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Column, Table
 
-from penstock.api.past_specs import spec_of_revision, with_accepted_spec
+from penstock.api.past_specs import spec_of_revision
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget
 from penstock.cli.rollout_versions import print_versions, undo_patch
@@ -12,6 +12,7 @@ from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONTROLLER_REVISIONS
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.accepted_spec import spec_valid, with_accepted_spec
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.spec import history
@@ -154,13 +155,7 @@ def _require_no_rollout(body: Object) -> None:
 
 def _spec_in_use(body: Object) -> Object | None:
     """The spec that the service goes on with while its own is refused; None if it is not refused."""
-    conditions = stored_status(body).get("conditions", [])
-    is_refused = any(
-        each["type"] == "SpecValid"
-        and each["status"] == "False"
-        and each.get("observedGeneration") == body["metadata"]["generation"]
-        for each in conditions
-    )
+    is_refused = spec_valid(stored_status(body), body["metadata"]["generation"]) == "False"
     accepted = with_accepted_spec(body) if is_refused else None
     return None if accepted is None or accepted["spec"] == body["spec"] else accepted["spec"]
 

@@ -5,9 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from penstock.api.convert import InvalidService, parse_service, to_core
-from penstock.api.past_specs import with_accepted_spec, with_recorded_fields
+from penstock.api.past_specs import with_recorded_fields
 from penstock.clients.kube import Object
 from penstock.core.manifests.allowed_pods import PodLimits, is_of_running_revision
+from penstock.core.observed.accepted_spec import with_accepted_spec
 from penstock.core.observed.children import ObservedState
 from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.revision import revision_of

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.api.convert import InvalidService, outline, to_core
-from penstock.api.past_specs import ACCEPTED_SPEC, encoded_spec
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -21,6 +20,7 @@ from penstock.controller.service_reader import ServiceReader
 from penstock.controller.status_writer import StatusWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
+from penstock.core.observed.accepted_spec import ACCEPTED_SPEC, encoded_spec
 from penstock.core.observed.children import (
     ObservedState,
 )

@@ -15,6 +15,7 @@ from penstock.clients.resources import (
     Resource,
 )
 from penstock.core.manifests.disruption import engines_budget_name
+from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.children import (
     ObservedBudget,
     ObservedDeployment,
@@ -165,7 +166,7 @@ def name_taken_by(services: Mapping[Key, Object], own: Object, spec: ServiceSpec
         for (namespace, name), body in services.items()
         if namespace == spec.namespace
         and name != spec.name
-        and body["spec"]["model"].get("name", name) == spec.model_name
+        and spec_in_use(body)["model"].get("name", name) == spec.model_name
     ]
     first = min([own["metadata"], *claims], key=claim_order)
     return None if first is own["metadata"] else first["name"]

@@ -10,6 +10,7 @@ from penstock.clients.kube import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
@@ -189,7 +190,7 @@ def _match(match: Object) -> Match:
 
 def _service(body: Object) -> Service:
     """Read a service of the snapshot, without its engines."""
-    metadata, spec, status = body["metadata"], body["spec"], stored_status(body)
+    metadata, spec, status = body["metadata"], spec_in_use(body), stored_status(body)
     namespace, name = metadata["namespace"], metadata["name"]
     canary = spec.get("rollout", {}).get("canary", {})
     return Service(
