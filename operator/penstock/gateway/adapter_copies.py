@@ -35,21 +35,21 @@ class AdapterCopies:
         self._now = now
         self._engines = EngineAdapters()
         self.residency = AdapterResidency(now)
-        self._polls = AdapterPolls(self._engines, self.residency, now)
-        self.loads = AdapterLoads(self._engines, self.residency, self._polls, observe, now)
+        self.polls = AdapterPolls(self._engines, self.residency, now)
+        self.loads = AdapterLoads(self._engines, self.residency, self.polls, observe, now)
         self._demand: dict[str, DemandState] = {}
         self._snapshot = Snapshot()
 
     def update(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot."""
         self._snapshot = snapshot
-        self._polls.update(snapshot)
+        self.polls.update(snapshot)
         self.loads.update(snapshot)
         self._demand = {key: state for key, state in self._demand.items() if snapshot.get(key)}
 
     async def close(self) -> None:
         """End all polls and loads."""
-        await self._polls.close()
+        await self.polls.close()
         await self.loads.close()
         await self._engines.close()
 

@@ -1,9 +1,15 @@
-"""Asks the engines of services with adapters which adapters they have, once a second."""
+"""Asks the engines of services with adapters which adapters they have.
+
+Once a second; more often while requests wait for a copy, which may be loaded by somebody else.
+"""
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.observed.lora_engine import LoraRuntime
@@ -15,12 +21,21 @@ logger = logging.getLogger(__name__)
 
 # Interval between two lists of an engine.
 POLL_INTERVAL_S = 1.0
+WAITING_INTERVAL_S = 0.2
 # Order in which lists are asked for, by the runtime that the pod's command names or that answered last. An
 # engine of another image may have only the list of vLLM.
 RUNTIMES: Mapping[LoraRuntime, tuple[LoraRuntime, ...]] = {
     "Penstock": ("Penstock", "VLLM"),
     "VLLM": ("VLLM",),
 }
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Requests of a service that wait for a copy of an adapter."""
+
+    count: int = 0
+    has_any: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class AdapterPolls:
@@ -37,11 +52,12 @@ class AdapterPolls:
         self._now = now
         self._tasks: dict[Endpoint, asyncio.Task[None]] = {}
         self._runtimes: dict[str, LoraRuntime] = {}
+        self._waiting: dict[str, _Waiting] = {}  # by service
 
     def update(self, snapshot: Snapshot) -> None:
         """Poll the endpoints of the snapshot, and no others."""
         wanted = {
-            endpoint: service.lora_engines[endpoint.pod].runtime
+            endpoint: (service.key, service.lora_engines[endpoint.pod].runtime)
             for service in snapshot.services_with_adapters
             for endpoint in service.endpoints
             if endpoint.pod in service.lora_engines
@@ -49,8 +65,15 @@ class AdapterPolls:
         for endpoint in self._tasks.keys() - wanted.keys():
             self._tasks.pop(endpoint).cancel()
         for endpoint in wanted.keys() - self._tasks.keys():
-            self._runtimes[endpoint.pod] = wanted[endpoint]
-            self._tasks[endpoint] = asyncio.get_running_loop().create_task(self._poll(endpoint))
+            service, self._runtimes[endpoint.pod] = wanted[endpoint]
+            run = self._poll(endpoint, self._waiting.setdefault(service, _Waiting()))
+            self._tasks[endpoint] = asyncio.get_running_loop().create_task(run)
+        services = {service for service, _ in wanted.values()}
+        self._waiting = {
+            service: waiting
+            for service, waiting in self._waiting.items()
+            if waiting.count or service in services
+        }
         pods = {endpoint.pod for endpoint in wanted}
         self._residency.keep_only(pods)
         self._runtimes = {pod: found for pod, found in self._runtimes.items() if pod in pods}
@@ -58,6 +81,19 @@ class AdapterPolls:
     def runtime(self, pod: str) -> LoraRuntime:
         """The runtime whose list of adapters the engine has."""
         return self._runtimes.get(pod, "Penstock")
+
+    @contextmanager
+    def wait(self, service: str) -> Iterator[None]:
+        """Ask the engines of the service "namespace/name" more often while the block runs."""
+        waiting = self._waiting.setdefault(service, _Waiting())
+        waiting.count += 1
+        waiting.has_any.set()
+        try:
+            yield
+        finally:
+            waiting.count -= 1
+            if not waiting.count:
+                waiting.has_any.clear()
 
     async def close(self) -> None:
         """End all polls."""
@@ -67,15 +103,18 @@ class AdapterPolls:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _poll(self, endpoint: Endpoint) -> None:
+    async def _poll(self, endpoint: Endpoint, waiting: "_Waiting") -> None:
         is_answering = True
         while True:
             failure = await self._ask(endpoint)
             if failure is not None and is_answering:
                 logger.warning("%s does not list its adapters: %s", endpoint.pod, failure.message)
             is_answering = failure is None
+            await asyncio.sleep(min(WAITING_INTERVAL_S, POLL_INTERVAL_S))
             jitter = 0.9 + 0.2 * random.random()  # noqa: S311 - spreads load
-            await asyncio.sleep(POLL_INTERVAL_S * jitter)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, POLL_INTERVAL_S * jitter - WAITING_INTERVAL_S)):
+                    await waiting.has_any.wait()
 
     async def _ask(self, endpoint: Endpoint) -> EngineFailure | None:
         """Ask an engine once, in the way of the other runtime if it does not know the first."""

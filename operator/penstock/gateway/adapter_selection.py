@@ -86,8 +86,13 @@ class AdapterSelector:
 
     @contextmanager
     def _waiting_for_copy(self) -> Iterator[None]:
-        metrics = self._state.metrics
-        with self._waiting(), self._stats.hold_waiting(), metrics.adapter_waiting(self._adapter):
+        adapter, state = self._adapter, self._state
+        with (
+            self._waiting(),
+            self._stats.hold_waiting(),
+            state.metrics.adapter_waiting(adapter),
+            state.adapters.polls.wait(adapter.service),
+        ):
             yield
 
     async def _load(self, load: AdapterLoad, left_s: float) -> None:

@@ -178,3 +178,22 @@ async def test_a_deleted_adapter_ends_the_wait(pool, until):
     front.snapshots.publish(Snapshot(front.snapshots.current.services))
     engine.gate.set()
     assert (await waiting)[0] == 404
+
+
+async def test_a_copy_that_somebody_else_loads_is_noticed_soon(pool, until, monkeypatch):
+    """The only slot holds an adapter in use; the operator loads the wanted one meanwhile."""
+    monkeypatch.setattr(adapter_polls, "POLL_INTERVAL_S", 60)
+    monkeypatch.setattr(adapter_polls, "WAITING_INTERVAL_S", 0.02)
+    other = "other@00000000"
+    engine = AdapterEngine(other)
+    front = await pool(engine, slots=1)
+    waiting = asyncio.create_task(ask(front))
+    await until(lambda: front.gateway.state.waiting == 1)
+    engine.copies = {NAME: "host"}
+    async with asyncio.timeout(2):
+        assert (await waiting)[0] == 200
+    assert engine.calls == []
+    await asyncio.sleep(0.1)
+    num_lists = engine.num_lists
+    await asyncio.sleep(0.2)
+    assert engine.num_lists == num_lists
