@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.demo.errors import StoryFailed
 from penstock.demo.kubectl import KubectlError
-from penstock.demo.story import StoryFailed, tell
+from penstock.demo.story import tell
 from penstock.local.cluster import ClusterError
 from penstock.local.gobuild import BuildFailed
 

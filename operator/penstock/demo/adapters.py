@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.demo.errors import StoryFailed
 from penstock.demo.narrator import Narrator
 from penstock.demo.stage import Stage, poll_until
 
@@ -19,7 +20,7 @@ QUESTION = "What is a pod in Kubernetes?"
 
 
 async def show_adapters(stage: Stage, tell: Narrator, root: Path) -> None:
-    """Apply two adapters, ask each one, and print where they are. Raises TimeoutError, ClientError."""
+    """Apply two adapters, ask each one, and print where they are. Raises TimeoutError, StoryFailed."""
     tell.chapter("Two LoRA adapters on the same engines")
     path = root / "examples" / EXAMPLE
     tell.yaml(path.read_text())
@@ -38,7 +39,9 @@ async def show_adapters(stage: Stage, tell: Narrator, root: Path) -> None:
                 "model": name, "max_tokens": 16, "temperature": 0,
                 "messages": [{"role": "user", "content": QUESTION}],
             }  # fmt: skip
-            async with session.post(url, json=body, raise_for_status=True) as answer:
+            async with session.post(url, json=body) as answer:
+                if answer.status != 200:
+                    raise StoryFailed(f"{name} did not answer: {await answer.text()}")
                 found = await answer.json()
             text = " ".join(found["choices"][0]["message"]["content"].split())
             tell.fact(found["model"], text[:MAX_ANSWER_CHARS])
@@ -62,13 +65,13 @@ async def _are_ready(stage: Stage) -> bool:
 
 
 def _table(stage: Stage, columns: int) -> str:
-    """The output of `kubectl penstock adapters`. Raises CalledProcessError."""
+    """The output of `kubectl penstock adapters`. Raises StoryFailed."""
     command = Path(sys.executable).with_name("kubectl-penstock")
     variables = {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": str(columns)}
-    return subprocess.run(
+    done = subprocess.run(
         [command, "adapters"],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+        env=os.environ | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise StoryFailed(f"kubectl penstock adapters failed: {done.stderr}")
+    return done.stdout

@@ -11,6 +11,7 @@ from rich.console import Console
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.demo.adapters import show_adapters
+from penstock.demo.errors import StoryFailed
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.narrator import Narrator
 from penstock.demo.preparation import Models, prepare
@@ -27,10 +28,6 @@ CHAT_EXAMPLE, LOAD_EXAMPLE = "quickstart.yaml", "tiny-model.yaml"
 # 44 clients fill three engines.
 PEAK_CLIENTS, CALM_CLIENTS = 44, 2
 SAMPLE_S = 0.5
-
-
-class StoryFailed(Exception):
-    """A step of the demo had an unexpected result."""
 
 
 class Story:
