@@ -231,8 +231,11 @@ async def test_a_running_service_keeps_its_revision(stand):
     await stand.until_phase("Stable")
     before = await stand.deployment_uids()
     await stand.change(template=NETWORK)
+    await stand.step()
+    version = (await stand.body())["metadata"]["resourceVersion"]
     for _ in range(3):
         await stand.step()
+    assert (await stand.body())["metadata"]["resourceVersion"] == version
     assert await stand.condition("SpecValid") == ("False", "TemplateNotAllowed")
     assert await stand.condition("TrafficAvailable") == ("True", "Serving")
     assert await stand.condition("Ready") == ("True", "Ready")
