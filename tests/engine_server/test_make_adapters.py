@@ -35,6 +35,11 @@ def test_the_same_seed_makes_the_same_adapters(
     assert len(set(weights)) == 5
 
 
+def test_other_users_can_read_an_adapter(folders: list[Path]) -> None:
+    modes = {path.stat().st_mode & 0o444 for path in folders[0].iterdir()}
+    assert modes == {0o444}
+
+
 def test_adapters_change_the_projections_that_are_named(model_dir: Path, tmp_path: Path) -> None:
     folder = make_adapter(model_dir, tmp_path / "a", seed=1, projections=("q_proj", "up_proj"))
     names = {name.split(".")[-2] for name in weight_changes(folder)}

@@ -69,7 +69,9 @@ def make_adapter(
     folder.mkdir(parents=True)
     config = _config(model_dir, rank, alpha, {target.rpartition(".")[2] for target in targets})
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2))
-    save_file(factors, folder / WEIGHTS_NAME, metadata={"format": "pt"})
+    weights = folder / WEIGHTS_NAME
+    save_file(factors, weights, metadata={"format": "pt"})
+    weights.chmod(0o644)  # save_file makes it unreadable for other users, such as a pod's
     return folder
 
 

@@ -13,6 +13,7 @@ from penstock_engine.device import num_threads
 from penstock_engine.make_model.corpus import read_corpus
 from penstock_engine.make_model.tokenizer import END_OF_TEXT, TURN_END, train_tokenizer
 from penstock_engine.make_model.train import TrainingResult, make_stream, train
+from penstock_engine.weights import checkpoint_files
 
 MAX_VOCAB_SIZE = 8192
 MAX_POSITION_EMBEDDINGS = 4096
@@ -72,6 +73,8 @@ def _save(out: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
     )
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     model.save_pretrained(out)
+    for weights in checkpoint_files(out):
+        weights.chmod(0o644)  # they are saved unreadable for other users, such as a pod's
     tokenizer.save_pretrained(out)
 
 
