@@ -11,6 +11,11 @@ from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.adapters.replica import Copy
 
 NAME = "sql@3f2a1b9c"
+DEAD_VLLM = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+VLLM_MESSAGE = (
+    "Call to add_lora method failed: Worker failed with error 'rank 64 is\nhigh.', "
+    "please check the stack trace above for the root cause"
+)
 
 
 @pytest.fixture
@@ -69,6 +74,8 @@ async def test_what_another_client_did_already_is_no_failure(client, engine):
         (503, {"error": {"message": "all in use"}}, "Busy", "Busy", "all in use"),
         (500, "", "Busy", "Busy", "status 500 of the engine"),
         (500, {"error": {"message": "rank 64", "code": 500}}, "Refused", "Refused", "rank 64"),
+        (500, {"error": {"message": VLLM_MESSAGE, "code": 500}}, "Refused", "Refused", "rank 64 is\nhigh."),
+        (500, {"error": {"message": DEAD_VLLM, "code": 500}}, "Busy", "Busy", DEAD_VLLM),
         (400, {"error": {"message": "x" * 9000}}, "Refused", "Refused", "x" * 500),
         (400, {"error": {"message": "x" * 90_000}}, "Refused", "Refused", "status 400 of the engine"),
     ],

@@ -6,6 +6,7 @@ Penstock's engine, and by the entries with a parent in /v1/models of vLLM.
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +25,15 @@ IDLE_CONNECTION_S = 4.0
 MAX_LIST_BYTES = 1 << 20
 MAX_ERROR_BYTES = 16 << 10
 MAX_MESSAGE_CHARS = 500
+
+# vLLM's words around the cause of a failed load.
+_CAUSE_IN_VLLM = re.compile(
+    r"Call to add_lora method failed: Worker failed with error '(.*)', please check the stack trace .*",
+    re.DOTALL,
+)
+
+# vLLM's words, at the beginning, in answers while its engine ends.
+_DEAD_ENGINE_IN_VLLM = "EngineCore encountered an issue."
 
 _STATES: Mapping[str, CopyState] = {
     "device": "Resident",
@@ -166,7 +176,11 @@ def _refusal(status: int, content: bytes) -> EngineFailure:
     """The failure that an error response describes."""
     reason, message = _error_of(content)
     # vLLM answers with a 500 and the exception's text when it cannot read an adapter.
-    is_about_adapter = status < 500 or (status == 500 and bool(message))
+    is_about_adapter = status < 500 or (
+        status == 500 and bool(message) and not message.startswith(_DEAD_ENGINE_IN_VLLM)
+    )
+    if found := _CAUSE_IN_VLLM.fullmatch(message):
+        message = found[1]
     message = (message or f"status {status} of the engine")[:MAX_MESSAGE_CHARS]
     if not is_about_adapter or status in (408, 429):
         return EngineFailure("Busy", reason or "Busy", message)
