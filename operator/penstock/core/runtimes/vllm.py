@@ -10,11 +10,14 @@ LoRA adapters of vLLM 0.32, as its source says (VLLM_ALLOW_RUNTIME_LORA_UPDATING
       stay in memory until they are the least recently used ones.
     GET /v1/models: an entry with `parent` and `root` (the path) for each registered name, evicted or not.
 
+An adapter whose weights vLLM's user may not read gets the same 404 as one that is not there.
+
 Beyond --max-cpu-loras (default: --max-loras), a load evicts the least recently used adapter, which keeps
-its name. The next request for that one reads its files within a step: if they are broken by then, the
-engine ends. Files of loaded adapters must stay as they are, and the operator registers no more names than
-there are places. A lora_path may be anywhere, and adapter_model.bin is unpickled, though only tensors of
-it. Names may have any characters, such as "@".
+its name. The next request for that one reads its files within a step: if they are broken or gone by then,
+the engine ends. The operator registers no more names than there are places, but an unloaded adapter that
+was used last stays in memory in place of an idle one that is registered. So the files of registered
+adapters must stay as they are. A lora_path may be anywhere, and adapter_model.bin is unpickled, though
+only tensors of it. Names may have any characters, such as "@".
 """
 
 from dataclasses import replace
