@@ -9,20 +9,15 @@ not promoted.
 
 import argparse
 import asyncio
-import os
 import sys
 from pathlib import Path
 
 from campaigns import runtime_run
 from campaigns.runtime_run import Record
-from campaigns.vllm_install import ensure_vllm
+from campaigns.vllm_stage import find_vllm, temporary_stage
 
-from penstock.clients.kube import connect
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage
-from penstock.local import cluster as clusters
-from penstock.local.install import install
 
 ROOT = Path(__file__).parents[1]
 RUNTIMES = {"VLLM": {"type": "VLLM"}, "Penstock": {}}
@@ -32,20 +27,11 @@ async def campaign(names: list[str], python: str, within_s: float) -> bool:
     """Run the service on each runtime, in a cluster of its own. Returns whether all went well."""
     models = ensure_model(ROOT / "docs")
     if "VLLM" in names:
-        os.environ["PATH"] += f":{ensure_vllm(python)}"
+        find_vllm(python)
     passed = True
     for name in names:
-        with clusters.temporary("vllm", say=print) as cluster:
-            await install(cluster, say=print)
-            async with await connect(cluster.kubeconfig) as kube:
-                stage = Stage(cluster, kube)
-                stage.mount_models(models)
-                try:
-                    record = await runtime_run.run(
-                        stage, corpus(ROOT), RUNTIMES[name], within_s=within_s
-                    )
-                finally:
-                    await stage.close()
+        async with temporary_stage(models) as stage:
+            record = await runtime_run.run(stage, corpus(ROOT), RUNTIMES[name], within_s=within_s)
         print_tables(record)
         passed &= set(record.ends) == {End.DONE} and "Stable" in record.steps[-2][2]
     return passed

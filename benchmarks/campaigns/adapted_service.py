@@ -14,6 +14,7 @@ from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.clients.leader import placement
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.core.formats.addresses import host_port
+from penstock.core.observed.lora_engine import LoraRuntime
 from penstock.core.spec.service import ENGINE_PORT, SERVICE_LABEL, Object
 from penstock.demo.stage import Stage, poll_until
 from penstock.errors import KubeError
@@ -27,23 +28,22 @@ NUM_TOKENS = 12
 Copies = frozenset[tuple[str, str]]
 
 
-def service() -> Object:
+def service(engine: Object | None = None, **spec: object) -> Object:
     """Engines with memory for 4 adapters each, of which 2 run in one batch.
 
     They compute in float32, as the reference does: bfloat16 has other answers where two tokens are close.
+    engine: its fields replace those of spec.engine here. spec: fields that replace those of spec.
     """
     lora = {"maxAdapters": 2, "maxCPUAdapters": 4, "maxRank": 16, "sources": [f"pvc://{CLAIM}"]}
-    return service_manifest(
-        NAME,
-        {
-            "engine": {
-                "maxModelLen": 256, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"},
-                "dtype": "float32", "lora": lora,
-            },
-            "scaling": {"minReplicas": ENGINES, "maxReplicas": ENGINES},
-            "terminationGracePeriodSeconds": 18,
+    common: Object = {
+        "engine": {
+            "maxModelLen": 256, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"},
+            "dtype": "float32", "lora": lora, **(engine or {}),
         },
-    )  # fmt: skip
+        "scaling": {"minReplicas": ENGINES, "maxReplicas": ENGINES},
+        "terminationGracePeriodSeconds": 18,
+    }  # fmt: skip
+    return service_manifest(NAME, common | spec)
 
 
 def adapter(name: str, folder: str, **placement: object) -> Object:
@@ -62,8 +62,9 @@ def adapter(name: str, folder: str, **placement: object) -> Object:
 class AdaptedService:
     """Requests to the service through the gateway, and the copies of its adapters."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, runtime: LoraRuntime = "Penstock") -> None:
         self.stage = stage
+        self._runtime: LoraRuntime = runtime
         self._engines = EngineAdapters()
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60))
 
@@ -98,15 +99,26 @@ class AdaptedService:
 
     async def on_engines(self) -> Copies:
         """The copies in memory as the ready engines list them."""
-        pods = [pod for pod in (await self.stage.view(NAME)).pods if pod.is_ready]
+        engines = await self._addresses()
         lists = await asyncio.gather(
-            *(self._engines.list(host_port(pod.address, ENGINE_PORT), "Penstock") for pod in pods)
+            *(self._engines.list(address, self._runtime) for address in engines.values())
         )
         found: set[tuple[str, str]] = set()
-        for pod, copies in zip(pods, lists, strict=True):
+        for pod, copies in zip(engines, lists, strict=True):
             assert not isinstance(copies, EngineFailure), copies
-            found |= {(name, pod.name) for name, copy in copies.items() if copy.state == "Resident"}
+            found |= {(name, pod) for name, copy in copies.items() if copy.state == "Resident"}
         return frozenset(found)
+
+    async def unload_by_hand(self) -> None:
+        """Unload all copies from the engines themselves."""
+        engines = await self._addresses()
+        for name, pod in await self.on_engines():
+            assert await self._engines.unload(engines[pod], name) is None
+
+    async def _addresses(self) -> Mapping[str, str]:
+        """The ready engines as host:port, by pod."""
+        pods = (await self.stage.view(NAME)).pods
+        return {pod.name: host_port(pod.address, ENGINE_PORT) for pod in pods if pod.is_ready}
 
     async def in_statuses(self) -> Copies:
         """The copies in memory as the statuses of the adapters list them."""

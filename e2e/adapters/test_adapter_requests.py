@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from adapted_service import (
+from campaigns.adapted_service import (
     CLAIM,
     ENGINES,
     NAME,
@@ -17,13 +16,13 @@ from adapted_service import (
     adapter,
     service,
 )
+from campaigns.adapter_folders import make_folders
 from campaigns.penstock_command import penstock
 
 from penstock.chart.names import NAMESPACE, OPERATOR
 from penstock.demo.stage import Stage
 from penstock.local import faults
 from penstock.local.models_claim import folder_claim
-from penstock_engine.make_model.adapters import make_adapter, make_adapters
 from penstock_engine.make_model.merged import MergedModel
 
 PROMPT = list(range(40, 60))
@@ -48,16 +47,8 @@ def adapters(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapters
     model, folder = models / "penstock-tiny", tmp_path_factory.mktemp("adapters")
     reference = MergedModel(model)
     answers = {NAME: reference.greedy(None, PROMPT, NUM_TOKENS)}
-    for number, made in enumerate(make_adapters(model, folder, NUM_ADAPTERS)):
+    for number, made in enumerate(make_folders(model, folder, NUM_ADAPTERS)):
         answers[f"lora-{number}"] = reference.greedy(made, PROMPT, NUM_TOKENS)
-    make_adapter(model, folder / "rank-64", seed=1, rank=64)
-    shutil.copytree(folder / "adapter-000", folder / "pickled")
-    (folder / "pickled" / "adapter_model.safetensors").rename(
-        folder / "pickled" / "adapter_model.bin"
-    )
-    shutil.copytree(folder / "adapter-000", folder / "cut")
-    with (folder / "cut" / "adapter_model.safetensors").open("r+b") as file:
-        file.truncate(20_000)
     return Adapters(folder, answers)
 
 
