@@ -39,7 +39,7 @@ class _Waiting:
 
 
 class AdapterPolls:
-    """One task for each endpoint of the services with adapters, so that a slow engine delays no other.
+    """Asks each endpoint of the services with adapters in a task of its own, so that none delays another.
 
     now: the monotonic clock of the residency.
     """

@@ -36,7 +36,7 @@ class AdapterSelector:
         self._failures: dict[str, EngineFailure] = {}  # of loads, by pod
 
     def able(self, service: Service) -> Sequence[Endpoint]:
-        """Return the endpoints that take adapters. Raises RequestError if all that there are do not."""
+        """Return the endpoints that take adapters. Raises RequestError if there are engines and none does."""
         able = [e for e in service.endpoints if e.pod in service.lora_engines]
         if service.endpoints and not able:
             message = (
