@@ -1,4 +1,4 @@
-"""The placement loop: keeps copies of LoRA adapters on engines as they are needed, and their statuses.
+"""The placement loop: loads and unloads LoRA adapters on engines, and writes their statuses.
 
     adapters, services, pods (watched), copies (polled from engines), demand (from gateways' reports)
       -> rollouts of versions -> place -> loads and unloads in the background -> statuses, metrics, records
@@ -45,7 +45,7 @@ TICK_S, MIN_PAUSE_S = 1.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the placer reads. None: not listed, or not read yet.
+    """Functions that return the placer's inputs. None: not listed, or not read yet.
 
     children: Deployments and pods. counts: of gateways for a service, by the adapter's name in engines.
     """

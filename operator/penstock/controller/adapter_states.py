@@ -1,4 +1,4 @@
-"""What is known of each adapter of a service after a pass of the placement loop."""
+"""States of the adapters of a service after a pass of the placement loop, for their statuses."""
 
 from collections.abc import Mapping
 

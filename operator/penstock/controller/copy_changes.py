@@ -64,7 +64,7 @@ class CopyChanges:
             task.add_done_callback(unloads.discard)
 
     def forget_done(self) -> None:
-        """Forget the changes that are done. Call it before engines are asked for their lists."""
+        """Forget the changes that are done. To be called before engines are polled."""
         for key, of_pod in list(self._changes.items()):
             unfinished = {name: each for name, each in of_pod.items() if each.state != "Done"}
             if unfinished:
@@ -108,7 +108,7 @@ class CopyChanges:
         self._finished(change)
 
     def _slot(self, change: Change) -> AbstractAsyncContextManager[None]:
-        """What a change holds while it runs. Unloads take no slot: loads may wait for them in the engine."""
+        """The slot that a change holds while it runs. Unloads need none: running loads may wait for them."""
         if change.kind == "unload":
             return nullcontext()
         return self._pod_slots.setdefault(change.pod.key, asyncio.Semaphore(MAX_POD_LOADS))

@@ -15,7 +15,7 @@ Source = Callable[[Key], PlacementRecord | None]
 
 
 class Placements:
-    """HTTP endpoint of the placements. A record is built only when it is asked for.
+    """HTTP endpoint of the placements. Each request builds its record.
 
     source: returns the record of a service, None if there is none; set by the leading replica.
     """

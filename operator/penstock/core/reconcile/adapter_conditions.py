@@ -41,7 +41,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class AdapterState:
-    """What is known of an adapter besides its resource.
+    """State of an adapter on the engines of its service.
 
     refusal: why it is not accepted. num_engines: ready engines of the service that take adapters. wanted:
     copies by the last placement; None before the first. has_slot: whether an engine has or gets memory for
