@@ -12,7 +12,6 @@ from penstock.controller.adapter_store import StoredAdapter
 from penstock.controller.canary_cases import JUDGED_PHASES, CanaryCase
 from penstock.controller.judge import Judgement
 from penstock.core.adapters.demand_estimate import NO_DEMAND
-from penstock.core.adapters.place import MIN_PRELOAD_PER_S
 from penstock.core.adapters.versions import adapter_key
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import adapter_owner
@@ -24,6 +23,10 @@ from penstock.core.rollout.adapter_rollout import AdapterRollout, step_adapter
 from penstock.core.rollout.blocks import ComparedArms
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.canary import CanarySpec
+
+# Requests per second of a version above which its successor is a canary: one in 10 minutes. With fewer a
+# comparison would take days.
+MIN_COMPARED_PER_S = 1 / 600
 
 # Copies by the adapter's name and the version's revision.
 CopiesByAdapter = Mapping[str, Mapping[str, VersionCopies]]
@@ -134,7 +137,7 @@ class AdapterRollouts:
             now_s=now_s,
             copies=copies,
             # A new leader has not measured the demand yet.
-            is_used=demand.requests_per_s >= MIN_PRELOAD_PER_S or float(shown) > 0,
+            is_used=demand.requests_per_s >= MIN_COMPARED_PER_S or float(shown) > 0,
             failure=refusals[-1] if refusals else "",
             command=commands.parse_command(annotations.get(commands.ANNOTATION)),
             applied_generations=self._sources.applied_generations(adapter_key(*resource.key)),

@@ -1,0 +1,172 @@
+"""Versions of an adapter under load: an equal one is promoted, a broken one is rolled back, undo returns."""
+
+import asyncio
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file, save_file
+
+from penstock.clients.kube import Object
+from penstock.clients.resources import LORA_ADAPTERS
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.demo.load import End, Load, Workload, corpus
+from penstock.demo.stage import Stage, poll_until
+from penstock_engine.make_model.adapters import make_adapter
+
+ROOT = Path(__file__).parents[2]
+NAME, TEAM = "rolled-lora", "lora-versions"
+TARGET = ("lora/sql", "-n", TEAM)
+FIRST, EQUAL, BROKEN = (f"pvc://models/adapters/{name}" for name in ("v1", "v2", "broken"))
+WEIGHTS = "adapter_model.safetensors"
+# Wide tolerances: the test is of the machinery, and a few hundred requests have to be enough.
+CANARY = {
+    "minWeightPercent": 30, "maxWeightPercent": 50, "latencyTolerancePercent": 100,
+    "errorTolerancePercent": 20, "violationTolerancePercent": 20, "alpha": "0.1",
+}  # fmt: skip
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def folder(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the demo's model and three versions of an adapter.
+
+    v2 is v1 in another folder. The factors of the broken one are finite, so that engines load it, and so
+    large that its logits overflow.
+    """
+    made = tmp_path_factory.mktemp("models")
+    model = made / "penstock-tiny"
+    shutil.copytree(models / "penstock-tiny", model)
+    first = make_adapter(model, made / "adapters" / "v1", seed=1)
+    shutil.copytree(first, made / "adapters" / "v2")
+    broken = shutil.copytree(first, made / "adapters" / "broken")
+    factors = load_file(broken / WEIGHTS)
+    save_file({name: factor * 1e30 for name, factor in factors.items()}, broken / WEIGHTS)
+    return made
+
+
+def service() -> Object:
+    made: Object = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
+    made["metadata"] = {"name": NAME}
+    made["spec"]["engine"]["lora"] = {"maxAdapters": 4, "maxRank": 16}
+    rollout = {"strategy": "Canary", "canary": CANARY}
+    made["spec"] |= {"scaling": {"mode": "External"}, "replicas": 1, "rollout": rollout}
+    return made
+
+
+def adapter() -> Object:
+    spec = {
+        "serviceRef": {"name": NAME},
+        "model": {"uri": FIRST},
+        "placement": {"minReplicas": 1},
+    }
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "LoraAdapter",
+        "metadata": {"name": "sql"},
+        "spec": spec,
+    }
+
+
+async def status(stage: Stage) -> Object:
+    found: Object = (await stage.kube.get(LORA_ADAPTERS, TEAM, "sql")).get("status", {})
+    return found
+
+
+async def until(stage: Stage, phase: str, within_s: float) -> Object:
+    """Wait until the rollout is in a phase. Returns the adapter's status."""
+
+    async def holds() -> bool:
+        return ((await status(stage)).get("rollout") or {}).get("phase") == phase
+
+    try:
+        took_s = await poll_until(holds, within_s=within_s, what=phase)
+    except TimeoutError:
+        raise AssertionError(json.dumps(await status(stage), indent=1)) from None
+    print(f"{phase} after {took_s:.0f} s")
+    return await status(stage)
+
+
+def change(stage: Stage, uri: str) -> None:
+    patch = json.dumps({"spec": {"model": {"uri": uri}}})
+    stage.kubectl("patch", "lora", "sql", "-n", TEAM, "--type=merge", "-p", patch)
+
+
+def stable(found: Object) -> str:
+    (share,) = found["traffic"]
+    assert share["percent"] == 100
+    assert share["revision"] == found["stableRevision"]
+    return str(share["uri"])
+
+
+async def test_versions_of_an_adapter(stage: Stage, folder: Path) -> None:
+    metadata = {"name": TEAM}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    try:
+        stage.mount_models(folder, TEAM)
+        text = yaml.safe_dump_all([service(), adapter()])
+        stage.kubectl("apply", "-n", TEAM, "-f", "-", stdin=text)
+        await stage.wait_until(
+            lambda view: view.ready == 1, NAME, within_s=120, what="an engine", namespace=TEAM
+        )
+        await _roll_out(stage)
+    finally:
+        stage.kubectl("delete", "namespace", TEAM, "--wait=false")
+        stage.kubectl("delete", "persistentvolume", f"models-{TEAM}", "--wait=false")
+
+
+async def _roll_out(stage: Stage) -> None:
+    workload = Workload("sql", corpus(ROOT), prompt_words=20, max_tokens=8, seed=1, think_s=0.1)
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        load.set_clients(3)
+        await poll_until(lambda: _has_answers(load, 20), within_s=60, what="20 answers")
+        await asyncio.sleep(6)  # until the operator has seen that there are requests
+        change(stage, EQUAL)
+        found = await until(stage, "Judging", within_s=30)
+        assert {each["uri"]: each["percent"] for each in found["traffic"]} == {FIRST: 70, EQUAL: 30}
+        found = await until(stage, "Stable", within_s=240)
+        assert stable(found) == EQUAL
+        print(found["rollout"])
+        assert {each["verdict"] for each in found["rollout"]["evidence"]} == {"Within"}
+        assert [each for each in load.outcomes if each.end is not End.DONE] == []
+
+        number = len(load.outcomes)
+        change(stage, BROKEN)
+        found = await until(stage, "Rejected", within_s=240)
+        assert stable(found) == EQUAL
+        print(found["rollout"]["rejected"]["message"])
+        bad = AdapterVersion("sql", BROKEN)
+        assert found["rollout"]["rejected"]["revision"] == bad.revision
+        code, said = await stage.rollout("status", *TARGET, "--watch")
+        assert (code, "was rejected" in said) == (1, True), said
+        ends = Counter(each.end for each in load.outcomes[number:])
+        print(f"while the broken version had requests: {ends}")
+        assert ends[End.DONE] > 0
+
+        code, said = await stage.rollout("undo", *TARGET, "--watch")
+        assert code == 0, said
+        assert stable(await status(stage)) == EQUAL
+        code, said = await stage.rollout("undo", *TARGET)
+        assert (code, FIRST in said) == (0, True), said
+        await until(stage, "Judging", within_s=30)
+        code, said = await stage.rollout("promote", *TARGET, "--watch")
+        assert code == 0, said
+        assert stable(await status(stage)) == FIRST
+        code, said = await stage.rollout("history", *TARGET)
+        assert code == 0
+        assert [said.index(uri) for uri in (FIRST, BROKEN, EQUAL)] == sorted(
+            said.index(uri) for uri in (FIRST, BROKEN, EQUAL)
+        ), said
+        number = len(load.outcomes)
+        await poll_until(lambda: _has_answers(load, number + 10), within_s=30, what="10 answers")
+        await load.finish()
+        assert [each for each in load.outcomes[number:] if each.end is not End.DONE] == []
+
+
+async def _has_answers(load: Load, number: int) -> bool:
+    return len(load.outcomes) >= number
