@@ -6,12 +6,16 @@ import pytest
 from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
 
 from penstock.cli import rollout_revisions
+from penstock.cli.rollout_evidence import read_trial
 from penstock.cli.rollout_status import follow
 from penstock.cli.rollout_target import Refused, parse_target
 from penstock.clients.resources import LORA_ADAPTERS
-from penstock.controller.judge import Judgement
+from penstock.controller.failures import Failures
+from penstock.controller.judge import Judge, Judgement
+from penstock.controller.metric_queries import MetricQueries
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.versions import adapter_key
+from penstock.core.canary.evidence import Arm
 from penstock.core.canary.verdict import Abort, Accept, Verdict
 from penstock.core.rollout import commands
 from penstock.core.spec.service import Object
@@ -207,3 +211,47 @@ def test_targets_of_commands() -> None:
     for wrong in ("pod/chat", "lora/"):
         with pytest.raises(Refused, match="lora/NAME"):
             parse_target(wrong)
+
+
+class Readings:
+    """Counts of gateways, as the judge reads them."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[tuple[str, str], dict[str, Arm]] = {}
+
+    def arms(self, key: tuple[str, str]) -> dict[str, Arm]:
+        return dict(self.by_key.get(key, {}))
+
+    def counts(self, _key: tuple[str, str]) -> None:
+        return None
+
+    def corrupted(self, _pods: object) -> int:
+        return 0
+
+
+async def test_the_judge_compares_the_versions(stand: AdapterStand) -> None:
+    await start_canary(stand)
+    readings, key = Readings(), adapter_key(stand.namespace, "sql")
+    assert stand.placer is not None
+    judge = Judge(
+        stand.kube,
+        readings,
+        MetricQueries(None),  # type: ignore[arg-type] - there are no metrics
+        services=dict,
+        cases=stand.placer.rollouts.cases,
+        changed=lambda _: None,
+        failures=Failures(stand.metrics),
+    )
+    await judge.tick(0.0)
+    readings.by_key[key] = {NEW: Arm(requests=50, errors=40), OLD: Arm(requests=200)}
+    await judge.tick(10.0)
+    (case,) = stand.placer.rollouts.cases()
+    found = judge.judgement(key, case.trial_id)
+    assert found is not None
+    assert found.verdict == Abort("40 of 50 requests to the canary failed in one block", "Gate")
+    stand.judgements[key, case.trial_id] = found
+    status = await until(stand, "Rejected")
+    assert status["rollout"]["rejected"]["message"] == found.verdict.reason
+    trial = await read_trial(stand.kube, stand.namespace, SQL)
+    assert trial is not None
+    assert (trial.canary.errors, trial.control.requests) == (40, 200)

@@ -24,7 +24,11 @@ OPERATOR_RULES: list[Object] = [
         "verbs": ["patch"],
     },
     # Setting blockOwnerDeletion on a child requires this permission on its owner.
-    {"apiGroups": [GROUP], "resources": ["inferenceservices/finalizers"], "verbs": ["update"]},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["inferenceservices/finalizers", "loraadapters/finalizers"],
+        "verbs": ["update"],
+    },
     {
         "apiGroups": ["apps"],
         "resources": ["deployments"],
