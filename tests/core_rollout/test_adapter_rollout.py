@@ -103,7 +103,7 @@ def test_a_version_without_requests_for_the_stable_one_replaces_it_after_one_loa
 
 
 def test_the_first_version_cannot_block_its_successor() -> None:
-    world = AdapterWorld(bad={0})
+    world = AdapterWorld(bad={0}, is_used=False)
     world.run(3)
     world.wanted = 1
     assert phases(world)[-1] == "Stable"

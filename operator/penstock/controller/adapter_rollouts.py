@@ -34,7 +34,7 @@ CopiesByAdapter = Mapping[str, Mapping[str, VersionCopies]]
 
 @dataclass(frozen=True, slots=True)
 class RolloutSources:
-    """What rollouts read. judgement: the last of a trial, by key of the adapter and id.
+    """Sources of rollouts. judgement: the last of a trial, by key of the adapter and id.
 
     applied_generations: the traffic generation that each gateway applies, by key of the adapter.
     """
@@ -128,7 +128,9 @@ class AdapterRollouts:
             for name in ("stableRevision", "candidateRevision")
         )
         demand = NO_DEMAND if service is None else service.demand.get(stable, NO_DEMAND)
-        shown = (status.get("demand") or {}).get("requestsPerSecond") or "0"
+        # A new leader has not measured the demand yet.
+        shown = float((status.get("demand") or {}).get("requestsPerSecond") or "0")
+        is_used = demand.requests_per_s >= MIN_COMPARED_PER_S or shown > 0
         errors = {} if service is None else service.errors.get(candidate, {})
         refusals = [error.message for error in errors.values() if error.is_final]
         return AdapterInputs(
@@ -136,8 +138,7 @@ class AdapterRollouts:
             wanted=resource.version.revision,
             now_s=now_s,
             copies=copies,
-            # A new leader has not measured the demand yet.
-            is_used=demand.requests_per_s >= MIN_COMPARED_PER_S or float(shown) > 0,
+            is_used=is_used and adapter.is_resolved,
             failure=refusals[-1] if refusals else "",
             command=commands.parse_command(annotations.get(commands.ANNOTATION)),
             applied_generations=self._sources.applied_generations(adapter_key(*resource.key)),

@@ -35,8 +35,9 @@ class AdapterInputs:
     """Inputs of one step.
 
     canary: settings of the service. wanted: revision of the spec. copies: by revision. is_used: whether
-    the stable version has requests that a canary can be compared with. failure: why engines cannot load the
-    version that is rolled out; empty if they can. verdict, command, applied_generations: as for a service.
+    the stable version has requests and answers them, so that a canary can be compared with it. failure: why
+    engines cannot load the version that is rolled out; empty if they can. verdict, command,
+    applied_generations: as for a service.
     """
 
     canary: CanarySpec
@@ -90,7 +91,7 @@ def wanted_copies(state: RolloutState, canary: CanarySpec) -> int:
 
 
 def waiting_reason(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> str:
-    """What the phase waits for, in words; empty if it waits for nothing that can be named."""
+    """A sentence on what the phase waits for; empty if there is none."""
     match state.phase:
         case "Starting" | "Growing":
             wanted = wanted_copies(state, inputs.canary)

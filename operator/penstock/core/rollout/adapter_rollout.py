@@ -178,13 +178,12 @@ def _stored_state(status: Object, history: History, now_s: float) -> RolloutStat
 
 
 def _advanced(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> RolloutState:
-    can_compare = inputs.is_used and inputs.resident(state.stable) > 0
     context = Context(
         now_s=inputs.now_s,
         wanted=inputs.wanted,
         total=max(1, inputs.resident(state.stable)),
-        # Without requests for the stable version there is nothing to compare with: a load decides.
-        strategy="Canary" if can_compare else "BlueGreen",
+        # BlueGreen: a load decides, because there are no requests to compare the versions by.
+        strategy="Canary" if inputs.is_used else "BlueGreen",
         min_weight_percent=percent(inputs.canary.min_weight, with_control=False),
     )
     earned = 0
