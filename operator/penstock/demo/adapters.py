@@ -34,6 +34,9 @@ async def show_adapters(stage: Stage, tell: Narrator, root: Path) -> None:
     tell.fact("Ready", f"after {took_s:.1f} s, without another pod")
     url = f"{stage.cluster.gateway_url}/v1/chat/completions"
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        await poll_until(
+            lambda: _are_models(stage, session), within_s=10, what="the gateway knows the adapters"
+        )
         for name in NAMES:
             body = {
                 "model": name, "max_tokens": 16, "temperature": 0,
@@ -62,6 +65,13 @@ async def _are_ready(stage: Stage) -> bool:
         if (each["type"], each["status"]) == ("Ready", "True")
     }
     return ready >= set(NAMES)
+
+
+async def _are_models(stage: Stage, session: aiohttp.ClientSession) -> bool:
+    """Whether the gateway, which watches the adapters on its own, lists them as models."""
+    async with session.get(f"{stage.cluster.gateway_url}/v1/models") as answer:
+        models = await answer.json()
+    return {each["id"] for each in models["data"]} >= set(NAMES)
 
 
 def _table(stage: Stage, columns: int) -> str:
