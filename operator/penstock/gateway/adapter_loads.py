@@ -113,10 +113,11 @@ class AdapterLoads:
         endpoint, version = load.endpoint, load.adapter.version
         address, runtime = endpoint.address, self._polls.runtime(endpoint.pod)
         if load.evict is not None:
+            # First, so that no request is sent to a copy that goes. If it stays, the next list has it.
+            self._residency.note_absent(endpoint.pod, load.evict)
             failure = await self._engines.unload(address, load.evict)
             if failure is not None:
                 return failure
-            self._residency.note_absent(endpoint.pod, load.evict)
         name, path = load.adapter.engine_name, version.engine_path
         return await self._engines.load(address, runtime, name, path)
 

@@ -11,6 +11,8 @@ from penstock.core.adapters.replica import Copy, CopyState
 BELIEVE_S = 6.0
 
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
+# A copy that was loaded for a request that is not sent yet.
+LOADED = Copy("Resident", requests=1)
 
 
 @dataclass(slots=True)
@@ -76,6 +78,13 @@ class AdapterResidency:
         """Record that the engine reads an evicted adapter again."""
         self._note(pod, adapter, RESIDENT)
 
+    def note_used(self, pod: str, adapter: str) -> None:
+        """Record that a request is about to be sent to a copy: from then on its own count protects it."""
+        known = self._pods.get(pod)
+        if known is not None and (change := known.changes.get(adapter)) and change[1] is LOADED:
+            known.changes[adapter] = change[0], RESIDENT
+            self._update(known)
+
     def note_absent(self, pod: str, adapter: str) -> None:
         """Record that the engine does not know the adapter."""
         self._note(pod, adapter, None)
@@ -87,14 +96,18 @@ class AdapterResidency:
         self._update(known)
 
     def end_loading(self, pod: str, adapter: str, *, is_loaded: bool) -> None:
-        """Record the end of a load. is_loaded: whether the engine has the adapter in memory now."""
+        """Record the end of a load. is_loaded: whether the engine has the adapter in memory now.
+
+        The copy counts as having a request until one is sent or the engine lists it, so that it is not
+        unloaded before the request that it was loaded for.
+        """
         known = self._pods.get(pod)
         if known is None:
             return
         known.loading.discard(adapter)
         if is_loaded:
             known.listed_s = self._now()  # an engine that answers a load is alive
-            known.changes[adapter] = known.listed_s, RESIDENT
+            known.changes[adapter] = known.listed_s, LOADED
         self._update(known)
 
     def keep_only(self, pods: Collection[str]) -> None:

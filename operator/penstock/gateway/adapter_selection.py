@@ -55,6 +55,8 @@ class AdapterSelector:
         left_s = min(left_s, MAX_WAIT_S - self._waited_s)
         copies = self._state.adapters
         if found := copies.resident(self._adapter, endpoints):
+            for endpoint in found:
+                copies.residency.note_used(endpoint.pod, self._adapter.engine_name)
             return found
         self._count_miss()
         if self._state.snapshots.current.get_adapter(self._adapter.key) is None:

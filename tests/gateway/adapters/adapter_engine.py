@@ -16,6 +16,7 @@ class AdapterEngine:
     copies: state of each adapter by name: "host", "disk", or "vllm" for one that only /v1/models lists.
     errors: status and message of the answer to each load, by name. served: models of the requests that
     were answered. calls: loads and unloads. is_vllm: whether it has no /v1/adapters. gate: loads wait for it.
+    load_s: duration of a load or an unload.
     """
 
     def __init__(self, *resident, slots=4, is_vllm=False, load_s=0.0):
@@ -42,6 +43,7 @@ class AdapterEngine:
             name = json.loads(request.body)["lora_name"]
             self.calls.append(("unload", name))
             known = self.copies.pop(name, None) is not None
+            await asyncio.sleep(self.load_s)
             await request.whole(b"Success", "200 OK" if known else "404 Not Found")
         else:
             await self._complete(request, json.loads(request.body)["model"])

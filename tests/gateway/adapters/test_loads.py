@@ -128,6 +128,32 @@ async def test_no_engine_with_room_is_a_503_with_the_reason(pool):
     assert (await ask(front, "chat"))[0] == 200
 
 
+async def test_no_request_goes_to_a_copy_that_is_being_unloaded(pool):
+    cold, warm = adapter("cold"), adapter("warm")
+    engine = AdapterEngine(load_s=0.1)
+    front = await pool(engine, adapters=[cold, warm], slots=1)
+    assert (await ask(front, "warm"))[0] == 200
+    await asyncio.sleep(0.12)
+    asking = asyncio.create_task(ask(front, "cold"))
+    await asyncio.sleep(0.05)
+    assert [what for what, _ in engine.calls] == ["load", "unload"]
+    assert (await ask(front, "warm"))[0] == 200
+    assert (await asking)[0] == 200
+    assert len(engine.served) == 3
+
+
+async def test_more_adapters_than_slots_are_all_answered(pool):
+    """A copy that was loaded for a request is not unloaded before it is sent."""
+    names = [f"a{number}" for number in range(6)]
+    engine = AdapterEngine(load_s=0.01)
+    front = await pool(engine, adapters=[adapter(name) for name in names], slots=2)
+    for _ in range(3):
+        results = await asyncio.gather(*(ask(front, name) for name in names))
+        assert {status for status, _ in results} == {200}
+    loads = sum(what == "load" for what, _ in engine.calls)
+    assert loads <= len(engine.served)
+
+
 async def test_a_load_that_takes_too_long_is_a_503(pool):
     engine = AdapterEngine()
     engine.gate.clear()
