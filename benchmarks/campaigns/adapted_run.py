@@ -1,6 +1,7 @@
 """Uses the adapters of a service on vLLM one after another and together, and records what happened."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ async def run(
         await _ask_in_turn(adapted, record, answers)
         await _ask_together(adapted, record, answers)
         await _ask_for_unloaded(adapted, record, answers)
-        await _ask_for_broken(adapted, record)
+        await _ask_for_broken(adapted, record, answers)
         await _delete_one(adapted, record)
         record.expect(await adapted.restarts() == 0, "an engine restarted")
     finally:
@@ -123,23 +124,40 @@ async def _ask_in_turn(adapted: AdaptedService, record: Record, answers: Answers
                 f"{warm_s:.2f} s for each further one; {await _copies(adapted, record)}"
             )
             record.add(f"{name}, round {round_number}", took_s, result)
+            equal = first + others == len(PROMPTS)
+            record.expect(equal, f"{name}: answers are not its own")
 
 
 async def _ask_together(adapted: AdaptedService, record: Record, answers: Answers) -> None:
-    """Ask all models at the same time, for each prompt in turn: more adapters than slots."""
-    started_s = monotonic()
-    counts = [
-        await asyncio.gather(*(_equal(adapted, record, answers, name, [index]) for name in answers))
-        for index in range(len(PROMPTS))
-    ]
-    took_s, asked = monotonic() - started_s, len(PROMPTS) * len(answers)
-    equal = sum(map(sum, counts))
-    record.add(
-        "all at once", took_s, f"{equal} of {asked} answers equal; {await _copies(adapted, record)}"
-    )
+    """Ask all adapters at the same time, for each prompt in turn: more adapters than slots.
+
+    Then the model without an adapter beside two of them. That is only counted: vLLM's operators for CPU
+    compute it with the adapter in the last place of the batch.
+    """
+    adapters = [name for name in answers if name != NAME]
+    await _ask_side_by_side(adapted, record, answers, "all adapters at once", adapters)
+    together = [NAME, *adapters[:2]]
+    await _ask_side_by_side(adapted, record, answers, "the model beside two adapters", together)
     started_s = monotonic()
     await adapted.wait_for_true_statuses(within_s=15)
     record.add("statuses that list what /v1/models has", monotonic() - started_s, "equal")
+
+
+async def _ask_side_by_side(
+    adapted: AdaptedService, record: Record, answers: Answers, what: str, names: Sequence[str]
+) -> None:
+    started_s, equal = monotonic(), Counter[str]()
+    for index in range(len(PROMPTS)):
+        counts = await asyncio.gather(
+            *(_equal(adapted, record, answers, name, [index]) for name in names)
+        )
+        equal.update(dict(zip(names, counts, strict=True)))
+    counted = ", ".join(f"{name} {equal[name]}" for name in names)
+    result = f"equal of {len(PROMPTS)}: {counted}; {await _copies(adapted, record)}"
+    record.add(what, monotonic() - started_s, result)
+    for name in names:
+        wrong = len(PROMPTS) - equal[name]
+        record.expect(name == NAME or wrong == 0, f"{name}: {wrong} answers are not its own")
 
 
 async def _ask_for_unloaded(adapted: AdaptedService, record: Record, answers: Answers) -> None:
@@ -151,7 +169,7 @@ async def _ask_for_unloaded(adapted: AdaptedService, record: Record, answers: An
     await adapted.wait_for("lora-0", within_s=30, Loaded="AllLoaded", Ready="Ready")
 
 
-async def _ask_for_broken(adapted: AdaptedService, record: Record) -> None:
+async def _ask_for_broken(adapted: AdaptedService, record: Record, answers: Answers) -> None:
     """Ask for adapters that vLLM cannot load; then for a good one."""
     names = (*BROKEN, "missing")
     adapted.apply(*(adapter(name, name) for name in names))
@@ -159,15 +177,15 @@ async def _ask_for_broken(adapted: AdaptedService, record: Record) -> None:
         started_s = monotonic()
         status, body = await adapted.ask(name, PROMPTS[0])
         message = body.get("error", {}).get("message", body)
-        record.add(f"{name}", monotonic() - started_s, f"{status}: {message}")
+        record.add(name, monotonic() - started_s, f"{status}: {message}")
         record.expect(status == 424, f"{name}: {status}")
     for name in names:
         adapted.stage.kubectl(
             "wait", "--for=condition=Ready=False", f"lora/{name}", "--timeout=60s"
         )
-        for each in (await adapted.statuses())[name]["conditions"]:
-            print(name, each["type"], each["status"], each["reason"], each["message"], flush=True)
     adapted.stage.kubectl("delete", "lora", *names)
+    equal = await _equal(adapted, record, answers, "lora-1", [0])
+    record.expect(equal == 1, "lora-1 after the broken ones: the answer is not its own")
 
 
 async def _delete_one(adapted: AdaptedService, record: Record) -> None:
@@ -194,8 +212,6 @@ async def _equal(
         record.expect(status == 200, f"{name}: {status} {body}")
         tokens = body["choices"][0]["token_ids"] if status == 200 else []
         equal += tokens == answers[name][index]
-        same_first = tokens[:1] == list(answers[name][index][:1])
-        record.expect(same_first or status != 200, f"{name}: {tokens} != {answers[name][index]}")
     return equal
 
 
