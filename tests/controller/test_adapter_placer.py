@@ -14,6 +14,7 @@ from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.replica import Copy
 from penstock.core.formats.serialization import deserialize
+from penstock.errors import Forbidden
 
 pytestmark = pytest.mark.cluster
 
@@ -291,3 +292,21 @@ async def test_a_new_operator_remembers_refused_adapters(stand: AdapterStand) ->
     assert engine.calls == calls
     engine.refused.clear()
     await stand.until("sql", Loaded="AllLoaded", Stalled="NotStalled")
+
+
+async def test_nothing_is_unloaded_if_the_api_server_shows_no_adapters(
+    stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator whose role, or whose cluster, is older than LoraAdapters."""
+    engine = await stand.add_engine("chat-a")
+    engine.add(SQL)
+    await stand.stop_placer()
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise Forbidden("no right to list loraadapters")
+
+    monkeypatch.setattr(stand.kube, "list", refuse)
+    await stand.start_placer()
+    await asyncio.sleep(2)
+    assert engine.calls == []
+    assert SQL in engine.entries
