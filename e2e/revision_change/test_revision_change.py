@@ -67,7 +67,7 @@ ROUTE = {
     "metadata": {"name": f"{NAME}-any", "namespace": "default"},
     "spec": {"modelName": "any", "rules": [{"name": "all", "backendRefs": [{"name": NAME}]}]},
 }
-# Without spec.engine.lora it is refused, which is a status that the operator writes.
+# Its folder does not exist, which the operator writes into its status.
 ADAPTER = {
     "apiVersion": "serving.penstock.dev/v1alpha1",
     "kind": "LoraAdapter",
