@@ -127,7 +127,7 @@ def _cache(service: ServiceSpec, verdict: Json, cache: Labels) -> tuple[Json, Js
 def _status(
     service: ServiceSpec, verdict: Json, reported: Json, cache: Labels
 ) -> tuple[Json, Json]:
-    """What the engine reports, and what the service's status says of it. reported: besides the cache."""
+    """Settings by the engine's own report, and by the service's status. reported: besides the cache."""
     said = json.dumps(verdict)
     preflight = ObservedPod("", "", "", PREFLIGHT, "", False, False, "Succeeded", None, said)
     status = engine_status(service, [preflight], {})

@@ -125,7 +125,7 @@ async def _roll_out(stage: Stage) -> None:
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(3)
         await poll_until(lambda: _has_answers(load, 20), within_s=60, what="20 answers")
-        await asyncio.sleep(6)  # until the operator has seen that there are requests
+        await asyncio.sleep(6)  # three passes of the operator, which then counts the requests
         change(stage, EQUAL)
         found = await until(stage, "Judging", within_s=30)
         assert {each["uri"]: each["percent"] for each in found["traffic"]} == {FIRST: 70, EQUAL: 30}

@@ -152,7 +152,7 @@ async def check_broken(adapted: AdaptedService, adapters: Adapters) -> None:
 
 
 async def check_unload_by_others(adapted: AdaptedService) -> None:
-    """What another client unloads leaves the statuses, and is loaded again where it is wanted."""
+    """Copies that another client unloads leave the statuses, and wanted ones are loaded again."""
     copies = await adapted.wait_for_true_statuses()
     for name, pod in copies:
         if not name.startswith(f"{EVERYWHERE}@"):

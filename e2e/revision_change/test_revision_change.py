@@ -67,7 +67,7 @@ ROUTE = {
     "metadata": {"name": f"{NAME}-any", "namespace": "default"},
     "spec": {"modelName": "any", "rules": [{"name": "all", "backendRefs": [{"name": NAME}]}]},
 }
-# Its folder does not exist, which the operator writes into its status.
+# The folder does not exist, so the operator writes a failed load into the status.
 ADAPTER = {
     "apiVersion": "serving.penstock.dev/v1alpha1",
     "kind": "LoraAdapter",

@@ -39,7 +39,7 @@ async def test_invalid_manifest_is_refused_with_a_sentence(
 @pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["Penstock", "VLLM"])
 async def test_a_server_of_the_user_under_another_type_has_one_error(kube: Kube, kind: str) -> None:
-    """What the rules of type Custom say of it would only mislead."""
+    """Rules of type Custom do not apply: their messages would mislead."""
     runtime = {"type": kind, "custom": {"image": "server"}}
     with pytest.raises(Rejected) as refused:
         await kube.create(INFERENCE_SERVICES, "default", manifest({**GOOD, "runtime": runtime}))

@@ -1,4 +1,4 @@
-"""What engines report of themselves reaches the status of their service."""
+"""Settings that engines report reach the status of their service."""
 
 from dataclasses import fields
 

@@ -28,7 +28,7 @@ async def begin(stand):
 
 
 @pytest.fixture
-def later(monkeypatch):
+def old_pods(monkeypatch):
     """Let the reconciler's clock be ahead, so that pods are not young."""
     real = reconciler.unix_time
     monkeypatch.setattr(reconciler, "unix_time", lambda: real() + 2 * EVENTS_AFTER_S)
@@ -40,7 +40,7 @@ async def model_ready(stand):
     return found["status"], found["reason"], found["message"]
 
 
-async def test_a_missing_object_is_named_until_the_pod_gets_further(stand, later):
+async def test_a_missing_object_is_named_until_the_pod_gets_further(stand, old_pods):
     pod = await begin(stand)
     assert await stand.step() == EVENTS_AFTER_S  # nothing but the Events may change
     assert (await model_ready(stand))[:2] == ("Unknown", "PreflightRunning")

@@ -148,7 +148,7 @@ async def test_fields_of_a_wrong_type_are_a_condition(
 
 
 async def test_a_probe_of_another_kind_needs_a_null_for_the_own_one(stand: Stand) -> None:
-    """As docs/concepts/security.md says: server-side apply keeps the null, and a merge patch loses it."""
+    """Server-side apply keeps the null, and a merge patch loses it (docs/concepts/security.md)."""
     probe = {"tcpSocket": {"port": 8000}}
 
     def template(**more: Any) -> Any:

@@ -93,7 +93,7 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
 
 
 def test_ranks_on_the_cpu_are_told_of() -> None:
-    """They work, so the spec is valid, but who set parallelism may have forgotten the accelerators."""
+    """Ranks on the CPU work, so the spec is valid, but the user may have forgotten the accelerators."""
 
     def message(settings: Object, **changes: Any) -> str:
         spec = replace(SPEC, settings=settings, **changes)

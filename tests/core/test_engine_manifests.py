@@ -87,7 +87,7 @@ def test_a_preflight_has_the_variables_and_files_that_arguments_may_name() -> No
 
 
 def test_variables_of_other_programs_are_not_those_of_the_preflight() -> None:
-    """Such as PYTHONPATH in the image of another runtime."""
+    """An example is PYTHONPATH in the image of another runtime."""
     spec = replace(SPEC, settings={"runtime.type": "VLLM"}, template={"spec": OWN_FILES})
     (container,) = manifests.own_pods(spec, REVISION, "image").preflight["containers"]
     assert "envFrom" not in container

@@ -1,4 +1,4 @@
-"""Conditions while a spec is refused: what runs is told as before, and nothing else is promised."""
+"""Conditions while a spec is refused: they describe what still runs, and nothing of the new spec."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ SERVING = ObservedState(
 CRASHED = replace(POD, is_ready=False, trouble=("CrashLoopBackOff", "no memory"))
 
 
-def told(
+def conditions_of(
     observed: ObservedState, *known: str, spec: ServiceSpec = SMALL
 ) -> dict[str, tuple[str, str, str]]:
     found = refused_conditions(REFUSAL, spec, observed, known)
@@ -38,7 +38,7 @@ def told(
 
 
 def test_a_revision_that_serves_is_told_to_serve() -> None:
-    assert told(SERVING, "ScalingActive") == {
+    assert conditions_of(SERVING, "ScalingActive") == {
         "SpecValid": ("False", *REFUSED),
         "ModelReady": ("True", "Serving", "the revision has engines"),
         "WorkloadReady": ("True", "EnginesReady", f"revision {OLD} has the engines it needs"),
@@ -52,24 +52,26 @@ def test_a_revision_that_serves_is_told_to_serve() -> None:
 
 
 def test_an_outage_shows_while_the_spec_is_refused() -> None:
-    found = told(replace(SERVING, pods=(CRASHED,)))
+    found = conditions_of(replace(SERVING, pods=(CRASHED,)))
     assert found["WorkloadReady"] == ("False", "CrashLoopBackOff", "no memory")
     assert found["TrafficAvailable"][:2] == ("False", "NoEngineReady")
     assert found["Ready"] == ("False", *REFUSED)
 
 
 def test_requests_go_to_the_older_service_of_that_name() -> None:
-    assert told(replace(SERVING, name_taken_by="older"))["Ready"] == ("False", *REFUSED)
+    assert conditions_of(replace(SERVING, name_taken_by="older"))["Ready"] == ("False", *REFUSED)
 
 
 def test_the_conditions_are_about_the_revision_that_was_rolled_out_last() -> None:
-    found = told(replace(SERVING, rollout=replace(STABLE, phase="Judging", revision="b" * 8)))
+    found = conditions_of(
+        replace(SERVING, rollout=replace(STABLE, phase="Judging", revision="b" * 8))
+    )
     assert found["WorkloadReady"][:2] == ("False", "NoEngines")
     assert found["Ready"][:2] == ("True", "Ready")
 
 
 def test_a_service_that_never_ran_waits_for_another_spec() -> None:
-    found = told(ObservedState())
+    found = conditions_of(ObservedState())
     assert found["ModelReady"] == found["WorkloadReady"] == ("Unknown", "InvalidSpec", WHY)
     assert found["TrafficAvailable"][:2] == ("False", "NoRevision")
     assert found["Ready"] == ("False", *REFUSED)
@@ -77,12 +79,15 @@ def test_a_service_that_never_ran_waits_for_another_spec() -> None:
 
 def test_a_service_without_replicas_by_its_spec_is_ready() -> None:
     external = replace(SMALL, scaling=replace(SMALL.scaling, mode="External"), external_replicas=0)
-    assert told(replace(SERVING, pods=()), spec=external)["Ready"][:2] == ("True", "ScaledToZero")
+    assert conditions_of(replace(SERVING, pods=()), spec=external)["Ready"][:2] == (
+        "True",
+        "ScaledToZero",
+    )
 
 
 @pytest.mark.parametrize("known", ["ScalingActive", "MetricsReadable"])
 def test_no_condition_vanishes_and_none_is_added(known: str) -> None:
-    found = told(SERVING, known, "other.io/Seen")
+    found = conditions_of(SERVING, known, "other.io/Seen")
     assert [*found] == [
         each for each in TYPES if each not in {"ScalingActive", "MetricsReadable"} - {known}
     ]

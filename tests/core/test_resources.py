@@ -184,7 +184,7 @@ def test_a_variant_has_the_ranks_of_its_own_accelerators(own: int, variant: int)
 )
 @pytest.mark.parametrize("field", ["volumes", "volumeMounts"])
 def test_malformed_volumes_are_left_to_the_api_server(field: str, value: Any) -> None:
-    """Only an operator with --allow-unrestricted-templates gets them: the API server refuses the pod."""
+    """Volumes reach the API server with --allow-unrestricted-templates, and it refuses the pod."""
     mounted = [{"name": "engine", field: value}]
     pod = {"containers": mounted} if field == "volumeMounts" else {field: value}
     variants = tuple(VariantSpec(f"v{n}", with_gpus(n), 1.0, 0, 9) for n in (2, 4))

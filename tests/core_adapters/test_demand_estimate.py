@@ -7,7 +7,7 @@ from penstock.core.adapters.demand_estimate import DemandState, estimate_demand
 from penstock.core.adapters.load_failures import Failures, after_failure, after_success, blocked
 
 
-def after(counts: list[AdapterCounts], tick_s: float = 2.0) -> DemandState:
+def state_after(counts: list[AdapterCounts], tick_s: float = 2.0) -> DemandState:
     state = None
     for index, each in enumerate(counts):
         state = estimate_demand({"a@1": each}, state, index * tick_s)
@@ -16,29 +16,29 @@ def after(counts: list[AdapterCounts], tick_s: float = 2.0) -> DemandState:
 
 
 def test_the_average_of_steady_arrivals_is_their_rate() -> None:
-    state = after([AdapterCounts(arrivals=6 * i) for i in range(3000)])
+    state = state_after([AdapterCounts(arrivals=6 * i) for i in range(3000)])
     assert state.demand["a@1"].requests_per_s == pytest.approx(3.0, rel=0.01)
 
 
 def test_requests_in_flight_count_at_once_and_fall_slowly() -> None:
-    state = after([AdapterCounts(), AdapterCounts(in_flight=15, waiting=5)])
+    state = state_after([AdapterCounts(), AdapterCounts(in_flight=15, waiting=5)])
     assert state.demand["a@1"].busy == 20
     state = estimate_demand({"a@1": AdapterCounts()}, state, 32.0)
     assert 10 < state.demand["a@1"].busy < 15
 
 
 def test_counters_that_fell_start_at_zero() -> None:
-    down = after([AdapterCounts(arrivals=100), AdapterCounts(arrivals=4)])
-    up = after([AdapterCounts(), AdapterCounts(arrivals=4)])
+    down = state_after([AdapterCounts(arrivals=100), AdapterCounts(arrivals=4)])
+    up = state_after([AdapterCounts(), AdapterCounts(arrivals=4)])
     assert down.demand == up.demand
 
 
 def test_the_first_counters_are_no_arrivals() -> None:
-    assert after([AdapterCounts(arrivals=1000)]).demand["a@1"].requests_per_s == 0
+    assert state_after([AdapterCounts(arrivals=1000)]).demand["a@1"].requests_per_s == 0
 
 
 def test_an_adapter_without_counters_or_demand_is_forgotten() -> None:
-    state = after([AdapterCounts(), AdapterCounts(arrivals=1)])
+    state = state_after([AdapterCounts(), AdapterCounts(arrivals=1)])
     for tick in range(2, 4000):
         state = estimate_demand({}, state, tick * 2.0)
     assert state.demand == {}

@@ -50,7 +50,7 @@ class AdapterWorld:
         self.command = commands.parse_command(text)
 
     def step(self) -> AdapterRollout:
-        """One look of the operator: its status is stored."""
+        """Run one pass of the operator, and store its status."""
         candidate = self.status.get("candidateRevision")
         is_bad = candidate in {REVISIONS[n] for n in self.bad}
         inputs = AdapterInputs(

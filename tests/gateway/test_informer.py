@@ -131,7 +131,7 @@ async def test_watches_without_events_are_followed_by_a_pause(monkeypatch, nothi
 
 @pytest.mark.parametrize("error", [NotFound("no such kind"), Forbidden("not allowed")])
 async def test_an_optional_kind_may_be_missing(monkeypatch, caplog, error):
-    """It is looked for again, without restarts and with one message, and found once it is there."""
+    """The informer lists the kind again and again, logs one message, and finds it once it is there."""
     monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
     caplog.set_level("INFO")
     kube, restarts = Kube(error, error, ([pod("a", 1)], "5")), []

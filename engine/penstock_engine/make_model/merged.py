@@ -18,7 +18,7 @@ A_SUFFIX, B_SUFFIX = ".lora_A.weight", ".lora_B.weight"
 
 
 def weight_changes(adapter_dir: Path) -> dict[str, torch.Tensor]:
-    """What an adapter adds to each weight, in float32, by the weight's name in the model's checkpoint."""
+    """Sum that an adapter adds to each weight, in float32, by the weight's name in the model's checkpoint."""
     config = json.loads((adapter_dir / CONFIG_NAME).read_text())
     rank, alpha = config["r"], config["lora_alpha"]
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -216,7 +216,7 @@ class AdapterRegistry:
             await self._memory.ensure_resident(entry, timeout_s)
         finally:
             self._first_loads.pop(entry.name, None)
-        replaced = self._known.get(entry.name)  # None if it was unloaded meanwhile
+        replaced = self._known.get(entry.name)  # absent after an unload
         entry.is_registered = True
         self._known[entry.name] = entry
         self._metrics.set_adapter(entry.name, in_memory=True)

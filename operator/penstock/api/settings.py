@@ -8,7 +8,7 @@ from penstock.core.formats.quantity import parse_duration_s, whole_quantity
 from penstock.core.spec.fields import REVISION_FIELDS
 from penstock.core.spec.settings import KV_MEMORY, LORA_SOURCES
 
-# Converts the value in the spec to base units, by path. Values of other paths are taken as they are.
+# Conversions of values in the spec to base units, by path. Values of other paths need none.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
     KV_MEMORY: whole_quantity,
     "engine.kvCache.offload.cpu.memory": whole_quantity,

@@ -80,7 +80,7 @@ class InferenceServiceSpec(Workload):
             "spec.variants requires spec.objectives; set them, or remove the variants",
         ),
         Rule(
-            # With another type, spec.runtime.custom itself is wrong.
+            # Another rule refuses spec.runtime.custom with another type.
             "!has(self.runtime) || self.runtime.type != 'Custom' || !has(self.runtime.custom) || "
             "has(self.runtime.custom.metrics) || self.scaling.mode == 'External'",
             lambda spec: (

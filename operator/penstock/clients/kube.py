@@ -35,7 +35,7 @@ STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 # Errors of the client for a kubeconfig that is missing, unreadable or malformed.
 UNREADABLE_CONFIG = (config.ConfigException, OSError, TypeError, AttributeError, YAMLError)
 REQUEST_TIMEOUT_S = 15.0
-# With status 500 it is no error of the API server: a field of an applied object has a wrong type.
+# Text of a status 500 by which the API server refuses an object with a field of a wrong type.
 WRONG_TYPE = "failed to create typed patch object"
 # A write with less time left than this is not started.
 MIN_WRITE_S = 1.0

@@ -109,7 +109,7 @@ class AdapterRollouts:
         if case is not None and stepped.rollout.state.phase in JUDGED_PHASES:
             self._cases[resource.key] = case
         if stepped.rollout.state.is_settled and not is_rolling(status):
-            # Nothing but a change of the object starts a rollout.
+            # The next rollout starts with a change of the object.
             self._settled[resource.key] = adapter, stepped
         return stepped
 

@@ -78,7 +78,7 @@ class AdapterStore:
 
 
 def _news_of(body: Object) -> tuple[object, ...]:
-    """What the next pass should not wait for: the spec, the last command, and the phase of the rollout."""
+    """Fields whose change starts a pass at once: generation, the last command, and the rollout's phase."""
     metadata, rollout = body["metadata"], (body.get("status") or {}).get("rollout") or {}
     command = (metadata.get("annotations") or {}).get(ANNOTATION)
     return metadata.get("generation"), command, rollout.get("phase")

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 # Interval between two lists of an engine.
 POLL_INTERVAL_S = 1.0
 WAITING_INTERVAL_S = 0.2
-# Order in which lists are asked for, by the runtime that the pod's command names or that answered last. An
-# engine of another image may have only the list of vLLM.
+# Lists to request in turn, by the runtime that the pod's command names or that answered last. An engine of
+# another image may have only the list of vLLM.
 RUNTIMES: Mapping[LoraRuntime, tuple[LoraRuntime, ...]] = {
     "Penstock": ("Penstock", "VLLM"),
     "VLLM": ("VLLM",),

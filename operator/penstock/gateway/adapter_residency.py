@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from penstock.core.adapters.replica import Copy, CopyState
 
-# Time for which the last list of an engine that does not answer is believed. Lists are asked for every
-# second; a long step of a busy engine may delay a few.
+# Time for which the last list of an engine that does not answer is used. Engines are polled every second; a
+# long step of a busy engine may delay a few answers.
 BELIEVE_S = 6.0
 
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")

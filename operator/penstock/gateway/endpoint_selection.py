@@ -74,7 +74,7 @@ class EndpointSelector:
         self._copies: AdapterSelector | None = None
         if adapter is not None:
             self._copies = AdapterSelector(state, adapter, self._waiting)
-            # One for all choices: a request that loads its adapter stays on the side of that load.
+            # Drawn once: a request that loads its adapter stays on the side of that load.
             self._draw = random.random()  # noqa: S311 - spreads load
 
     def note_failure(self, pod: str, failure: Failure, took_s: float) -> None:

@@ -171,7 +171,7 @@ def model(snapshot: Snapshot, name: str, claim: Claim) -> dict[str, Any]:
 
 
 def _model_card(name: str, claim: Claim, ids: Mapping[str, str]) -> dict[str, Any]:
-    """One entry of the list. ids: name that clients use for each service, "namespace/name"."""
+    """Entry of the list of models. ids: name that clients use for each service, "namespace/name"."""
     card = {"id": name, "object": "model", "created": claim.created_s, "owned_by": "penstock"}
     if isinstance(claim, Adapter):
         card |= {"root": claim.version.uri, "parent": ids.get(claim.service)}

@@ -123,7 +123,7 @@ async def test_an_adapter_whose_service_is_missing_is_a_503(start_gateway, make_
 
 
 def test_engines_that_take_adapters(make_service):
-    """Only the pods of services with adapters are looked at."""
+    """Pods of services without adapters are no engines that take adapters."""
 
     def pod(service, *args):
         labels = {"serving.penstock.dev/service": service, "serving.penstock.dev/revision": "r1"}

@@ -1,4 +1,4 @@
-"""What stats report, metrics and log say of adapters."""
+"""Adapters in the stats report, the metrics and the log."""
 
 import asyncio
 import json

@@ -27,7 +27,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class AdapterVersion:
-    """One version of an adapter: what engines load. name: of the LoraAdapter resource.
+    """Version of an adapter, which engines load by a name of its own. name: of the LoraAdapter.
 
     engine_name: name of this version in engines, such as sql@3f2a1b9c.
     """

@@ -1,14 +1,14 @@
 """Plans which adapters to load on the engine pods of a service, and which to unload.
 
-    copies of versions that nobody wants: unload
+    copies of versions that no LoraAdapter has: unload
     copies needed by each adapter: its minimum, and by its requests in flight
       -> adapters that lack copies, minimums first, then by priority and popularity
       -> a pod with a free slot, or with an idle copy of much less popular adapter
       -> the least busy of these pods
 
 It changes nothing on pods that are draining, and unloads no copy that has requests. A copy above what is
-needed stays until its slot is wanted. Adapters that are asked for rarely are not loaded here: their next
-request loads them (`route_adapter`).
+needed stays until its slot is wanted. Adapters with rare requests are not loaded here: their next request
+loads them (`route_adapter`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

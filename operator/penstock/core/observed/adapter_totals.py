@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 from penstock.core.adapters.demand import AdapterCounts
 
-# By service "namespace/name", then by the adapter's name in engines.
+# Counts of each service "namespace/name" by the adapter's name in engines.
 CountsByService = Mapping[str, Mapping[str, AdapterCounts]]
 
 GAUGES = ("in_flight", "waiting")

@@ -22,7 +22,7 @@ _is_mounted = lru_cache(maxsize=16_384)(is_in_sources)
 def name_holders(
     routes: Iterable[Object], services: Iterable[Object], adapters: Iterable[AdapterResource]
 ) -> NameHolders:
-    """Who has each model name: a route before a service before an adapter, and the older adapter."""
+    """Holder of each model name: a route before a service before an adapter, and the older adapter."""
     found: dict[Key, tuple[str, str]] = {}
     for adapter in adapters:
         found.setdefault((adapter.namespace, adapter.model_name), (KIND, adapter.name))

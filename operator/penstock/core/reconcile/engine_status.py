@@ -90,7 +90,7 @@ def engine_status(
 
 
 def _measured(readings: Collection[EngineReading]) -> Settings:
-    """What engines say of themselves, if they agree."""
+    """Settings that all engines report alike."""
     found = {
         KV_BLOCK_SIZE: _only({each.cache.block_size for each in readings}),
         KV_DTYPE: _only({each.cache.dtype for each in readings}),
@@ -102,7 +102,7 @@ def _measured(readings: Collection[EngineReading]) -> Settings:
 
 
 def _derived(preflights: Collection[ObservedPod], before: Object) -> Settings:
-    """What the engine derives from the model, by the preflights, else as it was reported before.
+    """Settings that the engine derives from the model, by the preflights, else by the previous status.
 
     before: the engine in the previous status. Limits of a step that are unknown stay what they were, as a
     CRD from before they could be absent refuses a status without them.

@@ -98,7 +98,7 @@ def _checked_variants(spec: ServiceSpec) -> dict[str, ServiceSpec]:
 
 
 def _inputs(placed: ServiceSpec) -> Any:
-    """What the check of a variant depends on. Of other runtimes than Penstock, it only looks for files."""
+    """Inputs of the check of a variant; None for other runtimes than Penstock, which have only files."""
     if not _checks_memory(placed):
         return None
     pod = placed.template.get("spec", {}) if _unknown_memory(placed) == "nodes" else {}

@@ -20,7 +20,7 @@ _FORWARD: tuple[Phase, ...] = ("Stopping", "Starting", "Replacing")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a transition needs besides its event.
+    """Inputs of a transition besides its event.
 
     wanted: the revision of the spec. total: replicas for all of the traffic. strategy: of a rollout that
     begins now. min_weight_percent: the first share of a canary.

@@ -105,7 +105,7 @@ class Admission:
         kept: set[str] = set()  # pods that an earlier request waits for
         for name, lane in self._in_order(Lane.first_able):
             head = lane.able[0][2]
-            if fitting := self._fitting(_without(own[name], kept), head, latest_s):
+            if fitting := self._fitting(_exclude(own[name], kept), head, latest_s):
                 self.remove(head.request_id)
                 return head, fitting
             if not name:
@@ -114,7 +114,7 @@ class Admission:
         for name, lane in self._in_order(Lane.first_late):
             head = lane.late[0][1]
             within_s = self.spec.ttft_s * LATE_SHARE
-            if fitting := _fitting(_without(own[name], kept), head, within_s):
+            if fitting := _fitting(_exclude(own[name], kept), head, within_s):
                 self.remove(head.request_id)
                 return head, fitting
             if not name:
@@ -191,7 +191,7 @@ def _usable(engines: Sequence[EngineLoad], adapter: str, holders: Holders) -> Se
     return [engine for engine in engines if engine.pod in pods]
 
 
-def _without(engines: Sequence[EngineLoad], pods: Collection[str]) -> Sequence[EngineLoad]:
+def _exclude(engines: Sequence[EngineLoad], pods: Collection[str]) -> Sequence[EngineLoad]:
     return [engine for engine in engines if engine.pod not in pods] if pods else engines
 
 

@@ -52,7 +52,7 @@ class Backend:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What tells it from the rule's other backends."""
+        """Name, and kind if it is no service: unique among the rule's backends."""
         return (self.name,) if self.kind == SERVICE else (self.name, self.kind)
 
 

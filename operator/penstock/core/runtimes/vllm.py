@@ -16,7 +16,7 @@ Beyond --max-cpu-loras (default: --max-loras), a load evicts the least recently 
 its name. The next request for that one reads its files within a step: if they are broken or gone by then,
 the engine ends. The operator registers no more names than there are places, but an unloaded adapter that
 was used last stays in memory in place of an idle one that is registered. So the files of registered
-adapters must stay as they are. A lora_path may be anywhere, and adapter_model.bin is unpickled, though
+adapters must not change. A lora_path may be anywhere, and adapter_model.bin is unpickled, though
 only tensors of it. Names may have any characters, such as "@".
 """
 

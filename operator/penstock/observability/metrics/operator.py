@@ -278,7 +278,8 @@ SERVICES: tuple[MetricSpec, ...] = (
     CANARY_E_VALUE, CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
 )  # fmt: skip
 
-# Without a label for the adapter: a service may have thousands. Gateways have series for those in use.
+# No label names the adapter: a service may have thousands. Gateways have such series for
+# the adapters in use.
 ADAPTERS = gauge("penstock_operator_adapters", "LoraAdapters that the service takes.", SERVICE)
 COPIES_WANTED = gauge(
     "penstock_operator_adapter_copies_wanted",

@@ -11,7 +11,7 @@ from penstock.sim.request import Request
 
 
 class Penstock:
-    """Rule with one gateway and one operator. Both see the pods as they are."""
+    """Penstock's rule with one gateway and one operator, both with the current state of the pods."""
 
     tick_s = 2.0
 
