@@ -2,7 +2,8 @@
 
 As Penstock's engine does it: loads run while other requests are served, a few at once, the rest in their
 order; a full pod evicts the idle adapter that was used least recently; if all have requests, the one with
-the fewest accepts no new ones until a slot is free. vLLM runs one load at a time.
+the fewest accepts no new ones until a slot is free. vLLM runs one load at a time; that it
+computes nothing meanwhile is not simulated.
 """
 
 from collections import deque
