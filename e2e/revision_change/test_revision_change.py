@@ -313,8 +313,11 @@ def test_a_passed_evaluation_promotes_the_canary(history: History) -> None:
 
 
 # Checked by admission (OwnerReferencesPermissionEnforcement) within other requests, so it is not in the
-# audit log as a request. Without this right, creating a child is denied.
-ADMISSION_RIGHTS = {("serving.penstock.dev", "inferenceservices/finalizers", "update")}
+# audit log as a request. Without these rights, children and records of adapters are denied.
+ADMISSION_RIGHTS = {
+    ("serving.penstock.dev", f"{plural}/finalizers", "update")
+    for plural in ("inferenceservices", "loraadapters")
+}
 
 
 @pytest.mark.parametrize(
