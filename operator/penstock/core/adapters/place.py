@@ -3,7 +3,7 @@
     copies of versions that no LoraAdapter has: unload
     copies needed by each adapter: its minimum, and by its requests in flight
       -> adapters that lack copies, minimums first, then by priority and popularity
-      -> a pod with a free slot, or with an idle copy of much less popular adapter
+      -> a pod with a free slot, or with an idle copy of a much less popular adapter
       -> the least busy of these pods
 
 It changes nothing on pods that are draining, and unloads no copy that has requests. A copy above what is

@@ -14,8 +14,7 @@ from penstock.core.adapters.retention import (
     victims,
 )
 
-# Loads in flight on one pod. Engines load one adapter at a time, so more would only wait there; a few keep
-# an engine busy from one tick to the next.
+# Loads in flight on one pod: as many as Penstock's engine reads at once. vLLM reads one after the other.
 MAX_LOADS_PER_POD = 4
 
 LOADING = Copy("Loading")
