@@ -20,6 +20,7 @@ from campaigns.adapter_folders import make_folders
 from campaigns.penstock_command import penstock
 
 from penstock.chart.names import NAMESPACE, OPERATOR
+from penstock.core.spec.service import Object
 from penstock.demo.stage import Stage
 from penstock.local import faults
 from penstock.local.models_claim import folder_claim
@@ -113,12 +114,22 @@ async def check_commands(adapted: AdaptedService) -> None:
     assert len(rows) == NUM_ADAPTERS
     print(await penstock(adapted.stage, "adapters"))
     print(await penstock(adapted.stage, "adapters", EVERYWHERE))
-    found = json.loads(await penstock(adapted.stage, "adapters", "-o", "json"))
+    found = await wait_for_requests(adapted, {2, 3})
     copies = {
         (each["name"], pod["podName"]) for each in found for pod in each["pods"] if pod["state"]
     }
     assert copies == {(name.partition("@")[0], pod) for name, pod in await adapted.on_engines()}
-    assert {each["requests"] for each in found} == {2, 3}
+
+
+async def wait_for_requests(adapted: AdaptedService, expected: set[int]) -> list[Object]:
+    """Wait until the operator has these counts of requests. Returns the rows of `penstock adapters`."""
+    for _ in range(10):
+        found: list[Object] = json.loads(await penstock(adapted.stage, "adapters", "-o", "json"))
+        counts = {each["requests"] for each in found}
+        if counts == expected:
+            return found
+        await asyncio.sleep(1)
+    raise AssertionError(counts)
 
 
 async def check_broken(adapted: AdaptedService, adapters: Adapters) -> None:
