@@ -146,7 +146,7 @@ def _fixed_need(is_all: bool, copies: int) -> Need:
 @cache
 def _demand_need(minimum: int, copies: int, most: int | None) -> Need:
     if copies > max(1, minimum):
-        reason = f"its requests in flight need {copies} copies"
+        reason = f"its recent requests need {copies} copies"
     else:
         reason = f"a minimum of {minimum}" if minimum else "on demand"
     return Need(minimum, copies, most, reason)
