@@ -123,7 +123,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def adapters(*words: str) -> Result:
-    return CliRunner().invoke(build("adapters"), ["adapters", "-n", "team", *words])
+    arguments = ["adapters", "-n", "team", *words]
+    return CliRunner().invoke(build("adapters"), arguments, env={"COLUMNS": None})
 
 
 def cells(text: str, name: str) -> list[str]:
