@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from campaigns.adapted_run import Record, run
+from campaigns.adapted_run import run
 from campaigns.adapted_service import CLAIM
 from campaigns.adapter_folders import make_folders
-from campaigns.vllm_stage import find_vllm, temporary_stage
+from campaigns.temporary_stage import temporary_stage
+from campaigns.vllm_install import find_vllm
 
 from penstock.core.runtimes.paths import mounted_adapter_path
 from penstock.demo.model import MODEL_NAME, ensure_model
@@ -35,11 +36,11 @@ async def campaign(python: str, engines: int, within_s: float) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         adapters = make_folders(models / MODEL_NAME, Path(folder), NUM_ADAPTERS)
         with linked(Path(folder)):
-            async with temporary_stage(models) as stage:
+            async with temporary_stage("vllm", models) as stage:
                 record = await run(
                     stage, models / MODEL_NAME, adapters, engines=engines, within_s=within_s
                 )
-    print_table(record)
+    record.print_table()
     return not record.faults
 
 
@@ -58,15 +59,6 @@ def linked(folder: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
         path.parent.rmdir()
         path.parent.parent.rmdir()
-
-
-def print_table(record: Record) -> None:
-    """Print the record as Markdown."""
-    print("\n| step | took | result |\n| --- | --- | --- |")
-    for what, took_s, result in record.steps:
-        print(f"| {what} | {took_s:.2f} s | {result} |")
-    for fault in record.faults:
-        print(f"FAULT: {fault}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from campaigns import runtime_run
 from campaigns.runtime_run import Record
-from campaigns.vllm_stage import find_vllm, temporary_stage
+from campaigns.temporary_stage import temporary_stage
+from campaigns.vllm_install import find_vllm
 
 from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
@@ -30,7 +31,7 @@ async def campaign(names: list[str], python: str, within_s: float) -> bool:
         find_vllm(python)
     passed = True
     for name in names:
-        async with temporary_stage(models) as stage:
+        async with temporary_stage(name.lower(), models) as stage:
             record = await runtime_run.run(stage, corpus(ROOT), RUNTIMES[name], within_s=within_s)
         print_tables(record)
         passed &= set(record.ends) == {End.DONE} and "Stable" in record.steps[-2][2]

@@ -3,11 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from campaigns.adapted_service import CLAIM, NAME, NUM_TOKENS, AdaptedService, adapter, service
 from campaigns.adapter_folders import BROKEN
+from campaigns.run_record import Record
 
 from penstock.clients.clock import monotonic
 from penstock.core.spec.service import Object
@@ -25,23 +25,6 @@ ENGINE: Object = {
 
 # Greedy tokens for each prompt, by model name.
 Answers = Mapping[str, Sequence[Sequence[int]]]
-
-
-@dataclass(slots=True)
-class Record:
-    """Steps of one run, as (what, seconds, result), and what should not have happened."""
-
-    steps: list[tuple[str, float, str]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, what: str, took_s: float, result: str) -> None:
-        self.steps.append((what, took_s, result))
-        print(f"{what}: {took_s:.2f} s: {result}", flush=True)
-
-    def expect(self, holds: bool, fault: str) -> None:
-        if not holds:
-            self.faults.append(fault)
-            print(f"FAULT: {fault}", flush=True)
 
 
 async def run(

@@ -1,6 +1,7 @@
 """Installs vLLM for CPU in a virtual environment of its own, in Penstock's cache."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,11 @@ print(json.dumps([
     if each.name not in skipped and (not each.marker or each.marker.evaluate({"extra": ""}))
 ]))
 """
+
+
+def find_vllm(python: str) -> None:
+    """Add the folder of the program to PATH. vLLM is installed in the cache on first use."""
+    os.environ["PATH"] += f":{ensure_vllm(python)}"
 
 
 def ensure_vllm(python: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from broken_adapters import BASE, BROKEN, MAX_RANK, make_broken
+from campaigns.broken_adapters import BASE, BROKEN, MAX_RANK, make_broken
 
 from penstock_engine.make_model.adapters import make_adapter
 

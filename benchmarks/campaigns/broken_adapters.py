@@ -82,7 +82,10 @@ def _embeddings(found: dict[str, torch.Tensor]) -> None:
 
 
 def written(name: str, content: bytes) -> Change:
-    return lambda folder: (folder / name).write_bytes(content) and None
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return write
 
 
 def link_out(name: str) -> Change:
