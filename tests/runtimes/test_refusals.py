@@ -69,7 +69,6 @@ def test_the_spec_is_refused(engine: Engine, field: str, places: Places) -> None
             {"extraArgs": ["--lora-modules=a=/none"], "lora": {"maxAdapters": 1}},
             "--lora-modules a: .* spec.engine.extraArgs",
         ),
-        ({"kvCache": {"memory": 0}}, "'spec.engine.kvCache.memory': '0'"),
         ({"extraArgs": ['--default-chat-template-kwargs={"messages": 1}']}, "spec.engine.extraArgs"),
         ({"maxModelLen": 100_000}, "spec.engine.maxModelLen"),
         ({"kvCache": {"memory": "1Mi"}}, "spec.engine.kvCache.memory"),

@@ -20,8 +20,6 @@ from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 
-console = make_console()
-
 # Pods in a row of the table; further ones are only counted.
 MAX_PODS = 3
 
@@ -110,10 +108,11 @@ def _print_all(reports: Iterable[AdapterReport]) -> None:
             _age(each.last_used_s),
             each.reason,
         )
-    console.print(table)
+    make_console().print(table)
 
 
 def _print_one(report: AdapterReport) -> None:
+    console = make_console()
     size = f", rank {report.rank}" if report.rank else ""
     size += f", {report.size_bytes / 2**20:.1f} MiB" if report.size_bytes else ""
     console.print(f"{report.name}: {report.model_name} of {report.service}, {report.uri}")
@@ -129,7 +128,7 @@ def _print_one(report: AdapterReport) -> None:
         requests = "" if each.requests is None else str(each.requests)
         slots = "" if each.slots is None else f"{each.used_slots} of {each.slots}"
         table.add_row(each.pod, each.state or "none", requests, slots, each.message)
-    console.print(table)
+    make_console().print(table)
 
 
 def _demand(report: AdapterReport) -> str:
