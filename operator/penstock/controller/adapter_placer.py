@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.clients.clock import steady, unix_time
+from penstock.clients.clock import monotonic, steady, unix_time
 from penstock.clients.engine_adapters import Copies, EngineAdapters
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
@@ -38,8 +38,8 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
-# Pause between two passes, and the shortest one after a change of an adapter, in seconds. Statuses are as the
-# engines list their copies after one pass.
+# Time from the start of one pass to that of the next, and the shortest pause between two, in seconds. One
+# pass brings the statuses to what the engines list.
 TICK_S, MIN_PAUSE_S = 1.0, 0.2
 
 
@@ -104,11 +104,12 @@ class AdapterPlacer:
                 group.create_task(self._adapters.run())
                 while True:
                     self._changed.clear()
+                    next_s = monotonic() + TICK_S
                     with self._failures.isolate_pass("adapters"):
                         await self.tick()
                     await asyncio.sleep(MIN_PAUSE_S)
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(TICK_S - MIN_PAUSE_S):
+                        async with asyncio.timeout(max(0.0, next_s - monotonic())):
                             await self._changed.wait()
         finally:
             await self._changes.close()
