@@ -16,6 +16,8 @@ pytestmark = pytest.mark.e2e
 
 async def test_no_request_is_lost(stage: Stage) -> None:
     """Streams are cut only by the kill of their engine."""
+    # Pods of a test before, whose service had the same name, would count as ready and then end.
+    await stage.wait_until_gone("chat", within_s=60)
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
     await stage.wait_until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
     outcomes = await scale_under_load(
