@@ -7,8 +7,9 @@ from pydantic import Field
 from penstock.api.defaults import operator_default
 from penstock.api.lists import map_by
 from penstock.api.model_uri import model_uri
+from penstock.api.names import SERVICE_NAME, model_name_at
 from penstock.api.rollout_status import RolloutStatus
-from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.rules import Model, Obeys, Rule
 from penstock.api.status import Condition
 
 KIND = "LoraAdapter"
@@ -21,15 +22,7 @@ MAX_INSTANCES = 64
 class ServiceRef(Model):
     """Service whose engines serve the adapter."""
 
-    name: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-                "must be the name of an InferenceService of the same namespace",
-            ),
-        ),
-    ] = Field(
+    name: Annotated[str, SERVICE_NAME] = Field(
         description="Name of an InferenceService of the same namespace, such as chat.",
         min_length=1,
         max_length=40,
@@ -49,16 +42,7 @@ class AdapterSource(Model):
         min_length=8,
         max_length=512,
     )
-    name: Annotated[
-        str | None,
-        Obeys(
-            matches(
-                r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-                "spec.model.name may have letters, digits, '.', '_' and '-', and must begin "
-                "and end with a letter or digit",
-            )
-        ),
-    ] = Field(
+    name: Annotated[str | None, model_name_at("spec.model.name")] = Field(
         default=None,
         description=(
             "Model name that clients send as `model`, such as chat-sql. Must be unique in the namespace, "

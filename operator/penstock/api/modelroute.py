@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.lists import ATOMIC, SET, UNIQUE, map_by, unique_by
+from penstock.api.names import SERVICE_NAME, model_name_at
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.scalars import PositiveDuration
 from penstock.api.status import Condition
@@ -12,12 +13,6 @@ from penstock.api.status import Condition
 KIND = "ModelRoute"
 PLURAL = "modelroutes"
 
-_SERVICE = Obeys(
-    matches(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must be the name of an InferenceService of the same namespace",
-    )
-)
 _BACKEND = Obeys(
     matches(
         r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
@@ -75,7 +70,7 @@ class BackendRef(Model):
     kind: Literal["InferenceService"] = Field(
         default="InferenceService", description="Kind of the backend."
     )
-    name: Annotated[str, _SERVICE] = Field(
+    name: Annotated[str, SERVICE_NAME] = Field(
         description="Name of an InferenceService of the same namespace, such as chat.",
         min_length=1,
         max_length=40,
@@ -201,16 +196,7 @@ class RouteRule(Model):
 class ModelRouteSpec(Model):
     """Desired state of the route."""
 
-    model_name: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-                "spec.modelName may have letters, digits, '.', '_' and '-', and must begin and end "
-                "with a letter or digit",
-            )
-        ),
-    ] = Field(
+    model_name: Annotated[str, model_name_at("spec.modelName")] = Field(
         description=(
             "Model name that clients send as `model`, such as chat. It takes precedence over a service of "
             "the same name in the namespace."

@@ -10,9 +10,10 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.api.model_uri import model_uri
+from penstock.api.names import model_name_at
 from penstock.api.objectives import Objectives
 from penstock.api.rollout import Rollout
-from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.rules import Model, Rule
 from penstock.api.runtime import Runtime
 from penstock.api.status import InferenceServiceStatus
 from penstock.api.tracing import Tracing
@@ -38,16 +39,7 @@ class ModelSource(Model):
         min_length=8,
         max_length=512,
     )
-    name: Annotated[
-        str | None,
-        Obeys(
-            matches(
-                r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
-                "spec.model.name may have letters, digits, '.', '_' and '-', and must begin "
-                "and end with a letter or digit",
-            )
-        ),
-    ] = Field(
+    name: Annotated[str | None, model_name_at("spec.model.name")] = Field(
         default=None,
         description=(
             "Model name that clients send as `model`. Must be unique in the namespace. "

@@ -1,5 +1,6 @@
 """Published rules of placement and routing. With all of them the engines evict by LRU."""
 
+from abc import ABC, abstractmethod
 from collections import deque
 from hashlib import blake2b
 from random import Random
@@ -9,7 +10,7 @@ from penstock.sim.adapters.pool import Pool
 from penstock.sim.request import Request
 
 
-class PodRule:
+class PodRule(ABC):
     """Base of rules that send each request to a pod at once; the engine loads what it lacks."""
 
     tick_s = 0.0
@@ -21,14 +22,14 @@ class PodRule:
     def arrived(self, request: Request, name: str) -> None:
         self.choose(name).submit(request, name)
 
+    @abstractmethod
     def choose(self, name: str) -> AdapterPod:
         """The pod for a request."""
-        raise NotImplementedError
 
-    def freed(self, pod: AdapterPod, name: str) -> None:
+    def freed(self, pod: AdapterPod, name: str) -> None:  # noqa: B027 - a default
         """Do nothing: the engine goes on by itself."""
 
-    def tick(self) -> None:
+    def tick(self) -> None:  # noqa: B027 - a default
         """Do nothing: nothing is placed."""
 
 
