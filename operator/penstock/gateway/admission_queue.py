@@ -53,13 +53,24 @@ class AdmissionQueue:
         self._now = now
         self._prior = PrefillThroughput()  # prefill throughput that a new engine is assumed to have
         self._endpoints: dict[str, Endpoint] = {}
+        self._of_service: tuple[Endpoint, ...] = ()
         self._loads: dict[str, EngineLoad] = {}
         self._grants: dict[str, Grant] = {}
         self._serials = count()
         self._timer: asyncio.TimerHandle | None = None
 
-    def update(self, spec: AdmissionSpec, endpoints: Iterable[Endpoint]) -> None:
-        """Set the objectives and the current endpoints. Without any, all waiting requests are released."""
+    def update(
+        self,
+        spec: AdmissionSpec,
+        endpoints: Iterable[Endpoint],
+        of_service: Iterable[Endpoint] | None = None,
+    ) -> None:
+        """Set the objectives and the current endpoints. Without any, all waiting requests are released.
+
+        of_service: of all sides, which bound the number of ejected ones; None: there is no other side.
+        """
+        endpoints = tuple(endpoints)
+        self._of_service = endpoints if of_service is None else tuple(of_service)
         self._admission.spec = spec
         known, self._endpoints = self._loads, {e.pod: e for e in endpoints}
         self._prior = next((load.throughput.as_prior() for load in known.values()), self._prior)
@@ -127,7 +138,9 @@ class AdmissionQueue:
         if not len(self._admission):
             return
         now = self._now()
-        ejected = self._ejected(self._endpoints.values(), now)
+        # The choice of the side is made by the same ejections: with others, a request for an adapter could
+        # be released here for ever, because its copy is on an engine that only the queue avoids.
+        ejected = self._ejected(self._of_service, now)
         loads = [load for load in self._loads.values() if load.pod not in ejected]
         loads = loads or list(self._loads.values())
         holders = self._holders(loads)

@@ -48,7 +48,8 @@ class AdmissionQueues:
                 key = service.key, side
                 queue = old.pop(key, None) or self._new_queue(spec)
                 self._queues[key] = queue
-                queue.update(spec, [e for e in service.endpoints if e.side == side])
+                of_side = [e for e in service.endpoints if e.side == side]
+                queue.update(spec, of_side, service.endpoints)
         for queue in old.values():
             queue.close()
 

@@ -6,6 +6,7 @@ they wait for a new snapshot, for the retry budget, or for a back-off before fai
 again. A request for an adapter goes to an endpoint of the side that has the adapter in memory.
 """
 
+import asyncio
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
@@ -134,6 +135,7 @@ class EndpointSelector:
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
+            await asyncio.sleep(0)  # the queue may have released it at once: others run meanwhile
 
     def _choose(self, is_retry: bool) -> SelectedEndpoint | PickedSide | NoEndpoint:
         """Choose an endpoint, or the side to queue for. Raises RequestError."""

@@ -49,3 +49,21 @@ async def test_with_objectives_an_engine_that_drops_a_copy_loads_it_again(pool, 
     engine.copies.clear()
     assert (await ask(front))[0] == 200
     await front.idle()
+
+
+async def test_a_copy_on_a_failing_engine_never_stops_the_gateway(pool):
+    """Of three engines one may be ejected: the copy of the other revision is used although it fails."""
+    engines = AdapterEngine(NAME), AdapterEngine(NAME), AdapterEngine()
+    revisions = ["r1", "r2", "r2"]
+    front = await pool(*engines, revisions=revisions, more={"objectives": OBJECTIVES})
+    state, (service,) = front.gateway.state, front.snapshots.current.services
+    first, second, _ = service.endpoints
+    for endpoint, failures in ((first, 8), (second, 5)):
+        for _ in range(failures):
+            state.endpoints.note_failure(endpoint.pod, state.now())
+    assert state.endpoints.ejected(service.endpoints, state.now()) == {first.pod}
+    began_s = state.now()
+    assert (await ask(front))[0] == 200
+    assert state.now() - began_s < 0.5  # the ejections last for 1 s
+    assert engines[1].served == [NAME]
+    await front.idle()
