@@ -38,9 +38,9 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
-# Time from the start of one pass to that of the next, and the shortest pause between two, in seconds. One
-# pass brings the statuses to what the engines list.
-TICK_S, MIN_PAUSE_S = 1.0, 0.2
+# Time from the start of one pass to that of the next, the same while copies change, and the shortest pause
+# between two, in seconds. One pass brings the statuses to what the engines list.
+TICK_S, CHANGING_TICK_S, MIN_PAUSE_S = 1.0, 0.5, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class Sources:
 
 class AdapterPlacer:
     """Runs a pass over all services every second, and at once after a change of an adapter's spec.
+
+    While copies change, it runs twice a second.
 
     namespace: of the adapters; None for all. restarted: called with the kind when it is listed again.
     """
@@ -104,15 +106,17 @@ class AdapterPlacer:
                 group.create_task(self._adapters.run())
                 while True:
                     self._changed.clear()
-                    next_s = monotonic() + TICK_S
+                    started_s, is_changing = monotonic(), False
                     with self._failures.isolate_pass("adapters"):
-                        await self.tick()
+                        is_changing = await self.tick()
+                    next_s = started_s + (CHANGING_TICK_S if is_changing else TICK_S)
                     await asyncio.sleep(MIN_PAUSE_S)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(max(0.0, next_s - monotonic())):
                             await self._changed.wait()
         finally:
             await self._changes.close()
+            await self._statuses.close()
             await self._residency.close()
 
     def record(self, key: Key) -> PlacementRecord | None:
@@ -121,22 +125,23 @@ class AdapterPlacer:
         counts = self._sources.counts(key) or {}
         return None if service is None else service.record("/".join(key), counts, steady())
 
-    async def tick(self) -> None:
-        """Place the adapters of all services, and write the statuses that changed.
+    async def tick(self) -> bool:
+        """Place the adapters of all services, and start to write the statuses that changed.
 
-        Until all sources have been listed, nothing is done: a new leader would take them for missing. An
-        API server that does not show LoraAdapters says nothing about which copies are wanted.
+        Returns whether copies changed. Until all sources have been listed, nothing is done: a new leader
+        would take them for missing. An API server that does not show LoraAdapters says nothing about which
+        copies are wanted.
         """
         services, children = self._sources.services(), self._sources.children()
         routes = self._sources.routes()
         if services is None or children is None or routes is None:
-            return
+            return False
         if not self._adapters.synced.is_set() or self._adapters.is_absent:
-            return
+            return False
         pods = lora_pods(services, *children)
         self._changes.forget_done()
         listed = await self._residency.poll(pod for each in pods.values() for pod in each)
-        adapters = self._store.update(self._adapters)
+        adapters = self._store.update(map(self._statuses.newest, self._adapters))
         holders = name_holders(routes, services.values(), (each.resource for each in adapters))
         self._mounted_sources.forget_others(services.keys())
         wanted = {
@@ -154,7 +159,7 @@ class AdapterPlacer:
                 accepted.setdefault(each.resource.service_key, []).append(each)
         rollouts = self._roll_out(accepted, wanted, services, pods, listed)
         states = self._place(accepted, rollouts, pods, listed)
-        await self._statuses.update(self._entries(adapters, refusals, states, rollouts))
+        return self._statuses.update(self._entries(adapters, refusals, states, rollouts))
 
     def _refusal(
         self, adapter: AdapterResource, services: Mapping[Key, Object], holders: NameHolders

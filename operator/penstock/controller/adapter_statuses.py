@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.clients.clock import unix_time
 from penstock.clients.events import EventRecorder
-from penstock.clients.informer import Key
+from penstock.clients.informer import Key, key_of
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.adapter_rollouts import SteppedRollout
@@ -38,8 +38,20 @@ class AdapterEntry:
     rollout: SteppedRollout | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An adapter as the last write of its status returned it. older: resource versions before that write."""
+
+    body: Object
+    older: frozenset[str]
+
+
 class AdapterStatuses:
-    """Compares what is known with what was known, and writes only what differs."""
+    """Compares what is known with what was known, and writes what differs, in the background.
+
+    Each adapter has one write at a time. If its state changes meanwhile, only the latest state is written
+    next. So a slow API server delays neither the next pass nor what that pass finds.
+    """
 
     def __init__(self, kube: Kube, failures: Failures) -> None:
         self._kube = kube
@@ -48,32 +60,70 @@ class AdapterStatuses:
         self._slots = asyncio.Semaphore(MAX_WRITES)
         # The entries whose status is as it should be.
         self._settled: dict[Key, AdapterEntry] = {}
+        self._waiting: dict[Key, AdapterEntry] = {}
+        self._writes: dict[Key, asyncio.Task[None]] = {}
+        self._written: dict[Key, _Written] = {}
 
-    async def update(self, entries: Iterable[AdapterEntry]) -> None:
-        """Write the statuses of all adapters. An error on one stops no other."""
+    def newest(self, body: Object) -> Object:
+        """The adapter after the writes of this process. body: as last watched, perhaps before them."""
+        written = self._written.get(key_of(body))
+        if written is not None and body["metadata"]["resourceVersion"] in written.older:
+            return written.body
+        return body
+
+    def update(self, entries: Iterable[AdapterEntry]) -> bool:
+        """Start to write the statuses that changed. Returns whether copies of any adapter changed.
+
+        Statuses that show other copies than there are come first: all others only change numbers.
+        """
         settled: dict[Key, AdapterEntry] = {}
-        changed = []
+        changed, keys = [], set()
         for entry in entries:
-            last = self._settled.get(entry.resource.key)
+            key = entry.resource.key
+            keys.add(key)
+            last = self._settled.get(key)
             if last is not None and _is_same(last, entry):
-                settled[entry.resource.key] = entry
+                settled[key] = entry
             else:
                 changed.append(entry)
         self._settled = settled
-        await asyncio.gather(*map(self._update_one, changed))
+        self._written = {key: each for key, each in self._written.items() if key in keys}
+        moved = [entry for entry in changed if not _shows_copies(entry)]
+        for entry in (*moved, *filter(_shows_copies, changed)):
+            self._start(entry)
+        return bool(moved)
 
-    async def _update_one(self, entry: AdapterEntry) -> None:
+    async def close(self) -> None:
+        """Cancel the writes that run, and wait for their end."""
+        writes = list(self._writes.values())
+        for write in writes:
+            write.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+
+    def _start(self, entry: AdapterEntry) -> None:
         key = entry.resource.key
-        with self._failures.isolate_errors("adapters", "/".join(key)):
-            async with self._slots:
-                await self._write(entry)
+        self._waiting[key] = entry
+        if key not in self._writes:
+            self._writes[key] = asyncio.create_task(self._write_latest(key))
+
+    async def _write_latest(self, key: Key) -> None:
+        """Write the state of one adapter until none newer waits. An error on one stops no other."""
+        async with self._slots:
+            while (entry := self._waiting.pop(key, None)) is not None:
+                with self._failures.isolate_errors("adapters", "/".join(key)):
+                    await self._write(entry)
+            del self._writes[key]
 
     async def _write(self, entry: AdapterEntry) -> None:
-        body = entry.body
+        body = self.newest(entry.body)
         stored, now = body.get("status") or {}, timestamp(unix_time())
         rollout = entry.rollout.rollout if entry.rollout else None
         after = adapter_status(entry.resource, entry.state, entry.demand, stored, now, rollout)
-        after |= {} if entry.rollout is None else entry.rollout.as_status(stored)
+        if entry.rollout is not None:
+            versions = entry.rollout.as_status(stored)
+            if _differs(entry.body, body, versions):
+                return  # a step from the status before the last write; the next pass makes another
+            after |= versions
         changed = changed_fields(stored, after)
         if not changed:
             self._settled[entry.resource.key] = entry
@@ -82,13 +132,20 @@ class AdapterStatuses:
         preconditions = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
         patch = {"metadata": preconditions, "status": changed}
         try:
-            await self._kube.merge(
+            written = await self._kube.merge(
                 LORA_ADAPTERS, *entry.resource.key, patch, manager=OPERATOR_MANAGER, sub="status"
             )
         except (NotFound, Conflict):
-            return  # its watch event starts another try
+            return  # the watch brings the change, and the next pass another try
+        self._note(entry.resource.key, body, written)
         for kind, reason, message in adapter_events(stored, after):
             await self._events.post(body, kind, reason, message)
+
+    def _note(self, key: Key, before: Object, written: Object) -> None:
+        last, older = self._written.get(key), {before["metadata"]["resourceVersion"]}
+        if last is not None and last.body is before:
+            older |= last.older
+        self._written[key] = _Written(written, frozenset(older))
 
 
 def _is_same(last: AdapterEntry, entry: AdapterEntry) -> bool:
@@ -103,3 +160,18 @@ def _is_same(last: AdapterEntry, entry: AdapterEntry) -> bool:
 def _shown(entry: AdapterEntry) -> tuple[str, float | None] | None:
     demand = entry.demand
     return None if demand is None else (demand.requests_per_s, demand.last_used_s)
+
+
+def _shows_copies(entry: AdapterEntry) -> bool:
+    """Whether the status as last seen lists the instances that there are."""
+    stored = (entry.body.get("status") or {}).get("instances") or []
+    shown = {(each["podName"], each["state"], each.get("revision", "")) for each in stored}
+    return shown == {(each.pod, each.state, each.revision) for each in entry.state.instances}
+
+
+def _differs(before: Object, after: Object, names: Iterable[str]) -> bool:
+    """Whether fields of the status of two versions of an object differ."""
+    if before is after:
+        return False
+    first, second = before.get("status") or {}, after.get("status") or {}
+    return any(first.get(name) != second.get(name) for name in names)
