@@ -70,7 +70,7 @@ class AdapterService:
         if inputs.counts is not None:
             self.demand_state = estimate_demand(inputs.counts, self.demand_state, now_s)
         self._restore(inputs, now_s)
-        self._forget(inputs)
+        self._forget(inputs, now_s)
         self.replicas = tuple(
             AdapterReplica(
                 pod.name, pod.engine.slots, self.changes.expected(key, inputs.listed[key])
@@ -172,17 +172,27 @@ class AdapterService:
             self.backoff = after_failure(self.backoff, name, message, now_s)
         self.known = names
 
-    def _forget(self, inputs: ServiceInputs) -> None:
-        """Forget the failures of versions that no adapter has, and those that a copy disproves."""
+    def _forget(self, inputs: ServiceInputs, now_s: float) -> None:
+        """Forget the failures of versions that no adapter has, and those that a copy disproves.
+
+        A copy on any engine disproves failures on engines that are gone, and those that an engine was to
+        blame for: if a copy is still wanted there, it is tried again after the pause.
+        """
         names = {version.engine_name for version in inputs.versions}
-        resident = {
-            (name, key[1])
-            for key, copies in inputs.listed.items()
-            for name in copies.keys() & self.errors.keys()
-            if copies[name].state == "Resident"
-        }
+        pods, waiting = {pod.name for pod in inputs.pods.values()}, blocked(self.backoff, now_s)
+        holders: dict[str, set[str]] = {}
+        for (_, pod), copies in inputs.listed.items():
+            for name in copies.keys() & self.errors.keys():
+                if copies[name].state == "Resident":
+                    holders.setdefault(name, set()).add(pod)
         for name, by_pod in list(self.errors.items()):
-            left = {pod: each for pod, each in by_pod.items() if (name, pod) not in resident}
+            left = by_pod
+            if name in holders:
+                left = {
+                    pod: error
+                    for pod, error in by_pod.items()
+                    if pod in pods - holders[name] and (error.is_final or name in waiting)
+                }
             if name in names and left:
                 self.errors[name] = left
             else:

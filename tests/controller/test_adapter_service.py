@@ -1,0 +1,74 @@
+"""Placement of the adapters of one service: which failed loads are remembered."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.clients.engine_adapters import Copies, EngineFailure
+from penstock.controller.adapter_service import AdapterService, ServiceInputs
+from penstock.controller.copy_changes import Change
+from penstock.controller.lora_pods import LoraPod
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.replica import Copy
+from penstock.core.observed.lora_engine import LoraEngine
+
+SQL = AdapterVersion("sql", "pvc://adapters/sql")
+NAME = SQL.engine_name
+REFUSED = EngineFailure("Refused", "RankTooLarge", "rank 64 is above 16")
+BUSY = EngineFailure("Busy", "NoFreeSlot", "all adapters in memory are in use")
+
+
+class NoChanges:
+    """Changes that are never started."""
+
+    def expected(self, _pod: Any, listed: Copies) -> dict[str, Copy]:
+        return dict(listed)
+
+    def start(self, change: Change) -> None:
+        pass
+
+
+def service() -> AdapterService:
+    return AdapterService(NoChanges())  # type: ignore[arg-type]
+
+
+def pod(name: str) -> LoraPod:
+    return LoraPod("team", "chat", name, "127.0.0.1:8000", LoraEngine("Penstock", 4))
+
+
+def inputs(**copies: Copies) -> ServiceInputs:
+    """Inputs with these pods and the copies that their engines list."""
+    listed: Mapping[tuple[str, str], Copies] = {
+        ("team", name): each for name, each in copies.items()
+    }
+    pods = {key: pod(key[1]) for key in listed}
+    return ServiceInputs([SQL], [], {}, pods, listed, {})
+
+
+def test_a_copy_elsewhere_disproves_the_failure_on_an_engine_that_is_gone() -> None:
+    it = service()
+    it.run(inputs(a={}, b={}), 0.0)
+    it.observe(Change("load", pod("a"), NAME, failure=REFUSED), 1.0)
+    it.run(inputs(b={}), 2.0)
+    assert it.errors.keys() == {NAME}
+    it.run(inputs(b={NAME: Copy("Resident")}), 3.0)
+    assert (it.errors, it.backoff) == ({}, {})
+
+
+def test_a_refusal_stays_while_the_engine_is_there() -> None:
+    it = service()
+    it.run(inputs(a={}, b={}), 0.0)
+    it.observe(Change("load", pod("a"), NAME, failure=REFUSED), 1.0)
+    it.run(inputs(a={}, b={NAME: Copy("Resident")}), 100.0)
+    assert it.errors[NAME].keys() == {"a"}
+    it.run(inputs(a={NAME: Copy("Resident")}, b={NAME: Copy("Resident")}), 101.0)
+    assert it.errors == {}
+
+
+def test_a_busy_engine_is_forgotten_after_the_pause_once_another_has_the_copy() -> None:
+    it = service()
+    it.run(inputs(a={}, b={}), 0.0)
+    it.observe(Change("load", pod("a"), NAME, failure=BUSY), 1.0)
+    it.run(inputs(a={}, b={NAME: Copy("Resident")}), 2.0)
+    assert it.errors[NAME].keys() == {"a"}
+    it.run(inputs(a={}, b={NAME: Copy("Resident")}), 7.0)
+    assert (it.errors, it.backoff) == ({}, {})
