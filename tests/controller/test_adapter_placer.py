@@ -310,3 +310,17 @@ async def test_nothing_is_unloaded_if_the_api_server_shows_no_adapters(
     await asyncio.sleep(2)
     assert engine.calls == []
     assert SQL in engine.entries
+
+
+async def test_copies_stay_while_engines_take_adapters_and_the_spec_does_not(
+    stand: AdapterStand,
+) -> None:
+    """The spec lost engine.lora, and the engines of the earlier revision still serve."""
+    engine = await stand.add_engine("chat-a")
+    await stand.create("sql", placement=ALL)
+    await stand.until("sql", Loaded="AllLoaded")
+    stand.services = {stand.key: stand.service(engine={})}
+    await asyncio.sleep(2.5)
+    assert engine.calls == [("load", SQL)]
+    stand.pods.clear()
+    await stand.until("sql", Accepted="LoraNotEnabled")

@@ -199,6 +199,14 @@ def test_demand_changes_at_most_once_a_minute_and_only_by_more_than_a_fifth() ->
     assert shown.requests_per_s == "1.5"
 
 
+def test_adapters_stay_while_a_rollout_removes_the_engines_that_take_them() -> None:
+    for body in (service(engine={}), service(runtime={"type": "Custom"})):
+        assert refusal(SQL, body, (), {}, has_engines=True) is None
+    unmounted = refusal(SQL, service(), ("pvc://other",), {}, has_engines=True)
+    assert unmounted is not None
+    assert unmounted.reason == "SourceNotMounted"
+
+
 def test_the_last_use_is_shown_anew_after_ten_minutes() -> None:
     shown = ShownDemand("1.0", 1000.0, 1540.0, 0)
     assert show_demand(shown, AdapterCounts(arrivals=60), 1600.0).last_used_s == 1600.0

@@ -145,12 +145,13 @@ class AdapterPlacer:
         holders = name_holders(routes, services.values(), (each.resource for each in adapters))
         self._mounted_sources.forget_others(services.keys())
         wanted = {
-            each.resource.key: self._refusal(each.resource, services, holders) for each in adapters
+            each.resource.key: self._refusal(each.resource, services, pods, holders)
+            for each in adapters
         }
         # A version that cannot be mounted is not rolled out, and takes nothing from the one that serves.
         refusals = {
             each.resource.key: wanted[each.resource.key]
-            and self._refusal(each.served, services, holders)
+            and self._refusal(each.served, services, pods, holders)
             for each in adapters
         }
         accepted: dict[Key, list[StoredAdapter]] = {}
@@ -162,11 +163,16 @@ class AdapterPlacer:
         return self._statuses.update(self._entries(adapters, refusals, states, rollouts))
 
     def _refusal(
-        self, adapter: AdapterResource, services: Mapping[Key, Object], holders: NameHolders
+        self,
+        adapter: AdapterResource,
+        services: Mapping[Key, Object],
+        pods: Mapping[Key, list[LoraPod]],
+        holders: NameHolders,
     ) -> Cause | None:
         service = services.get(adapter.service_key)
         sources = None if service is None else self._mounted_sources.of(service)
-        return refusal(adapter, service, sources, holders)
+        has_engines = bool(pods.get(adapter.service_key))
+        return refusal(adapter, service, sources, holders, has_engines=has_engines)
 
     def _roll_out(
         self,

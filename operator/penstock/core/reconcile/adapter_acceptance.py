@@ -42,22 +42,22 @@ def refusal(
     service: Object | None,
     sources: tuple[str, ...] | None,
     holders: NameHolders,
+    *,
+    has_engines: bool = False,
 ) -> Cause | None:
     """Why an adapter is not accepted; None if it is.
 
     service: None if it does not exist. sources: URIs of the volumes for adapters that its engines mount;
-    None: unknown, because its spec cannot be served.
+    None: unknown, because its spec cannot be served. has_engines: whether engines of it take adapters now.
+    While a rollout removes the last ones, gateways go on with the adapters that they have.
     """
     if service is None:
         message = f"the namespace has no InferenceService {adapter.service}; create it"
         return Cause("ServiceNotFound", message)
-    if (service["spec"].get("runtime") or {}).get("type", PENSTOCK) == CUSTOM:
-        message = f"{adapter.service} has the runtime Custom, whose engines load no adapters"
-        return Cause("RuntimeUnsupported", message)
-    if not (service["spec"].get("engine") or {}).get("lora"):
-        message = f"{adapter.service} takes no adapters: set its spec.engine.lora"
-        return Cause("LoraNotEnabled", message)
-    if sources is not None and not _is_mounted(adapter.version.uri, sources):
+    cause = _unable(adapter, service)
+    if cause is not None and not has_engines:
+        return cause
+    if cause is None and sources is not None and not _is_mounted(adapter.version.uri, sources):
         message = (
             f"the engines of {adapter.service} do not mount {adapter.version.uri}: add its volume to the "
             f"service's spec.engine.lora.sources (now {', '.join(sources) or 'none'})"
@@ -70,4 +70,15 @@ def refusal(
             "spec.model.name to another name"
         )
         return Cause("ModelNameInUse", message)
+    return None
+
+
+def _unable(adapter: AdapterResource, service: Object) -> Cause | None:
+    """Why engines with the service's spec take no adapters; None if they do."""
+    if (service["spec"].get("runtime") or {}).get("type", PENSTOCK) == CUSTOM:
+        message = f"{adapter.service} has the runtime Custom, whose engines load no adapters"
+        return Cause("RuntimeUnsupported", message)
+    if not (service["spec"].get("engine") or {}).get("lora"):
+        message = f"{adapter.service} takes no adapters: set its spec.engine.lora"
+        return Cause("LoraNotEnabled", message)
     return None

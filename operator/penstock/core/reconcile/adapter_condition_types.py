@@ -20,7 +20,7 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "AllLoaded": "As many copies as wanted are loaded.",
     "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
     "Loading": "Copies are being loaded.",
-    "LoraNotEnabled": "The service has no `spec.engine.lora`.",
+    "LoraNotEnabled": "The service has no `spec.engine.lora`, and no engine is left that takes adapters.",
     "ModelNameInUse": "A route, a service or an older adapter of the namespace has this model name.",
     "NoAdapterSlot": "No engine has a free slot, or one that a copy worth less holds.",
     "NoEngines": "No engine that takes adapters is ready.",
