@@ -24,7 +24,7 @@ class BlockFailed(Exception):
 
 
 class PageSession:
-    """A shell of its own for a page: variables and the working folder outlive each block.
+    """A shell of its own for a page: variables, functions and the working folder outlive each block.
 
     A server in the foreground (`penstock-engine serve`) runs until the session is closed.
     """
@@ -59,7 +59,9 @@ class PageSession:
 
     def _shell(self, commands: str, block: CodeBlock) -> str:
         began = time.monotonic()
-        with self._start(f"{commands}\nexport -p > {self._state}", block) as process:
+        with self._start(
+            f"{commands}\n{{ export -p; declare -f; }} > {self._state}", block
+        ) as process:
             try:
                 code = process.wait(timeout=BLOCK_TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -71,7 +73,8 @@ class PageSession:
         return self._printed.read_text()
 
     def _start(self, commands: str, block: CodeBlock) -> subprocess.Popen[bytes]:
-        script = f'source {self._state}\ncd "$PWD"\n{commands}\n'
+        # set -a exports each variable, so that `export -p` keeps it for the next block.
+        script = f'source {self._state}\nset -a\ncd "$PWD"\n{commands}\n'
         environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
         self._printed = self._home / f"{self._state.stem}-{block.line}.stdout"
         # Files, not pipes: a cluster that the block starts would keep a pipe open.

@@ -22,7 +22,7 @@ from penstock.local.binaries import ensure_binaries
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 # Cache folders that the pages share with the user, because they are slow to build.
-SHARED_CACHES = ("bin", "compiled", "local-models")
+SHARED_CACHES = ("bin", "compiled")
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"\n'
 NEEDS_CLUSTER = re.compile(r"\b(kubectl|penstock (explain|record|rollout))\b")
 CLUSTER = """\
@@ -49,13 +49,16 @@ pytestmark = pytest.mark.e2e
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home folder with clusters of its own, which go with it, and the user's binaries and models."""
     ensure_binaries(print)
-    chat_model.ensure_chat_model(print)
+    model = chat_model.ensure_chat_model(print)
     home = tmp_path_factory.mktemp("home")
     cache = home / ".cache" / "penstock"
     cache.mkdir(parents=True)
     for name in SHARED_CACHES:
         (cache_root() / name).mkdir(exist_ok=True)
         (cache / name).symlink_to(cache_root() / name)
+    models = cache / "local-models"  # a folder of its own: pages put adapters beside the model
+    models.mkdir()
+    (models / model.name).symlink_to(model)
     yield home
     ended = PageSession("end", ROOT, home)
     ended.setup(f"{Path(sys.executable).parent}/penstock local down --all")

@@ -25,7 +25,7 @@ def make_adapters(
     """Make `count` different adapters in the folders adapter-000, adapter-001, … of `out`.
 
     The first ones of a larger count are the same. Raises ModelError if the model cannot be read, ValueError
-    if a number is not positive.
+    if a number is not positive or a folder exists.
     """
     if count < 1 or rank < 1:
         raise ValueError("--count and --rank must be at least 1")
@@ -50,6 +50,8 @@ def make_adapter(
     alpha: lora_alpha; None: twice the rank. projections: that it changes, such as q_proj; empty: all that
     the engine can adapt. strength: Frobenius norm of the scaled product relative to the norm of the weight.
     """
+    if folder.exists():
+        raise ValueError(f"{folder} exists already: remove it, or name another folder")
     alpha = 2.0 * rank if alpha is None else alpha
     targets = {
         target: sizes
