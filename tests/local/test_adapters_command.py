@@ -1,7 +1,7 @@
 """`penstock adapters`: what it shows of adapters with and without the operator's placement."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -215,6 +215,35 @@ def test_two_versions_with_their_shares() -> None:
     report = adapter_report(body, None)
     assert report.versions == {revision: 30, "00000000": 70}
     assert [pod.state for pod in report.pods] == ["Loaded 00000000"]
+
+
+def test_the_serving_version_is_shown_while_the_spec_asks_for_a_rejected_one() -> None:
+    """The spec has another URI, whose version was rejected: copies and counts are of the old one."""
+    uri = "pvc://adapters/sql-0"
+    old = replace(adapter_resource(SQL).version, uri=uri)
+    entry = {"revision": old.revision, "uri": uri, "startTime": "2026-09-20T00:00:00Z"}
+    body = adapter(
+        "sql",
+        stableRevision=old.revision, versions=[entry],
+        traffic=[{"revision": old.revision, "uri": uri, "percent": 100}],
+        instances=[{"podName": "chat-a", "state": "Loaded"}],
+        conditions=[condition("Ready", "True", "requests are answered from memory")],
+    )  # fmt: skip
+    record = AdapterRecord(
+        "sql",
+        old.engine_name,
+        1,
+        True,
+        "a minimum of 1",
+        AdapterCounts(arrivals=9),
+        AdapterDemand(),
+    )
+    replica = AdapterReplica("chat-a", 4, {old.engine_name: Copy("Resident", requests=2)})
+    report = adapter_report(body, PlacementRecord("team/chat", NOW_S, (replica,), (record,)))
+    assert (report.uri, report.versions) == (uri, {old.revision: 100})
+    assert report.counts == AdapterCounts(arrivals=9)
+    assert report.reason == "a minimum of 1"
+    assert [(pod.state, pod.requests) for pod in report.pods] == [("Loaded", 2)]
 
 
 def test_the_age_of_the_last_use(cluster: Cluster) -> None:

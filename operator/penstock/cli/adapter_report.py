@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.resource import adapter_resource
+from penstock.core.adapters.versions import stable_version
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.spec.service import Object
 
@@ -29,10 +30,10 @@ class PodReport:
 class AdapterReport:
     """A LoraAdapter with its copies.
 
-    versions: with their share of the traffic in percent, the present one first. pods: all engines that take
-    adapters, if the placement is known, else those with a copy. counts: of all gateways. last_used_s: Unix
-    time. reason: why it is not ready, else why it has so many copies. None: unknown without the placement,
-    or never.
+    uri: of the version that has the traffic. versions: with their share of it in percent, that one first.
+    pods: all engines that take adapters, if the placement is known, else those with a copy. counts: of all
+    gateways. last_used_s: Unix time. reason: why it is not ready, else why it has so many copies. None:
+    unknown without the placement, or never.
     """
 
     namespace: str
@@ -56,7 +57,8 @@ class AdapterReport:
 def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterReport:
     """Put together what is known. placement: of the adapter's service; None if it cannot be read."""
     resource, status = adapter_resource(body), body.get("status") or {}
-    engine_name = resource.version.engine_name
+    serving = stable_version(resource.version, status)
+    engine_name = serving.engine_name
     records = {each.engine_name: each for each in (placement.adapters if placement else ())}
     record = records.get(engine_name)
     return AdapterReport(
@@ -64,8 +66,8 @@ def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterRe
         name=resource.name,
         service=resource.service,
         model_name=resource.model_name,
-        uri=resource.version.uri,
-        versions=_versions(status, resource.version.revision),
+        uri=serving.uri,
+        versions=_versions(status, serving.revision),
         rank=status.get("rank"),
         size_bytes=status.get("sizeBytes"),
         loaded=status.get("loadedReplicas", 0),
