@@ -12,7 +12,8 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.lora.checkpoint import read_adapter
+from penstock_engine.lora.adapter_files import AdapterFolder
+from penstock_engine.lora.checkpoint import AdapterCheckpoint, read_adapter
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -121,6 +122,9 @@ def test_each_sequence_gets_its_own_model(
         ({"lora_alpha": -1}, "ConfigInvalid", "lora_alpha"),
         ({"bias": "all"}, "SettingUnsupported", "bias"),
         ({"modules_to_save": ["score"]}, "SettingUnsupported", "modules_to_save"),
+        ({"alora_invocation_tokens": [5, 6]}, "SettingUnsupported", "alora_invocation_tokens"),
+        ({"target_parameters": ["mlp.experts"]}, "SettingUnsupported", "target_parameters"),
+        ({"use_qalora": True}, "SettingUnsupported", "use_qalora"),
         ({"init_lora_weights": "olora"}, "BaseWeightsChanged", "path_initial_model_for_weight_conversion"),
         ({"init_lora_weights": "loftq"}, "BaseWeightsChanged", "has changed the model's own weights"),
         ({"init_lora_weights": "new"}, "SettingUnsupported", "init_lora_weights 'new' is not supported"),
@@ -143,6 +147,7 @@ def test_what_cannot_be_served_is_refused(
         {"target_modules": ["q_proj", "k_proj", "v_proj"], "layers_to_transform": [0]},
         {"base_model_name_or_path": "acme/other"},  # this model records no name
         {"lora_alpha": 3.5, "use_rslora": True},
+        {"alora_invocation_tokens": None, "target_parameters": None, "use_qalora": False},
     ],
     ids=str,
 )
@@ -153,6 +158,26 @@ def test_adapters_that_fit_are_read(
     targets = load(qwen3_dir, max_adapters=1).adapters.targets
     adapter = read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
     assert (adapter.rank, len(adapter.factors)) == (RANK, 4)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_changes_between_its_check_and_its_read_is_refused(
+    qwen3_dir: Path, tmp_path: Path, is_replaced: bool
+) -> None:
+    """Its tensors may be elsewhere now: what lay at the old places would be read as factors."""
+    folder = make_adapter(tmp_path / "old", qwen3_dir, TARGETS, 1)
+    targets = load(qwen3_dir, max_adapters=1).adapters.targets
+    checked = AdapterCheckpoint.check(AdapterFolder(folder), targets, max_rank=8)
+    assert checked.read(torch.float32).rank == RANK
+    weights = folder / "adapter_model.safetensors"
+    other = make_adapter(tmp_path / "new", qwen3_dir, TARGETS, 2) / weights.name
+    if is_replaced:
+        other.rename(weights)
+    else:
+        weights.write_bytes(other.read_bytes())
+    with pytest.raises(ModelError) as refused:
+        checked.read(torch.float32)
+    assert refused.value.reason == "WeightsChanged"
 
 
 def refusal(model_dir: Path, folder: Path, reason: str) -> str:

@@ -16,7 +16,12 @@ SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "alpha_pattern": (None, {}),
     "layer_replication": (None, []),
     "trainable_token_indices": (None, []),
+    "target_parameters": (None, []),
+    "alora_invocation_tokens": (None, []),
+    "arrow_config": (None,),
     "lora_bias": (False, None),
+    "use_qalora": (False, None),
+    "use_bdlora": (False, None),
     "init_lora_weights": (True, False, None, "eva", "gaussian", "orthogonal"),
 }
 # Values of init_lora_weights with which PEFT changes the weights of the base model. PEFT converts such

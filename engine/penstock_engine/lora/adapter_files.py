@@ -17,6 +17,9 @@ WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLE_NAMES = ("adapter_model.bin", "adapter_model.pt")
 MAX_CONFIG_BYTES = 1 << 20
 
+# Device, number, size and time of the last write of a file: another file, or a written one, has others.
+FileState = tuple[int, int, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterFolder:
@@ -101,6 +104,11 @@ class AdapterFolder:
         if not isinstance(config, dict):
             raise ModelError("ConfigInvalid", f"{CONFIG_NAME} must be a JSON object")
         return config
+
+
+def file_state(file: BinaryIO) -> FileState:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_bytes(file: BinaryIO, name: str, start: int, num_bytes: int) -> bytes:

@@ -21,7 +21,12 @@ from penstock_engine.lora.adapter_config import (
     parse_adapter_config,
     target_unsupported,
 )
-from penstock_engine.lora.adapter_files import WEIGHTS_NAME, AdapterFolder
+from penstock_engine.lora.adapter_files import (
+    WEIGHTS_NAME,
+    AdapterFolder,
+    FileState,
+    file_state,
+)
 from penstock_engine.lora.base_model import BaseModel
 from penstock_engine.lora.safetensors_file import DTYPES, StoredTensor, read_header, read_tensor
 
@@ -64,12 +69,13 @@ class Adapter:
 class AdapterCheckpoint:
     """An adapter on disk whose settings and header fit the model.
 
-    pairs: tensors of A and B by projection.
+    pairs: tensors of A and B by projection. state: of the file that has them.
     """
 
     folder: AdapterFolder
     config: AdapterConfig
     pairs: Mapping[str, tuple[StoredTensor, StoredTensor]]
+    state: FileState
 
     @classmethod
     def check(
@@ -91,6 +97,7 @@ class AdapterCheckpoint:
         base.check(raw, folder)
         max_header_bytes = max(MIN_HEADER_BYTES, len(targets) * HEADER_BYTES_PER_TARGET)
         with _open_weights(folder) as file:
+            state = file_state(file)
             tensors = read_header(file, max_header_bytes)
         pairs = _pairs(tensors)
         _check_targets(pairs, targets, config)
@@ -98,7 +105,7 @@ class AdapterCheckpoint:
             outputs, inputs = targets[target]
             _check_tensor(target, "A", a, (config.rank, inputs))
             _check_tensor(target, "B", b, (outputs, config.rank))
-        return cls(folder, config, pairs)
+        return cls(folder, config, pairs, state)
 
     def read(self, dtype: torch.dtype) -> Adapter:
         """Read the tensors into host memory. dtype: of the factors there.
@@ -117,6 +124,8 @@ class AdapterCheckpoint:
                         f"{str(dtype).removeprefix('torch.')}",
                     )
                 factors[target] = pair
+            if file_state(file) != self.state:
+                raise ModelError("WeightsChanged", f"{WEIGHTS_NAME} was changed during the load")
         return Adapter(self.config.rank, factors)
 
 
