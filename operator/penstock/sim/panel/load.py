@@ -67,7 +67,8 @@ class Load:
 def draw_load(seed: int) -> Load:
     """Draw the load of a seed. Kinds and lengths take turns, so that every class occurs equally often."""
     draw = Random(f"panel/{seed}")
-    kind, name = KINDS[seed % len(KINDS)], NAMES[(seed + seed // len(KINDS)) % len(NAMES)]
+    turn, index = divmod(seed, len(KINDS))
+    kind, name = KINDS[index], NAMES[(turn + index) % len(NAMES)]
     startup_s = round(log_uniform(draw, *STARTUPS_S))
     lengths = draw_lengths(draw, name, 1.0)
     demand = demand_of(lengths, draw.getrandbits(32))
