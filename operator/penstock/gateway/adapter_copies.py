@@ -35,6 +35,7 @@ class AdapterCopies:
         self._now = now
         self._engines = EngineAdapters()
         self.residency = AdapterResidency(now)
+        stats.listeners.append(self.residency.note_idle)
         self.polls = AdapterPolls(self._engines, self.residency, now)
         self.loads = AdapterLoads(self._engines, self.residency, self.polls, observe, now)
         self._demand: dict[str, DemandState] = {}

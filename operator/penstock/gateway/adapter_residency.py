@@ -114,13 +114,21 @@ class AdapterResidency:
         """Drop all other pods."""
         self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
 
+    def note_idle(self) -> None:
+        """Wake the requests that wait for a change: a copy without requests may make room for another."""
+        self._wake()
+
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until copies of any pod change, at most timeout_s."""
+        """Wait until copies of any pod change or one is idle, at most timeout_s."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
         except TimeoutError:
             pass
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
         known = self._pods.get(pod)
@@ -133,8 +141,7 @@ class AdapterResidency:
         known.merge()
         if known.copies == before:
             return
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._wake()
         if _states(known.copies) != _states(before):
             for listener in self.listeners:
                 listener()

@@ -1,6 +1,6 @@
 """Counts requests for adapters, by service and version."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from penstock.core.adapters.demand import AdapterCounts
@@ -13,10 +13,12 @@ from penstock.gateway.snapshot import Adapter, Snapshot
 class AdapterStats:
     """Counts the requests for one version of an adapter since this process started.
 
-    pods: its requests at each engine pod now. arm: canary statistics, while there are two versions.
+    became_idle: called when its last request at a pod ends. pods: its requests at each engine pod now. arm:
+    canary statistics, while there are two versions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, became_idle: Callable[[], None]) -> None:
+        self._became_idle = became_idle
         self.arm: ArmCounter | None = None
         self.arrivals = self.work_tokens = self.misses = self.failed = 0
         self.loads = self.load_failures = self.waiting = 0
@@ -40,6 +42,16 @@ class AdapterStats:
         finally:
             self.waiting -= 1
 
+    @contextmanager
+    def hold_copy(self, pod: str) -> Iterator[None]:
+        """Count a request at the pod "namespace/name" while the block runs."""
+        try:
+            with self.pods.hold(pod):
+                yield
+        finally:
+            if not self.pods.count(pod):
+                self._became_idle()
+
     def counts(self) -> AdapterCounts:
         """Return all counts."""
         return AdapterCounts(
@@ -56,15 +68,21 @@ class AdapterStats:
 
 
 class AdapterStatsRegistry:
-    """The counts of every version that had requests, by service "namespace/name" and name in engines."""
+    """The counts of every version that had requests, by service "namespace/name" and name in engines.
+
+    listeners: called when the last request for a version at a pod ends.
+    """
 
     def __init__(self) -> None:
+        self.listeners: list[Callable[[], None]] = []
         self._by_service: dict[str, dict[str, AdapterStats]] = {}
 
     def get(self, adapter: Adapter) -> AdapterStats:
         """Return the counts of the adapter's version, empty ones if it is new."""
         versions = self._by_service.setdefault(adapter.service, {})
-        stats = versions.setdefault(adapter.engine_name, AdapterStats())
+        stats = versions.get(adapter.engine_name)
+        if stats is None:
+            stats = versions[adapter.engine_name] = AdapterStats(self._became_idle)
         if not adapter.is_mixed:
             stats.arm = None
         elif stats.arm is None:
@@ -84,6 +102,10 @@ class AdapterStatsRegistry:
             for adapter in snapshot.adapters
             if adapter.is_mixed
         }
+
+    def _became_idle(self) -> None:
+        for listener in self.listeners:
+            listener()
 
     def _arm(self, service: str, engine_name: str) -> Arm:
         stats = self._by_service.get(service, {}).get(engine_name)

@@ -106,7 +106,7 @@ class RequestRecord:
         self._num_concurrent = num_open_at_start
         self._sent_s = self._now()
         try:
-            with self._adapter.pods.hold(pod) if self._adapter else contextlib.nullcontext():
+            with self._adapter.hold_copy(pod) if self._adapter else contextlib.nullcontext():
                 yield
         finally:
             self._stats.in_flight.discard(self)

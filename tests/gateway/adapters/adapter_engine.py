@@ -16,7 +16,7 @@ class AdapterEngine:
     copies: state of each adapter by name: "host", "disk", or "vllm" for one that only /v1/models lists.
     errors: status and message of the answer to each load, by name. served: models of the requests that
     were answered. calls: loads and unloads. is_vllm: whether it has no /v1/adapters. gate: loads wait for it.
-    load_s: duration of a load or an unload.
+    answers: completions wait for it. load_s: duration of a load or an unload.
     """
 
     def __init__(self, *resident, slots=4, is_vllm=False, load_s=0.0):
@@ -30,6 +30,8 @@ class AdapterEngine:
         self.is_answering_lists = True
         self.gate = asyncio.Event()
         self.gate.set()
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.read_error = None
 
     async def __call__(self, request):
@@ -91,6 +93,7 @@ class AdapterEngine:
                 return
             self.copies[model] = "host"
         self.served.append(model)
+        await self.answers.wait()
         await answer(request)
 
 

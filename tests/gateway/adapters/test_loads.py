@@ -5,7 +5,7 @@ from collections import Counter
 
 from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
 
-from penstock.gateway import adapter_polls
+from penstock.gateway import adapter_polls, adapter_selection
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_builder import build
 
@@ -173,6 +173,24 @@ async def test_an_idle_copy_makes_room(pool, until):
         assert (await ask(front, name))[0] == 200
     assert [call[0] for call in engine.calls] == ["load", "load", "unload", "load"]
     assert len(engine.copies) == 2
+
+
+async def test_the_end_of_a_request_wakes_one_that_waits_for_its_slot(pool, until, monkeypatch):
+    monkeypatch.setattr(adapter_selection, "RECHECK_S", 60)
+    warm, cold = adapter("warm"), adapter("cold", day=2)
+    engine = AdapterEngine(is_vllm=True)  # whose lists show no requests
+    front = await pool(engine, adapters=[warm, cold], slots=1)
+    engine.answers.clear()
+    asking = asyncio.create_task(ask(front, "warm"))
+    await until(lambda: engine.served)
+    waiting = asyncio.create_task(ask(front, "cold"))
+    await until(lambda: front.gateway.state.waiting == 1)
+    await asyncio.sleep(0.2)  # longer than the guard of a copy that was loaded for a request
+    assert [what for what, _ in engine.calls] == ["load"]
+    engine.answers.set()
+    async with asyncio.timeout(2):
+        assert [(await each)[0] for each in (asking, waiting)] == [200, 200]
+    assert [what for what, _ in engine.calls] == ["load", "unload", "load"]
 
 
 async def test_a_copy_that_is_gone_is_loaded_again(pool, monkeypatch):
