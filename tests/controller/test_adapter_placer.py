@@ -121,6 +121,36 @@ async def test_a_busy_engine_is_asked_again(stand: AdapterStand) -> None:
     await stand.until("sql", Loaded="AllLoaded")
 
 
+async def test_an_engine_that_refuses_an_adapter_delays_no_other(stand: AdapterStand) -> None:
+    await stand.add_engine("chat-a")
+    broken = await stand.add_engine("chat-b")
+    broken.refused[SQL] = 400, REFUSED
+    await stand.create("sql", placement=ALL)
+    await stand.until_true(lambda: broken.calls.count(("load", SQL)) == 2)  # after 5 s
+    await asyncio.sleep(1.5)
+    status = await stand.until("sql", Loaded="LoadFailed", Resolved="Resolved", Ready="Ready")
+    assert instances(status) == {"chat-a": "Loaded", "chat-b": "Failed"}
+    other = await stand.add_engine("chat-c")
+    await stand.until_true(lambda: SQL in other.entries, timeout_s=4)
+    assert broken.calls.count(("load", SQL)) == 2
+    del stand.pods["chat-b"]
+    successor = await stand.add_engine("chat-d")
+    await stand.until_true(lambda: SQL in successor.entries, timeout_s=4)
+    status = await stand.until("sql", Loaded="AllLoaded")
+    assert instances(status).keys() == {"chat-a", "chat-c", "chat-d"}
+
+
+async def test_an_engine_in_place_of_one_that_refused_is_asked_at_once(stand: AdapterStand) -> None:
+    broken = await stand.add_engine("chat-a")
+    broken.refused[SQL] = 400, REFUSED
+    await stand.create("sql", placement=ALL)
+    await stand.until_true(lambda: broken.calls.count(("load", SQL)) == 2)
+    await stand.until("sql", Resolved="RankTooLarge")
+    del stand.pods["chat-a"]
+    await stand.add_engine("chat-b")
+    await stand.until("sql", timeout_s=4, Loaded="AllLoaded", Stalled="NotStalled")
+
+
 async def test_why_an_adapter_is_not_accepted(stand: AdapterStand) -> None:
     other = stand.service("plain", engine={})
     stand.services[stand.namespace, "plain"] = other

@@ -24,6 +24,14 @@ def test_all_puts_a_copy_on_every_pod() -> None:
     assert plan.adapters[engine_name("a")].reason == "a copy on every pod"
 
 
+def test_a_pod_that_refused_an_adapter_is_left_out() -> None:
+    pods = [pod("p0", 2), pod("p1", 2)]
+    name = engine_name("a")
+    plan = place([version("a", Placement("All"))], pods, {}, refused={(name, "p0")})
+    assert plan.loads == ((name, "p1"),)
+    assert "its last load failed" in plan.adapters[name].reason
+
+
 def test_minimum_copies_are_spread_over_the_pods() -> None:
     adapters = [version(f"a{i}", Placement(min_copies=1)) for i in range(8)]
     plan = place(adapters, [pod(f"p{i}", 4) for i in range(4)], {})

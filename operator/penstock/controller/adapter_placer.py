@@ -248,6 +248,7 @@ class AdapterPlacer:
                 if not each.is_resolved and each.engine_name in names
             ],
             errors={each.engine_name: each.errors for each in accepted if each.errors},
+            ready=frozenset(pod.name for pod in pods),
             pods=known,
             listed=listed,
             counts=self._sources.counts(key),

@@ -27,13 +27,15 @@ class ServiceInputs:
     """Inputs of one pass over a service.
 
     versions: of the accepted adapters. unread: names in engines of those that no engine has read yet. errors:
-    failed loads that the statuses show, by name and pod. pods: whose copies are known, with the copies that
-    the engines list. counts: of gateways, by name in engines; None while no gateway has been asked.
+    failed loads that the statuses show, by name and pod. ready: names of all pods that take adapters. pods:
+    those whose copies are known, with the copies that the engines list. counts: of gateways, by name in
+    engines; None while no gateway has been asked.
     """
 
     versions: Sequence[AdapterVersion]
     unread: Sequence[str]
     errors: Mapping[str, Mapping[str, LoadError]]
+    ready: frozenset[str]
     pods: Mapping[Key, LoraPod]
     listed: Mapping[Key, Copies]
     counts: Mapping[str, AdapterCounts] | None
@@ -43,7 +45,8 @@ class ServiceInputs:
 class AdapterService:
     """The adapters of one service.
 
-    backoff: of versions whose last load failed, by name in engines. errors: of these, by name and pod. known:
+    backoff: of versions whose last load failed, by name in engines. It holds for all pods, or, if one has a
+    copy, for those that did not load it. errors: of these versions, by name and pod. known:
     names whose stored errors have been read. replicas: pods with their copies, at the last pass. at_s: time
     of the last pass. num_loads, num_failed_loads, num_unloads: since this process leads.
     """
@@ -78,14 +81,26 @@ class AdapterService:
             for key, pod in inputs.pods.items()
         )
         self.at_s = now_s
-        waiting = blocked(self.backoff, now_s)
-        plan = place(inputs.versions, self.replicas, self.demand, waiting | self._refused())
+        waiting, resident = blocked(self.backoff, now_s), self._resident()
+        self.plan = self._plan(inputs, waiting, resident)
+        self._start(inputs)
+
+    def _plan(
+        self, inputs: ServiceInputs, waiting: frozenset[str], resident: frozenset[str]
+    ) -> PlacementPlan:
+        """waiting: versions whose back-off is not over. resident: those with errors and a copy."""
+        plan = place(
+            inputs.versions,
+            self.replicas,
+            self.demand,
+            (waiting - resident) | self._unreadable(resident),
+            {(name, pod) for name in waiting & resident for pod in self.errors[name]},
+        )
         unread = [name for name in inputs.unread if name not in waiting]
         counts = inputs.counts or {}
         failing = {name for name in unread if name in counts and counts[name].load_failures}
         reads = first_reads(unread, self.replicas, plan, failing)
-        self.plan = PlacementPlan((*plan.loads, *reads), plan.unloads, plan.adapters)
-        self._start(inputs)
+        return PlacementPlan((*plan.loads, *reads), plan.unloads, plan.adapters)
 
     def record(
         self, service: str, counts: Mapping[str, AdapterCounts], now_s: float
@@ -121,8 +136,8 @@ class AdapterService:
             return
         if failure is None:
             self.num_loads += 1
-            self.backoff = after_success(self.backoff, name)
-            self.errors.pop(name, None)
+            if name in self.errors:
+                self._observe_copy(name, change.pod.name)
             return
         self.num_failed_loads += 1
         if failure.kind == "Unreachable":  # the pod is gone, or will be soon
@@ -146,17 +161,32 @@ class AdapterService:
             logging.WARNING if failure else logging.INFO, "adapter %s", outcome, extra=about_it
         )
 
-    def _refused(self) -> frozenset[str]:
-        """Versions that engines refuse and none has. They are tried again only where a slot is free.
+    def _observe_copy(self, name: str, pod: str) -> None:
+        """Remember that a pod has read a version that did not load before.
 
-        So a broken adapter never takes the slot of another one.
+        The first copy shows that its files are good now: the other pods are asked again at once.
         """
-        resident = {
+        is_first = name not in self._resident()
+        self.errors[name] = {p: error for p, error in self.errors[name].items() if p != pod}
+        if is_first or not self.errors[name]:
+            self.backoff = after_success(self.backoff, name)
+        if not self.errors[name]:
+            del self.errors[name]
+
+    def _resident(self) -> frozenset[str]:
+        """Versions that failed to load, and of which a pod has a copy at the last pass."""
+        return frozenset(
             name
             for replica in self.replicas
             for name in replica.copies.keys() & self.errors.keys()
             if replica.copies[name].state == "Resident"
-        }
+        )
+
+    def _unreadable(self, resident: frozenset[str]) -> frozenset[str]:
+        """Versions that engines refuse and none has. They are tried again only where a slot is free.
+
+        So a broken adapter never takes the slot of another one.
+        """
         return frozenset(
             name
             for name, by_pod in self.errors.items()
@@ -173,25 +203,25 @@ class AdapterService:
         self.known = names
 
     def _forget(self, inputs: ServiceInputs, now_s: float) -> None:
-        """Forget the failures of versions that no adapter has, and those that a copy disproves.
+        """Forget the failures of versions that no adapter has, of pods that are gone, and before a copy.
 
-        A copy on any engine disproves failures on engines that are gone, and those that an engine was to
-        blame for: if a copy is still wanted there, it is tried again after the pause.
+        So a pod in place of one that refused a version is asked at once. A copy also disproves failures that
+        an engine was to blame for: if a copy is still wanted there, it is tried again after the pause.
         """
         names = {version.engine_name for version in inputs.versions}
-        pods, waiting = {pod.name for pod in inputs.pods.values()}, blocked(self.backoff, now_s)
+        waiting = blocked(self.backoff, now_s)
         holders: dict[str, set[str]] = {}
         for (_, pod), copies in inputs.listed.items():
             for name in copies.keys() & self.errors.keys():
                 if copies[name].state == "Resident":
                     holders.setdefault(name, set()).add(pod)
         for name, by_pod in list(self.errors.items()):
-            left = by_pod
+            left = {pod: error for pod, error in by_pod.items() if pod in inputs.ready or not pod}
             if name in holders:
                 left = {
                     pod: error
-                    for pod, error in by_pod.items()
-                    if pod in pods - holders[name] and (error.is_final or name in waiting)
+                    for pod, error in left.items()
+                    if pod and pod not in holders[name] and (error.is_final or name in waiting)
                 }
             if name in names and left:
                 self.errors[name] = left

@@ -78,10 +78,14 @@ def place(
     replicas: Sequence[AdapterReplica],
     demand: Mapping[str, AdapterDemand],
     blocked: Collection[str] = (),
+    refused: Collection[tuple[str, str]] = (),
 ) -> PlacementPlan:
-    """Plan the next changes. demand: by name in engines. blocked: names that must not be loaded now."""
+    """Plan the next changes. demand: by name in engines.
+
+    blocked: names that must not be loaded now. refused: the same for single pods, as (name, pod).
+    """
     versions = by_engine_name(adapters)
-    pods = Pods(replicas, versions, demand)
+    pods = Pods(replicas, versions, demand, refused)
     for name, pod in list(_unwanted(replicas, versions)):
         pods.unload(name, pod)
     needs = _needs(versions, pods.num_pods, demand)
@@ -92,8 +96,9 @@ def place(
     for name, copies, limit in _missing(needs, versions, pods, demand, blocked):
         while pods.num_copies[name] < copies and pods.load(name, limit):
             pass
+    failed = {*blocked, *(name for name, _ in refused)}
     wanted = {
-        name: _wanted(need, pods.num_copies[name], name in blocked) for name, need in needs.items()
+        name: _wanted(need, pods.num_copies[name], name in failed) for name, need in needs.items()
     }
     return PlacementPlan(tuple(pods.loads), tuple(pods.unloads), wanted)
 

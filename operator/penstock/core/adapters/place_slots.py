@@ -1,7 +1,7 @@
 """The pods of a placement, with the changes planned so far."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
@@ -43,15 +43,20 @@ Choice = tuple[tuple[bool, int, float, int], Pod, str]
 
 
 class Pods:
-    """Pods that are not draining. num_copies: by name in engines, after the planned changes."""
+    """Pods that are not draining.
+
+    refused: loads that are not planned, as (name in engines, pod). num_copies: by name in engines, after the
+    planned changes.
+    """
 
     def __init__(
         self,
         replicas: Sequence[AdapterReplica],
         versions: Mapping[str, AdapterVersion],
         demand: Mapping[str, AdapterDemand],
+        refused: Collection[tuple[str, str]] = (),
     ) -> None:
-        self._versions, self._demand = versions, demand
+        self._versions, self._demand, self._refused = versions, demand, refused
         self._pods = {r.pod: Pod(r) for r in replicas if not r.is_draining}
         self.num_copies: Counter[str] = count_copies(replicas)
         self.loads: list[tuple[str, str]] = []
@@ -99,7 +104,9 @@ class Pods:
         able = [
             pod
             for pod in self._pods.values()
-            if name not in pod.copies and pod.num_loading < MAX_LOADS_PER_POD
+            if name not in pod.copies
+            and pod.num_loading < MAX_LOADS_PER_POD
+            and (name, pod.name) not in self._refused
         ]
         choices = [choice for pod in able if (choice := self._choice(pod, above)) is not None]
         if not choices and above is None:
