@@ -1,13 +1,14 @@
 """Loads adapters on engines for requests that wait for them: one load for all of these requests.
 
-A version that engines refuse is not loaded again before its back-off is over. A load goes on when the
-requests that wait for it have left.
+A version that engines refuse is not loaded again before its back-off is over, and neither is one whose
+last two loads broke off: it may end the engines that load it. A load goes on when the requests that wait
+for it have left.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.clients.logs import fields
@@ -55,6 +56,7 @@ class AdapterLoads:
         self._now = now
         self._tasks: dict[tuple[str, str], asyncio.Task[EngineFailure | None]] = {}
         self._failures: Failures = {}
+        self._broken_off: set[str] = set()  # keys of failures whose last load got no answer
 
     def refusal(self, adapter: Adapter, revision: str) -> LoadFailure | None:
         """Return why engines of the revision are not asked to load the adapter now; None if they are."""
@@ -73,12 +75,15 @@ class AdapterLoads:
 
     def update(self, snapshot: Snapshot) -> None:
         """Forget the failures of versions that no adapter has any more."""
-        if self._failures:
+        if self._failures or self._broken_off:
             kept = {(each.service, n) for each in snapshot.adapters for n in each.engine_names}
             self._failures = {
                 key: failure
                 for key, failure in self._failures.items()
                 if tuple(key.split(" ")[:2]) in kept
+            }
+            self._broken_off = {
+                key for key in self._broken_off if tuple(key.split(" ")[:2]) in kept
             }
 
     async def close(self) -> None:
@@ -98,6 +103,8 @@ class AdapterLoads:
             self._residency.end_loading(endpoint.pod, adapter.engine_name, is_loaded=is_loaded)
         self._observe(adapter, self._now() - began_s, failure is not None)
         key = _failure_key(adapter, endpoint.revision)
+        was_broken_off = key in self._broken_off
+        self._broken_off.discard(key)
         if failure is None:
             self._failures = after_success(self._failures, key)
             return None
@@ -105,7 +112,9 @@ class AdapterLoads:
             "%s did not load %s: %s", endpoint.pod, adapter.engine_name, failure.message,
             extra=fields(service=adapter.service),
         )  # fmt: skip
-        if failure.kind == "Refused":
+        if failure.kind == "Unanswered":
+            self._broken_off.add(key)
+        if failure.kind == "Refused" or (failure.kind == "Unanswered" and was_broken_off):
             self._failures = after_failure(self._failures, key, failure.message, self._now())
         return failure
 
@@ -117,7 +126,7 @@ class AdapterLoads:
             self._residency.note_absent(endpoint.pod, load.evict)
             failure = await self._engines.unload(address, load.evict)
             if failure is not None:
-                return failure
+                return replace(failure, kind="Busy")  # the adapter to load is not to blame
         name, path = load.adapter.engine_name, version.engine_path
         return await self._engines.load(address, runtime, name, path)
 

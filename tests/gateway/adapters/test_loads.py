@@ -112,6 +112,35 @@ async def test_another_engine_loads_what_one_has_no_room_for(pool):
     assert not front.gateway.state.endpoints.suspects
 
 
+class Ending(AdapterEngine):
+    """An engine that ends when it loads an adapter."""
+
+    async def _load(self, request, fields):
+        self.calls.append(("load", fields["lora_name"]))
+        request.reset()
+
+
+async def test_an_adapter_that_ends_engines_does_not_end_all_of_them(pool):
+    engines = [Ending() for _ in range(5)]
+    front = await pool(*engines)
+    for _ in range(3):
+        status, body = await ask(front)
+        assert (status, body["error"]["code"]) == (424, "adapter_load_failed")
+        assert "the engine does not answer" in body["error"]["message"]
+    assert sum(len(engine.calls) for engine in engines) == 2
+    assert (await ask(front, "chat"))[0] == 200
+
+
+async def test_an_engine_that_ends_during_a_load_is_replaced_by_another_one(pool):
+    ending, other = Ending(), AdapterEngine()
+    front = await pool(ending, other)
+    for _ in range(3):
+        assert (await ask(front))[0] == 200
+        other.copies.clear()
+        await asyncio.sleep(0.12)
+    assert len(other.served) == 3
+
+
 async def test_no_engine_with_room_is_a_503_with_the_reason(pool):
     engines = AdapterEngine(), AdapterEngine()
     for engine in engines:
@@ -162,6 +191,27 @@ async def test_a_load_that_takes_too_long_is_a_503(pool):
     assert (status, body["error"]["code"]) == (503, "adapter_load_failed")
     assert body["error"]["message"].endswith("it was not loaded in time")
     engine.gate.set()
+
+
+async def test_an_adapter_is_not_blamed_for_an_unload_that_failed_before_its_load(pool):
+    class Failing(AdapterEngine):
+        async def __call__(self, request):
+            if request.path == "/v1/unload_lora_adapter":
+                self.calls.append(("unload", ""))
+                body = b'{"error": {"message": "it broke"}}'
+                await request.whole(body, "500 Internal Server Error")
+            else:
+                await super().__call__(request)
+
+    bodies = [adapter("a"), adapter("b", day=2)]
+    engine = Failing()
+    front = await pool(engine, adapters=bodies, slots=1)
+    assert (await ask(front, "a"))[0] == 200
+    for _ in range(2):
+        await asyncio.sleep(0.12)  # until the engine lists its copy as idle
+        status, body = await ask(front, "b")
+        assert (status, body["error"]["code"]) == (503, "adapter_load_failed")
+    assert [what for what, _ in engine.calls] == ["load", "unload", "unload"]
 
 
 async def test_an_idle_copy_makes_room(pool, until):
