@@ -21,7 +21,7 @@ class FixedLength(DraftLengthController):
 
 
 def make_scheduler(
-    budget: int, *, by_runner: bool = True, after_prompts: bool = False, num_blocks: int = 40,
+    budget: int, *, by_runner: bool = True, num_blocks: int = 40,
     controller: DraftLengthController | None = None,
 ) -> Scheduler:  # fmt: skip
     config = SchedulerConfig(
@@ -32,7 +32,7 @@ def make_scheduler(
         method="eagle" if by_runner else "ngram", num_speculative_tokens=3, prompt_lookup_min=1,
         model="m" if by_runner else None,
     )  # fmt: skip
-    return Scheduler(config, Speculation(method, controller or FixedLength(3), after_prompts))
+    return Scheduler(config, Speculation(method, controller or FixedLength(3)))
 
 
 def add(scheduler: Scheduler, name: str, num_prompt_tokens: int, max_tokens: int = 20) -> Sequence:
@@ -75,22 +75,19 @@ def test_every_stream_gets_a_token_before_any_gets_drafts(budget: int, expected:
 
 
 @pytest.mark.parametrize(
-    ("budget", "after_prompts", "expected"),
+    ("budget", "expected"),
     [
-        (6, False, {"a": (1, 0), "b": (5, 0)}),
-        (9, False, {"a": (1, 0), "b": (6, 0), "c": (2, 0)}),
-        (12, False, {"a": (1, 1), "b": (6, 0), "c": (4, 0)}),
-        (19, False, {"a": (1, 3), "b": (6, 0), "c": (4, 0)}),
-        (14, True, {"a": (1, 3), "b": (6, 0), "c": (4, 0)}),
-        (16, True, {"a": (1, 3), "b": (6, 2), "c": (4, 0)}),
-        (19, True, {"a": (1, 3), "b": (6, 3), "c": (4, 2)}),
+        (6, {"a": (1, 0), "b": (5, 0)}),
+        (9, {"a": (1, 0), "b": (6, 0), "c": (2, 0)}),
+        (12, {"a": (1, 1), "b": (6, 0), "c": (4, 0)}),
+        (19, {"a": (1, 3), "b": (6, 0), "c": (4, 0)}),
     ],
 )
 def test_drafts_get_the_budget_that_waiting_prompts_leave(
-    budget: int, after_prompts: bool, expected: dict[str, tuple[int, int]]
+    budget: int, expected: dict[str, tuple[int, int]]
 ) -> None:
     """A stream drafts while two prompts, of six and four tokens, wait."""
-    scheduler = make_scheduler(budget, after_prompts=after_prompts)
+    scheduler = make_scheduler(budget)
     add(scheduler, "a", 1)
     scheduler.complete(schedule(scheduler), {"a": SequenceOutput((1,))}, 0.0)
     add(scheduler, "b", 6)

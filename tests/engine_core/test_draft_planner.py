@@ -196,27 +196,27 @@ def test_drafts_leave_room_for_the_token_after_them(
     assert open_drafts().propose(one, 1, max_drafts) == num_open
 
 
-def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = None) -> DraftPlanner:
+def open_drafts(scheduler: Scheduler | None = None) -> DraftPlanner:
     """Returns a planner for a runner that proposes the drafts itself."""
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
-    speculation = Speculation(config, FixedLength(3), after_prompts)
+    speculation = Speculation(config, FixedLength(3))
     return DraftPlanner(speculation, (scheduler or Scheduler(CONFIG))._cache, 16)
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "num_computed", "after_prompts", "num_open"),
+    ("num_tokens", "num_computed", "num_open"),
     [
-        (4, 0, True, 3), (4, 0, False, ()),  # a whole prompt
-        (3, 1, True, 3), (3, 0, True, ()), (3, 0, False, ()),  # a chunk of it
-        (1, 3, False, 3), (1, 3, True, 3), (1, 2, True, ()),
+        (4, 0, ()),  # a whole prompt
+        (3, 1, ()), (3, 0, ()),  # a chunk of it
+        (1, 3, 3), (1, 2, ()),
     ],
 )  # fmt: skip
 def test_drafts_need_the_whole_text_to_be_computed(
-    num_tokens: int, num_computed: int, after_prompts: bool, num_open: int | tuple[()]
+    num_tokens: int, num_computed: int, num_open: int | tuple[()]
 ) -> None:
     one = running(4, 0, 9, num_blocks=8)
     one.num_computed_tokens = num_computed
-    assert open_drafts(after_prompts=after_prompts).propose(one, num_tokens, 3) == num_open
+    assert open_drafts().propose(one, num_tokens, 3) == num_open
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_drafts_need_blocks(
     assert held is not None
     assert rest is not None
     one.block_table = held
-    assert open_drafts(scheduler=scheduler).propose(one, 1, 3) == num_open
+    assert open_drafts(scheduler).propose(one, 1, 3) == num_open
     assert len(one.block_table) == num_held
 
 

@@ -79,8 +79,7 @@ class DraftPlanner:
 
         The blocks for them are allocated; if too few are free, there are no drafts.
         """
-        speculation = self._speculation
-        if speculation is None or max_drafts < 1:
+        if self._speculation is None or max_drafts < 1:
             return ()
         length = len(sequence.tokens)
         room = min(
@@ -88,9 +87,7 @@ class DraftPlanner:
             sequence.sampling.max_tokens - (length - sequence.num_prompt_tokens) - 1,
             self._max_num_tokens - length - 1,
         )
-        if room < 1 or sequence.num_computed_tokens + num_tokens != length:
-            return ()
-        if num_tokens > 1 and not speculation.after_prompts:
+        if room < 1 or num_tokens > 1 or sequence.num_computed_tokens + 1 != length:
             return ()
         drafts = (
             room if sequence.drafter is None else sequence.drafter.propose(sequence.tokens, room)

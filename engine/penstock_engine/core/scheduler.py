@@ -241,13 +241,7 @@ class Scheduler:
             else:
                 chunks.append((sequence, start, 1))
                 budget -= 1
-        for sequence, start, num_behind in prefills:
-            if budget <= 0:
-                break
-            num_tokens = num_behind if num_behind < budget else budget
-            chunks.append((sequence, start, num_tokens))
-            budget -= num_tokens
-        return chunks, budget
+        return chunks, add_prefills(chunks, prefills, budget)
 
     def _ends_with_next(self, sequence: Sequence) -> bool:
         """Whether the next token is the last one of the sequence because of a length limit."""
@@ -330,3 +324,17 @@ class Scheduler:
     ) -> TokenEvent:
         self._state.remove(sequence)
         return TokenEvent.of(sequence, now, finish_reason=reason, failure=failure)
+
+
+def add_prefills(chunks: list[Chunk], prefills: Iterable[Chunk], budget: int) -> int:
+    """Add a chunk for each prefill until the budget is spent. Returns the rest of the budget.
+
+    prefills: sequence, first position and number of tokens without keys and values.
+    """
+    for sequence, start, num_behind in prefills:
+        if budget <= 0:
+            break
+        num_tokens = num_behind if num_behind < budget else budget
+        chunks.append((sequence, start, num_tokens))
+        budget -= num_tokens
+    return budget

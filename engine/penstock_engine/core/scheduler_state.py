@@ -85,11 +85,20 @@ class SchedulerState:
         Returns False if the sequence itself was the last one and is preempted.
         """
         while not self.cache.grow(sequence, sequence.num_tokens):
-            victim = self.running.pop()
-            self._preempt(victim, now)
-            if victim is sequence:
+            if self.preempt_last(now) is sequence:
                 return False
         return True
+
+    def preempt_last(self, now: float) -> Sequence:
+        """Free the blocks of the last running sequence, queue it again and return it."""
+        sequence = self.running.pop()
+        self.cache.release(sequence)
+        self._set_num_computed(sequence, 0)
+        sequence.status = Status.WAITING
+        sequence.preempted_s.append(now)
+        self.counters.preemptions += 1
+        self.waiting.sequences.add(sequence)
+        return sequence
 
     def advance(self, sequence: Sequence, num_computed_tokens: int) -> None:
         """Set the number of computed tokens, and add the blocks they fill to the prefix cache."""
@@ -154,15 +163,6 @@ class SchedulerState:
             assert sequence.num_computed_tokens <= capacity, "tokens computed without blocks"
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
-
-    def _preempt(self, sequence: Sequence, now: float) -> None:
-        """Free the blocks of a sequence, already out of the running list, and queue it again."""
-        self.cache.release(sequence)
-        self._set_num_computed(sequence, 0)
-        sequence.status = Status.WAITING
-        sequence.preempted_s.append(now)
-        self.counters.preemptions += 1
-        self.waiting.sequences.add(sequence)
 
     def _set_num_computed(self, sequence: Sequence, num_computed_tokens: int) -> None:
         lowest = min(sequence.num_computed_tokens, num_computed_tokens)

@@ -104,12 +104,9 @@ class Speculation:
         self,
         config: SpeculationConfig,
         controller: DraftLengthController | None = None,
-        after_prompts: bool = False,
     ) -> None:
-        """after_prompts: whether the step that computes the end of a prompt may have drafts, too."""
         self.config = config
         self.controller = controller or DraftLengthController(config.num_speculative_tokens)
-        self.after_prompts = after_prompts
         self._stores = SuffixStoresBySalt()
 
     def make_drafter(self, cache_salt: str) -> Drafter | None:

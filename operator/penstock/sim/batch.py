@@ -3,6 +3,7 @@
 The batch stores only the last iteration of each sequence and the sum of attended tokens.
 """
 
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 
 
@@ -38,10 +39,12 @@ class Batch:
             ended.append(request_id)
         return ended
 
-    def keep(self, request_ids: set[str]) -> list[str]:
-        """Keep only these sequences. Returns the ids of the removed, unfinished ones."""
-        gone = [entry for entry in self._endings if entry[2] not in request_ids]
-        self._endings = [entry for entry in self._endings if entry[2] in request_ids]
+    def remove(self, request_ids: Collection[str]) -> list[str]:
+        """Remove sequences before their end. Returns the ids of those that were here."""
+        if not request_ids:
+            return []
+        gone = [entry for entry in self._endings if entry[2] in request_ids]
+        self._endings = [entry for entry in self._endings if entry[2] not in request_ids]
         heapify(self._endings)
         self.kv -= sum(tokens - (last - self.iteration) for last, tokens, _ in gone)
         return [request_id for _, _, request_id in gone]

@@ -37,7 +37,10 @@ COMPILED = (
             "routing.weights", "scaling.histogram",
         )
     ),
-    *(f"penstock.sim.{name}" for name in ("batch", "clock", "engine", "gateway", "leap", "request")),
+    *(
+        f"penstock.sim.{name}"
+        for name in ("batch", "clock", "engine", "gateway", "leap", "leap_scheduler", "request")
+    ),
 )  # fmt: skip
 # Arguments that switch compilation off, or simulate nothing.
 LEAVING = {"--interpreted", "--help", "--list", "--check"}

@@ -1,13 +1,14 @@
 """Simulated engine: the real scheduler and block pool, with a time model in place of the runner.
 
-    submit -> scheduler.add -> step: one iteration with chunks, or a leap -> scheduler.complete
+    submit -> schedule_leap: one iteration with chunks, then iterations without -> complete_leap
 
-A leap is one scheduler step of many decode iterations. A request that arrives ends it with the running
-iteration. The listener hears of a sequence's end at its time; the scheduler frees its blocks at the end of
-the leap. That changes no result: if requests wait for blocks, the leap ends with its first ended sequence.
+A request that arrives ends the leap with the running iteration. The listener hears of a sequence's end at its
+time; the scheduler frees its blocks at the end of the leap. That changes no result: if requests wait for
+blocks, the leap ends with its first ended sequence.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
@@ -18,14 +19,14 @@ from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import EngineReading
 from penstock.sim.batch import Batch
 from penstock.sim.clock import Clock
-from penstock.sim.leap import MAX_ITERATIONS, LeapController, Stretch, leaping
+from penstock.sim.leap import MAX_ITERATIONS, Stretch
+from penstock.sim.leap_scheduler import LeapScheduler
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request, prompt_of
 from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
+from penstock_engine.core.step import ScheduledSequence, Step
 from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 NO_TOKEN_IDS: frozenset[int] = frozenset()
@@ -45,23 +46,6 @@ class Job:
 
     request: Request
     sequence: Sequence
-
-
-class EverySequence(dict[str, SequenceOutput]):
-    """Sampler output that gives every sequence of a step `tokens` tokens.
-
-    The scheduler stops at the last token of each sequence.
-    """
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__()
-        self._sampled = SequenceOutput((0,) * tokens)
-
-    def get(self, request_id: str, default: object = None) -> SequenceOutput:
-        return self._sampled
-
-
-every_sequence = cache(EverySequence)
 
 
 @cache
@@ -89,23 +73,22 @@ class Engine:
         self._listener = listener
         self._random = random
         self._prefix_block_tokens = prefix_block_tokens
-        self._controller = LeapController()
         self._prefill_budget = PrefillBudget()
-        self.scheduler = Scheduler(
-            profile.scheduler(prefix_block_tokens), leaping(self._controller), self._prefill_budget
-        )
+        self.scheduler = LeapScheduler(profile.scheduler(prefix_block_tokens), self._prefill_budget)
         self._jobs: dict[str, Job] = {}  # all unfinished requests
         self._batch = Batch()
         self._pending: dict[str, Job] = {}  # unfinished requests without a first token
-        self._step: Step | None = None
-        self._chunks: list[ScheduledSequence] = []  # of the step: prompts and preempted sequences
-        self._stretch: Stretch | None = None  # set while the step is a leap
-        self._first_iteration = self._end_iteration = 0  # of the step
+        self._is_running = False
+        self._step: Step | None = None  # of the leap's first iteration
+        self._chunks: Many[ScheduledSequence] = ()  # of the step: prompts and preempted sequences
+        self._stretch: Stretch | None = None  # None in an iteration with chunks
+        self._ended: list[str] = []  # in this leap
+        self._first_iteration = self._end_iteration = 0  # of the leap
         self._is_blocked = False  # requests wait until a running sequence ends
         self._step_factor = 1.0
         self._begin_s = self._due_s = 0.0
-        self._leap_tokens = 0  # tokens of this leap, not yet in the scheduler
-        self._finished = self._finished_tokens = 0
+        self._busy_s = 0.0  # of finished leaps
+        self._output_tokens = self._finished = self._finished_tokens = 0
         self._drained: Callable[[], None] = lambda: None
         self._ttft_s, self._itl_s = (
             HistogramCounter(FIRST_TOKEN_S),
@@ -138,7 +121,7 @@ class Engine:
         if self.scheduler.add(sequence) is not None:
             return False
         self._jobs[request.request_id] = self._pending[request.request_id] = Job(request, sequence)
-        if self._step is None:
+        if not self._is_running:
             self._start()
         elif not self._is_blocked:
             self._cut()
@@ -172,47 +155,46 @@ class Engine:
             prefill_tokens_pending=stats.prefill_tokens_pending,
             prompt_tokens=stats.prompt_tokens_computed + stats.prompt_tokens_cached,
             cached_tokens=stats.prompt_tokens_cached,
-            output_tokens=stats.generation_tokens + self._leap_tokens,
+            output_tokens=self._output_tokens,
             steps=self._batch.iteration,
             finished=self._finished,
             output_tokens_finished=self._finished_tokens,
             preemptions=stats.preemptions,
             ttft_s=self._ttft_s.histogram(),
             itl_s=self._itl_s.histogram(),
-            busy_s=stats.busy_s + self._settled_s,
+            busy_s=self._busy_s + self._settled_s,
         )
 
     @property
     def _settled_s(self) -> float:
-        """Time of the finished iterations of the current step."""
+        """Time of the finished iterations of the current leap."""
         return 0.0 if self._stretch is None else self._stretch.begin_s - self._begin_s
 
     def _start(self) -> None:
-        """Schedule the next step if there is work."""
+        """Schedule the next leap if there is work."""
         batch = self._batch
-        self._controller.drafts = self._num_drafts()
+        iterations = self._max_iterations()
         self._begin_s = self._clock.now
-        self._leap_tokens = 0
         self._stretch = None
-        step = self._step = self.scheduler.schedule(self._clock.now)
-        if step is None:
+        self._step = self.scheduler.schedule_leap(self._begin_s, batch.iteration, iterations)
+        self._chunks = () if self._step is None else self._step.sequences
+        preempted = batch.remove(self.scheduler.preempted)
+        for request_id in preempted:
+            self._pending[request_id] = self._jobs[request_id]
+        self._is_running = bool(self._chunks or batch)
+        if not self._is_running:
             return
-        self._chunks = [s for s in step.sequences if s.request_id in self._pending]
-        is_preempting = len(step.sequences) - len(self._chunks) < len(batch)
-        if is_preempting:
-            for request_id in batch.keep({s.request_id for s in step.sequences}):
-                self._pending[request_id] = self._jobs[request_id]
-        self._is_blocked = bool(self._pending) and not self._chunks and not is_preempting
+        self._is_blocked = bool(self._pending) and not self._chunks and not preempted
         self._first_iteration = batch.iteration
-        self._end_iteration = batch.iteration + 1 + self._controller.drafts
+        self._end_iteration = batch.iteration + iterations
         self._step_factor = self._factor()
         if self._chunks:
             self._wake_at(self._begin_s + self._mixed_s())
         else:
             self._stretch_out()
 
-    def _num_drafts(self) -> int:
-        """Number of iterations that the next step may have after its first, which computes all prompts."""
+    def _max_iterations(self) -> int:
+        """Number of iterations of the next leap, of which the first computes all prompts."""
         config = self.scheduler.config
         block_size = config.block_size
         budget = self.scheduler.token_budget
@@ -225,15 +207,15 @@ class Engine:
                 free_blocks -= num_tokens // block_size + 1
                 num_sequences += 1
                 if budget < num_sequences:
-                    return 0
+                    return 1
         if not num_sequences or num_sequences > config.max_num_seqs:
-            return 0
+            return 1
         iterations = min(
             MAX_ITERATIONS, budget // num_sequences, free_blocks // num_sequences * block_size
         )
         if self._is_blocked:
             iterations = min(iterations, self._batch.first_ending - self._batch.iteration)
-        return max(0, iterations - 1)
+        return max(1, iterations)
 
     def _mixed_s(self) -> float:
         """Duration of one iteration with prompt chunks."""
@@ -288,15 +270,16 @@ class Engine:
             )
             if batch:
                 self._itl_s.add(self._clock.now - self._begin_s, len(batch))
-            self._leap_tokens += len(batch)
+            self._output_tokens += len(batch)
             ended = batch.advance(1)
             begun, ended_too = self._join()
             ended += ended_too
         else:
             ended = self._settle(self._stretch, self._next_iteration() - batch.iteration)
+        self._ended += ended
         is_over = not batch or batch.iteration >= self._end_iteration
         if is_over:
-            self._complete(bool(ended))
+            self._complete()
         else:
             self._stretch_out()
         self._tell(begun, ended)
@@ -314,7 +297,7 @@ class Engine:
         tokens = iterations * stretch.sequences
         self._itl_s.add((end_s - stretch.begin_s) / iterations, tokens)
         self._prefill_budget.observe_step(0, (end_s - stretch.begin_s) / iterations)
-        self._leap_tokens += tokens
+        self._output_tokens += tokens
         ended = self._batch.advance(iterations)
         self._stretch = Stretch(
             stretch.times, stretch.sequences, self._batch.kv, end_s, stretch.factor
@@ -328,7 +311,7 @@ class Engine:
         """
         joined = [s.request_id for s in self._chunks if s.is_sampled]
         ended: list[str] = []
-        self._leap_tokens += len(joined)
+        self._output_tokens += len(joined)
         for request_id in joined:
             sequence = self._pending.pop(request_id).sequence
             to_come = sequence.sampling.max_tokens - sequence.num_output_tokens - 1
@@ -338,14 +321,14 @@ class Engine:
                 ended.append(request_id)
         return joined, ended
 
-    def _complete(self, has_ended: bool) -> None:
-        """Report the finished step to the scheduler."""
-        assert self._step is not None
-        tokens = self._batch.iteration - self._first_iteration
-        self.scheduler.complete(self._step, every_sequence(tokens), self._clock.now)
+    def _complete(self) -> None:
+        """Report the finished leap to the scheduler."""
+        now = self._clock.now
+        self.scheduler.complete_leap(self._step, self._batch.iteration, self._ended, now)
+        self._busy_s += now - self._begin_s
         self._stretch = None
-        self._leap_tokens = 0
-        self._is_blocked = self._is_blocked and not has_ended
+        self._is_blocked = self._is_blocked and not self._ended
+        self._ended = []
 
     def _tell(self, begun: list[str], ended: list[str]) -> None:
         now, request_s = self._clock.now, self.profile.request_s

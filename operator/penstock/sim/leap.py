@@ -1,37 +1,16 @@
-"""Runs many iterations of a decoding batch as one step of the engine's scheduler.
+"""Duration of many iterations of a decoding batch.
 
-Once all prompts are computed, the next iterations differ only by one more token per sequence. The
-scheduler's path for speculative decoding covers them: every draft token counts as accepted. So a leap is
-an ordinary step, and the sum of an arithmetic series is its duration.
+Once all prompts are computed, the next iterations differ only by one more token per sequence, so that the sum
+of an arithmetic series is their duration.
 """
 
 from dataclasses import dataclass
 from math import sqrt
 
 from penstock.sim.profile import IterationTimes
-from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
 
 # Iterations. A leap reserves its blocks at its start, so it must be short against a sequence's length.
 MAX_ITERATIONS = 64
-
-
-class LeapController(DraftLengthController):
-    """Draft-length controller that returns the number of drafts set by the simulated engine."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.drafts = 0
-
-    def num_drafts(self, num_sequences: int) -> int:
-        return self.drafts
-
-    def observe_step(self, num_tokens: int, duration_s: float) -> None:
-        """Do nothing: the simulated engine sets `drafts` itself."""
-
-
-def leaping(controller: LeapController) -> Speculation:
-    config = SpeculationConfig(method="draft_model", num_speculative_tokens=1, model="simulated")
-    return Speculation(config, controller, after_prompts=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Profile(Record):
         """Scheduler configuration. prefix_block_tokens: unit of shared prefixes; 0 for no sharing."""
         block_size = prefix_block_tokens or self.block_size
         return SchedulerConfig(
-            max_num_seqs=self.max_num_seqs,
+            max_num_seqs=min(self.max_num_seqs, self.max_num_batched_tokens),
             max_num_batched_tokens=self.max_num_batched_tokens,
             max_model_len=self.kv_tokens,
             block_size=block_size,

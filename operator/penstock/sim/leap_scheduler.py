@@ -1,0 +1,160 @@
+"""The engine's scheduler, in which decoding sequences advance by many iterations at no cost for each.
+
+    schedule_leap -> step with the prompts, blocks for all iterations of the leap -> complete_leap
+
+After its first token, a sequence needs nothing from the scheduler but a block when its last one is full.
+So it joins a group: the scheduler knows in which iteration each sequence of the group needs its next block.
+Its tokens are brought up to date when it leaves the group, because it ends or is preempted.
+"""
+
+from collections.abc import Collection, Mapping
+from functools import cache
+
+from penstock_engine.core.prefill_budget import PrefillBudget
+from penstock_engine.core.scheduler import Chunk, Scheduler, add_prefills
+from penstock_engine.core.scheduler_config import SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
+
+
+class EverySequence(dict[str, SequenceOutput]):
+    """Sampler output that gives every sequence of a step `tokens` tokens.
+
+    The scheduler stops at the last token of each sequence.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self._sampled = SequenceOutput((0,) * tokens)
+
+    def get(self, request_id: str, default: object = None) -> SequenceOutput:
+        return self._sampled
+
+
+every_sequence = cache(EverySequence)
+
+
+class Member:
+    """A sequence of the group. joined: iteration after which it joined. last: that of its last token."""
+
+    __slots__ = ("joined", "last", "sequence")
+
+    def __init__(self, sequence: Sequence, joined: int) -> None:
+        self.sequence = sequence
+        self.joined = joined
+        self.last = joined + sequence.sampling.max_tokens - sequence.num_output_tokens
+
+
+class LeapScheduler(Scheduler):
+    """Scheduler of a simulated engine. Iterations are counted by the engine.
+
+    preempted: request ids that the last leap preempted at its start.
+    """
+
+    def __init__(self, config: SchedulerConfig, prefill_budget: PrefillBudget) -> None:
+        super().__init__(config, None, prefill_budget)
+        self.preempted: list[str] = []
+        self._group: dict[str, Member] = {}
+        self._prefills: dict[str, Sequence] = {}  # running sequences with an unfinished prompt
+        self._growing: dict[int, list[Member]] = {}  # by the iteration that needs one more block
+        self._done = 0  # iterations before the leap
+
+    def schedule_leap(self, now: float, done: int, iterations: int) -> Step | None:
+        """Compose the first iteration, and allocate the blocks of all iterations of the leap.
+
+        done: iterations before the leap. There must be blocks for all but the first. Returns the prompts of
+        the first iteration, without the group; None if there are none.
+        """
+        self._done = done
+        self.preempted = []
+        step = self.schedule(now)
+        for iteration in range(done + 2, done + iterations + 1):
+            for member in self._growing.pop(iteration, ()):
+                if self._is_member(member):
+                    self._cache.grow(member.sequence, self._tokens_at(member, iteration))
+                    self._expect_growth(member, iteration + self.config.block_size)
+        for scheduled in () if step is None else step.sequences:
+            if scheduled.is_sampled:
+                sequence = self._state.sequences[scheduled.request_id]
+                to_come = sequence.sampling.max_tokens - sequence.num_output_tokens
+                self._cache.grow(sequence, sequence.num_tokens + min(iterations, to_come) - 1)
+        return step
+
+    def complete_leap(
+        self, step: Step | None, done: int, ended: Collection[str], now: float
+    ) -> None:
+        """Remove the sequences that ended in the leap, and move those with a first token to the group.
+
+        done: iterations until now.
+        """
+        members = [self._group[request_id] for request_id in ended if request_id in self._group]
+        for member in sorted(members, key=_order):
+            self._leave(member, done)
+            self._state.remove(member.sequence)
+        if step is None:
+            return
+        self.complete(step, every_sequence(done - self._done), now)
+        for scheduled in step.sequences:
+            sequence = self._state.sequences.get(scheduled.request_id)
+            if sequence is not None and not scheduled.is_sampled:
+                self._prefills[scheduled.request_id] = sequence
+                continue
+            self._prefills.pop(scheduled.request_id, None)
+            if sequence is not None:
+                self._join(sequence, done)
+
+    def _running_chunks(
+        self, ahead_of: Mapping[str, ScheduledSequence], now: float
+    ) -> tuple[list[Chunk], int]:
+        """Chunks of the prompts. The group takes its tokens from the budget, and may preempt sequences."""
+        budget = self.token_budget
+        first = self._done + 1
+        for member in sorted(self._growing.pop(first, ()), key=_order):
+            if self._is_member(member) and self._grow_or_preempt(member, first, now):
+                self._expect_growth(member, first + self.config.block_size)
+        prefills = sorted(self._prefills.values(), key=lambda sequence: sequence.order)
+        chunks: list[Chunk] = []
+        behind = [(s, s.num_computed_tokens, s.num_tokens_behind) for s in prefills]
+        return chunks, add_prefills(chunks, behind, budget - len(self._group))
+
+    def _grow_or_preempt(self, member: Member, iteration: int, now: float) -> bool:
+        """Allocate the block of one iteration, preempting the last running sequences.
+
+        Returns False if the sequence itself was the last one and is preempted.
+        """
+        sequence = member.sequence
+        while not self._cache.grow(sequence, self._tokens_at(member, iteration)):
+            last = self._state.running[-1].request_id
+            if last in self._group:
+                self._leave(self._group[last], self._done)
+            self._prefills.pop(last, None)
+            self.preempted.append(last)
+            if self._state.preempt_last(now) is sequence:
+                return False
+        return True
+
+    def _join(self, sequence: Sequence, done: int) -> None:
+        member = self._group[sequence.request_id] = Member(sequence, done)
+        capacity = len(sequence.block_table) * self.config.block_size
+        self._expect_growth(member, done + 2 + capacity - sequence.num_tokens)
+
+    def _leave(self, member: Member, done: int) -> None:
+        sequence = member.sequence
+        del self._group[sequence.request_id]
+        sequence.tokens += [0] * (min(done, member.last) - member.joined)
+        self._state.advance(sequence, sequence.num_tokens - 1)
+
+    def _expect_growth(self, member: Member, iteration: int) -> None:
+        if iteration <= member.last:
+            self._growing.setdefault(iteration, []).append(member)
+
+    def _is_member(self, member: Member) -> bool:
+        return self._group.get(member.sequence.request_id) is member
+
+    def _tokens_at(self, member: Member, iteration: int) -> int:
+        """Tokens with keys and values after an iteration."""
+        return member.sequence.num_tokens + iteration - member.joined - 1
+
+
+def _order(member: Member) -> tuple[int, int]:
+    return member.sequence.order
