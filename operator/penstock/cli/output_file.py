@@ -1,6 +1,7 @@
 """Check of command-line options that name an output file."""
 
 import os
+import sys
 from pathlib import Path
 
 import typer
@@ -17,3 +18,11 @@ def require_writable(path: Path | None) -> Path | None:
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise typer.BadParameter(f"{path} cannot be written")
     return path
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write to a file; - is standard output."""
+    if str(path) == "-":
+        sys.stdout.write(text)
+    else:
+        path.write_text(text)

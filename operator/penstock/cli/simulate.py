@@ -1,7 +1,6 @@
-"""`penstock simulate`: runs a scaling policy on simulated engines."""
+"""`penstock simulate`: runs a scaling policy, or rules of adapter placement, on simulated engines."""
 
 import json
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,13 @@ import yaml
 from pydantic import ValidationError
 from rich.table import Table
 
+from penstock.cli import simulate_adapters
 from penstock.cli import simulate_options as option
+from penstock.cli.output_file import write_output
 from penstock.cli.terminal import make_console
 from penstock.sim import campaign, compiled, policies, scenario
+from penstock.sim.adapters import run as adapter_run
+from penstock.sim.adapters import scenario as adapter_scenario
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
@@ -41,7 +44,7 @@ FIGURE_FORMATS = {
 
 def command(
     wanted: option.ScenarioName = "",
-    policy: option.PolicyName = "static",
+    policy: option.PolicyName = "",
     param: option.Params = None,
     seeds: option.Seeds = 1,
     jobs: option.Jobs = 1,
@@ -64,11 +67,23 @@ def command(
     _interpreted: option.Interpreted = False,
     check: option.Check = False,
 ) -> None:
-    """Simulate a SCENARIO or a --trace under one scaling policy, with several seeds."""
+    """Simulate a SCENARIO or a --trace under one scaling policy, or compare rules of adapter placement."""
     if show:
         _list()
         return
     try:
+        adapters = None if trace else adapter_scenario.load(wanted)
+        if adapters is not None:
+            _require_no(
+                param=param, profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
+                min_replicas=min_replicas, max_replicas=max_replicas, admission=admission, plot=plot,
+                capacity=capacity or None,
+            )  # fmt: skip
+            simulate_adapters.parse_rules(policy)
+            if not check:
+                simulate_adapters.hold(adapters, policy, seeds, jobs, json_file)
+            return
+        policy = policy or "static"
         if trace:
             chosen = _trace_scenario(trace, form, rate_scale, from_s, duration_s)
         else:
@@ -93,7 +108,16 @@ def command(
     wall_s = time.perf_counter() - start_s
     _print(outcome, wall_s)
     if json_file is not None:
-        _write_json(json_file, outcome, wall_s)
+        write_output(json_file, json.dumps(_json(outcome, wall_s), indent=1) + "\n")
+
+
+def _require_no(**options: object) -> None:
+    """Raise ValueError if an option is set that says nothing about adapters."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} has no effect on a scenario of adapters; change its file"
+            )
 
 
 def _require_arrivals(outcome: Campaign) -> None:
@@ -167,14 +191,6 @@ def _cell(form: str, figure: Estimate) -> str:
     return f"{mean} ± {form.format(figure.ci95)}" if len(figure.per_seed) > 1 else mean
 
 
-def _write_json(path: Path, outcome: Campaign, wall_s: float) -> None:
-    text = json.dumps(_json(outcome, wall_s), indent=1) + "\n"
-    if str(path) == "-":
-        sys.stdout.write(text)
-    else:
-        path.write_text(text)
-
-
 def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
     services = {
         name: {figure: asdict(estimate) for figure, estimate in figures.items()}
@@ -194,7 +210,9 @@ def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
 def _list() -> None:
     for title, rows in (
         ("Scenarios", scenario.shipped()),
+        ("Scenarios of adapters", adapter_scenario.shipped()),
         ("Policies", {name: _knobs_of(name) for name in policies.policies()}),
+        ("Rules of adapter placement", adapter_run.DESCRIPTIONS),
         ("Profiles", {name: profile.source for name, profile in profiles().items()}),
     ):
         table = Table(title=title, show_header=False, title_justify="left")

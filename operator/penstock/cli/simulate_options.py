@@ -15,7 +15,13 @@ ScenarioName = Annotated[
         metavar="[SCENARIO]", help="Name of a shipped scenario, or a YAML or JSON file."
     ),
 ]
-PolicyName = Annotated[str, typer.Option(help="Scaling policy.")]
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        help="Scaling policy; default: static. Of a scenario of adapters: rules of placement, separated by "
+        "commas; default: all."
+    ),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option(help="Parameter of the policy as name=value; may be repeated."),

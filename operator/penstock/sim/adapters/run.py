@@ -29,6 +29,16 @@ RULES: Mapping[str, Callable[[], Rule]] = {
     "dynamo-eager": lambda: Dynamo(is_eager=True),
     "bound": Everywhere,
 }
+DESCRIPTIONS: Mapping[str, str] = {
+    "penstock": "the operator's placement and the gateway's routing",
+    "lru-random": "LRU on each engine, random routing",
+    "all-pods": "AIBrix with adapters on all pods: the least open requests",
+    "least-adapters": "AIBrix's default: each adapter on one pod",
+    "resident-first": "no placement; engines with a copy, then the least open requests",
+    "dynamo": "Dynamo's copies in proportion to demand, placed by rendezvous hashing",
+    "dynamo-eager": "as dynamo, with added copies loaded at once",
+    "bound": "no rule: TTFT without any load, and the fewest loads that any rule can have",
+}
 # Requests that come before this time, in seconds, are not counted: the pods start empty.
 WARM_UP_S = 300.0
 # Time after the last arrival, in seconds, until which answers count.
@@ -72,15 +82,22 @@ def capacity_rps() -> float:
 
 
 def run(
-    rule: str, workload: AdapterWorkload, seed: int, num_pods: int = 8, slots: int = 16
+    rule: str,
+    workload: AdapterWorkload,
+    seed: int,
+    num_pods: int = 8,
+    slots: int = 16,
+    engine: Profile | None = None,
 ) -> Summary:
+    """Run one rule with one seed. engine: of the pods; None: `engine_profile`."""
+    engine = engine or engine_profile()
     drawn = calls(workload, seed)
     loads = load_times(workload, seed)
     is_bound = rule == "bound"
     if is_bound:
-        pool = Pool(RULES[rule](), engine_profile(), num_pods, len(loads), [0.0] * len(loads))
+        pool = Pool(RULES[rule](), engine, num_pods, len(loads), [0.0] * len(loads))
     else:
-        pool = Pool(RULES[rule](), engine_profile(), num_pods, slots, loads, workload.loads_at_once)
+        pool = Pool(RULES[rule](), engine, num_pods, slots, loads, workload.loads_at_once)
     num_before: list[int] = []
     pool.clock.schedule_at(WARM_UP_S, lambda: num_before.append(pool.num_loads))
     num_at_end: list[int] = []

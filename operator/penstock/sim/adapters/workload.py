@@ -1,6 +1,7 @@
 """Requests for adapters: popularity, bursts, shifts of popularity, new adapters, adapters used together.
 
-Base popularity follows Zipf's law: the adapter of rank k gets a share proportional to k^-exponent.
+Base popularity follows Zipf's law, unless shares are given: the adapter of rank k gets a share proportional
+to k^-exponent.
 """
 
 from bisect import bisect
@@ -30,17 +31,19 @@ class Step:
 class AdapterWorkload:
     """Open-loop requests.
 
-    rps: mean arrivals per second. load_s: bounds of the uniform load times. loads_at_once: of one engine.
-    burst_share: share of the arrivals that start a burst of burst_length requests, exponential gaps with
-    mean burst_gap_s; they count in rps. shift_s: time after which a share `shifted` of the adapters change
-    ranks; 0: never. new_share: share of the adapters that appear during the run, evenly over its time.
-    group_size: adapters used together: a burst goes round the adapters of a group. 1: no groups.
+    rps: mean arrivals per second. shares: relative popularity by rank; empty: Zipf's law. load_s: bounds of
+    the uniform load times. loads_at_once: of one engine. burst_share: share of the arrivals that start a
+    burst of burst_length requests, exponential gaps with mean burst_gap_s; they count in rps. shift_s: time
+    after which a share `shifted` of the adapters change ranks; 0: never. new_share: share of the adapters
+    that appear during the run, evenly over its time. group_size: adapters used together: a burst goes round
+    the adapters of a group. 1: no groups.
     """
 
     rps: float
     duration_s: float = 1800.0
     num_adapters: int = 1000
     exponent: float = 1.0
+    shares: tuple[float, ...] = ()
     load_s: tuple[float, float] = (0.1, 1.0)
     loads_at_once: int = 1
     cv: float = 1.0
@@ -118,7 +121,7 @@ def _extra(
 
 
 class Popularity:
-    """Draws adapters by Zipf's law. The index of an adapter says nothing about its rank."""
+    """Draws adapters by their popularity. The index of an adapter says nothing about its rank."""
 
     def __init__(self, workload: AdapterWorkload, random: Random) -> None:
         self._workload, self._random = workload, random
@@ -126,7 +129,8 @@ class Popularity:
         self._adapters = list(range(number))  # by rank
         if workload.step is None:
             random.shuffle(self._adapters)
-        self._cumulated = list(accumulate((k + 1) ** -workload.exponent for k in range(number)))
+        zipf = ((k + 1) ** -workload.exponent for k in range(number))
+        self._cumulated = list(accumulate(workload.shares or zipf))
         self._born_s = [
             random.random() * workload.duration_s if random.random() < workload.new_share else 0.0
             for _ in range(number)

@@ -1,0 +1,131 @@
+"""Scenario files of adapters: their popularity, their load times, and the engines that serve them."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, model_validator
+
+from penstock.sim.adapters.run import MAX_NUM_SEQS, PROFILE, WARM_UP_S
+from penstock.sim.adapters.workload import OUTPUT, PROMPT, AdapterWorkload
+from penstock.sim.profile import Profile, Record, profile
+from penstock.sim.workload.lengths import LogNormal
+
+SHIPPED = files("penstock.sim.adapters").joinpath("scenarios")
+KEY = "adapters"
+# Fewest requests for which a 99th percentile says something.
+MIN_REQUESTS = 100
+
+
+class Adapters(Record):
+    """Adapters of one service, its engines, and open-loop requests for the adapters.
+
+    count: number of adapters; their popularity follows Zipf's law with this exponent. shares: in place of
+    both, the relative popularity of each adapter. load_s: shortest and longest load, in seconds; each
+    adapter has its own, uniform between them. loads_at_once: of one engine, 4 for Penstock's and 1 for vLLM.
+    pods, slots: engines, and copies that each has memory for. profile, max_num_seqs: of the engines. rps:
+    requests per second for all adapters together. cv: 1 for Poisson arrivals, above 1 for Gamma bursts.
+    burst_share: share of the arrivals that start eight requests for one adapter. shift_s: time after which
+    a fifth of the adapters change their popularity; 0: never.
+    """
+
+    count: int | None = Field(default=None, ge=1, le=100_000)
+    exponent: float = Field(default=1.0, ge=0, le=5)
+    shares: tuple[float, ...] = ()
+    load_s: tuple[float, float] = (0.1, 1.0)
+    loads_at_once: int = Field(default=4, ge=1)
+    pods: int = Field(ge=1, le=256)
+    slots: int = Field(ge=1)
+    profile: str = PROFILE
+    max_num_seqs: int = Field(default=MAX_NUM_SEQS, ge=1)
+    rps: float = Field(gt=0)
+    cv: float = Field(default=1.0, gt=0, le=30)
+    burst_share: float = Field(default=0.0, ge=0, le=1)
+    shift_s: float = Field(default=0.0, ge=0)
+    prompt: LogNormal = PROMPT
+    output: LogNormal = OUTPUT
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "Adapters":
+        if (self.count is None) == (not self.shares):
+            raise ValueError("adapters have either count, with an exponent, or shares")
+        if any(share <= 0 for share in self.shares):
+            raise ValueError("shares must be above 0")
+        if not 0 <= self.load_s[0] <= self.load_s[1]:
+            raise ValueError(
+                "load_s has the shortest and the longest load time, such as [0.1, 1.0]"
+            )
+        try:
+            profile(self.profile)
+        except (OSError, yaml.YAMLError) as error:
+            raise ValueError(f"profile {self.profile}: {error}") from error
+        return self
+
+    @property
+    def engine(self) -> Profile:
+        return profile(self.profile).model_copy(update={"max_num_seqs": self.max_num_seqs})
+
+    def workload(self, duration_s: float) -> AdapterWorkload:
+        return AdapterWorkload(
+            rps=self.rps,
+            duration_s=duration_s,
+            num_adapters=self.count or len(self.shares),
+            exponent=self.exponent,
+            shares=self.shares,
+            load_s=self.load_s,
+            loads_at_once=self.loads_at_once,
+            cv=self.cv,
+            burst_share=self.burst_share,
+            shift_s=self.shift_s,
+            prompt=self.prompt,
+            output=self.output,
+        )
+
+
+class AdapterScenario(Record):
+    """A simulation of adapters. duration_s: time with arrivals; the first WARM_UP_S do not count."""
+
+    name: str
+    description: str = ""
+    duration_s: float = Field(default=900.0, gt=WARM_UP_S)
+    adapters: Adapters
+
+    @model_validator(mode="after")
+    def _has_requests(self) -> "AdapterScenario":
+        if self.adapters.rps * (self.duration_s - WARM_UP_S) < MIN_REQUESTS:
+            raise ValueError(
+                f"fewer than {MIN_REQUESTS} requests after the first {WARM_UP_S:g} s, which do not count: "
+                "raise rps or duration_s"
+            )
+        return self
+
+
+def shipped() -> dict[str, str]:
+    """Map the name of each shipped scenario of adapters to its description."""
+    names = sorted(p.name[:-5] for p in SHIPPED.iterdir() if p.name.endswith(".yaml"))
+    return {
+        name: _parse(name, SHIPPED.joinpath(f"{name}.yaml").read_text())["description"]
+        for name in names
+    }
+
+
+def load(wanted: str) -> AdapterScenario | None:
+    """Load a shipped scenario by name, or a YAML or JSON file by path; None if it has no adapters.
+
+    Raises OSError, yaml.YAMLError, or pydantic's ValidationError.
+    """
+    resource = SHIPPED.joinpath(f"{wanted}.yaml")
+    if wanted and "/" not in wanted and resource.is_file():
+        content = _parse(wanted, resource.read_text())
+    elif wanted and Path(wanted).is_file():
+        content = _parse(Path(wanted).stem, Path(wanted).read_text())
+    else:
+        return None
+    return AdapterScenario.model_validate(content) if KEY in content else None
+
+
+def _parse(name: str, text: str) -> dict[str, Any]:
+    """The content of a file, with a name; empty if it is no mapping, which is another loader's to say."""
+    content = yaml.safe_load(text)  # JSON is YAML
+    return {"name": name, **content} if isinstance(content, dict) else {}
