@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.formats.json_merge import merged
+from penstock.core.formats.json_merge import difference, merged
 
 # The examples of RFC 7386, appendix A, whose target is an object.
 EXAMPLES = [
@@ -22,3 +22,19 @@ EXAMPLES = [
 def test_examples_of_the_standard(stored, patch, expected):
     assert merged(stored, patch) == expected
     assert merged(expected, patch) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1, "b": 2}, {"a": 1}, {"b": None}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 3}}, {"a": {"x": 3, "y": None}}),
+        ({"a": [1, 2]}, {"a": [1]}, {"a": [1]}),
+        ({"a": 1}, {"a": {"x": 1}}, {"a": {"x": 1}}),
+        ({}, {"a": {"x": []}}, {"a": {"x": []}}),
+    ],
+)
+def test_difference(stored: object, wanted: object, patch: object) -> None:
+    assert difference(stored, wanted) == patch
+    assert merged(stored, patch) == wanted

@@ -4,12 +4,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement, Policy
+from penstock.core.adapters.pool import DEFAULT_BOUNDS, Pool, PoolBounds, bounds_of
 from penstock.core.spec.service import Object
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterResource:
-    """A LoraAdapter. service: name of its InferenceService. model_name: the name that clients send."""
+    """A LoraAdapter.
+
+    service: name of its InferenceService. model_name: the name that clients send. pool: the one that is to
+    serve it. bounds: of a dedicated pool.
+    """
 
     namespace: str
     name: str
@@ -19,6 +24,8 @@ class AdapterResource:
     service: str
     model_name: str
     version: AdapterVersion
+    pool: Pool = "Shared"
+    bounds: PoolBounds = DEFAULT_BOUNDS
 
     @property
     def key(self) -> tuple[str, str]:
@@ -47,6 +54,8 @@ def adapter_resource(body: Object) -> AdapterResource:
         service=spec["serviceRef"]["name"],
         model_name=model.get("name") or name,
         version=AdapterVersion(name, model["uri"], placement_of(spec.get("placement") or {})),
+        pool="Dedicated" if spec.get("pool") == "Dedicated" else "Shared",
+        bounds=bounds_of(spec.get("dedicated") or {}),
     )
 
 

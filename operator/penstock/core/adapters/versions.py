@@ -40,6 +40,11 @@ def adapter_key(namespace: str, name: str) -> tuple[str, str]:
     return namespace, f"lora/{name}"
 
 
+def pool_key(namespace: str, name: str) -> tuple[str, str]:
+    """Key of an adapter's pool among the keys of services."""
+    return namespace, f"pool/{name}"
+
+
 def history_of(status: Object) -> History:
     """The versions in a status, the latest rollout first; without those that cannot be read."""
     return tuple(

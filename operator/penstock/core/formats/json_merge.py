@@ -14,3 +14,16 @@ def merged(stored: Any, patch: Any) -> Any:
         else:
             made[name] = merged(made.get(name), value)
     return made
+
+
+def difference(stored: Any, wanted: Any) -> Any:
+    """The merge patch that makes a stored object the wanted one; an empty object if they are the same."""
+    if not isinstance(stored, dict) or not isinstance(wanted, dict):
+        return wanted
+    patch: dict[str, Any] = {name: None for name in stored if name not in wanted}
+    for name, value in wanted.items():
+        if name not in stored:
+            patch[name] = value
+        elif stored[name] != value:
+            patch[name] = difference(stored[name], value)
+    return patch

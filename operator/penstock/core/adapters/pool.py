@@ -1,0 +1,156 @@
+"""Choice of the engines that serve an adapter: those of its service, or a dedicated pool.
+
+The pool that serves goes on until the other one can, and keeps its copies until all gateways know that:
+
+    wanted Dedicated: create the pool -> its engines load the adapter -> requests go there -> unload elsewhere
+    wanted Shared: an engine of the service loads it -> requests go there -> delete the pool
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.spec.service import Object
+
+Pool = Literal["Shared", "Dedicated"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBounds:
+    """Bounds on the engines of a dedicated pool."""
+
+    min_replicas: int = 1
+    max_replicas: int = 1
+
+
+DEFAULT_BOUNDS = PoolBounds()
+
+
+def bounds_of(dedicated: Object) -> PoolBounds:
+    """The bounds that spec.dedicated sets. Default: one engine at least, and no more than that minimum."""
+    least = dedicated.get("minReplicas") or 1
+    return PoolBounds(least, dedicated.get("maxReplicas") or least)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """The pool in an adapter's status.
+
+    serving: whose engines get the requests. service: name of the InferenceService that is the dedicated pool;
+    empty while there is to be none. generation: incremented when `serving` changes; 0: the adapter never had
+    a dedicated pool.
+    """
+
+    serving: Pool = "Shared"
+    service: str = ""
+    generation: int = 0
+
+    @classmethod
+    def of(cls, status: Object) -> "PoolStatus":
+        """Read the status of an adapter."""
+        service = status.get("dedicatedService") or ""
+        is_dedicated = status.get("pool") == "Dedicated" and service
+        return cls(
+            "Dedicated" if is_dedicated else "Shared", service, status.get("poolGeneration") or 0
+        )
+
+    def serving_service(self, parent: str) -> str:
+        """Name of the InferenceService that gets the requests. parent: the one of spec.serviceRef."""
+        return self.service if self.serving == "Dedicated" else parent
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInputs:
+    """Inputs of a step.
+
+    wanted: pool of the spec. parent: name of the adapter's service; has_parent: whether it exists. service:
+    name of the dedicated pool's InferenceService; has_service: whether it exists and is the adapter's.
+    conflict: why it cannot be created: another object has its name. refusal: why the API server refused it.
+    needed: engines that a dedicated pool needs to serve. num_dedicated, num_shared: ready engines with the
+    adapter in memory. is_rolling: whether a version is being rolled out. lagging: a sentence on a gateway
+    that does not apply the stored generation yet; empty if all do.
+    """
+
+    wanted: Pool
+    parent: str
+    service: str
+    has_parent: bool = True
+    has_service: bool = False
+    conflict: str = ""
+    refusal: str = ""
+    needed: int = 1
+    num_dedicated: int = 0
+    num_shared: int = 0
+    is_rolling: bool = False
+    lagging: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStep:
+    """Result of a step.
+
+    state: for the status. wanted: pool of the spec. keeps_service: whether the dedicated pool is to exist.
+    leaving: the pool that serves no more, whose copies stay while gateways may send requests there; None:
+    there is none. reason, message: why the wanted pool does not serve yet; that it does, if it does.
+    """
+
+    state: PoolStatus
+    wanted: Pool
+    keeps_service: bool
+    leaving: Pool | None
+    reason: str
+    message: str
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the wanted pool serves."""
+        return self.state.serving == self.wanted
+
+    def has_copies_in(self, pool: Pool) -> bool:
+        """Whether engines of the pool are to have copies, or may keep those that they have."""
+        return pool in (self.wanted, self.state.serving, self.leaving)
+
+
+def step_pool(state: PoolStatus, inputs: PoolInputs) -> PoolStep:
+    """Choose the pool that serves, and what the other one is needed for. state: as stored."""
+    serving = _serving(state.serving, inputs)
+    is_changed = serving != state.serving
+    generation = max(state.generation, 1) + is_changed
+    is_leaving = is_changed or bool(inputs.lagging)
+    keeps_service = inputs.has_parent and (
+        "Dedicated" in (inputs.wanted, serving) or (is_leaving and inputs.has_service)
+    )
+    other: Pool = "Shared" if serving == "Dedicated" else "Dedicated"
+    reason, message = _reason(serving, inputs)
+    after = PoolStatus(serving, inputs.service if keeps_service else "", generation)
+    return PoolStep(
+        after, inputs.wanted, keeps_service, other if is_leaving else None, reason, message
+    )
+
+
+def _serving(serving: Pool, inputs: PoolInputs) -> Pool:
+    if serving == "Dedicated" and not (inputs.has_service and inputs.has_parent):
+        return "Shared"
+    if inputs.is_rolling:
+        return serving
+    if inputs.wanted == "Dedicated" and inputs.has_service:
+        return "Dedicated" if inputs.num_dedicated >= max(1, inputs.needed) else serving
+    if inputs.wanted == "Shared" and inputs.num_shared:
+        return "Shared"
+    return serving
+
+
+def _reason(serving: Pool, inputs: PoolInputs) -> tuple[str, str]:
+    name = inputs.service if serving == "Dedicated" else inputs.parent
+    if serving == inputs.wanted:
+        return "Serving", f"the engines of {name} serve the adapter"
+    until_then = f"the engines of {name} serve the adapter until then"
+    if inputs.wanted == "Dedicated" and inputs.conflict:
+        return "ServiceNameInUse", f"{inputs.conflict}; the engines of {name} serve the adapter"
+    if inputs.wanted == "Dedicated" and inputs.refusal:
+        return "ServiceRefused", f"{inputs.refusal}; {until_then}"
+    if inputs.is_rolling:
+        return "VersionRollout", f"the pool changes after the rollout of the version; {until_then}"
+    if inputs.wanted == "Shared":
+        return "CopyMissing", f"no engine of {inputs.parent} has the adapter yet; {until_then}"
+    ready = f"{inputs.num_dedicated} of {max(1, inputs.needed)} engines of {inputs.service}"
+    return "EnginesStarting", f"{ready} have the adapter in memory; {until_then}"
