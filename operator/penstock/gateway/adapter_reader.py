@@ -4,6 +4,7 @@ import operator
 from collections.abc import Callable, Iterable
 
 from penstock.clients.kube import Object
+from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.versions import traffic_of
 from penstock.core.formats.timestamps import parse_timestamp
@@ -60,16 +61,18 @@ class AdapterReader:
 def read_adapter(body: Object) -> Adapter:
     """Read one adapter. Raises KeyError, TypeError or ValueError."""
     resource, status = adapter_resource(body), body.get("status") or {}
-    shares = traffic_of(resource.version, status)
+    shares, pool = traffic_of(resource.version, status), PoolStatus.of(status)
     return Adapter(
         namespace=resource.namespace,
         name=resource.name,
         served_name=resource.model_name,
         created_s=int(parse_timestamp(resource.created_at)),
-        service="/".join(resource.service_key),
+        service=f"{resource.namespace}/{pool.serving_service(resource.service)}",
+        parent="/".join(resource.service_key),
         version=shares[0].version,
         shares=shares if len(shares) > 1 else (),
         generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
+        pool_generation=pool.generation,
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.core.routing.retry import Failure
@@ -139,11 +139,10 @@ class EndpointSelector:
 
     def _choose(self, is_retry: bool) -> SelectedEndpoint | PickedSide | NoEndpoint:
         """Choose an endpoint, or the side to queue for. Raises RequestError."""
-        state = self._state
+        state, service = self._state, self._current_service()
         num_open = state.open_requests.count(self._service)
         if is_retry and not state.retry_budget.has_room(self._service, num_open):
             return BUDGET_SPENT
-        service = self._current_service()
         if service.stalled and not service.weights:
             raise RequestError(503, f"no revision can serve: {service.stalled}", code="stalled")
         now, draw = state.now(), random.random()  # noqa: S311 - spreads load
@@ -252,10 +251,22 @@ class EndpointSelector:
         return reservation
 
     def _current_service(self) -> Service:
+        self._follow_adapter()
         service = self._state.snapshots.current.get(self._service)
         if service is None:
             raise RequestError(404, "the model does not exist any more", code="model_not_found")
         return service
+
+    def _follow_adapter(self) -> None:
+        """Move to the pool that serves the adapter now, if that changed while the request waited."""
+        adapter, snapshot = self._adapter, self._state.snapshots.current
+        current = None if adapter is None else snapshot.get_adapter(adapter.key)
+        if adapter is None or current is None or current.service == self._service:
+            return
+        self._service = current.service
+        self._adapter = replace(adapter, service=current.service)
+        self._copies = AdapterSelector(self._state, self._adapter, self._waiting)
+        self._tried.clear()
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -81,7 +81,7 @@ class RequestMirror:
     ) -> None:
         """Start one copy for a mirror of a ModelRoute. namespace: the route's."""
         key = f"{namespace}/{mirror.service}"
-        service = snapshot.get(key)
+        service = snapshot.get_backend(key)
         if service is None:
             self._count(key, mirror.revision or "", "dropped")
             return

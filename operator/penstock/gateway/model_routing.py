@@ -106,7 +106,7 @@ def _apply_route(
             raise _broken(route, backend)
         target = _adapter_target(snapshot, adapter, request)
         return replace(target, mirrors=mirrors, timeout_s=rule.timeout_s, model_route=route.key)
-    service = snapshot.get(name)
+    service = snapshot.get_backend(name)
     if service is None:
         raise _broken(route, backend)
     return RoutingTarget(

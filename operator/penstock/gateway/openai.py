@@ -174,7 +174,7 @@ def _model_card(name: str, claim: Claim, ids: Mapping[str, str]) -> dict[str, An
     """Entry of the list of models. ids: name that clients use for each service, "namespace/name"."""
     card = {"id": name, "object": "model", "created": claim.created_s, "owned_by": "penstock"}
     if isinstance(claim, Adapter):
-        card |= {"root": claim.version.uri, "parent": ids.get(claim.service)}
+        card |= {"root": claim.version.uri, "parent": ids.get(claim.parent)}
     return card
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.versions import VersionShare, adapter_key
+from penstock.core.adapters.versions import VersionShare, adapter_key, pool_key
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
@@ -23,7 +23,8 @@ class Service:
     not. mirror: of its rollout. tenant_header: the header that names the tenant, in
     lower case; empty if tenants are not distinguished. stalled: why no revision can serve before the spec
     is changed; empty if one may. lora_engines: by engine pod, those that take
-    adapters; empty if no adapter is of the service.
+    adapters; empty if no adapter is of the service. adapter: name of the LoraAdapter whose dedicated pool it
+    is; empty if it answers requests for its own model name.
     """
 
     namespace: str
@@ -40,6 +41,7 @@ class Service:
     tenant_header: str = ""
     stalled: str = ""
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
+    adapter: str = ""
 
     @property
     def is_mixed(self) -> bool:
@@ -83,9 +85,11 @@ class Route:
 class Adapter:
     """A LoraAdapter: a model name that the engines of a service answer with an adapter.
 
-    service: "namespace/name" of the service. version: the one that a request gets. shares: of the versions
+    service: "namespace/name" of the service whose engines get the requests: `parent`, the one that the
+    adapter is for, or its dedicated pool. version: the one that a request gets. shares: of the versions
     in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
-    no rollout is in progress. engine_name, engine_names: of the version and of all versions in engines.
+    no rollout is in progress. pool_generation: of `service`; 0 if the adapter never had a dedicated pool.
+    engine_name, engine_names: of the version and of all versions in engines.
     """
 
     namespace: str
@@ -94,8 +98,10 @@ class Adapter:
     created_s: int
     service: str
     version: AdapterVersion
+    parent: str = ""
     shares: tuple[VersionShare, ...] = ()
     generation: int = 0
+    pool_generation: int = 0
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
     engine_name: str = field(init=False, repr=False, compare=False)
@@ -105,6 +111,7 @@ class Adapter:
         """Make the names once: a snapshot may have thousands of adapters."""
         name = self.version.engine_name
         names = tuple(version.engine_name for version in self.versions) if self.shares else (name,)
+        object.__setattr__(self, "parent", self.parent or self.service)
         object.__setattr__(self, "key", f"{self.namespace}/{self.name}")
         object.__setattr__(self, "full_name", f"{self.namespace}/{self.served_name}")
         object.__setattr__(self, "engine_name", name)
@@ -119,6 +126,11 @@ class Adapter:
     def rollout_key(self) -> str:
         """Key of the rollout in reports to the operator."""
         return "/".join(adapter_key(self.namespace, self.name))
+
+    @property
+    def pool_key(self) -> str:
+        """Key of the pool's generation in reports to the operator."""
+        return "/".join(pool_key(self.namespace, self.name))
 
     @property
     def versions(self) -> tuple[AdapterVersion, ...]:
@@ -158,7 +170,7 @@ class Snapshot:
     """All services, routes and adapters, each oldest first.
 
     If several claim the same name in a namespace, a route wins over a service, a service over an adapter,
-    and the older one over the newer.
+    and the older one over the newer. Dedicated pools claim no name.
     """
 
     services: tuple[Service, ...] = ()
@@ -171,7 +183,8 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         by_model: dict[str, tuple[Claim, ...]] = {}
-        claims: tuple[Claim, ...] = self.routes + self.services + self.adapters
+        services = tuple(service for service in self.services if not service.adapter)
+        claims: tuple[Claim, ...] = self.routes + services + self.adapters
         for claim in claims:
             if claim.full_name not in by_model:
                 by_model[claim.full_name] = (claim,)
@@ -183,8 +196,12 @@ class Snapshot:
         object.__setattr__(self, "_adapters_by_key", adapters)
         versions: dict[str, dict[str, AdapterVersion]] = {}
         for adapter in self.adapters:
+            versions.setdefault(adapter.parent, {})
             of_service = versions.setdefault(adapter.service, {})
             of_service.update(zip(adapter.engine_names, adapter.versions, strict=True))
+        for service in self.services:
+            if service.adapter:  # its engines are known before the adapter's requests go there
+                versions.setdefault(service.key, {})
         object.__setattr__(self, "_versions", versions)
 
     def resolve(self, model: str) -> Claim | Unknown | Ambiguous:
@@ -198,13 +215,18 @@ class Snapshot:
         """Return the service "namespace/name"; None if there is none."""
         return self._by_key.get(key)
 
+    def get_backend(self, key: str) -> Service | None:
+        """Return the service "namespace/name" that routes may name; None if there is none."""
+        service = self.get(key)
+        return None if service is None or service.adapter else service
+
     def get_adapter(self, key: str) -> Adapter | None:
         """Return the adapter "namespace/name"; None if there is none."""
         return self._adapters_by_key.get(key)
 
     @property
     def services_with_adapters(self) -> list[Service]:
-        """The services that at least one adapter is of."""
+        """The services that at least one adapter is of, and the dedicated pools of adapters."""
         return [service for key in self._versions if (service := self.get(key)) is not None]
 
     def adapter_versions(self, service: str) -> Mapping[str, AdapterVersion]:

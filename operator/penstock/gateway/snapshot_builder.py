@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
@@ -21,7 +22,7 @@ from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.adapter_reader import AdapterReader, read_adapter
-from penstock.gateway.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,9 @@ class SnapshotBuilder:
         found_adapters = self.adapters.read(
             adapters, lambda body: self._read("LoraAdapter", body, read_adapter, logged)
         )
-        adapted = {adapter.service for adapter in found_adapters}
+        adapted = {name for each in found_adapters for name in (each.service, each.parent)}
+        services = list(services)
+        adapted |= {_name(body) for body in services if adapter_of(body)}
         engines: dict[Key, list[_Engine]] = {}
         for pod in pods:
             if (engine := self._read("Pod", pod, _engine, logged)) is not None:
@@ -90,7 +93,9 @@ class SnapshotBuilder:
                 found_routes[route.key] = route
         self._services, self._routes = found_services, found_routes
         return Snapshot(
-            tuple(found_services.values()), tuple(found_routes.values()), found_adapters
+            tuple(found_services.values()),
+            tuple(found_routes.values()),
+            _with_pools(found_adapters, found_services),
         )
 
     def _with_last_traffic(self, service: Service | None, body: Object) -> Service | None:
@@ -139,6 +144,24 @@ def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
         sides={engine.name: engine.side for engine in engines},
         lora_engines={e.name: e.lora for e in engines if e.lora is not None},
     )
+
+
+def _with_pools(
+    adapters: tuple[Adapter, ...], services: Mapping[str, Service]
+) -> tuple[Adapter, ...]:
+    """The adapters, each at its own dedicated pool, or at its parent if it has none."""
+    if all(each.service == each.parent for each in adapters):
+        return adapters
+    return tuple(
+        each
+        if each.service == each.parent or _is_pool_of(services.get(each.service), each)
+        else replace(each, service=each.parent)
+        for each in adapters
+    )
+
+
+def _is_pool_of(service: Service | None, adapter: Adapter) -> bool:
+    return service is not None and service.adapter == adapter.name
 
 
 def _claim_order(body: Object) -> tuple[str, str, str]:
@@ -207,6 +230,7 @@ def _service(body: Object) -> Service:
         mirror=mirror_of(status),
         tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
+        adapter=adapter_of(body),
     )
 
 

@@ -73,7 +73,17 @@ class StatsRegistry:
             {service.key: stats.arms() for service, stats in current if service.is_mixed}
             | self.adapters.arms(snapshot),
             {service.key: service.generation for service, _ in current}
-            | {each.rollout_key: each.generation for each in snapshot.adapters if each.generation},
+            | _adapter_generations(snapshot),
             {route.key: route.generation for route in snapshot.routes},
             self.adapters.report(snapshot),
         )
+
+
+def _adapter_generations(snapshot: Snapshot) -> dict[str, int]:
+    """Generations of the adapters' traffic and pools that requests follow."""
+    of_rollouts = {
+        each.rollout_key: each.generation for each in snapshot.adapters if each.generation
+    }
+    return of_rollouts | {
+        each.pool_key: each.pool_generation for each in snapshot.adapters if each.pool_generation
+    }
