@@ -8,10 +8,11 @@ from typing import Any
 
 from campaigns.adapter_engine import AdapterEngine, adapter_engine
 
+from penstock.clients.clock import unix_time
 from penstock.clients.engine_adapters import EngineAdapters
-from penstock.clients.informer import Key
+from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import EVENTS, LORA_ADAPTERS
+from penstock.clients.resources import EVENTS, INFERENCE_SERVICES, LORA_ADAPTERS
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
 from penstock.controller.adapter_rollouts import RolloutSources
 from penstock.controller.failures import Failures
@@ -19,6 +20,7 @@ from penstock.controller.judge import Judgement
 from penstock.controller.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.formats.timestamps import timestamp
 from penstock.core.spec.service import (
     ENGINE_PORT,
     REVISION_LABEL,
@@ -57,6 +59,7 @@ class AdapterStand:
         self.metrics = OperatorMetrics()
         self.clients = EngineAdapters()
         self.placer: AdapterPlacer | None = None
+        self._watched: Informer | None = None
 
     def service(self, name: str = SERVICE, **spec: Any) -> Object:
         engine = {"lora": {"maxAdapters": 4, "sources": ["pvc://adapters"]}}
@@ -74,7 +77,7 @@ class AdapterStand:
         """Start an operator's placer, in place of the one that runs."""
         await self.stop_placer()
         sources = Sources(
-            services=lambda: self.services,
+            services=self._all_services,
             routes=lambda: self.routes,
             children=lambda: ([], list(self.pods.values())),
             counts=lambda _: self.counts,
@@ -88,17 +91,46 @@ class AdapterStand:
         )
         self._running = asyncio.create_task(self.placer.run())
 
+    async def watch_services(self) -> None:
+        """Create the service at the API server, and watch all services there from now on."""
+        body = self.service()
+        del body["metadata"]["uid"], body["metadata"]["creationTimestamp"]
+        await self.kube.create(INFERENCE_SERVICES, self.namespace, body)
+        self._watched = Informer(
+            self.kube, INFERENCE_SERVICES, namespace=self.namespace, changed=lambda _: None
+        )
+        watching = asyncio.create_task(self._watched.run())
+        self._stack.callback(watching.cancel)
+        await self._watched.synced.wait()
+        await self.set_traffic(SERVICE)
+
+    async def set_traffic(self, service: str) -> None:
+        """Write a status as of a service with engines that answer."""
+        condition = {
+            "type": "TrafficAvailable", "status": "True", "reason": "Test", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        await self.kube.merge(
+            INFERENCE_SERVICES, self.namespace, service, {"status": {"conditions": [condition]}},
+            manager="test", sub="status",
+        )  # fmt: skip
+
+    def _all_services(self) -> dict[Key, Object] | None:
+        if self._watched is None or self.services is None:
+            return self.services
+        return {key_of(each): each for each in self._watched}
+
     async def stop_placer(self) -> None:
         if self.placer is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self.placer = None
 
-    async def add_engine(self, name: str, slots: int = 4) -> AdapterEngine:
-        """Start an engine in a pod. Returns it."""
+    async def add_engine(self, name: str, slots: int = 4, service: str = SERVICE) -> AdapterEngine:
+        """Start an engine of the service in a pod. Returns it."""
         host = "127." + ".".join(str(1 + secrets.randbelow(250)) for _ in range(3))
         engine = await self._stack.enter_async_context(adapter_engine(host, ENGINE_PORT))
-        self.engines[name], self.pods[name] = engine, self._pod(name, host, slots)
+        self.engines[name], self.pods[name] = engine, self._pod(name, host, slots, service)
         return engine
 
     async def create(self, name: str, **spec: Any) -> Object:
@@ -151,14 +183,14 @@ class AdapterStand:
         """Unexpected errors of the placer."""
         return float(self.metrics.unexpected_errors.labels("adapters")._value.get())
 
-    def _pod(self, name: str, host: str, slots: int) -> Object:
-        labels = {SERVICE_LABEL: SERVICE, REVISION_LABEL: "a" * 8, ROLE_LABEL: SERVE}
+    def _pod(self, name: str, host: str, slots: int, service: str) -> Object:
+        labels = {SERVICE_LABEL: service, REVISION_LABEL: "a" * 8, ROLE_LABEL: SERVE}
         args = ["serve", "/models", "--enable-lora", f"--max-loras={slots}"]
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
         return {
             "metadata": {
                 "name": name, "namespace": self.namespace, "uid": name, "labels": labels,
-                "creationTimestamp": "2026-01-02T00:00:00Z",
+                "creationTimestamp": timestamp(unix_time() + 1),
             },
             "spec": {"containers": [{"name": "engine", "args": args}]},
             "status": {"podIP": host, "phase": "Running", "conditions": [ready]},

@@ -39,6 +39,11 @@ GOOD = [
     placed(minReplicas=2, maxReplicas=2),
     placed(policy="OnDemand", maxReplicas=4, priority=-1),
     spec(pool="Shared"),
+    spec(pool="Dedicated"),
+    spec(pool="Dedicated", dedicated={}),
+    spec(pool="Dedicated", dedicated={"minReplicas": 2}),
+    spec(pool="Dedicated", dedicated={"maxReplicas": 1}),
+    spec(pool="Dedicated", dedicated={"minReplicas": 2, "maxReplicas": 2}),
 ]
 BAD = [
     ({"model": {"uri": URI}}, ""),
@@ -63,7 +68,12 @@ BAD = [
     (placed(policy="Always"), ""),
     (placed(eviction="LRU"), ""),
     (placed(priority=1.5), ""),
-    (spec(pool="Dedicated"), ""),
+    (spec(pool="Own"), ""),
+    (spec(dedicated={}), "spec.dedicated requires spec.pool Dedicated"),
+    (spec(pool="Shared", dedicated={"minReplicas": 1}), "requires spec.pool Dedicated"),
+    (spec(pool="Dedicated", dedicated={"minReplicas": 3, "maxReplicas": 2}), "must not be greater"),
+    (spec(pool="Dedicated", dedicated={"minReplicas": 0}), ""),
+    (spec(pool="Dedicated", dedicated={"maxReplicas": 1001}), ""),
 ]
 
 

@@ -11,7 +11,10 @@ from penstock.controller.route_statuses import RouteStatuses
 
 pytestmark = pytest.mark.cluster
 
-SERVICE = {"status": {"conditions": [{"type": "TrafficAvailable", "status": "True"}]}}
+SERVICE = {
+    "metadata": {},
+    "status": {"conditions": [{"type": "TrafficAvailable", "status": "True"}]},
+}
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ NOW = "2026-01-01T01:00:00Z"
 
 
 def service(answers: str = "True") -> Object:
-    return {"status": {"conditions": [{"type": "TrafficAvailable", "status": answers}]}}
+    conditions = [{"type": "TrafficAvailable", "status": answers}]
+    return {"metadata": {}, "status": {"conditions": conditions}}
 
 
 def route(name: str = "front", *rules: Object, created: int = 0, **more: Any) -> Object:
@@ -98,7 +99,7 @@ FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
         "Ready", "BackendsNotReady", "Settled", "NotStalled",
     ),
     (
-        route("front", UNWEIGHTED), {"services": SERVICES | {"old": {}}},
+        route("front", UNWEIGHTED), {"services": SERVICES | {"old": {"metadata": {}}}},
         "Ready", "BackendsNotReady", "Settled", "NotStalled",
     ),
 ]  # fmt: skip

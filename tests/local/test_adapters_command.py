@@ -138,7 +138,7 @@ def test_the_table() -> None:
     assert done.exit_code == 0, done.output
     revision = adapter_resource(SQL).version.revision
     assert cells(done.output, "sql") == [
-        "sql", "chat", revision, "1/1", "chat-a", "0.5", "7", "5s",
+        "sql", "chat", "Shared", revision, "1/1", "chat-a", "0.5", "7", "5s",
         "3.0 requests in flight, 4.0 for a copy",
     ]  # fmt: skip
     assert cells(done.output, "law")[-1] == "rank 64 is above 16; next load in 40 s"
@@ -254,4 +254,4 @@ def test_the_age_of_the_last_use(cluster: Cluster) -> None:
         )  # fmt: skip
         cluster.bodies = [adapter("sql")]
         cluster.placements = {"team/chat": PlacementRecord("team/chat", NOW_S, (), (record,))}
-        assert cells(adapters().output, "sql")[7] == shown
+        assert cells(adapters().output, "sql")[8] == shown

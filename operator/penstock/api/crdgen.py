@@ -54,6 +54,7 @@ ADAPTER_COLUMNS: Columns = (
     ("Loaded", "integer", ".status.loadedReplicas", 0),
     ("Wanted", "integer", ".status.desiredReplicas", 0),
     ("Demand", "string", ".status.demand.requestsPerSecond", 0),
+    ("Pool", "string", ".status.pool", 1),
     ("Last-Used", "date", ".status.lastUsedTime", 1),
     ("URI", "string", ".spec.model.uri", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),

@@ -128,8 +128,44 @@ class AdapterPlacement(Model):
     )
 
 
+class DedicatedPool(Model):
+    """Bounds on the engines of a dedicated pool."""
+
+    RULES = (
+        Rule(
+            "!has(self.maxReplicas) || (has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
+            lambda pool: pool.max_replicas is None or (pool.min_replicas or 1) <= pool.max_replicas,
+            "minReplicas must not be greater than maxReplicas",
+        ),
+    )
+
+    min_replicas: int | None = Field(
+        default=None,
+        description=(
+            "Minimum number of engines. So many have the adapter in memory before requests go to the pool."
+        ),
+        ge=1,
+        le=1000,
+        json_schema_extra=operator_default(1),
+    )
+    max_replicas: int | None = Field(
+        default=None,
+        description="Maximum number of engines, such as 4. Default: minReplicas.",
+        ge=1,
+        le=1000,
+    )
+
+
 class LoraAdapterSpec(Model):
     """Desired state of the adapter."""
+
+    RULES = (
+        Rule(
+            "!has(self.dedicated) || (has(self.pool) && self.pool == 'Dedicated')",
+            lambda spec: spec.dedicated is None or spec.pool == "Dedicated",
+            "spec.dedicated requires spec.pool Dedicated; set it, or remove spec.dedicated",
+        ),
+    )
 
     service_ref: Annotated[
         ServiceRef,
@@ -143,12 +179,23 @@ class LoraAdapterSpec(Model):
     ] = Field(description="Service whose engines serve the adapter. It must have spec.engine.lora.")
     model: AdapterSource = Field(description="The adapter's files, and its name for clients.")
     placement: AdapterPlacement | None = Field(
-        default=None, description="Number of copies on the engines. Default: policy OnDemand."
-    )
-    pool: Literal["Shared"] | None = Field(
         default=None,
-        description="Engines that serve the adapter. Shared: those of the service.",
+        description=(
+            "Number of copies on the service's engines. Default: policy OnDemand. In a dedicated pool each "
+            "engine has a copy."
+        ),
+    )
+    pool: Literal["Shared", "Dedicated"] | None = Field(
+        default=None,
+        description=(
+            "Engines that serve the adapter. Shared: those of the service. Dedicated: engines of its own, "
+            "with the spec of the service, in an InferenceService that the operator creates."
+        ),
         json_schema_extra=operator_default("Shared"),
+    )
+    dedicated: DedicatedPool | None = Field(
+        default=None,
+        description="Bounds on the engines of a dedicated pool. Default: one engine.",
     )
 
 
@@ -232,6 +279,25 @@ class LoraAdapterStatus(Model):
         max_length=MAX_INSTANCES,
         json_schema_extra=map_by("podName"),
     )
+    pool: Literal["Shared", "Dedicated"] | None = Field(
+        default=None,
+        description=(
+            "Pool that serves the adapter. After a change of spec.pool the other one goes on until this one "
+            "can serve."
+        ),
+    )
+    dedicated_service: str | None = Field(
+        default=None,
+        description="Name of the InferenceService that is the dedicated pool, while there is to be one.",
+        max_length=40,
+    )
+    pool_generation: int | None = Field(
+        default=None,
+        description=(
+            "Generation of pool, which each change increments. Each gateway reports the generation that it "
+            "routes by. Unset: the adapter never had a dedicated pool."
+        ),
+    )
     demand: AdapterDemand | None = Field(
         default=None,
         description="Requests for the adapter. Written at most once a minute; metrics are exact.",
@@ -271,7 +337,7 @@ class LoraAdapterStatus(Model):
     )
     conditions: list[Condition] = Field(
         default=[],
-        description="Accepted, Resolved, Loaded, RolledOut, Ready, Reconciling and Stalled.",
+        description="Accepted, Resolved, Loaded, RolledOut, PoolReady, Ready, Reconciling and Stalled.",
         json_schema_extra=map_by("type"),
     )
 

@@ -11,7 +11,13 @@ _API = "rbac.authorization.k8s.io"
 
 # Granted in every namespace, or in that of `watchNamespace`.
 OPERATOR_RULES: list[Object] = [
-    {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
+    # Services of users are only read. Those that are created, patched and deleted are dedicated pools of
+    # adapters; RBAC has no rule for the objects that somebody owns.
+    {
+        "apiGroups": [GROUP],
+        "resources": ["inferenceservices"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
     {
         "apiGroups": [GROUP],

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
+from penstock.core.adapters.pool import Pool, PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.versions import stable_version
 from penstock.core.formats.timestamps import parse_timestamp
@@ -30,10 +31,12 @@ class PodReport:
 class AdapterReport:
     """A LoraAdapter with its copies.
 
-    uri: of the version that has the traffic. versions: with their share of it in percent, that one first.
-    pods: all engines that take adapters, if the placement is known, else those with a copy. counts: of all
-    gateways. last_used_s: Unix time. reason: why it is not ready, else why it has so many copies. None:
-    unknown without the placement, or never.
+    pool: the one that serves it. dedicated_service: name of its own InferenceService; None if it has none.
+    pool_message: of the condition PoolReady; empty if it never had a dedicated pool. uri: of the version that
+    has the traffic. versions: with their share of it in percent, that one first. pods: all engines of the
+    pool that take adapters, if the placement is known, else those with a copy. counts: of all gateways.
+    last_used_s: Unix time. reason: why it is not ready, else why it has so many copies. None: unknown without
+    the placement, or never.
     """
 
     namespace: str
@@ -52,15 +55,18 @@ class AdapterReport:
     last_used_s: float | None
     is_ready: bool
     reason: str
+    pool: Pool = "Shared"
+    dedicated_service: str | None = None
+    pool_message: str = ""
 
 
 def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterReport:
-    """Put together what is known. placement: of the adapter's service; None if it cannot be read."""
+    """Put together what is known. placement: of the service that serves it; None if it cannot be read."""
     resource, status = adapter_resource(body), body.get("status") or {}
     serving = stable_version(resource.version, status)
     engine_name = serving.engine_name
     records = {each.engine_name: each for each in (placement.adapters if placement else ())}
-    record = records.get(engine_name)
+    record, pool = records.get(engine_name), PoolStatus.of(status)
     return AdapterReport(
         namespace=resource.namespace,
         name=resource.name,
@@ -76,8 +82,11 @@ def adapter_report(body: Object, placement: PlacementRecord | None) -> AdapterRe
         requests_per_s=float((status.get("demand") or {}).get("requestsPerSecond", 0)),
         counts=record.counts if record else None,
         last_used_s=_last_used_s(status, record),
-        is_ready=_ready(status).get("status") == "True",
+        is_ready=_condition(status, "Ready").get("status") == "True",
         reason=_reason(status, record),
+        pool=pool.serving,
+        dedicated_service=pool.service or None,
+        pool_message=str(_condition(status, "PoolReady").get("message", "")),
     )
 
 
@@ -118,7 +127,7 @@ def _last_used_s(status: Object, record: AdapterRecord | None) -> float | None:
 
 
 def _reason(status: Object, record: AdapterRecord | None) -> str:
-    ready = _ready(status)
+    ready = _condition(status, "Ready")
     if not ready:
         return "the operator has not seen it yet"
     message = str(ready["message"])
@@ -129,6 +138,6 @@ def _reason(status: Object, record: AdapterRecord | None) -> str:
     return f"{message}; next load in {record.retry_in_s:.0f} s" if record.retry_in_s else message
 
 
-def _ready(status: Object) -> Object:
-    """The condition Ready; empty before the first status."""
-    return next((each for each in status.get("conditions") or [] if each["type"] == "Ready"), {})
+def _condition(status: Object, kind: str) -> Object:
+    """The condition of this type; empty if there is none."""
+    return next((each for each in status.get("conditions") or [] if each["type"] == kind), {})

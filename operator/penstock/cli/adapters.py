@@ -17,6 +17,7 @@ from penstock.clients.kube import Kube, Object, connect
 from penstock.clients.leader import placement
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.adapters.pool import PoolStatus
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 
@@ -70,16 +71,21 @@ async def _read(
         bodies = [each for each in bodies if service in (None, _service_of(each))]
         if name is not None and not bodies:
             raise KubeError(f"{name} is no adapter of {service}")
-        services = sorted({_service_of(each) for each in bodies})
+        services = sorted({_serving_service(each) for each in bodies})
         placements = await asyncio.gather(
             *(_placement(kube, operator_namespace, f"{namespace}/{each}") for each in services)
         )
     by_service = dict(zip(services, placements, strict=True))
-    return [adapter_report(each, by_service[_service_of(each)]) for each in bodies]
+    return [adapter_report(each, by_service[_serving_service(each)]) for each in bodies]
 
 
 def _service_of(body: Object) -> str:
     return str(body["spec"]["serviceRef"]["name"])
+
+
+def _serving_service(body: Object) -> str:
+    """Name of the InferenceService whose engines serve the adapter."""
+    return PoolStatus.of(body.get("status") or {}).serving_service(_service_of(body))
 
 
 async def _placement(kube: Kube, operator_namespace: str, service: str) -> PlacementRecord | None:
@@ -94,12 +100,22 @@ async def _placement(kube: Kube, operator_namespace: str, service: str) -> Place
 def _print_all(reports: Iterable[AdapterReport]) -> None:
     pods = Column("pods", overflow="fold")
     table = Table(
-        "name", "service", "version", "loaded", pods, "requests/s", "misses", "last used", "reason"
+        "name",
+        "service",
+        "pool",
+        "version",
+        "loaded",
+        pods,
+        "requests/s",
+        "misses",
+        "last used",
+        "reason",
     )
     for each in reports:
         table.add_row(
             each.name,
             each.service,
+            each.pool,
             _versions(each),
             f"{each.loaded}/{each.wanted}",
             _pods(each.pods),
@@ -117,6 +133,8 @@ def _print_one(report: AdapterReport) -> None:
     size += f", {report.size_bytes / 2**20:.1f} MiB" if report.size_bytes else ""
     console.print(f"{report.name}: {report.model_name} of {report.service}, {report.uri}")
     console.print(f"version {_versions(report)}{size}")
+    if report.pool_message:
+        console.print(f"{report.pool} pool: {report.pool_message}")
     state = "ready" if report.is_ready else "not ready"
     console.print(
         f"{state}, {report.loaded} of {report.wanted} wanted copies are loaded: {report.reason}"
@@ -173,6 +191,8 @@ def _as_object(report: AdapterReport) -> Object:
         "name": report.name,
         "namespace": report.namespace,
         "service": report.service,
+        "pool": report.pool,
+        "dedicatedService": report.dedicated_service,
         "modelName": report.model_name,
         "uri": report.uri,
         "versions": [

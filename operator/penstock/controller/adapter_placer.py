@@ -1,7 +1,8 @@
 """The placement loop: loads and unloads LoRA adapters on engines, and writes their statuses.
 
     adapters, services, pods (watched), copies (polled from engines), demand (from gateways' reports)
-      -> rollouts of versions -> place -> loads and unloads in the background -> statuses, metrics, records
+      -> pools -> rollouts of versions -> place -> loads and unloads in the background
+      -> statuses, metrics, records, InferenceServices of dedicated pools
 
 The engines' lists are the only state that a restarted operator needs.
 """
@@ -9,13 +10,14 @@ The engines' lists are the only state that a restarted operator needs.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.clients.clock import monotonic, steady, unix_time
 from penstock.clients.engine_adapters import Copies, EngineAdapters
 from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.adapter_pools import AdapterPools, PlacedAdapter, Pools
 from penstock.controller.adapter_rollouts import (
     AdapterRollouts,
     RolloutSources,
@@ -31,7 +33,6 @@ from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod, lora_pods
 from penstock.controller.mounted_sources import MountedSources
 from penstock.controller.residency import Residency
-from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.resource import AdapterResource
@@ -91,6 +92,7 @@ class AdapterPlacer:
         self._residency = Residency(engines)
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
+        self._pools = AdapterPools(kube, failures, sources.rollouts.applied_generations)
         self.services: dict[Key, AdapterService] = {}
         self.rollouts = AdapterRollouts(sources.rollouts)
 
@@ -117,6 +119,7 @@ class AdapterPlacer:
         finally:
             await self._changes.close()
             await self._statuses.close()
+            await self._pools.close()
             await self._residency.close()
 
     def record(self, key: Key) -> PlacementRecord | None:
@@ -154,13 +157,12 @@ class AdapterPlacer:
             and self._refusal(each.served, services, pods, holders)
             for each in adapters
         }
-        accepted: dict[Key, list[StoredAdapter]] = {}
-        for each in adapters:
-            if refusals[each.resource.key] is None:
-                accepted.setdefault(each.resource.service_key, []).append(each)
-        rollouts = self._roll_out(accepted, wanted, services, pods, listed)
-        states = self._place(accepted, rollouts, pods, listed)
-        return self._statuses.update(self._entries(adapters, refusals, states, rollouts))
+        accepted = [each for each in adapters if refusals[each.resource.key] is None]
+        pools = self._pools.step(adapters, refusals, services, pods, listed)
+        rollouts = self._roll_out(accepted, wanted, services, pools, pods, listed)
+        states = self._place(pools.place(accepted, rollouts), pods, listed)
+        self._pools.start_writes(services)
+        return self._statuses.update(self._entries(adapters, refusals, states, rollouts, pools))
 
     def _refusal(
         self,
@@ -176,9 +178,10 @@ class AdapterPlacer:
 
     def _roll_out(
         self,
-        accepted: Mapping[Key, list[StoredAdapter]],
+        accepted: Iterable[StoredAdapter],
         refusals: Mapping[Key, Cause | None],
         services: Mapping[Key, Object],
+        pools: Pools,
         pods: Mapping[Key, list[LoraPod]],
         listed: Mapping[Key, Copies],
     ) -> dict[Key, SteppedRollout]:
@@ -187,7 +190,10 @@ class AdapterPlacer:
         refusals: of the versions that specs ask for.
         """
         stepped: dict[Key, SteppedRollout] = {}
-        for key, adapters in accepted.items():
+        by_service: dict[Key, list[StoredAdapter]] = {}
+        for each in accepted:
+            by_service.setdefault(pools.serving(each.resource), []).append(each)
+        for key, adapters in by_service.items():
             copies = copies_by_adapter(
                 listed[pod.key] for pod in pods.get(key, []) if pod.key in listed
             )
@@ -196,7 +202,7 @@ class AdapterPlacer:
                 with self._failures.isolate_errors("adapters", "/".join(name)):
                     stepped[name] = self.rollouts.step(
                         each,
-                        services[key],
+                        services[each.resource.service_key],
                         copies,
                         self.services.get(key),
                         refusals[name],
@@ -207,8 +213,7 @@ class AdapterPlacer:
 
     def _place(
         self,
-        accepted: Mapping[Key, list[StoredAdapter]],
-        rollouts: Mapping[Key, SteppedRollout],
+        placed: Mapping[Key, list[PlacedAdapter]],
         pods: Mapping[Key, list[LoraPod]],
         listed: Mapping[Key, Copies],
     ) -> dict[Key, AdapterStates]:
@@ -220,7 +225,7 @@ class AdapterPlacer:
         for key, service in self.services.items():
             with self._failures.isolate_errors("adapters", "/".join(key)):
                 states[key] = self._place_service(
-                    key, service, accepted.get(key, []), rollouts, pods[key], listed
+                    key, service, placed.get(key, []), pods[key], listed
                 )
         return states
 
@@ -228,26 +233,22 @@ class AdapterPlacer:
         self,
         key: Key,
         service: AdapterService,
-        accepted: list[StoredAdapter],
-        rollouts: Mapping[Key, SteppedRollout],
+        placed: list[PlacedAdapter],
         pods: list[LoraPod],
         listed: Mapping[Key, Copies],
     ) -> AdapterStates:
         known = {pod.key: pod for pod in pods if pod.key in listed}
-        versions = [
-            version
-            for each in accepted
-            for version in _placed(each, rollouts.get(each.resource.key))
-        ]
+        versions = [version for each in placed for version in each.versions]
         names = {version.engine_name for version in versions}
+        adapters = [each.adapter for each in placed if each.is_wanted]
         inputs = ServiceInputs(
             versions=versions,
             unread=[
                 each.engine_name
-                for each in accepted
+                for each in adapters
                 if not each.is_resolved and each.engine_name in names
             ],
-            errors={each.engine_name: each.errors for each in accepted if each.errors},
+            errors={each.engine_name: each.errors for each in adapters if each.errors},
             ready=frozenset(pod.name for pod in pods),
             pods=known,
             listed=listed,
@@ -262,16 +263,19 @@ class AdapterPlacer:
         refusals: Mapping[Key, Cause | None],
         states: Mapping[Key, AdapterStates],
         rollouts: Mapping[Key, SteppedRollout],
+        pools: Pools,
     ) -> Iterable[AdapterEntry]:
         now_s = unix_time()
         for each in adapters:
-            resource = each.served
-            cause, of_service = refusals[resource.key], states.get(resource.service_key)
+            resource, service = each.served, pools.serving(each.resource)
+            cause, of_service = refusals[resource.key], states.get(service)
             if cause is not None or of_service is None:
                 state = AdapterState(refusal=cause)
             else:
                 state = of_service.of(resource.version)
-            counts = self._sources.counts(resource.service_key)
+            if (pool := pools.steps.get(resource.key)) is not None:
+                state = replace(state, pool=pool)
+            counts = self._sources.counts(service)
             if counts is not None:
                 each.count(counts, now_s)
             rollout = rollouts.get(resource.key)
@@ -284,8 +288,3 @@ class AdapterPlacer:
     def _adapter_changed(self, key: Key) -> None:
         if self._store.is_news(key, self._adapters.get(key)):
             self._changed.set()
-
-
-def _placed(adapter: StoredAdapter, rollout: SteppedRollout | None) -> tuple[AdapterVersion, ...]:
-    """The versions of an adapter that engines are to have."""
-    return (adapter.served.version,) if rollout is None else rollout.rollout.placed

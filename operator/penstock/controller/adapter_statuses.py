@@ -16,7 +16,12 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.adapter_conditions import AdapterState
-from penstock.core.reconcile.adapter_status import adapter_events, adapter_status, changed_fields
+from penstock.core.reconcile.adapter_status import (
+    POOL_FIELDS,
+    adapter_events,
+    adapter_status,
+    changed_fields,
+)
 from penstock.errors import Conflict, NotFound
 
 # Statuses that are written at the same time. A new leader, or many new adapters, must not crowd out the
@@ -119,11 +124,11 @@ class AdapterStatuses:
         stored, now = body.get("status") or {}, timestamp(unix_time())
         rollout = entry.rollout.rollout if entry.rollout else None
         after = adapter_status(entry.resource, entry.state, entry.demand, stored, now, rollout)
-        if entry.rollout is not None:
-            versions = entry.rollout.as_status(stored)
-            if _differs(entry.body, body, versions):
-                return  # a step from the status before the last write; the next pass makes another
-            after |= versions
+        versions = {} if entry.rollout is None else entry.rollout.as_status(stored)
+        stepped = (*versions, *(POOL_FIELDS if entry.state.pool else ()))
+        if _differs(entry.body, body, stepped):
+            return  # a step from the status before the last write; the next pass makes another
+        after |= versions
         changed = changed_fields(stored, after)
         if not changed:
             self._settled[entry.resource.key] = entry

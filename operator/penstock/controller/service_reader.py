@@ -14,6 +14,7 @@ from penstock.clients.resources import (
     PODS,
     Resource,
 )
+from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.children import (
@@ -159,13 +160,17 @@ def _stable_spec(
 def name_taken_by(services: Mapping[Key, Object], own: Object, spec: ServiceSpec) -> str | None:
     """Name of the older service in the namespace that has the model name; None if there is none.
 
-    own: the service itself. Of several services with a model name, only the oldest has it.
+    own: the service itself. Of several services with a model name, only the oldest has it. The dedicated
+    pool of an adapter has its parent's name for engines only.
     """
+    if adapter_of(own):
+        return None
     claims = [
         body["metadata"]
         for (namespace, name), body in services.items()
         if namespace == spec.namespace
         and name != spec.name
+        and not adapter_of(body)
         and spec_in_use(body)["model"].get("name", name) == spec.model_name
     ]
     first = min([own["metadata"], *claims], key=claim_order)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.spec.adapter_sources import is_in_sources
@@ -22,11 +23,16 @@ _is_mounted = lru_cache(maxsize=16_384)(is_in_sources)
 def name_holders(
     routes: Iterable[Object], services: Iterable[Object], adapters: Iterable[AdapterResource]
 ) -> NameHolders:
-    """Holder of each model name: a route before a service before an adapter, and the older adapter."""
+    """Holder of each model name: a route before a service before an adapter, and the older adapter.
+
+    Dedicated pools hold no name.
+    """
     found: dict[Key, tuple[str, str]] = {}
     for adapter in adapters:
         found.setdefault((adapter.namespace, adapter.model_name), (KIND, adapter.name))
     for service in services:
+        if adapter_of(service):
+            continue
         name = service["metadata"]["name"]
         model_name = service["spec"]["model"].get("name") or name
         found[service["metadata"]["namespace"], model_name] = "InferenceService", name
@@ -54,6 +60,12 @@ def refusal(
     if service is None:
         message = f"the namespace has no InferenceService {adapter.service}; create it"
         return Cause("ServiceNotFound", message)
+    if owner := adapter_of(service):
+        message = (
+            f"{adapter.service} is the dedicated pool of the LoraAdapter {owner}, which serves no other "
+            "adapter; refer to the service of that adapter"
+        )
+        return Cause("ServiceDedicated", message)
     cause = _unable(adapter, service)
     if cause is not None and not has_engines:
         return cause

@@ -7,9 +7,13 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
     "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
     "Loaded": "As many engines as wanted have the adapter in memory; that may be none with policy OnDemand.",
     "RolledOut": "The version of the spec has all of the traffic.",
+    "PoolReady": (
+        "The engines that `spec.pool` asks for serve the adapter. Only for adapters that have or had a "
+        "dedicated pool."
+    ),
     "Reconciling": (
-        "A version is being rolled out, or copies that the spec asks for are being loaded or wait, such as "
-        "for a slot."
+        "A version is being rolled out, the pool changes, or copies that the spec asks for are being loaded "
+        "or wait, such as for a slot."
     ),
     "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
     "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
@@ -18,6 +22,8 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
 ADAPTER_REASONS: Mapping[str, str] = {
     "Accepted": "The service serves the adapter.",
     "AllLoaded": "As many copies as wanted are loaded.",
+    "CopyMissing": "Back to the shared pool: no engine of the service has the adapter in memory yet.",
+    "EnginesStarting": "Engines of the dedicated pool start, or load the adapter.",
     "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
     "Loading": "Copies are being loaded.",
     "LoraNotEnabled": "The service has no `spec.engine.lora`, and no engine is left that takes adapters.",
@@ -33,8 +39,16 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "Resolved": "An engine has read this version of the adapter.",
     "RevisionPending": "The rollout of the version of the spec starts in a moment.",
     "RuntimeUnsupported": "Engines of the runtime Custom load no adapters.",
+    "ServiceDedicated": "The service is the dedicated pool of another adapter.",
+    "ServiceNameInUse": (
+        "The dedicated pool cannot be created: its name is that of another InferenceService. The shared pool "
+        "serves."
+    ),
     "ServiceNotFound": "The service does not exist; it may still be created.",
+    "ServiceRefused": "The API server refused the InferenceService of the dedicated pool; see the message.",
+    "Serving": "The engines of the pool that `spec.pool` asks for serve the adapter.",
     "Stable": "No rollout is in progress.",
     "Settled": "No copy that the spec asks for is missing. Copies that demand asks for come and go.",
     "SourceNotMounted": "The engines do not mount the volume of `spec.model.uri`.",
+    "VersionRollout": "The pool changes when the rollout of a version has ended.",
 }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.adapters.adapter import Placement
+from penstock.core.adapters.pool import PoolStep
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.condition_types import Condition
 from penstock.core.rollout.adapter_rollout import AdapterRollout
@@ -41,12 +42,12 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class AdapterState:
-    """State of an adapter on the engines of its service.
+    """State of an adapter on the engines that serve it.
 
-    refusal: why it is not accepted. num_engines: ready engines of the service that take adapters. wanted:
-    copies by the last placement; None before the first. has_slot: whether an engine has or gets memory for
-    all of them. instances: by pod. failure: of the last load. rank, size_bytes: of a copy in memory; None
-    while there is none.
+    refusal: why it is not accepted. num_engines: ready engines that may serve it. wanted: copies by the last
+    placement; None before the first. has_slot: whether an engine has or gets memory for all of them.
+    instances: by pod. failure: of the last load. rank, size_bytes: of a copy in memory; None while there is
+    none. pool: None if it never had a dedicated pool.
     """
 
     refusal: Cause | None = None
@@ -57,6 +58,7 @@ class AdapterState:
     failure: LoadError | None = None
     rank: int | None = None
     size_bytes: int | None = None
+    pool: PoolStep | None = None
 
     @property
     def loaded(self) -> int:
@@ -79,7 +81,7 @@ def adapter_conditions(
     if state.refusal is not None:
         rest = [
             Condition(kind, "Unknown", accepted.reason, accepted.message)
-            for kind in ("Resolved", "Loaded", "RolledOut")
+            for kind in ("Resolved", "Loaded", "RolledOut", *(["PoolReady"] if state.pool else []))
         ]
         ready = Condition("Ready", "False", accepted.reason, accepted.message)
         return accepted, *rest, ready, *_progress(accepted, None)
@@ -87,11 +89,13 @@ def adapter_conditions(
     loaded = _loaded(state)
     ready = _ready(state, resolved, loaded, resource.version.placement)
     rolled_out = _rolled_out(resource, rollout)
+    pool = [] if state.pool is None else [_pool_ready(state.pool)]
     return (
         accepted,
         resolved,
         loaded,
         rolled_out,
+        *pool,
         ready,
         *_progress(
             accepted,
@@ -99,6 +103,7 @@ def adapter_conditions(
             resolved,
             None if _is_enough(state, loaded, resource.version.placement) else loaded,
             rolled_out,
+            *pool,
         ),
     )
 
@@ -176,12 +181,17 @@ def _rolled_out(resource: AdapterResource, rollout: AdapterRollout | None) -> Co
     return Condition("RolledOut", "False", state.phase, message)
 
 
+def _pool_ready(pool: PoolStep) -> Condition:
+    return Condition("PoolReady", "True" if pool.is_settled else "False", pool.reason, pool.message)
+
+
 def _progress(
     accepted: Condition,
     rollout: AdapterRollout | None,
     resolved: Condition | None = None,
     loaded: Condition | None = None,
     rolled_out: Condition | None = None,
+    pool: Condition | None = None,
 ) -> tuple[Condition, Condition]:
     """Reconciling and Stalled. Only what the adapter or its service must change for is stalled."""
     is_rolling = rollout is not None and not rollout.state.is_settled
@@ -192,13 +202,15 @@ def _progress(
         stalled = rolled_out
     elif resolved is not None and resolved.status == "False" and not is_rolling:
         stalled = resolved
+    elif pool is not None and pool.reason == "ServiceNameInUse":
+        stalled = pool
     if stalled is not None:
         return (
             Condition("Reconciling", "False", stalled.reason, stalled.message),
             Condition("Stalled", "True", stalled.reason, stalled.message),
         )
     settled = Condition("Stalled", "False", "NotStalled", "no change by a person is required")
-    causes = (accepted, rolled_out, loaded)
+    causes = (accepted, rolled_out, pool, loaded)
     waiting = next((c for c in causes if c is not None and c.status != "True"), None)
     if waiting is None:
         message = "no copy that the spec asks for is missing"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.formats.timestamps import timestamp
@@ -19,6 +20,10 @@ from penstock.core.spec.service import Object
 
 # Bound on the pods in the status, as in the schema; further ones are only counted.
 MAX_INSTANCES = 64
+# Fields that are steps from their stored values.
+POOL_FIELDS = ("pool", "dedicatedService", "poolGeneration")
+# Reasons of PoolReady that somebody has to change something for.
+REFUSED_POOLS = ("ServiceNameInUse", "ServiceRefused")
 
 
 def adapter_status(
@@ -51,6 +56,7 @@ def adapter_status(
         "desiredReplicas": state.wanted or 0,
         "loadedReplicas": state.loaded,
         "instances": [_instance(each) for each in state.instances[:MAX_INSTANCES]],
+        **_pool(state),
         **_demand(demand, stored),
         "conditions": as_objects(conditions, stored, resource.generation, now),
     }
@@ -81,6 +87,11 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
             yield "Warning", now["reason"], now["message"]
         elif now["reason"] == "AllLoaded":
             yield "Normal", "Loaded", now["message"]
+    was, now = old.get("PoolReady", {}), new.get("PoolReady", {})
+    if before.get("pool", "Shared") != after["pool"]:
+        yield "Normal", "PoolChanged", now.get("message", "")
+    elif now.get("reason") in REFUSED_POOLS and now["reason"] != was.get("reason"):
+        yield "Warning", now["reason"], now["message"]
 
 
 def _without_none(value: Any) -> Any:
@@ -122,6 +133,16 @@ def _instance(instance: Instance) -> Object:
     if instance.message:
         made["message"] = instance.message[:1024]
     return made
+
+
+def _pool(state: AdapterState) -> Object:
+    """The fields about the pool."""
+    pool = PoolStatus() if state.pool is None else state.pool.state
+    return {
+        "pool": pool.serving,
+        "dedicatedService": pool.service or None,
+        "poolGeneration": pool.generation or None,
+    }
 
 
 def _demand(demand: ShownDemand | None, stored: Object) -> Object:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.reconcile.condition_types import Condition, Truth
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
@@ -27,9 +28,11 @@ class RouteInputs:
     adapters: Mapping[str, Object] = field(default_factory=dict)
 
     def backend(self, ref: Object) -> Object | None:
-        """The object that a reference names; None if it does not exist."""
-        objects = self.adapters if ref.get("kind") == ADAPTER else self.services
-        return objects.get(ref["name"])
+        """The object that a reference names; None if it does not exist, or is the pool of an adapter."""
+        if ref.get("kind") == ADAPTER:
+            return self.adapters.get(ref["name"])
+        service = self.services.get(ref["name"])
+        return None if service is None or adapter_of(service) else service
 
 
 def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:

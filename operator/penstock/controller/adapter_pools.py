@@ -1,0 +1,218 @@
+"""The pools of adapters in each pass of the placement loop: which serves, and which services they need."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from penstock.clients.engine_adapters import Copies
+from penstock.clients.informer import Key
+from penstock.clients.kube import Kube, Object
+from penstock.controller.adapter_rollouts import SteppedRollout
+from penstock.controller.adapter_store import StoredAdapter
+from penstock.controller.dedicated_services import DedicatedServices
+from penstock.controller.failures import Failures
+from penstock.controller.lora_pods import LoraPod
+from penstock.core.adapters.adapter import AdapterVersion, Placement
+from penstock.core.adapters.dedicated import adapter_of, dedicated_name, is_pool_of
+from penstock.core.adapters.pool import Pool, PoolInputs, PoolStatus, PoolStep, step_pool
+from penstock.core.adapters.resource import AdapterResource
+from penstock.core.adapters.versions import pool_key
+from penstock.core.manifests.dedicated_service import dedicated_service
+from penstock.core.observed.rollout_state import is_rolling
+from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.rollout.routes import AppliedGenerations, describe_lagging_gateway
+
+# Placement of copies that stay while gateways may send requests to them, and that are not loaded again.
+LEAVING = Placement()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedAdapter:
+    """An adapter in one pool. versions: with the pool's placement. is_wanted: whether to load it there."""
+
+    adapter: StoredAdapter
+    versions: tuple[AdapterVersion, ...]
+    is_wanted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The pools of all adapters after a step. steps: of those that have or had a dedicated pool."""
+
+    steps: Mapping[Key, PoolStep] = field(default_factory=dict)
+
+    def serving(self, resource: AdapterResource) -> Key:
+        """Key of the InferenceService whose engines serve an adapter."""
+        step = self.steps.get(resource.key)
+        if step is None:
+            return resource.service_key
+        return resource.namespace, step.state.serving_service(resource.service)
+
+    def place(
+        self, adapters: Iterable[StoredAdapter], rollouts: Mapping[Key, SteppedRollout]
+    ) -> dict[Key, list[PlacedAdapter]]:
+        """The adapters by the services whose engines are to have copies of them, or may keep them."""
+        found: dict[Key, list[PlacedAdapter]] = {}
+        for each in adapters:
+            for service, placed in self._of(each, rollouts.get(each.resource.key)):
+                found.setdefault(service, []).append(placed)
+        return found
+
+    def _of(
+        self, adapter: StoredAdapter, rollout: SteppedRollout | None
+    ) -> Iterator[tuple[Key, PlacedAdapter]]:
+        resource = adapter.resource
+        versions = (adapter.served.version,) if rollout is None else rollout.rollout.placed
+        step = self.steps.get(resource.key)
+        if step is None:
+            yield resource.service_key, PlacedAdapter(adapter, versions)
+            return
+        pools: tuple[Pool, ...] = ("Shared", "Dedicated")
+        for pool in pools:
+            name = step.state.service if pool == "Dedicated" else resource.service
+            if name and step.has_copies_in(pool):
+                is_wanted = pool in (step.wanted, step.state.serving)
+                placement = _placement(pool, step, resource.version.placement)
+                placed = tuple(replace(version, placement=placement) for version in versions)
+                yield (resource.namespace, name), PlacedAdapter(adapter, placed, is_wanted)
+
+
+def _placement(pool: Pool, step: PoolStep, placement: Placement) -> Placement:
+    """Placement of an adapter's copies in a pool. placement: that of its spec."""
+    if pool not in (step.wanted, step.state.serving):
+        return LEAVING
+    if pool == "Dedicated":
+        return replace(placement, policy="All", min_copies=0, max_copies=None)
+    if step.state.serving == "Dedicated":  # the copy that the change of the pool waits for
+        return replace(placement, min_copies=max(1, placement.min_copies))
+    return placement
+
+
+class AdapterPools:
+    """Steps the pools, and writes the InferenceServices that they need.
+
+    applied: the generation of an adapter's pool that each gateway applies, by `pool_key`.
+    """
+
+    def __init__(
+        self, kube: Kube, failures: Failures, applied: Callable[[Key], AppliedGenerations | None]
+    ) -> None:
+        self._writer = DedicatedServices(kube, failures)
+        self._applied = applied
+        self._stepped: list[tuple[AdapterResource, PoolStep, bool]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def step(
+        self,
+        adapters: Iterable[StoredAdapter],
+        refusals: Mapping[Key, Cause | None],
+        services: Mapping[Key, Object],
+        pods: Mapping[Key, list[LoraPod]],
+        listed: Mapping[Key, Copies],
+    ) -> Pools:
+        """Choose the pool of each adapter. refusals: why adapters are not accepted."""
+        self._stepped = []
+        for each in adapters:
+            resource, status = each.resource, each.body.get("status") or {}
+            state = PoolStatus.of(status)
+            if resource.pool == "Shared" and not state.generation:
+                continue
+            is_accepted = refusals[resource.key] is None
+            inputs = self._inputs(each, state, services)
+            if is_accepted:
+                counts = (
+                    _num_copies(
+                        each.engine_name, (resource.namespace, name), services, pods, listed
+                    )
+                    for name in (inputs.service, inputs.parent)
+                )
+                num_dedicated, num_shared = counts
+                inputs = replace(inputs, num_dedicated=num_dedicated, num_shared=num_shared)
+            self._stepped.append((resource, step_pool(state, inputs), is_accepted))
+        return Pools({resource.key: step for resource, step, _ in self._stepped})
+
+    def start_writes(self, services: Mapping[Key, Object]) -> None:
+        """Start to create, change and delete the InferenceServices of the last step.
+
+        Nothing if the last writes have not ended: a slow API server must not delay the next pass.
+        """
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write(services))
+
+    async def close(self) -> None:
+        """Cancel the writes that run, and wait for their end."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    async def _write(self, services: Mapping[Key, Object]) -> None:
+        kept = set()
+        for resource, step, is_accepted in self._stepped:
+            key = _dedicated_key(resource)
+            kept.add(key)
+            stored = services.get(key)
+            is_own = stored is None or is_pool_of(stored, resource.uid)
+            if not is_own or (stored is not None and "deletionTimestamp" in stored["metadata"]):
+                continue
+            if not step.keeps_service:
+                if stored is not None:
+                    await self._writer.delete(key, stored["metadata"]["uid"])
+            elif is_accepted and step.wanted == "Dedicated":
+                wanted = dedicated_service(services[resource.service_key], resource)
+                await self._writer.write(wanted, stored)
+        self._writer.keep_only(kept)
+
+    def _inputs(
+        self, adapter: StoredAdapter, state: PoolStatus, services: Mapping[Key, Object]
+    ) -> PoolInputs:
+        resource = adapter.resource
+        key = _dedicated_key(resource)
+        stored = services.get(key)
+        is_own = stored is not None and is_pool_of(stored, resource.uid)
+        applied = self._applied(pool_key(*resource.key))
+        return PoolInputs(
+            wanted=resource.pool,
+            parent=resource.service,
+            service=key[1],
+            has_parent=resource.service_key in services,
+            has_service=is_own
+            and stored is not None
+            and "deletionTimestamp" not in stored["metadata"],
+            conflict="" if stored is None or is_own else _conflict(stored),
+            refusal=self._writer.refusal(key),
+            needed=resource.bounds.min_replicas,
+            is_rolling=is_rolling(adapter.body.get("status") or {}),
+            lagging=describe_lagging_gateway(applied, state.generation),
+        )
+
+
+def _dedicated_key(resource: AdapterResource) -> Key:
+    return resource.namespace, dedicated_name(resource.service, resource.name)
+
+
+def _conflict(stored: Object) -> str:
+    name, owner = stored["metadata"]["name"], adapter_of(stored)
+    if owner:
+        return f"the InferenceService {name} is the pool of another LoraAdapter {owner}"
+    return f"the namespace has another InferenceService {name}; rename one of them"
+
+
+def _num_copies(
+    engine_name: str,
+    key: Key,
+    services: Mapping[Key, Object],
+    pods: Mapping[Key, list[LoraPod]],
+    listed: Mapping[Key, Copies],
+) -> int:
+    """Engines of a service with the version in memory; 0 while none of its revisions gets requests."""
+    if key not in services or not _has_traffic(services[key]):
+        return 0
+    copies = (listed.get(pod.key, {}).get(engine_name) for pod in pods.get(key, ()))
+    return sum(copy is not None and copy.state == "Resident" for copy in copies)
+
+
+def _has_traffic(service: Object) -> bool:
+    conditions = (service.get("status") or {}).get("conditions") or ()
+    return any(
+        each["type"] == "TrafficAvailable" and each["status"] == "True" for each in conditions
+    )
