@@ -275,7 +275,7 @@ async def test_metrics_of_a_service(stand: AdapterStand) -> None:
     await stand.placer.tick()
     values = {
         (sample.name, *list(sample.labels.values())[1:]): sample.value
-        for family in AdapterMetrics(lambda: stand.placer.services).collect()
+        for family in AdapterMetrics(stand.placer).collect()
         for sample in family.samples
     }
     prefix = "penstock_operator_adapter"

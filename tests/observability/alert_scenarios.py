@@ -168,6 +168,16 @@ INCIDENTS = [
         },
         fires_at=minutes(140), clears_at=minutes(201),
     ),
+    Scenario(  # of an adapter's version, until a person promotes it
+        "PenstockRolloutStuck", "warning",
+        {
+            f'penstock_operator_adapter_rollout_deadline_timestamp_seconds{{{SERVICE},adapter="sql"}}':
+                level((4200, 200)) + " stale",
+            f'penstock_operator_adapter_rollout_phase{{{SERVICE},adapter="sql",phase="Judging"}}':
+                level((1, 200)) + " stale",
+        },
+        fires_at=minutes(140), clears_at=minutes(207),
+    ),
     Scenario(
         "PenstockServiceStalled", "warning",
         {

@@ -1,33 +1,42 @@
-"""Collector of the series about adapters, built at each scrape from the last placements."""
+"""Collector of the series about adapters, built at each scrape from the last pass of the placement loop."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from penstock.clients.informer import Key
 from penstock.clients.metric_set import families
+from penstock.controller.adapter_placer import AdapterPlacer
+from penstock.controller.adapter_rollouts import RunningRollout
 from penstock.controller.adapter_service import AdapterService
+from penstock.core.rollout.deadlines import adapter_deadline_s
 from penstock.observability.metrics import operator as specs
 from penstock.observability.service_samples import Sample
 
+# Rollouts with series of their own.
+MAX_ROLLOUTS = 200
+
 
 class AdapterMetrics(Collector):
-    """The series of all services with engines that take adapters. services: as last placed."""
+    """The series of all services with engines that take adapters, and of the rollouts of their versions."""
 
-    def __init__(self, services: Callable[[], Mapping[Key, AdapterService]]) -> None:
-        self._services = services
+    def __init__(self, placer: AdapterPlacer) -> None:
+        self._placer = placer
 
     def collect(self) -> Iterable[Metric]:
         """Return all series; none while another replica leads, which places no adapters."""
-        return families(
-            specs.OF_ADAPTERS,
-            [
-                ("/".join(key), sample)
-                for key, service in self._services().items()
-                for sample in _samples(service)
-            ],
-        )
+        found = [
+            ("/".join(key), sample)
+            for key, service in self._placer.services.items()
+            for sample in _samples(service)
+        ]
+        found += [
+            ("/".join(rollout.service), sample)
+            for rollout in islice(self._placer.rollouts.running(), MAX_ROLLOUTS)
+            for sample in _rollout_samples(rollout)
+        ]
+        return families(specs.OF_ADAPTERS, found)
 
 
 def _samples(service: AdapterService) -> Iterator[Sample]:
@@ -45,3 +54,19 @@ def _samples(service: AdapterService) -> Iterator[Sample]:
     yield Sample(specs.LOADS, service.num_loads, ("ok",))
     yield Sample(specs.LOADS, service.num_failed_loads, ("failed",))
     yield Sample(specs.UNLOADS, service.num_unloads)
+
+
+def _rollout_samples(rollout: RunningRollout) -> Iterator[Sample]:
+    name, state = rollout.adapter, rollout.stepped.rollout.state
+    yield Sample(specs.ADAPTER_ROLLOUT_PHASE, 1, (name, state.phase))
+    deadline_s = adapter_deadline_s(state, rollout.canary)
+    if deadline_s is not None:
+        yield Sample(specs.ADAPTER_ROLLOUT_DEADLINE, deadline_s, (name,))
+    yield Sample(specs.ADAPTER_CANARY_WEIGHT, state.weight_percent / 100, (name,))
+    judgement = rollout.stepped.judgement
+    for test in judgement.evidence if judgement else ():
+        labels = name, test["metric"]
+        yield Sample(specs.ADAPTER_CANARY_E_VALUE, test["eValue"], labels)
+        yield Sample(specs.ADAPTER_CANARY_EFFECT, test["effect"], labels)
+        for arm in ("canary", "control"):
+            yield Sample(specs.ADAPTER_CANARY_SAMPLES, test[f"{arm}Samples"], (*labels, arm))

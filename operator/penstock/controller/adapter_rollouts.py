@@ -58,6 +58,16 @@ class SteppedRollout:
         return self.rollout.as_status(stored, judgement.evidence)
 
 
+@dataclass(frozen=True, slots=True)
+class RunningRollout:
+    """A rollout that has not ended. service: of the adapter. canary: settings of the service."""
+
+    service: Key
+    adapter: str
+    stepped: SteppedRollout
+    canary: CanarySpec
+
+
 class AdapterRollouts:
     """Rollouts of all adapters. cases: canaries to judge, as of the last pass."""
 
@@ -66,14 +76,20 @@ class AdapterRollouts:
         self._settled: dict[Key, tuple[StoredAdapter, SteppedRollout]] = {}
         self._canaries: dict[Key, tuple[Object, CanarySpec]] = {}
         self._cases: dict[Key, CanaryCase] = {}
+        self._running: dict[Key, RunningRollout] = {}
 
     def cases(self) -> list[CanaryCase]:
         return list(self._cases.values())
+
+    def running(self) -> list[RunningRollout]:
+        """The rollouts that have not ended, as of the last pass."""
+        return list(self._running.values())
 
     def keep_only(self, adapters: Mapping[Key, object], services: Mapping[Key, object]) -> None:
         """Forget all other adapters and services."""
         self._settled = {key: each for key, each in self._settled.items() if key in adapters}
         self._cases = {key: each for key, each in self._cases.items() if key in adapters}
+        self._running = {key: each for key, each in self._running.items() if key in adapters}
         self._canaries = {key: each for key, each in self._canaries.items() if key in services}
 
     def step(
@@ -106,6 +122,11 @@ class AdapterRollouts:
         )
         stepped = SteppedRollout(step_adapter(resource.version, status, inputs), judgement)
         self._cases.pop(resource.key, None)
+        self._running.pop(resource.key, None)
+        if not stepped.rollout.state.is_settled:
+            self._running[resource.key] = RunningRollout(
+                resource.service_key, resource.name, stepped, canary
+            )
         if case is not None and stepped.rollout.state.phase in JUDGED_PHASES:
             self._cases[resource.key] = case
         if stepped.rollout.state.is_settled and not is_rolling(status):

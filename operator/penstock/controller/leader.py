@@ -79,7 +79,7 @@ class Leader:
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
         self._adapter_placer = self._make_adapter_placer()
-        health.metrics.add_collector(AdapterMetrics(lambda: self._adapter_placer.services))
+        health.metrics.add_collector(AdapterMetrics(self._adapter_placer))
 
     def placement(self, key: Key) -> PlacementRecord | None:
         """Return the last placement of a service's adapters; None if there is none."""

@@ -3,7 +3,9 @@
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Phase, RolloutState
+from penstock.core.rollout.adapter_events import MAX_SHORT_S
 from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
+from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import ServiceSpec
 
@@ -34,6 +36,22 @@ def phase_deadline_s(
         progress_s = _last_progress_s(state, state.stable, observed)
         return progress_s + spec.rollout.progress_deadline_s
     return state.since_s + _limit_s(state, spec)
+
+
+def adapter_deadline_s(state: RolloutState, canary: CanarySpec) -> float | None:
+    """Unix time by which a phase of an adapter's version should end; None for PHASES_WITHOUT_DEADLINE.
+
+    canary: settings of the service. As for a service, a canary may take longer.
+    """
+    if state.phase in PHASES_WITHOUT_DEADLINE:
+        return None
+    match state.phase:
+        case "Judging":
+            return state.since_s + canary.max_duration_s
+        case "Promoting" | "RollingBack":
+            return state.since_s + GATEWAY_TIMEOUT_S
+        case _:  # copies are loaded, or unloaded when their requests end
+            return state.since_s + MAX_SHORT_S
 
 
 def _last_progress_s(state: RolloutState, revision: str | None, observed: ObservedState) -> float:

@@ -18,14 +18,14 @@ RUNBOOKS = "https://penstock.dev/runbooks"
 LEADERLESS = "5m"
 
 
-def latest(gauge: str) -> str:
-    """PromQL of a leader's gauge, by service: its value, or the last one while there is no leader.
+def latest(gauge: str, by: str = "service") -> str:
+    """PromQL of a leader's gauge, by labels: its value, or the last one while there is no leader.
 
     Without the last value, a change of the leader would resolve an alert, or restart its hold time. gauge:
     a selector.
     """
     last = f"last_over_time({gauge}[{LEADERLESS}])"
-    return f"(max by (service) ({gauge}) or max by (service) ({last}))"
+    return f"(max by ({by}) ({gauge}) or max by ({by}) ({last}))"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from penstock.observability.metrics.gateway import (
     WAITING,
 )
 from penstock.observability.metrics.operator import (
+    ADAPTER_ROLLOUT_DEADLINE,
+    ADAPTER_ROLLOUT_PHASE,
     AT_MAXIMUM,
     BLIND,
     CONDITION_STATUS,
@@ -27,6 +29,7 @@ from penstock.observability.metrics.operator import (
     UNREADABLE_ENGINES,
     UNREADY_S,
 )
+from penstock.observability.metrics.specs import MetricSpec
 
 PHASES_WITHOUT_LIMIT = "|".join(PHASES_WITHOUT_DEADLINE)
 # Time after a rollout's deadline. A canary's time without requests does not count towards its maxDuration.
@@ -174,18 +177,30 @@ SLOW_START = Alert(
     description=("An engine pod has not been ready for {{ $value | humanizeDuration }}."),
 )
 
+
+def _is_overdue(deadline: MetricSpec, phase: MetricSpec, by: str) -> Combination:
+    """A phase of a rollout lasts an hour longer than it should."""
+    return Combination(
+        "unless",
+        (
+            Comparison(f"(time() - {latest(deadline.name, by)})", ">", MAX_ROLLOUT_DELAY_S),
+            Present(f'max by ({by}) ({phase.name}{{phase=~"{PHASES_WITHOUT_LIMIT}"}})'),
+        ),
+    )
+
+
 STUCK = Alert(
     name="PenstockRolloutStuck",
     severity="warning",
-    condition=Combination(
-        "unless",
-        (
-            Comparison(f"(time() - {latest(ROLLOUT_DEADLINE.name)})", ">", MAX_ROLLOUT_DELAY_S),
-            Present(f'max by (service) ({ROLLOUT_PHASE.name}{{phase=~"{PHASES_WITHOUT_LIMIT}"}})'),
-        ),
+    condition=any_of(
+        _is_overdue(ROLLOUT_DEADLINE, ROLLOUT_PHASE, "service"),
+        _is_overdue(ADAPTER_ROLLOUT_DEADLINE, ADAPTER_ROLLOUT_PHASE, "service, adapter"),
     ),
     hold_s=300,
-    summary="The rollout of {{ $labels.service }} does not end.",
+    summary=(
+        "The rollout of {{ $labels.service }}{{ with $labels.adapter }}, adapter {{ . }},{{ end }} does not "
+        "end."
+    ),
     description=(
         "The phase of the rollout should have ended {{ $value | humanizeDuration }} ago by the limits in "
         "spec.rollout, such as maxDuration and progressDeadline."

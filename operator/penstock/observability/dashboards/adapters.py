@@ -2,11 +2,13 @@
 
 from grafana_foundation_sdk.models import units
 
+from penstock.core.observed.rollout_state import PHASES
 from penstock.observability.dashboards import variables
 from penstock.observability.dashboards.board import Board, Row
-from penstock.observability.dashboards.panels import areas, fractions, series
+from penstock.observability.dashboards.panels import areas, fractions, logarithmic, series, states
 from penstock.observability.dashboards.promql import ENGINES, SERVICES, WINDOW, ratio
-from penstock.observability.metrics import gateway
+from penstock.observability.dashboards.rollout import PHASE_COLORS
+from penstock.observability.metrics import gateway, operator
 from penstock_engine import metric_specs as engine
 
 ADAPTER = "{{service}} {{adapter}}"
@@ -24,7 +26,7 @@ def board() -> Board:
             variables.revision(),
             variables.pod(),
         ),
-        (_memory(), _use(), _on_demand()),
+        (_memory(), _use(), _on_demand(), _versions()),
     )
 
 
@@ -130,6 +132,54 @@ def _on_demand() -> Row:
                 units.Seconds,
                 (SERVICES.quantile(0.5, gateway.ADAPTER_LOAD_S, "service"), "{{service}} median"),
                 (SERVICES.quantile(0.95, gateway.ADAPTER_LOAD_S, "service"), "{{service}} p95"),
+            ),
+        ),
+    )
+
+
+def _versions() -> Row:
+    by, by_test = "service, adapter", "service, adapter, metric"
+    test = f"{ADAPTER} {{{{metric}}}}"
+    return Row(
+        "Rollouts of versions",
+        (
+            states(
+                "Phase of the rollout",
+                "Phase of the adapters whose version is being rolled out. Nothing: no rollout runs.",
+                {phase: PHASE_COLORS.get(phase, "light-blue") for phase in PHASES},
+                (
+                    SERVICES.state(operator.ADAPTER_ROLLOUT_PHASE, by, "phase", tuple(PHASES)),
+                    ADAPTER,
+                ),
+            ),
+            fractions(
+                "Requests for the new version",
+                "Fraction of the requests for the adapter that its new version receives.",
+                (SERVICES.max(operator.ADAPTER_CANARY_WEIGHT, by), ADAPTER),
+            ),
+            logarithmic(
+                series(
+                    "Evidence against the new version",
+                    "e-value of each test. At 1 there is none.",
+                    units.Short,
+                    (SERVICES.max(operator.ADAPTER_CANARY_E_VALUE, by_test), test),
+                )
+            ),
+            series(
+                "Effect of the new version",
+                "Estimated increase against the version that serves: relative for times and lengths, "
+                "absolute for fractions of requests.",
+                units.PercentUnit,
+                (SERVICES.max(operator.ADAPTER_CANARY_EFFECT, by_test), test),
+            ),
+            series(
+                "Requests compared",
+                "Requests that each test has counted, for the new version and for the one that serves.",
+                units.Short,
+                (
+                    SERVICES.max(operator.ADAPTER_CANARY_SAMPLES, f"{by_test}, arm"),
+                    f"{test} {{{{arm}}}}",
+                ),
             ),
         ),
     )

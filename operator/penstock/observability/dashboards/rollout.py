@@ -22,7 +22,7 @@ from penstock.observability.dashboards.panels import (
 from penstock.observability.dashboards.promql import SERVICES, or_zero, ratio
 from penstock.observability.metrics import gateway, operator
 
-_COLORS: Mapping[str, str] = {
+PHASE_COLORS: Mapping[str, str] = {
     "Stable": GREEN, "Rejected": RED, "RollingBack": RED, "Discarding": "dark-red", "Paused": YELLOW,
     "Waiting": YELLOW, "Judging": BLUE, "Mirroring": "purple", "Promoting": "dark-green",
 }  # fmt: skip
@@ -55,7 +55,7 @@ def _progress() -> Row:
             states(
                 "Phase",
                 "Phase of the rollout. docs/reference/rollout-phases.md says what each one means.",
-                {phase: _COLORS.get(phase, "light-blue") for phase in PHASES},
+                {phase: PHASE_COLORS.get(phase, "light-blue") for phase in PHASES},
                 (phase, "{{service}}"),
             ),
             fractions(

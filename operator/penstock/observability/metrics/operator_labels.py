@@ -22,6 +22,7 @@ CODE = Label("code", "HTTP statuses of the API server; `none` without a response
 VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
 DECISION_REASON = Label("reason", "reason codes of the scaling rules")
 DIRECTION = Label("direction", ("up", "down"))
+ADAPTER = Label("adapter", "LoraAdapters whose version is rolled out, 200 at most")
 PHASE = Label("phase", tuple(PHASES))
 COHORT = Label("cohort", ("Primary", "Control"))
 TEST = Label("metric", "tests of the canary's judge")
