@@ -124,6 +124,45 @@ def test_drift_of_output_length_aborts_but_not_within_the_tolerance(make):
     assert isinstance(run(drifted(1.05))[0], Accept)
 
 
+def unstreamed(blocks):
+    """The same requests without streams: only the times of whole answers are known."""
+    empty = {"ttft": Arm().ttft, "tpot": Arm().tpot}
+    for block in blocks:
+        arms = (replace(arm, **empty) for arm in (block.canary, block.control))
+        yield make_block(*arms)
+
+
+def make_block(canary, control):
+    return Block(length_s=10.0, canary=canary, control=control)
+
+
+def test_a_canary_without_streams_is_judged_by_the_times_of_whole_answers(make):
+    verdict, state, count = run(unstreamed(make.blocks(360, seed=1)))
+    assert isinstance(verdict, Accept)
+    assert (verdict.cause, state.ttft.is_empty, state.tpot.is_empty) == ("Evidence", True, True)
+    assert verdict.reason.startswith("TTFT with queues of the canary is")
+    assert count >= 30  # intervals of missed objectives: five minutes
+
+
+def test_a_slower_canary_without_streams_is_never_accepted(make):
+    verdict, state, _ = run(unstreamed(make.blocks(400, seed=1, ttft=0.3 * 1.5)))
+    assert isinstance(verdict, Abort)
+    assert verdict.cause == "Timeout"
+    assert "TTFT with queues" in verdict.reason
+    assert state.weight > SPEC.min_weight
+
+
+def test_tpot_is_not_needed_if_all_answers_have_one_token(make):
+    def short(blocks):
+        for block in blocks:
+            arms = (replace(arm, tpot=Arm().tpot) for arm in (block.canary, block.control))
+            yield make_block(*arms)
+
+    verdict, _, _ = run(short(make.blocks(360, seed=1)))
+    assert isinstance(verdict, Accept)
+    assert "TPOT" not in verdict.reason
+
+
 @pytest.mark.parametrize(("on_timeout", "kind"), [("Rollback", Abort), ("Promote", Accept)])
 def test_an_undecided_canary_ends_as_the_user_said(make, on_timeout, kind):
     spec = CanarySpec(max_duration_s=60.0, on_timeout=on_timeout)

@@ -129,7 +129,8 @@ def test_objectives_of_a_complete_response(stats, clock, make, tokens, ttft_s, t
     record.close(200)
     seen, arm = stats.reading(0.0, clock()), stats.arms()[POD]
     assert (seen.ended, seen.late, arm.violations) == (1, late, late)
-    assert (seen.ttft_s.count, seen.tpot_s.count, arm.overall.n) == (0, 0, 0)
+    assert (seen.ttft_s.count, seen.tpot_s.count, arm.overall) == (0, 0, log(1.5))
+    assert not any(moments.n for moments in (*arm.ttft, *arm.tpot))
     assert (arm.requests, arm.prompt_tokens, arm.cached_tokens) == (1, 300, 256)
 
 

@@ -266,6 +266,8 @@ class RequestRecord:
                 overall_s=self._engine_ttft_s,
                 tenant=self._tenant,
             )
+        else:
+            arm.record_answer_time(self._engine_ttft_s)
 
     def _new_usage(self) -> ResponseUsage:
         return ResponseUsage(is_stream=self._is_stream, overhead_events=self._overhead_events)

@@ -86,6 +86,10 @@ class ArmCounter:
         tpot = NOTHING if tpot_s is None else _with(NOTHING, tpot_s)
         self._add(tenant, Tenant(ttft=_with(NOTHING, ttft_s), tpot=tpot))
 
+    def record_answer_time(self, overall_s: float) -> None:
+        """Record the time of an answer that was not streamed, since the gateway received its request."""
+        self._overall = _with(self._overall, overall_s)
+
     def record_cached_tokens(self, prompt_tokens: int, cached_tokens: int) -> None:
         """Record the tokens of a prompt, and those of them that the prefix cache held."""
         self._prompt_tokens += prompt_tokens

@@ -64,9 +64,9 @@ class Arm:
     requests: finished, with failed ones. violations: requests that missed an objective, with failed ones.
     empty_outputs: successful answers without text. ttft: log seconds from the engine's receipt to the first
     token, by ttft_bin. tpot: log seconds per output token, by tpot_bin. overall: log seconds from the
-    gateway's receipt to the first token. output: log of output tokens. missed: 1 for an answer that missed
-    an objective, 0 for others, by queue_bin. prompt_tokens, cached_tokens: for the prefix-cache hit rate.
-    tenants: by name, if the service distinguishes tenants.
+    gateway's receipt to the first token, or to an answer that is not streamed. output: log of output tokens.
+    missed: 1 for an answer that missed an objective, 0 for others, by queue_bin. prompt_tokens,
+    cached_tokens: for the prefix-cache hit rate. tenants: by name, if the service distinguishes tenants.
     """
 
     requests: int = 0

@@ -110,12 +110,11 @@ def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, J
     if evidence >= 1 / spec.alpha:
         worst = max(findings, key=lambda finding: finding.stake)
         return Abort(f"{describe_test(spec, state, worst.metric)}; {_odds(evidence)}"), state
-    if not _undecided(findings):
+    if not _undecided(state, findings):
         return Accept(f"{_summary(spec, state)}; all within tolerance"), state
     if state.judged_s >= spec.max_duration_s:
         return _timed_out(spec, state, findings), state
-    progress = min(_progress(spec, state.ttft.estimate()), _progress(spec, state.tpot.estimate()))
-    weight = next_weight(spec, state.weight, progress, evidence)
+    weight = next_weight(spec, state.weight, _progress(spec, state), evidence)
     worst = max(findings, key=lambda finding: finding.stake)
     reason = f"{describe_test(spec, state, worst.metric)}; {_odds(evidence)}"
     return Continue(reason, weight), replace(state, weight=weight)
@@ -149,9 +148,16 @@ def evaluate_tests(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
     )
 
 
-def _undecided(findings: tuple[Finding, ...]) -> list[Metric]:
-    """Tests that acceptance still waits for."""
-    return [f.metric for f in findings if not f.is_within and f.metric != "Output length"]
+def _undecided(state: JudgeState, findings: tuple[Finding, ...]) -> list[Metric]:
+    """Tests that acceptance still waits for.
+
+    Only streams have a TTFT, and only those of two tokens a TPOT. If the control never had one, clients have
+    nothing of it to lose; the test of TTFT with queues compares the times of their answers.
+    """
+    unused = {"Output length"}
+    unused |= {"TTFT"} if state.ttft.is_empty else set()
+    unused |= {"TPOT"} if state.tpot.is_empty else set()
+    return [f.metric for f in findings if not f.is_within and f.metric not in unused]
 
 
 def describe_test(spec: CanarySpec, state: JudgeState, metric: Metric) -> str:
@@ -240,13 +246,21 @@ def _is_within_at_timeout(spec: CanarySpec, state: JudgeState, metric: Metric) -
             return True
 
 
-def _progress(spec: CanarySpec, estimate: Estimate) -> float:
-    """The part (0 to 1) of the required information that is there.
+def _progress(spec: CanarySpec, state: JudgeState) -> float:
+    """The part (0 to 1) of the required information on latencies that is there."""
+    used = [shift for shift in (state.ttft, state.tpot) if not shift.is_empty]
+    if not used:
+        return _part(state.overall.estimate(), QUEUE_TOLERANCES * spec.log_tolerance, spec.alpha)
+    return min(_part(shift.estimate(), spec.log_tolerance, spec.alpha) for shift in used)
+
+
+def _part(estimate: Estimate, scale: float, alpha: float) -> float:
+    """The part (0 to 1) of the information that shows a shift to be below `scale`.
 
     A bound shrinks with the square root of the information, so its inverse square measures information.
     """
-    bound = estimate.difference + estimate.radius(spec.log_tolerance, spec.alpha)
-    return 1.0 if bound <= spec.log_tolerance else (spec.log_tolerance / bound) ** 2
+    bound = estimate.difference + estimate.radius(scale, alpha)
+    return 1.0 if bound <= scale else (scale / bound) ** 2
 
 
 def _extended(state: JudgeState, block: Block) -> Extend:
@@ -260,7 +274,8 @@ def _extended(state: JudgeState, block: Block) -> Extend:
 def _timed_out(
     spec: CanarySpec, state: JudgeState, findings: tuple[Finding, ...]
 ) -> Accept | Abort:
-    still_open = [m for m in _undecided(findings) if not _is_within_at_timeout(spec, state, m)]
+    undecided = _undecided(state, findings)
+    still_open = [m for m in undecided if not _is_within_at_timeout(spec, state, m)]
     if not still_open:
         return Accept(f"{_summary(spec, state)}; all within tolerance in the final analysis")
     reason = (
@@ -271,7 +286,9 @@ def _timed_out(
 
 
 def _summary(spec: CanarySpec, state: JudgeState) -> str:
-    return f"{describe_test(spec, state, 'TTFT')}; {describe_test(spec, state, 'TPOT')}"
+    metrics: list[Metric] = [] if state.ttft.is_empty else ["TTFT"]
+    metrics += [] if state.tpot.is_empty else ["TPOT"]
+    return "; ".join(describe_test(spec, state, each) for each in metrics or ["TTFT with queues"])
 
 
 def _odds(evidence: float) -> str:

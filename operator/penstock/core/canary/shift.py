@@ -132,6 +132,11 @@ class Shift:
             dispersion=self.dispersion.add(weight, canary.mean - control.mean),
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the control has had no value yet."""
+        return not _count(self.levels) and not _count(self.open_control)
+
     def estimate(self) -> Estimate:
         """The shift so far; NO_ESTIMATE while there are too few intervals or requests."""
         if self.dispersion.n < MIN_INTERVALS or self.canary.n < MIN_REQUESTS:
