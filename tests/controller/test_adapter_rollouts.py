@@ -10,14 +10,17 @@ from penstock.cli.rollout_evidence import read_trial
 from penstock.cli.rollout_status import follow
 from penstock.cli.rollout_target import Refused, parse_target
 from penstock.clients.resources import LORA_ADAPTERS
+from penstock.controller.adapter_metrics import AdapterMetrics
 from penstock.controller.failures import Failures
 from penstock.controller.judge import Judge, Judgement
 from penstock.controller.metric_queries import MetricQueries
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.versions import adapter_key
 from penstock.core.canary.evidence import Arm
-from penstock.core.canary.verdict import Abort, Accept, Verdict
+from penstock.core.canary.verdict import Abort, Accept, Continue, Verdict
+from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.rollout import commands
+from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
 
 pytestmark = pytest.mark.cluster
@@ -78,6 +81,42 @@ async def order(stand: AdapterStand, action: commands.Action, revision: str) -> 
     await stand.kube.merge(LORA_ADAPTERS, stand.namespace, "sql", patch, manager="test")
 
 
+def series(stand: AdapterStand) -> dict[tuple[str, ...], float]:
+    """Series of rollouts, by the metric's name and labels after the service."""
+    assert stand.placer is not None
+    return {
+        (sample.name.removeprefix("penstock_operator_adapter_"), *list(sample.labels.values())[1:]):
+            sample.value
+        for family in AdapterMetrics(stand.placer).collect()
+        for sample in family.samples
+        if "adapter" in sample.labels
+    }  # fmt: skip
+
+
+async def test_metrics_of_a_rollout(stand: AdapterStand) -> None:
+    status = await start_canary(stand)
+    judge(stand, status, Continue("nothing yet", 0.05))
+    await stand.until("sql", RolledOut="Judging")
+    for _ in range(100):
+        if len(found := series(stand)) == 7:
+            break
+        await asyncio.sleep(0.05)
+    started_s = parse_timestamp(status["rollout"]["phaseTransitionTime"])
+    deadline_s = found.pop(("rollout_deadline_timestamp_seconds", "sql"))
+    assert deadline_s == pytest.approx(started_s + CanarySpec().max_duration_s, abs=2)
+    assert found == {
+        ("rollout_phase", "sql", "Judging"): 1,
+        ("canary_weight_ratio", "sql"): 0.05,
+        ("canary_e_value", "sql", "TTFT"): 2.0,
+        ("canary_effect_ratio", "sql", "TTFT"): 0.5,
+        ("canary_samples", "sql", "TTFT", "canary"): 9,
+        ("canary_samples", "sql", "TTFT", "control"): 90,
+    }
+    judge(stand, status, Accept("it is as good"))
+    await until(stand, "Stable")
+    assert series(stand) == {}
+
+
 def shares(status: Object) -> dict[str, int]:
     return {each["uri"]: each["percent"] for each in status["traffic"]}
 
@@ -102,6 +141,17 @@ async def test_a_canary_is_judged_and_promoted(stand: AdapterStand) -> None:
     for _ in range(3):
         await stand.placer.tick()
     assert await stand.version("sql") == version
+
+
+async def test_requests_in_flight_are_enough_for_a_canary(stand: AdapterStand) -> None:
+    """Gateways have reported once: how often requests come is not known yet."""
+    await stand.add_engine("chat-a")
+    stand.counts = {OLD: AdapterCounts(arrivals=500, in_flight=4)}
+    await stand.create("sql", placement={"minReplicas": 1})
+    await stand.until("sql", Loaded="AllLoaded")
+    await stand.change("sql", model={"uri": OTHER_URI})
+    status = await until(stand, "Judging")
+    assert shares(status) == {URI: 95, OTHER_URI: 5}
 
 
 async def test_a_canary_found_worse_is_rejected_and_undone_by_the_spec(stand: AdapterStand) -> None:

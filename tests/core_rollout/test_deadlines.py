@@ -10,6 +10,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.rollout.deadlines import (
     PHASES_WITHOUT_DEADLINE,
+    adapter_deadline_s,
     phase_deadline_s,
     progress_deadline_s,
 )
@@ -60,6 +61,18 @@ EVALUATED = RolloutSpec(
 def test_each_phase_has_its_limit(of, pods, limit_s):
     spec = service_spec(rollout=EVALUATED)
     assert phase_deadline_s(of, spec, inputs(*pods).observed) == SINCE_S + limit_s
+
+
+@pytest.mark.parametrize(
+    ("phase", "limit_s"),
+    [
+        ("Starting", 60), ("Judging", 3600), ("Growing", 60), ("Promoting", 30), ("Draining", 60),
+        ("RollingBack", 30), ("Discarding", 60), ("Paused", None), ("Stable", None),
+    ],
+)  # fmt: skip
+def test_limits_of_an_adapters_rollout(phase, limit_s):
+    wanted = None if limit_s is None else SINCE_S + limit_s
+    assert adapter_deadline_s(state(phase), CanarySpec()) == wanted
 
 
 def test_phases_that_only_a_user_ends_have_no_limit():

@@ -151,7 +151,9 @@ class AdapterRollouts:
         demand = NO_DEMAND if service is None else service.demand.get(stable, NO_DEMAND)
         # A new leader has not measured the demand yet.
         shown = float((status.get("demand") or {}).get("requestsPerSecond") or "0")
-        is_used = demand.requests_per_s >= MIN_COMPARED_PER_S or shown > 0
+        # Requests in flight are known from the first report of the gateways, a rate only from the second.
+        rate = max(demand.requests_per_s, shown)
+        is_used = rate >= MIN_COMPARED_PER_S or demand.in_flight > 0
         errors = {} if service is None else service.errors.get(candidate, {})
         refusals = [error.message for error in errors.values() if error.is_final]
         return AdapterInputs(
