@@ -1,11 +1,12 @@
 """Loads and unloads in the background: their order, and what they say about copies."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from penstock.clients.engine_adapters import EngineFailure
-from penstock.controller.copy_changes import MAX_POD_LOADS, Change, CopyChanges
+from penstock.controller.copy_changes import Change, CopyChanges
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
 from penstock.controller.metrics import OperatorMetrics
@@ -64,15 +65,19 @@ async def test_a_load_waits_for_the_unloads_that_make_room_for_it(changes, engin
     assert engines.started == [("unload", "old"), ("load", "new")]
 
 
-async def test_some_loads_run_at_the_same_time_and_an_unload_beside_them(changes, engines):
-    for number in range(MAX_POD_LOADS + 1):
-        changes.start(load(f"a{number}"))
-    changes.start(Change("unload", POD, "old"))
+@pytest.mark.parametrize(("runtime", "at_once"), [("Penstock", 4), ("VLLM", 1)])
+async def test_an_engine_gets_the_loads_it_does_at_once_and_an_unload_beside_them(
+    changes, engines, runtime, at_once
+):
+    pod = replace(POD, engine=LoraEngine(runtime, 8))
+    for number in range(at_once + 1):
+        changes.start(Change("load", pod, f"a{number}", "/p"))
+    changes.start(Change("unload", pod, "old"))
     await asyncio.sleep(0.01)
-    assert len(engines.started) == MAX_POD_LOADS + 1
+    assert len(engines.started) == at_once + 1
     assert ("unload", "old") in engines.started
     await engines.end("a0")
-    assert ("load", f"a{MAX_POD_LOADS}") in engines.started
+    assert ("load", f"a{at_once}") in engines.started
 
 
 async def test_copies_are_expected_by_list_and_changes(changes, engines):

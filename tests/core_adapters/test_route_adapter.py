@@ -72,9 +72,18 @@ def test_pinned_minimum_and_unknown_copies_are_not_evicted() -> None:
     assert isinstance(route("a", pods, adapters=adapters), Wait)
 
 
-def test_a_pod_that_loads_already_is_not_asked_again() -> None:
-    pods = [pod("p0", 4, {"b": Copy("Loading")})]
-    assert route("a", pods) == Wait("every pod is loading another adapter")
+def test_a_pod_gets_as_many_loads_as_its_engine_does_at_once() -> None:
+    loading = {"b": Copy("Loading")}
+    assert isinstance(route("a", [pod("p0", 4, loading)]), Wait)
+    assert isinstance(route("a", [pod("p0", 4, loading, loads_at_once=2)]), Load)
+    loading["c"] = Copy("Loading")
+    decision = route("a", [pod("p0", 4, loading, loads_at_once=2)])
+    assert decision == Wait("every pod is loading other adapters")
+
+
+def test_of_equal_pods_the_one_with_fewer_loads() -> None:
+    pods = [pod("p0", 4, {"b": Copy("Loading")}, loads_at_once=4), pod("p1", 4, loads_at_once=4)]
+    assert route("a", pods) == Load("p1", None, "p1 has a free slot")
 
 
 def test_the_wait_is_bounded() -> None:

@@ -76,7 +76,10 @@ class AdapterService:
         self._forget(inputs, now_s)
         self.replicas = tuple(
             AdapterReplica(
-                pod.name, pod.engine.slots, self.changes.expected(key, inputs.listed[key])
+                pod.name,
+                pod.engine.slots,
+                self.changes.expected(key, inputs.listed[key]),
+                loads_at_once=pod.engine.loads_at_once,
             )
             for key, pod in inputs.pods.items()
         )

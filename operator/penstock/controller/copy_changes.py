@@ -13,9 +13,8 @@ from penstock.controller.lora_pods import LoraPod
 from penstock.core.adapters.place_slots import LOADING
 from penstock.core.adapters.replica import Copy
 
-# Changes that run at the same time, on all pods together, and loads on one pod. Engines read a few adapters
-# at once.
-MAX_RUNNING, MAX_POD_LOADS = 64, 4
+# Changes that run at the same time, on all pods together.
+MAX_RUNNING = 64
 
 UNEXPECTED = EngineFailure("Unanswered", "Unanswered", "the operator failed; its log says how")
 
@@ -111,7 +110,8 @@ class CopyChanges:
         """The slot that a change holds while it runs. Unloads need none: running loads may wait for them."""
         if change.kind == "unload":
             return nullcontext()
-        return self._pod_slots.setdefault(change.pod.key, asyncio.Semaphore(MAX_POD_LOADS))
+        pod = change.pod
+        return self._pod_slots.setdefault(pod.key, asyncio.Semaphore(pod.engine.loads_at_once))
 
     async def _apply(self, change: Change) -> EngineFailure | None:
         pod, name = change.pod, change.engine_name

@@ -78,6 +78,7 @@ class AdapterCopies:
                 service.lora_engines[endpoint.pod].slots,
                 self._with_own_requests(service.key, endpoint.pod, copies),
                 tokens.get(endpoint.pod, 0),
+                loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
             )
             for endpoint in endpoints
             if (copies := self.residency.copies(endpoint.pod)) is not None

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from penstock.core.adapters.place import PlacementPlan
 from penstock.core.adapters.replica import AdapterReplica
-from penstock.core.adapters.retention import is_loading, used_slots
+from penstock.core.adapters.retention import num_loading, used_slots
 
 # Slots of a pod that stay free for requests that need another adapter.
 MIN_FREE = 1
@@ -30,7 +30,7 @@ def first_reads(
     others = [name for name in waiting if name not in failing]
     busy = {pod for _, pod in plan.loads}
     for replica in replicas:
-        if replica.is_draining or replica.pod in busy or is_loading(replica):
+        if replica.is_draining or replica.pod in busy or num_loading(replica):
             continue
         has_room = replica.slots - used_slots(replica) > MIN_FREE
         if failed:

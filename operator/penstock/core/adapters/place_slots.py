@@ -10,11 +10,12 @@ from penstock.core.adapters.retention import (
     Claim,
     Victim,
     count_copies,
+    num_loading,
     used_slots,
     victims,
 )
 
-# Loads in flight on one pod: as many as Penstock's engine reads at once. vLLM reads one after the other.
+# Loads in flight on one pod, with those that wait for others: as many as Penstock's engine reads at once.
 MAX_LOADS_PER_POD = 4
 
 LOADING = Copy("Loading")
@@ -32,7 +33,7 @@ class Pod:
         self.slots = replica.slots
         self.copies = dict(replica.copies)
         self.num_used = used_slots(replica)
-        self.num_loading = sum(copy.state == "Loading" for copy in replica.copies.values())
+        self.num_loading = num_loading(replica)
         self.busy = 0.0
         self.victim: Victim | None = None
         self.is_victim_known = False

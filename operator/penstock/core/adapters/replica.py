@@ -24,7 +24,8 @@ class AdapterReplica:
     """An engine pod that takes adapters. pod: its name. slots: most adapters in its memory at once.
 
     copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
-    flight relative to the other pods, such as tokens or requests.
+    flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
+    reads at the same time.
     """
 
     pod: str
@@ -32,3 +33,4 @@ class AdapterReplica:
     copies: Mapping[str, Copy] = field(default_factory=dict)
     load: float = 0.0
     is_draining: bool = False
+    loads_at_once: int = 1

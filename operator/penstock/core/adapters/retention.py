@@ -49,8 +49,8 @@ def used_slots(replica: AdapterReplica) -> int:
     return sum(copy.state != "Evicted" for copy in replica.copies.values())
 
 
-def is_loading(replica: AdapterReplica) -> bool:
-    return any(copy.state == "Loading" for copy in replica.copies.values())
+def num_loading(replica: AdapterReplica) -> int:
+    return sum(copy.state == "Loading" for copy in replica.copies.values())
 
 
 def min_copies(version: AdapterVersion, num_pods: int) -> int:

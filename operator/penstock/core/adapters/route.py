@@ -12,10 +12,11 @@ from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.retention import (
+    NO_CLAIM,
     Claim,
     Victim,
     count_copies,
-    is_loading,
+    num_loading,
     used_slots,
     victims,
 )
@@ -95,9 +96,9 @@ def _load(
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
 ) -> Load | Wait:
-    free = [r for r in serving if not is_loading(r)]
+    free = [r for r in serving if num_loading(r) < r.loads_at_once]
     if not free:
-        return Wait("every pod is loading another adapter")
+        return Wait("every pod is loading other adapters")
     copies = count_copies(serving)
     able: list[tuple[AdapterReplica, Victim | None]] = []
     for replica in free:
@@ -112,7 +113,7 @@ def _load(
         return Wait("every slot holds an adapter with requests or a pinned one")
     least = min(replica.load for replica, _ in able)
     equal = [(r, v) for r, v in able if r.load <= LOAD_SLACK * least]
-    replica, victim = min(equal, key=lambda pair: (_cost(pair[1]), pair[0].load, pair[0].pod))
+    replica, victim = min(equal, key=_order)
     if victim is None:
         return Load(replica.pod, None, f"{replica.pod} has a free slot")
     return Load(
@@ -122,5 +123,8 @@ def _load(
     )
 
 
-def _cost(victim: Victim | None) -> tuple[bool, Claim]:
-    return (False, (0, 0.0)) if victim is None else (True, victim.claim)
+def _order(choice: tuple[AdapterReplica, Victim | None]) -> tuple[bool, Claim, float, int, str]:
+    """Free slots first, then the copies that are worth least, then the pods with the least work."""
+    replica, victim = choice
+    cost = NO_CLAIM if victim is None else victim.claim
+    return victim is not None, cost, replica.load, num_loading(replica), replica.pod

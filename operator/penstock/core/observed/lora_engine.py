@@ -3,6 +3,7 @@
 The spec of the service says the same only of pods of its own revision.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,9 @@ from penstock.core.runtimes import vllm
 from penstock.core.spec.service import ENGINE_CONTAINER, Object
 
 LoraRuntime = Literal["Penstock", "VLLM"]
+# Adapters that an engine reads at the same time. vLLM computes nothing meanwhile, so another one would only
+# stop its requests for longer.
+LOADS_AT_ONCE: Mapping[LoraRuntime, int] = {"Penstock": 4, "VLLM": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,10 @@ class LoraEngine:
 
     runtime: LoraRuntime
     slots: int
+
+    @property
+    def loads_at_once(self) -> int:
+        return LOADS_AT_ONCE[self.runtime]
 
 
 def lora_engine(pod: Object) -> LoraEngine | None:

@@ -73,7 +73,13 @@ class AdapterPod:
         copies = self.copies
         if self._queue:
             copies = {**dict.fromkeys(self._queue, LOADING), **copies}
-        return AdapterReplica(self.name, self.slots, copies, float(self.num_open))
+        return AdapterReplica(
+            self.name,
+            self.slots,
+            copies,
+            float(self.num_open),
+            loads_at_once=self._loads_at_once,
+        )
 
     def has(self, name: str) -> bool:
         """Whether the adapter is in memory and accepts requests."""
