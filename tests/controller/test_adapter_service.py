@@ -1,18 +1,20 @@
 """Placement of the adapters of one service: which failed loads are remembered."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from penstock.clients.engine_adapters import Copies, EngineFailure
 from penstock.controller.adapter_service import AdapterService, ServiceInputs
 from penstock.controller.copy_changes import Change
 from penstock.controller.lora_pods import LoraPod
-from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.replica import Copy
 from penstock.core.observed.lora_engine import LoraEngine
 
 SQL = AdapterVersion("sql", "pvc://adapters/sql")
 NAME = SQL.engine_name
+ENDED = EngineFailure("Unanswered", "Unanswered", "the engine does not answer: ClientOSError")
 REFUSED = EngineFailure("Refused", "RankTooLarge", "rank 64 is above 16")
 BUSY = EngineFailure("Busy", "NoFreeSlot", "all adapters in memory are in use")
 
@@ -41,16 +43,38 @@ def inputs(**copies: Copies) -> ServiceInputs:
         ("team", name): each for name, each in copies.items()
     }
     pods = {key: pod(key[1]) for key in listed}
-    return ServiceInputs([SQL], [], {}, pods, listed, {})
+    return ServiceInputs([SQL], [], {}, frozenset(copies), pods, listed, {})
 
 
-def test_a_copy_elsewhere_disproves_the_failure_on_an_engine_that_is_gone() -> None:
+def wanted(of_pass: ServiceInputs) -> ServiceInputs:
+    """The inputs with a copy wanted on every pod."""
+    return replace(of_pass, versions=[replace(SQL, placement=Placement("All"))])
+
+
+def test_a_refusal_is_forgotten_with_its_engine() -> None:
     it = service()
     it.run(inputs(a={}, b={}), 0.0)
     it.observe(Change("load", pod("a"), NAME, failure=REFUSED), 1.0)
     it.run(inputs(b={}), 2.0)
-    assert it.errors.keys() == {NAME}
-    it.run(inputs(b={NAME: Copy("Resident")}), 3.0)
+    assert (it.errors, it.backoff) == ({}, {})
+
+
+def test_an_adapter_that_ends_engines_is_loaded_on_the_next_one_after_ever_longer_pauses() -> None:
+    """An engine that ended is not ready: what its load says about the adapter must outlive it."""
+    it = service()
+    it.run(wanted(inputs(a={}, b={})), 0.0)
+    it.observe(Change("load", pod("a"), NAME, failure=ENDED), 1.0)
+    it.run(wanted(inputs(b={})), 2.0)
+    assert it.plan.loads == ()
+    it.run(wanted(inputs(b={})), 7.0)
+    assert it.plan.loads == ((NAME, "b"),)
+    it.observe(Change("load", pod("b"), NAME, failure=ENDED), 7.0)
+    it.run(wanted(inputs(a={})), 16.0)
+    assert it.plan.loads == ()
+    it.run(wanted(inputs(a={})), 18.0)
+    assert it.plan.loads == ((NAME, "a"),)
+    it.observe(Change("load", pod("a"), NAME), 19.0)
+    it.run(wanted(inputs(a={NAME: Copy("Resident")})), 20.0)
     assert (it.errors, it.backoff) == ({}, {})
 
 

@@ -1,6 +1,7 @@
 """Adapters, pods and demand for the tests of placement."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand
@@ -43,4 +44,4 @@ def applied(plan: PlacementPlan, replicas: list[AdapterReplica]) -> list[Adapter
         del copies[pod_name][name]
     for name, pod_name in plan.loads:
         copies[pod_name][name] = RESIDENT
-    return [AdapterReplica(r.pod, r.slots, copies[r.pod], r.load, r.is_draining) for r in replicas]
+    return [replace(r, copies=copies[r.pod]) for r in replicas]

@@ -138,6 +138,18 @@ def test_copies_above_a_fixed_number_are_unloaded() -> None:
     assert place(adapters, pods, {}).unloads == ((engine_name("a"), "p0"),)
 
 
+def test_each_side_of_a_rollout_keeps_a_copy_above_a_fixed_number() -> None:
+    """The gateway loads one on each side: an unload would only bring the next load on demand."""
+    fixed = (version("a", Placement("Fixed", 1, 1)),)
+    pods = [
+        pod(f"p{i}", 2, {"a": RESIDENT}, side=side) for i, side in enumerate(("r1", "r1", "r2"))
+    ]
+    plan = place(fixed, pods, {})
+    assert len(plan.unloads) == 1
+    assert plan.unloads[0][1] in ("p0", "p1")
+    assert not place(fixed, applied(plan, pods), {}).unloads
+
+
 def test_a_failed_load_is_not_repeated_while_it_is_blocked() -> None:
     adapters = [version("a", Placement(min_copies=1))]
     plan = place(adapters, [pod("p0", 1)], {}, blocked={engine_name("a")})

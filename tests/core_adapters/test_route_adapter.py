@@ -35,6 +35,16 @@ def test_the_least_loaded_of_the_resident_copies() -> None:
     assert route("a", pods) == Send("p1")
 
 
+def test_copies_on_another_side_are_enough_for_a_minimum() -> None:
+    """In a rollout each side has copies; those of one alone need not keep the minimum."""
+    adapters = (version("a", Placement(min_copies=1)), version("b"))
+    versions, pods = {v.engine_name: v for v in adapters}, [pod("new", 1, {"a": RESIDENT})]
+    assert isinstance(route("b", pods, adapters=adapters), Wait)
+    others = [pod("old", 1, {"a": RESIDENT})]
+    decision = route_adapter(engine_name("b"), pods, versions, {}, 0.0, others)
+    assert decision == Load("new", engine_name("a"), decision.reason)
+
+
 def test_a_draining_pod_gets_nothing() -> None:
     pods = [pod("p0", 1, {"a": RESIDENT}, is_draining=True), pod("p1", 1)]
     assert isinstance(route("a", pods), Load)

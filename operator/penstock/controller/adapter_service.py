@@ -80,6 +80,7 @@ class AdapterService:
                 pod.engine.slots,
                 self.changes.expected(key, inputs.listed[key]),
                 loads_at_once=pod.engine.loads_at_once,
+                side=pod.side,
             )
             for key, pod in inputs.pods.items()
         )
@@ -208,8 +209,9 @@ class AdapterService:
     def _forget(self, inputs: ServiceInputs, now_s: float) -> None:
         """Forget the failures of versions that no adapter has, of pods that are gone, and before a copy.
 
-        So a pod in place of one that refused a version is asked at once. A copy also disproves failures that
-        an engine was to blame for: if a copy is still wanted there, it is tried again after the pause.
+        So a pod in place of one that refused a version is asked at once; one in place of a pod that gave no
+        answer is not, as the load may have ended that engine. A copy also disproves failures that an engine
+        was to blame for: if a copy is still wanted there, it is tried again after the pause.
         """
         names = {version.engine_name for version in inputs.versions}
         waiting = blocked(self.backoff, now_s)
@@ -219,7 +221,11 @@ class AdapterService:
                 if copies[name].state == "Resident":
                     holders.setdefault(name, set()).add(pod)
         for name, by_pod in list(self.errors.items()):
-            left = {pod: error for pod, error in by_pod.items() if pod in inputs.ready or not pod}
+            left = {
+                pod: error
+                for pod, error in by_pod.items()
+                if pod in inputs.ready or not pod or not error.is_final
+            }
             if name in holders:
                 left = {
                     pod: error

@@ -13,13 +13,17 @@ from penstock.core.spec.service import ENGINE_PORT, SERVE
 
 @dataclass(frozen=True, slots=True)
 class LoraPod:
-    """A ready engine that takes adapters. service: name of its InferenceService. address: host:port."""
+    """A ready engine that takes adapters. service: name of its InferenceService. address: host:port.
+
+    side: revision and cohort, between which gateways divide the requests.
+    """
 
     namespace: str
     service: str
     name: str
     address: str
     engine: LoraEngine
+    side: str = ""
 
     @property
     def key(self) -> Key:
@@ -43,7 +47,13 @@ def lora_pods(
             continue
         _, observed = children_of(services[key], deployments_by_key.get(key, ()), its_pods)
         found[key] = [
-            LoraPod(*key, pod.name, host_port(pod.address, ENGINE_PORT), engines[key[0], pod.name])
+            LoraPod(
+                *key,
+                pod.name,
+                host_port(pod.address, ENGINE_PORT),
+                engines[key[0], pod.name],
+                f"{pod.revision}/{pod.cohort}",
+            )
             for pod in observed
             if pod.role == SERVE and pod.is_ready and not pod.is_ending and pod.address
         ]

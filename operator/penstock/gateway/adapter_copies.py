@@ -1,6 +1,6 @@
 """Chooses the engines that may answer a request for an adapter, or the load that has to come first."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.clients.engine_adapters import EngineAdapters
@@ -72,20 +72,11 @@ class AdapterCopies:
         endpoints: those that may take the request, all of engines that take adapters. tokens: in flight,
         by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
         """
-        replicas = [
-            AdapterReplica(
-                endpoint.pod,
-                service.lora_engines[endpoint.pod].slots,
-                self._with_own_requests(service.key, endpoint.pod, copies),
-                tokens.get(endpoint.pod, 0),
-                loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
-            )
-            for endpoint in endpoints
-            if (copies := self.residency.copies(endpoint.pod)) is not None
-        ]
+        replicas = self._replicas(service, endpoints, tokens)
+        others = self._replicas(service, set(service.endpoints).difference(endpoints), tokens)
         versions = self._snapshot.adapter_versions(service.key)
         demand = self._estimate_demand(service.key)
-        decision = route_adapter(adapter.engine_name, replicas, versions, demand, waited_s)
+        decision = route_adapter(adapter.engine_name, replicas, versions, demand, waited_s, others)
         if isinstance(decision, Wait | Refuse):
             return decision
         (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
@@ -100,6 +91,23 @@ class AdapterCopies:
             return (endpoint,)
         failure = self.loads.refusal(adapter, endpoint.revision)
         return AdapterLoad(adapter, endpoint, decision.evict) if failure is None else failure
+
+    def _replicas(
+        self, service: Service, endpoints: Iterable[Endpoint], tokens: Tokens
+    ) -> list[AdapterReplica]:
+        """Return those of the endpoints that take adapters and whose copies are known."""
+        return [
+            AdapterReplica(
+                endpoint.pod,
+                service.lora_engines[endpoint.pod].slots,
+                self._with_own_requests(service.key, endpoint.pod, copies),
+                tokens.get(endpoint.pod, 0),
+                loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
+            )
+            for endpoint in endpoints
+            if endpoint.pod in service.lora_engines
+            and (copies := self.residency.copies(endpoint.pod)) is not None
+        ]
 
     def _with_own_requests(
         self, service: str, pod: str, copies: Mapping[str, Copy]

@@ -2,10 +2,12 @@
 
 import asyncio
 
-from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, ask
+from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
 
 from penstock.core.observed.lora_engine import LoraEngine
+from penstock.core.routing.pick import Side
 from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_builder import build
 
 
 async def test_requests_go_to_the_engines_that_have_the_adapter(pool):
@@ -71,6 +73,20 @@ async def test_each_side_has_its_own_copies(pool):
         assert (await ask(front))[0] == 200
     assert cold.calls == [("load", NAME)]
     assert min(len(warm.served), len(cold.served)) > 12  # one in 100,000 times by chance
+
+
+async def test_a_side_full_of_minimum_copies_makes_room_if_the_other_side_has_them(pool):
+    least, more = adapter("least"), adapter("more", day=2)
+    least["spec"]["placement"] = {"minReplicas": 1}
+    (name,) = (a.engine_name for a in build([], [], [], [least]).adapters)
+    old, new = AdapterEngine(name), AdapterEngine(name)
+    front = await pool(
+        old, new, adapters=[least, more], revisions=["r1", "r2"], slots=1,
+        wait_for_endpoint_s=1.0, more={"weights": {Side("r2"): 100}},
+    )  # fmt: skip
+    assert (await ask(front, "more"))[0] == 200
+    assert [what for what, _ in new.calls] == ["unload", "load"]
+    assert old.calls == []
 
 
 async def test_a_service_without_adapter_settings_loads_none(pool):

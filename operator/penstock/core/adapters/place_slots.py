@@ -31,6 +31,7 @@ class Pod:
     def __init__(self, replica: AdapterReplica) -> None:
         self.name = replica.pod
         self.slots = replica.slots
+        self.side = replica.side
         self.copies = dict(replica.copies)
         self.num_used = used_slots(replica)
         self.num_loading = num_loading(replica)
@@ -85,7 +86,10 @@ class Pods:
         pod.is_victim_known = False
 
     def unload_idle(self, name: str, number: int) -> None:
-        """Plan to unload at most this many idle copies, on the busiest pods first."""
+        """Plan to unload at most this many idle copies, on the busiest pods first.
+
+        Each side keeps one: its next request would load it again.
+        """
         idle = [
             pod
             for pod in self._pods.values()
@@ -93,8 +97,16 @@ class Pods:
             and pod.copies[name].state == "Resident"
             and pod.copies[name].requests == 0
         ]
-        for pod in sorted(idle, key=lambda pod: (-pod.busy, pod.name))[:number]:
-            self.unload(name, pod.name)
+        sides = Counter(
+            pod.side
+            for pod in self._pods.values()
+            if name in pod.copies and pod.copies[name].state == "Resident"
+        )
+        for pod in sorted(idle, key=lambda pod: (-pod.busy, pod.name)):
+            if number > 0 and sides[pod.side] > 1:
+                self.unload(name, pod.name)
+                sides[pod.side] -= 1
+                number -= 1
 
     def load(self, name: str, above: Claim | None) -> bool:
         """Plan one more copy, on the least busy pod that can take it. Returns whether there was one.

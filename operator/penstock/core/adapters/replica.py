@@ -25,7 +25,8 @@ class AdapterReplica:
 
     copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
     flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
-    reads at the same time.
+    reads at the same time. side: revision and cohort; in a rollout of the service each side has requests of
+    its own.
     """
 
     pod: str
@@ -34,3 +35,4 @@ class AdapterReplica:
     load: float = 0.0
     is_draining: bool = False
     loads_at_once: int = 1
+    side: str = ""

@@ -69,11 +69,13 @@ def route_adapter(
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
     waited_s: float = 0.0,
+    others: Sequence[AdapterReplica] = (),
 ) -> AdapterDecision:
     """Choose what happens to one request.
 
     replicas: pods that may take it, such as those of the chosen side. versions: all adapters of the
-    service, by name in engines; others are never evicted. waited_s: since it arrived.
+    service, by name in engines; others are never evicted. waited_s: since it arrived. others: further pods
+    of the service, whose copies count for the minimums of adapters.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
@@ -87,25 +89,25 @@ def route_adapter(
         return Wait(f"{engine_name} is being loaded on {loading[0]}", loading[0])
     if not serving:
         return Wait("no pod takes requests")
-    return _load(engine_name, serving, versions, demand)
+    return _load(serving, others, versions, demand)
 
 
 def _load(
-    engine_name: str,
     serving: Sequence[AdapterReplica],
+    others: Sequence[AdapterReplica],
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
 ) -> Load | Wait:
     free = [r for r in serving if num_loading(r) < r.loads_at_once]
     if not free:
         return Wait("every pod is loading other adapters")
-    copies = count_copies(serving)
+    copies, num_pods = count_copies([*serving, *others]), len(serving) + len(others)
     able: list[tuple[AdapterReplica, Victim | None]] = []
     for replica in free:
         if used_slots(replica) < replica.slots:
             able.append((replica, None))
             continue
-        candidates = victims(replica, versions, demand, copies, len(serving))
+        candidates = victims(replica, versions, demand, copies, num_pods)
         coldest = min(candidates, key=lambda v: (v.claim, v.engine_name), default=None)
         if coldest is not None:
             able.append((replica, coldest))
