@@ -6,6 +6,7 @@
 A case is a workload at a load, such as `zipf-60`: 1,000 adapters, Zipf 1.0, at 60 % of the requests that 8
 pods can answer with full batches. For each case and rule it prints the time to the first token, loads and
 misses, with 95 % intervals over seeds, and what the first rule saves against each other rule, seed by seed.
+For independent requests it prints what a rule without knowledge of coming requests can reach at best.
 Seeds start at 0; those from 100 on were used to choose the constants.
 """
 
@@ -16,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 
 from penstock.sim import compiled
 
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
-from penstock.sim.adapters.run import RULES, Summary, capacity_rps, run
+from penstock.sim.adapters.run import RULES, Summary, capacity_rps, independent_calls, run
 from penstock.sim.adapters.workload import AdapterWorkload
 from penstock.sim.report import Estimate
 
@@ -60,26 +62,53 @@ def simulate(work: tuple[str, str, int]) -> Result:
 
 def report(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
     first, own = next(iter(by_rule.items()))
-    print(
-        f"\n{case}\n| rule | p50 s | p99 s | mean s | loads/min | loads/request | misses | refused | ",
-        end="",
-    )
-    print(f"p99 that `{first}` saves |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    columns = (
+        "rule", "p50 s", "p99 s", "mean s", "loads/min", "loads/request", "loads/served", "misses", "refused",
+        f"p99 that `{first}` saves",
+    )  # fmt: skip
+    print(f"\n{case}\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for rule, results in by_rule.items():
         runs = list(results.values())
-        columns = [
+        values = [
             spread([s.ttft_p50_s for s in runs], 3),
             spread([s.ttft_p99_s for s in runs], 2),
             spread([s.ttft_mean_s for s in runs], 3),
             spread([s.loads_per_min for s in runs], 0),
             spread([s.loads_per_request for s in runs], 3),
+            spread([s.loads_per_served for s in runs], 3),
             spread([100 * s.miss_share for s in runs], 1) + " %",
             str(sum(s.refused for s in runs)),
         ]
         both = sorted(own.keys() & results.keys())
         saved = [100 * (1 - own[s].ttft_p99_s / results[s].ttft_p99_s) for s in both]
-        columns.append("" if rule == first else spread(saved, 1) + " %")
-        print(f"| `{rule}` | " + " | ".join(columns) + " |")
+        values.append("" if rule == first else spread(saved, 1) + " %")
+        print(f"| `{rule}` | " + " | ".join(values) + " |")
+
+
+def report_bounds(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
+    """Prints bounds of rules that do not know the coming requests, and what they save at most."""
+    own = next(iter(by_rule))
+    others = {rule: runs for rule, runs in by_rule.items() if rule not in (own, "bound")}
+    if not others or not cases()[case].is_independent:
+        return
+    best = min(others, key=lambda rule: fmean(s.ttft_p99_s for s in others[rule].values()))
+    slots = NUM_PODS * SLOTS
+    calls = {seed: independent_calls(cases()[case], seed) for seed in others[best]}
+    fewest = {seed: each.fewest_misses(slots) for seed, each in calls.items()}
+    print("\nBest case without knowledge of the coming requests:")
+    print(f"- loads/request: {spread(list(fewest.values()), 3)}")
+    limits = {"": dict.fromkeys(calls, 1.0)}
+    if lru := others.get("lru-random"):
+        half = {seed: lru[seed].loads_per_request / 2 for seed in calls}
+        limits[" with half the loads/request of `lru-random`"] = half
+    for name, most_misses in limits.items():
+        if any(most_misses[seed] < fewest[seed] for seed in calls):
+            print(f"- p99{name}: none, more loads are needed")
+            continue
+        lowest_s = {s: each.lowest_ttft_s(slots, most_misses[s]) for s, each in calls.items()}
+        saved = [100 * (1 - lowest_s[s] / others[best][s].ttft_p99_s) for s in calls]
+        values = f"{spread(list(lowest_s.values()), 2)} s, {spread(saved, 1)} % below `{best}`"
+        print(f"- p99{name}: {values}")
 
 
 def spread(values: Sequence[float], digits: int) -> str:
@@ -108,7 +137,9 @@ def main() -> None:
                     row = {"case": case, "rule": rule, "seed": seed, **asdict(summary)}
                     print(json.dumps(row), file=file)
     for case in options.cases:
-        report(case, {r: {s: done[case, r, s] for s in seeds} for r in options.rules})
+        by_rule = {r: {s: done[case, r, s] for s in seeds} for r in options.rules}
+        report(case, by_rule)
+        report_bounds(case, by_rule)
 
 
 def finished(path: Path) -> dict[tuple[str, str, int], Summary]:

@@ -1,7 +1,7 @@
 """Runs one rule on one drawn workload, and sums it up."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
@@ -12,10 +12,17 @@ from penstock.sim.adapters.baselines import (
     RandomLru,
     ResidentFirst,
 )
-from penstock.sim.adapters.bound import Everywhere, fewest_loads
+from penstock.sim.adapters.bound import Everywhere, IndependentCalls, fewest_loads
 from penstock.sim.adapters.penstock import Penstock
 from penstock.sim.adapters.pool import Pool, Rule
-from penstock.sim.adapters.workload import OUTPUT, PROMPT, AdapterWorkload, calls, load_times
+from penstock.sim.adapters.workload import (
+    OUTPUT,
+    PROMPT,
+    AdapterWorkload,
+    calls,
+    load_times,
+    shares,
+)
 from penstock.sim.profile import Profile, profile
 from penstock.sim.workload.lengths import LogNormal
 
@@ -43,6 +50,9 @@ DESCRIPTIONS: Mapping[str, str] = {
 WARM_UP_S = 300.0
 # Time after the last arrival, in seconds, until which answers count.
 DRAIN_S = 300.0
+# For the bounds of independent requests: requests that are run alone, the time for each in seconds, and times
+# at which the requests in flight are looked at.
+NUM_ALONE, ALONE_S, NUM_HELD = 1000, 200.0, 40
 # Sequences in one batch. An engine with 16 slots cannot fill larger ones with requests of 16 adapters.
 MAX_NUM_SEQS = 32
 PROFILE = "llama-3.3-70b-h100-tp4"
@@ -53,7 +63,8 @@ class Summary:
     """ttft_p50_s and so on: of requests after the warm-up. Those that were refused, or had no first token
     DRAIN_S after the last arrival, count with their wait until then.
 
-    miss_share: requests whose adapter was in memory nowhere when they came.
+    miss_share: requests whose adapter was in memory nowhere when they came. loads_per_served: loads per
+    request that got its first token while loads were counted.
     """
 
     ttft_p50_s: float
@@ -64,6 +75,7 @@ class Summary:
     refused: int
     requests: int
     loads_per_request: float
+    loads_per_served: float = 0.0  # files of older runs have none
 
 
 def engine_profile() -> Profile:
@@ -109,6 +121,26 @@ def run(
     return _summary(pool, num_loads, workload.duration_s)
 
 
+def independent_calls(workload: AdapterWorkload, seed: int) -> IndependentCalls:
+    """The requests of a workload, for bounds. Raises ValueError if they are no independent draws."""
+    drawn = calls(workload, seed)
+    loads = load_times(workload, seed)
+    pool = Pool(RULES["bound"](), engine_profile(), 1, len(loads), [0.0] * len(loads))
+    apart = [replace(call, at_s=i * ALONE_S) for i, call in enumerate(drawn[:NUM_ALONE])]
+    pool.run(apart, ALONE_S * len(apart))
+    alone = pool.totals.requests
+    took_s = [each.end_s - each.arrival_s for each in alone if each.end_s is not None]
+    random = Random(seed)
+    ends_s = [call.at_s + random.choice(took_s) for call in drawn]
+    held = []
+    for number in range(NUM_HELD):
+        at_s = WARM_UP_S + (workload.duration_s - WARM_UP_S) * number / NUM_HELD
+        in_flight = zip(drawn, ends_s, strict=True)
+        held.append({call.adapter for call, end_s in in_flight if call.at_s <= at_s < end_s})
+    alone_s = [each.ttft_s for each in alone if each.ttft_s is not None]
+    return IndependentCalls(loads, shares(workload, seed), alone_s, held)
+
+
 def _summary(pool: Pool, num_loads: int, duration_s: float) -> Summary:
     end_s = duration_s + DRAIN_S
     counted = [
@@ -120,6 +152,10 @@ def _summary(pool: Pool, num_loads: int, duration_s: float) -> Summary:
         end_s - request.arrival_s if request.ttft_s is None else request.ttft_s
         for request, _ in counted
     )
+    served = sum(
+        each.first_token_s is not None and WARM_UP_S <= each.first_token_s < duration_s
+        for each in pool.totals.requests
+    )
     return Summary(
         ttft_p50_s=_quantile(ttft_s, 0.5),
         ttft_p99_s=_quantile(ttft_s, 0.99),
@@ -129,6 +165,7 @@ def _summary(pool: Pool, num_loads: int, duration_s: float) -> Summary:
         refused=sum(request.outcome == "shed" for request, _ in counted),
         requests=len(counted),
         loads_per_request=num_loads / len(counted),
+        loads_per_served=num_loads / served,
     )
 
 

@@ -58,6 +58,11 @@ class AdapterWorkload:
     prompt: LogNormal = PROMPT
     output: LogNormal = OUTPUT
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether each request draws its adapter independently of the others and of the time."""
+        return not (self.burst_share or self.shift_s or self.new_share or self.step)
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -120,6 +125,13 @@ def _extra(
     return [(random.uniform(step.at_s, own[-1]), step.adapter) for _ in range(number)]
 
 
+def shares(workload: AdapterWorkload, seed: int) -> list[float]:
+    """Share of the requests by adapter. Raises ValueError if requests are no independent draws."""
+    if not workload.is_independent:
+        raise ValueError("adapters depend on earlier requests or on the time")
+    return Popularity(workload, Random(f"calls {seed}")).shares()
+
+
 class Popularity:
     """Draws adapters by their popularity. The index of an adapter says nothing about its rank."""
 
@@ -136,6 +148,13 @@ class Popularity:
             for _ in range(number)
         ]
         self._next_shift_s = workload.shift_s or float("inf")
+
+    def shares(self) -> list[float]:
+        """Share of the draws by adapter, if all exist."""
+        by_adapter = [0.0] * len(self._adapters)
+        for rank, adapter in enumerate(self._adapters):
+            by_adapter[adapter] = (rank + 1) ** -self._workload.exponent / self._cumulated[-1]
+        return by_adapter
 
     def draw(self, at_s: float) -> int:
         """An adapter that exists at this time."""
