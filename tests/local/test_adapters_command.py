@@ -157,7 +157,7 @@ def test_one_adapter() -> None:
         "ready, 1 of 1 wanted copies are loaded: 3.0 requests in flight, 4.0 for a copy"
     )
     assert demand == (
-        "0.5 requests/s, 3 in flight, 1 waiting for a copy, 7 of 90 requests found no copy in memory, "
+        "0.5 requests/s, 3 in flight, 1 waiting, 7 of 90 requests found no copy in memory, "
         "last used 5s ago"
     )
     assert cells(done.output, "chat-a") == ["chat-a", "Loaded", "3", "1 of 4", ""]

@@ -152,7 +152,7 @@ def _print_one(report: AdapterReport) -> None:
 def _demand(report: AdapterReport) -> str:
     parts = [f"{report.requests_per_s:g} requests/s"]
     if (counts := report.counts) is not None:
-        parts += [f"{counts.in_flight} in flight", f"{counts.waiting} waiting for a copy"]
+        parts += [f"{counts.in_flight} in flight", f"{counts.waiting} waiting"]
         parts.append(f"{counts.misses} of {counts.arrivals} requests found no copy in memory")
     if report.last_used_s is not None:
         parts.append(f"last used {_age(report.last_used_s)} ago")

@@ -112,12 +112,15 @@ class AdapterCopies:
     def _with_own_requests(
         self, service: str, pod: str, copies: Mapping[str, Copy]
     ) -> Mapping[str, Copy]:
-        """Return the copies with the requests that this gateway has sent since the engine listed them."""
+        """Return the copies with the requests of this gateway that the engine has not listed.
+
+        Without the queued ones, two adapters that wait for the same busy engine would unload each other.
+        """
         stats = self._stats.of_service(service)
         busier = {
             name: replace(copy, requests=num_own)
             for name, copy in copies.items()
-            if name in stats and (num_own := stats[name].pods.count(pod)) > copy.requests
+            if name in stats and (num_own := stats[name].count_claims(pod)) > copy.requests
         }
         return {**copies, **busier} if busier else copies
 

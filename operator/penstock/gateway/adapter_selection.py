@@ -87,6 +87,12 @@ class AdapterSelector:
             self._state.metrics.count_adapter_miss(self._adapter)
 
     @contextmanager
+    def waiting_for_room(self) -> Iterator[None]:
+        """Entered while the request waits for an engine that has a copy."""
+        with self._waiting(), self._stats.hold_queued():
+            yield
+
+    @contextmanager
     def _waiting_for_copy(self) -> Iterator[None]:
         adapter, state = self._adapter, self._state
         with (

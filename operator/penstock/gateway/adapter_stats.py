@@ -13,15 +13,16 @@ from penstock.gateway.snapshot import Adapter, Snapshot
 class AdapterStats:
     """Counts the requests for one version of an adapter since this process started.
 
-    became_idle: called when its last request at a pod ends. pods: its requests at each engine pod now. arm:
-    canary statistics, while there are two versions.
+    became_idle: called when its last request at a pod ends, or none is queued any more. pods: its requests at
+    each engine pod now. queued: requests that wait for room on an engine that has it. arm: canary statistics,
+    while there are two versions.
     """
 
     def __init__(self, became_idle: Callable[[], None]) -> None:
         self._became_idle = became_idle
         self.arm: ArmCounter | None = None
         self.arrivals = self.work_tokens = self.misses = self.failed = 0
-        self.loads = self.load_failures = self.waiting = 0
+        self.loads = self.load_failures = self.waiting = self.queued = 0
         self.load_s = 0.0
         self.pods = KeyedCount()
 
@@ -52,6 +53,21 @@ class AdapterStats:
             if not self.pods.count(pod):
                 self._became_idle()
 
+    @contextmanager
+    def hold_queued(self) -> Iterator[None]:
+        """Count a request in the admission queue while the block runs."""
+        self.queued += 1
+        try:
+            yield
+        finally:
+            self.queued -= 1
+            if not self.queued:
+                self._became_idle()
+
+    def count_claims(self, pod: str) -> int:
+        """Return the requests that need the copy on a pod: those there, and queued ones, which may come."""
+        return self.pods.count(pod) + self.queued
+
     def counts(self) -> AdapterCounts:
         """Return all counts."""
         return AdapterCounts(
@@ -63,7 +79,7 @@ class AdapterStats:
             self.failed,
             self.load_s,
             self.pods.total,
-            self.waiting,
+            self.waiting + self.queued,
         )
 
 

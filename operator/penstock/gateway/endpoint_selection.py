@@ -239,7 +239,7 @@ class EndpointSelector:
                 record.prompt_tokens,
                 self._tokens,
                 self._wait_left_s,
-                self._waiting(),
+                self._waiting() if self._copies is None else self._copies.waiting_for_room(),
                 self._adapter.engine_name if self._adapter is not None else "",
             )
         except QueueFull as full:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
+from gateway.adapters.adapter_engine import BASE, NAME, AdapterEngine, adapter, ask
 
 from penstock.core.spec.objectives import Objectives
 
@@ -67,3 +67,31 @@ async def test_a_copy_on_a_failing_engine_never_stops_the_gateway(pool):
     assert state.now() - began_s < 0.5  # the ejections last for 1 s
     assert engines[1].served == [NAME]
     await front.idle()
+
+
+async def test_adapters_that_wait_for_a_busy_engine_do_not_unload_each_other(pool, until):
+    """The engine has one slot, and computes a long prompt of the base model."""
+    gate = asyncio.Event()
+
+    class Slow(AdapterEngine):
+        async def _complete(self, request, model):
+            if model == BASE:
+                await gate.wait()
+            await super()._complete(request, model)
+
+    engine = Slow()
+    bodies = [adapter(name, day=day) for day, name in enumerate("abc", 1)]
+    front = await pool(engine, adapters=bodies, slots=1, more={"objectives": OBJECTIVES})
+    long = asyncio.create_task(front.ask(model="chat", prompt="x" * 400))
+    await until(lambda: front.gateway.state.endpoints.tokens)
+    asking = [asyncio.create_task(ask(front, name)) for name in "abc"]
+    await until(lambda: front.gateway.state.waiting == 3)
+    await asyncio.sleep(0.5)
+    assert [what for what, _ in engine.calls] == ["load"]
+    stats = front.gateway.state.stats.adapters.of_service("default/chat").values()
+    assert sum(each.counts().waiting for each in stats) == 3
+    gate.set()
+    assert {status for status, _ in await asyncio.gather(long, *asking)} == {200}
+    assert [what for what, _ in engine.calls].count("load") == 3
+    await front.idle()
+    assert not any(each.queued for each in stats)

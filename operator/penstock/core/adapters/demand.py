@@ -8,8 +8,8 @@ class AdapterCounts:
     """Requests for one version of an adapter. Counters grow from the start of the gateway's process.
 
     arrivals, work_tokens (prompt and output), misses (no resident copy at arrival), loads (that succeeded),
-    load_failures and failed are counters. in_flight (at engines) and waiting (for a copy) are gauges. load_s:
-    seconds of these loads together, a counter.
+    load_failures and failed are counters. in_flight (at engines) and waiting (for a copy, or for room on an
+    engine that has one) are gauges. load_s: seconds of these loads together, a counter.
     """
 
     arrivals: int = 0
