@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from penstock.controller import adapter_statuses
 from penstock.controller.adapter_rollouts import SteppedRollout
 from penstock.controller.adapter_statuses import AdapterEntry, AdapterStatuses
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
-from penstock.core.adapters.resource import adapter_resource
+from penstock.core.adapters.resource import AdapterResource, adapter_resource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.reconcile.adapter_conditions import AdapterState, Instance
+from penstock.core.reconcile.adapter_status import adapter_status
 from penstock.core.rollout.adapter_events import AdapterInputs
 from penstock.core.rollout.adapter_rollout import step_adapter
 from penstock.core.spec.canary import CanarySpec
@@ -118,6 +120,26 @@ async def test_of_the_states_during_a_slow_write_the_last_one_is_written(
     await settle()
     assert server.copies("sql") == ["b"]
     assert server.log == ["sql"] * 2
+
+
+async def test_passes_during_slow_writes_add_no_work(
+    server: ApiServer, statuses: AdapterStatuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [server.add(f"a{number:02}") for number in range(20)]
+    computed = []
+
+    def count(resource: AdapterResource, *rest: Any) -> Object:
+        computed.append(resource.name)
+        return adapter_status(resource, *rest)
+
+    monkeypatch.setattr(adapter_statuses, "adapter_status", count)
+    server.is_open.clear()
+    for _ in range(5):
+        statuses.update([entry(body, "a") for body in bodies])
+        await settle()
+    server.is_open.set()
+    await settle()
+    assert sorted(computed) == sorted(server.log) == sorted(server.bodies)
 
 
 async def test_changed_copies_are_written_before_other_numbers(

@@ -63,9 +63,11 @@ class AdapterStatuses:
         self._failures = failures
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._slots = asyncio.Semaphore(MAX_WRITES)
-        # The entries whose status is as it should be.
+        # The entries whose status is as it should be, those that wait for their write, and the last ones of
+        # all that wait or are being written.
         self._settled: dict[Key, AdapterEntry] = {}
         self._waiting: dict[Key, AdapterEntry] = {}
+        self._started: dict[Key, AdapterEntry] = {}
         self._writes: dict[Key, asyncio.Task[None]] = {}
         self._written: dict[Key, _Written] = {}
 
@@ -86,10 +88,10 @@ class AdapterStatuses:
         for entry in entries:
             key = entry.resource.key
             keys.add(key)
-            last = self._settled.get(key)
-            if last is not None and _is_same(last, entry):
+            last, started = self._settled.get(key), self._started.get(key)
+            if last is not None and _is_same(last, entry) and last.rollout == entry.rollout:
                 settled[key] = entry
-            else:
+            elif started is None or not _is_same(started, entry):
                 changed.append(entry)
         self._settled = settled
         self._written = {key: each for key, each in self._written.items() if key in keys}
@@ -107,7 +109,7 @@ class AdapterStatuses:
 
     def _start(self, entry: AdapterEntry) -> None:
         key = entry.resource.key
-        self._waiting[key] = entry
+        self._waiting[key] = self._started[key] = entry
         if key not in self._writes:
             self._writes[key] = asyncio.create_task(self._write_latest(key))
 
@@ -117,7 +119,7 @@ class AdapterStatuses:
             while (entry := self._waiting.pop(key, None)) is not None:
                 with self._failures.isolate_errors("adapters", "/".join(key)):
                     await self._write(entry)
-            del self._writes[key]
+            del self._writes[key], self._started[key]
 
     async def _write(self, entry: AdapterEntry) -> None:
         body = self.newest(entry.body)
@@ -154,12 +156,8 @@ class AdapterStatuses:
 
 
 def _is_same(last: AdapterEntry, entry: AdapterEntry) -> bool:
-    return (
-        last.body is entry.body
-        and last.state == entry.state
-        and last.rollout == entry.rollout
-        and _shown(last) == _shown(entry)
-    )
+    """Whether two entries are the same but for the step of the rollout, which has times."""
+    return last.body is entry.body and last.state == entry.state and _shown(last) == _shown(entry)
 
 
 def _shown(entry: AdapterEntry) -> tuple[str, float | None] | None:
