@@ -12,10 +12,10 @@ from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
-from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES
+from penstock.clients.resources import DEPLOYMENTS
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
-from penstock.demo.stage import Stage, poll_until
+from penstock.demo.stage import Stage
 from penstock.local.audit import (
     AuditEntry,
     AuditLog,
@@ -76,29 +76,6 @@ ADAPTER = {
 }
 
 
-async def change_dedicated_pool(stage: Stage) -> None:
-    """The operator creates, changes and deletes the dedicated pool of the adapter: tests those rights."""
-    adapter, pool = ADAPTER["metadata"]["name"], f"{NAME}-{ADAPTER['metadata']['name']}"
-
-    async def is_there(most: int | None) -> bool:
-        """Whether the pool has this maximum of replicas; None: whether there is none."""
-        services, _ = await stage.kube.list(INFERENCE_SERVICES, "default")
-        found = {each["metadata"]["name"]: each["spec"]["scaling"] for each in services}
-        return found.get(pool, {}).get("maxReplicas") == most
-
-    specs: tuple[tuple[Object, int | None], ...] = (
-        ({"pool": "Dedicated"}, 1),
-        ({"dedicated": {"maxReplicas": 2}}, 2),
-        ({"pool": "Shared", "dedicated": None}, None),
-    )
-    for spec, most in specs:
-        patch = json.dumps({"spec": spec})
-        stage.kubectl("patch", "lora", adapter, "--type=merge", "-p", patch)
-        await poll_until(
-            lambda most=most: is_there(most), within_s=30, what=f"the pool after {spec}"
-        )
-
-
 async def run_history(cluster: Cluster, models: Path) -> History:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
@@ -124,7 +101,6 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             # The operator writes the route's status: tests that right.
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(ROUTE))
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(ADAPTER))
-            await change_dedicated_pool(stage)
             stage.kubectl("wait", "--for=condition=Ready", f"mroute/{NAME}-any", "--timeout=60s")
             async with Load(cluster.gateway_url, workload) as load:
                 held, asked_s, switched_s, revisions = await revise(stage, load)

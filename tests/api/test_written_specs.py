@@ -25,11 +25,7 @@ METADATA = {"namespace": "n", "uid": "u", "generation": 1, "creationTimestamp": 
 
 
 # Example with the service of an example that has adapters only. None: the service is the reader's own.
-SERVICES = {
-    "dedicated-adapter.yaml": "lora-service.yaml",
-    "lora-adapter.yaml": None,
-    "tiny-adapters.yaml": "tiny-model.yaml",
-}
+SERVICES = {"tiny-adapters.yaml": "tiny-model.yaml", "lora-adapter.yaml": None}
 
 
 def bodies(name: str, kind: str) -> list[Any]:

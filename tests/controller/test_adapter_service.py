@@ -9,6 +9,7 @@ from penstock.controller.adapter_service import AdapterService, ServiceInputs
 from penstock.controller.copy_changes import Change
 from penstock.controller.lora_pods import LoraPod
 from penstock.core.adapters.adapter import AdapterVersion, Placement
+from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.replica import Copy
 from penstock.core.observed.lora_engine import LoraEngine
 
@@ -96,3 +97,36 @@ def test_a_busy_engine_is_forgotten_after_the_pause_once_another_has_the_copy() 
     assert it.errors[NAME].keys() == {"a"}
     it.run(inputs(a={}, b={NAME: Copy("Resident")}), 7.0)
     assert (it.errors, it.backoff) == ({}, {})
+
+
+def test_what_a_gateway_could_not_load_is_loaded_once_to_learn_why() -> None:
+    it = service()
+    it.run(inputs(a={}), 0.0)
+    failed = replace(inputs(a={}), counts={NAME: AdapterCounts(1, load_failures=1)})
+    it.run(failed, 1.0)
+    assert it.plan.loads == ((NAME, "a"),)
+    it.observe(Change("load", pod("a"), NAME, failure=REFUSED), 1.5)
+    it.run(failed, 2.0)
+    assert it.plan.loads == ()
+
+
+def test_failures_before_the_first_pass_and_of_a_copy_that_is_there_now_do_not_count() -> None:
+    it, copies = service(), {NAME: Copy("Resident")}
+    it.run(replace(inputs(a={}), counts={NAME: AdapterCounts(9, load_failures=3)}), 0.0)
+    assert it.plan.loads == ()
+    it.run(replace(inputs(a=copies), counts={NAME: AdapterCounts(10, load_failures=4)}), 1.0)
+    it.run(replace(inputs(a={}), counts={NAME: AdapterCounts(10, load_failures=4)}), 2.0)
+    assert it.plan.loads == ()
+
+
+def test_engines_are_full_when_every_slot_has_a_pinned_copy() -> None:
+    it = service()
+    pinned = [
+        AdapterVersion(f"a{number}", "pvc://adapters/a", Placement("All", is_pinned=True))
+        for number in range(4)
+    ]
+    copies = {each.engine_name: Copy("Resident") for each in pinned}
+    it.run(replace(inputs(a=copies), versions=[SQL, *pinned]), 0.0)
+    assert it.is_full
+    it.run(replace(inputs(a=copies, b={}), versions=[SQL, *pinned]), 1.0)
+    assert not it.is_full

@@ -81,6 +81,10 @@ def test_an_adapter_with_all_its_copies() -> None:
              "Reconciling=False/Settled"],
         ),
         (
+            {"wanted": 0, "instances": (), "is_full": True},
+            ["Loaded=False/NoAdapterSlot", "Ready=False/NoAdapterSlot", "Stalled=False/NotStalled"],
+        ),
+        (
             {"num_engines": 0, "instances": ()},
             ["Loaded=False/NoEngines", "Ready=False/NoEngines", "Reconciling=True/NoEngines"],
         ),

@@ -32,6 +32,15 @@ def test_a_pod_that_refused_an_adapter_is_left_out() -> None:
     assert "its last load failed" in plan.adapters[name].reason
 
 
+def test_more_copies_than_pods_are_explained() -> None:
+    adapters = [version("a", Placement("Fixed", 5, 5)), version("b", Placement(min_copies=3))]
+    plan = place(adapters, [pod("p", 4), pod("q", 4)], {})
+    assert [plan.adapters[engine_name(name)].reason for name in "ab"] == [
+        "a fixed number of 5; 2 now, one for each pod",
+        "a minimum of 3; 2 now, one for each pod",
+    ]
+
+
 def test_minimum_copies_are_spread_over_the_pods() -> None:
     adapters = [version(f"a{i}", Placement(min_copies=1)) for i in range(8)]
     plan = place(adapters, [pod(f"p{i}", 4) for i in range(4)], {})

@@ -42,6 +42,13 @@ def test_unknown_model_name_is_a_404(make_service):
     assert error == (404, message, "model", "model_not_found", None)
 
 
+def test_a_request_with_the_name_of_an_object_is_told_its_model_name(make_service):
+    service = replace(make_service(), name="base")
+    assert error_of(Snapshot((service,)), request_for("base"))[1] == (
+        "the model `base` does not exist: the model name of the object `base` is chat"
+    )
+
+
 def snapshot_with_route(*rules, services):
     return Snapshot(services, (Route("default", "route", "any", 0, rules),))
 

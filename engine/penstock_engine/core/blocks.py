@@ -72,16 +72,14 @@ class BlockPool:
 
         Returns the blocks in that order; None, with nothing changed, if too few blocks are free.
         """
-        num_revived = 0
-        for block in shared:
-            num_revived += self._num_holders[block] == 0
+        num_revived = sum(1 for block in shared if self._num_holders[block] == 0)
         if num_new_blocks + num_revived > len(self._free):
             return None
         for block in shared:
             if self._num_holders[block] == 0:
                 del self._free[block]
             self._num_holders[block] += 1
-        return [*shared, *[self._take_oldest() for _ in range(num_new_blocks)]]
+        return [*shared, *(self._take_oldest() for _ in range(num_new_blocks))]
 
     def publish(self, block: int, block_hash: bytes) -> None:
         """Add a full, computed, held block to the prefix index, unless its contents are in it."""

@@ -65,7 +65,8 @@ class AdapterFolder:
         except (OSError, RuntimeError) as error:
             raise _read_failed("the folder", error) from error
         if not is_folder:
-            raise ModelError("AdapterNotFound", "there is no folder at this place")
+            place = self.path if self.root is None else self.path.relative_to(self.root)
+            raise ModelError("AdapterNotFound", f"there is no folder {str(place)[:256]}")
         if not self.has(CONFIG_NAME):
             raise ModelError("ConfigMissing", f"the folder has no {CONFIG_NAME}")
         if not self.has(WEIGHTS_NAME):

@@ -17,6 +17,7 @@ from penstock.core.adapters.load_failures import Failures, after_failure, after_
 from penstock.core.adapters.place import PlacementPlan, place
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.replica import AdapterReplica
+from penstock.core.adapters.retention import is_own_name
 from penstock.core.reconcile.adapter_conditions import LoadError
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,9 @@ class AdapterService:
     backoff: of versions whose last load failed, by name in engines. It holds for all pods, or, if one has a
     copy, for those that did not load it. errors: of these versions, by name and pod. known:
     names whose stored errors have been read. replicas: pods with their copies, at the last pass. at_s: time
-    of the last pass. num_loads, num_failed_loads, num_unloads: since this process leads.
+    of the last pass. num_loads, num_failed_loads, num_unloads: since this process leads. pinned: names
+    of pinned versions. load_failures: failed loads by gateways, by name, at the last pass; None before the
+    first. lost: versions that a gateway could not load since then. One load here says why.
     """
 
     changes: CopyChanges
@@ -62,6 +65,18 @@ class AdapterService:
     num_loads: int = 0
     num_failed_loads: int = 0
     num_unloads: int = 0
+    pinned: frozenset[str] = frozenset()
+    load_failures: Mapping[str, int] | None = None
+    lost: set[str] = field(default_factory=set)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every slot has a copy that is never evicted: pinned, or loaded by hand."""
+        return bool(self.replicas) and all(
+            sum(name in self.pinned or not is_own_name(name) for name in replica.copies)
+            >= replica.slots
+            for replica in self.replicas
+        )
 
     @property
     def demand(self) -> Mapping[str, AdapterDemand]:
@@ -74,6 +89,7 @@ class AdapterService:
             self.demand_state = estimate_demand(inputs.counts, self.demand_state, now_s)
         self._restore(inputs, now_s)
         self._forget(inputs, now_s)
+        self.pinned = frozenset(v.engine_name for v in inputs.versions if v.placement.is_pinned)
         self.replicas = tuple(
             AdapterReplica(
                 pod.name,
@@ -84,6 +100,8 @@ class AdapterService:
             )
             for key, pod in inputs.pods.items()
         )
+        if inputs.counts is not None:
+            self._note_lost(inputs.counts)
         self.at_s = now_s
         waiting, resident = blocked(self.backoff, now_s), self._resident()
         self.plan = self._plan(inputs, waiting, resident)
@@ -100,10 +118,12 @@ class AdapterService:
             (waiting - resident) | self._unreadable(resident),
             {(name, pod) for name in waiting & resident for pod in self.errors[name]},
         )
-        unread = [name for name in inputs.unread if name not in waiting]
+        lost = self.lost & {version.engine_name for version in inputs.versions}
+        candidates = (*inputs.unread, *sorted(lost - set(inputs.unread)))
+        unread = [name for name in candidates if name not in waiting]
         counts = inputs.counts or {}
-        failing = {name for name in unread if name in counts and counts[name].load_failures}
-        reads = first_reads(unread, self.replicas, plan, failing)
+        failing = {name for name in inputs.unread if name in counts and counts[name].load_failures}
+        reads = first_reads(unread, self.replicas, plan, failing | lost)
         return PlacementPlan((*plan.loads, *reads), plan.unloads, plan.adapters)
 
     def record(
@@ -138,6 +158,7 @@ class AdapterService:
         if change.kind == "unload":
             self.num_unloads += failure is None
             return
+        self.lost.discard(name)
         if failure is None:
             self.num_loads += 1
             if name in self.errors:
@@ -149,6 +170,15 @@ class AdapterService:
         self.backoff = after_failure(self.backoff, name, failure.message, now_s)
         error = LoadError(failure.reason, failure.message, is_final=failure.kind == "Refused")
         self.errors.setdefault(name, {})[change.pod.name] = error
+
+    def _note_lost(self, counts: Mapping[str, AdapterCounts]) -> None:
+        """Note versions that a gateway has failed to load since the last pass: their files may be gone."""
+        before = self.load_failures
+        now = {name: each.load_failures for name, each in counts.items()}
+        if before is not None:
+            self.lost |= {name for name, number in now.items() if number > before.get(name, 0)}
+        self.lost -= {name for replica in self.replicas for name in replica.copies}
+        self.load_failures = now
 
     def _log(self, change: Change) -> None:
         failure, wanted = change.failure, self.plan.adapters.get(change.engine_name)

@@ -30,6 +30,7 @@ class AdapterStates:
             for of_pod in changes.values()
             for change in of_pod.values()
         )
+        self._is_full = service.is_full
         by_name = {key[1]: of_pod for key, of_pod in changes.items() if key in pods}
         self._pods = frozenset(key[1] for key in pods)
         self._copies: dict[str, list[_Found]] = {}
@@ -56,6 +57,7 @@ class AdapterStates:
         return AdapterState(
             num_engines=len(self._pods),
             wanted=None if wanted is None else wanted.copies,
+            is_full=self._is_full,
             has_slot=wanted is None or wanted.is_met or self._is_loading,
             instances=tuple(instances[pod] for pod in sorted(instances)),
             failure=last_error,

@@ -33,6 +33,7 @@ class AdapterSelector:
         self._waiting = waiting
         self._is_missed = False
         self._waited_s = 0.0
+        self._waited_for = ""
         self._failures: dict[str, EngineFailure] = {}  # of loads, by pod
 
     def able(self, service: Service) -> Sequence[Endpoint]:
@@ -72,7 +73,8 @@ class AdapterSelector:
             case Wait(reason):
                 await self._wait(reason, left_s)
             case Refuse(reason, retry_after_s):
-                raise self._unavailable(reason, retry_after_s)
+                cause = f"{reason}: {self._waited_for}" if self._waited_for else reason
+                raise self._unavailable(cause, retry_after_s)
             case LoadFailure() as failure:
                 raise self._refused(failure)
             case chosen:
@@ -118,7 +120,8 @@ class AdapterSelector:
             self._failures[load.endpoint.pod] = failure
 
     async def _wait(self, reason: str, left_s: float) -> None:
-        """Wait for a change of the copies."""
+        """Wait for a change of the copies. reason: what the request waits for."""
+        self._waited_for = reason
         if left_s <= 0:
             raise self._unavailable(reason)
         began_s = self._state.now()

@@ -9,6 +9,9 @@ from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.snapshot import Adapter, Ambiguous, Claim, Route, Service, Snapshot, Unknown
 
+# Most model names that an error proposes.
+MAX_NAMES = 5
+
 
 @dataclass(frozen=True, slots=True)
 class RoutingTarget:
@@ -56,10 +59,16 @@ def claim_of(snapshot: Snapshot, model: str) -> Claim:
             )
             raise RequestError(400, message, param="model", code="model_ambiguous")
         case Unknown():
-            message = f"the model `{model[:200]}` does not exist"
+            message = f"the model `{model[:200]}` does not exist{_other_names(snapshot, model)}"
             raise RequestError(404, message, param="model", code="model_not_found")
         case claim:
             return claim
+
+
+def _other_names(snapshot: Snapshot, name: str) -> str:
+    """Text with the model names of the objects that have this name; empty if there is none."""
+    names = sorted({each.served_name for each in snapshot.named(name)})[:MAX_NAMES]
+    return f": the model name of the object `{name}` is {' or '.join(names)}" if names else ""
 
 
 def _adapter_target(

@@ -211,6 +211,10 @@ class Snapshot:
             return Ambiguous(tuple(claim.full_name for claim in found))
         return found[0] if found else Unknown()
 
+    def named(self, name: str) -> list[Claim]:
+        """The services, routes and adapters whose object has this name, whatever their model name is."""
+        return [each for each in self.routes + self.services + self.adapters if each.name == name]
+
     def get(self, key: str) -> Service | None:
         """Return the service "namespace/name"; None if there is none."""
         return self._by_key.get(key)

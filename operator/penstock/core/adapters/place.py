@@ -135,26 +135,34 @@ def _need(version: AdapterVersion, by_busy: int, num_pods: int) -> Need:
     """by_busy: copies that the requests in flight need."""
     placement = version.placement
     if placement.policy != "OnDemand":
-        return _fixed_need(placement.policy == "All", min_copies(version, num_pods))
+        fixed = None if placement.policy == "All" else placement.min_copies
+        return _fixed_need(fixed, min_copies(version, num_pods))
     most = num_pods if placement.max_copies is None else min(placement.max_copies, num_pods)
     minimum = min(placement.min_copies, num_pods)
-    return _demand_need(minimum, max(minimum, min(most, by_busy)), placement.max_copies)
+    copies = max(minimum, min(most, by_busy))
+    return _demand_need(minimum, copies, placement.max_copies, placement.min_copies)
 
 
 @cache
-def _fixed_need(is_all: bool, copies: int) -> Need:
-    return Need(
-        copies, copies, copies, "a copy on every pod" if is_all else f"a fixed number of {copies}"
-    )
+def _fixed_need(fixed: int | None, copies: int) -> Need:
+    """fixed: number of copies in the spec; None: one on every pod."""
+    reason = "a copy on every pod" if fixed is None else f"a fixed number of {_of(fixed, copies)}"
+    return Need(copies, copies, copies, reason)
 
 
 @cache
-def _demand_need(minimum: int, copies: int, most: int | None) -> Need:
+def _demand_need(minimum: int, copies: int, most: int | None, wanted_minimum: int) -> Need:
+    """wanted_minimum: that of the spec, which may be more than there are pods."""
     if copies > max(1, minimum):
         reason = f"its recent requests need {copies} copies"
     else:
-        reason = f"a minimum of {minimum}" if minimum else "on demand"
+        reason = f"a minimum of {_of(wanted_minimum, minimum)}" if minimum else "on demand"
     return Need(minimum, copies, most, reason)
+
+
+def _of(wanted: int, possible: int) -> str:
+    """A number of copies, and how many of them there are pods for."""
+    return str(wanted) if wanted == possible else f"{wanted}; {possible} now, one for each pod"
 
 
 def _missing(

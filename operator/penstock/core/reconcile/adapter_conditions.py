@@ -7,10 +7,15 @@ from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.pool import PoolStep
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.condition_types import Condition
+from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
 from penstock.core.rollout.adapter_rollout import AdapterRollout
 
 InstanceState = Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"]
 
+MORE_SLOTS = (
+    "raise the service's spec.engine.lora.maxCPUAdapters or its replicas, or let other adapters have fewer "
+    "copies"
+)
 # A refusal for one of these reasons may end without a change of the adapter.
 WAITING_REASONS = ("ServiceNotFound",)
 
@@ -45,15 +50,17 @@ class AdapterState:
     """State of an adapter on the engines that serve it.
 
     refusal: why it is not accepted. num_engines: ready engines that may serve it. wanted: copies by the last
-    placement; None before the first. has_slot: whether an engine has or gets memory for all of them.
-    instances: by pod. failure: of the last load. rank, size_bytes: of a copy in memory; None while there is
-    none. pool: None if it never had a dedicated pool.
+    placement; None before the first. has_slot: whether an engine has or gets memory for all of them. is_full:
+    whether every slot has a pinned copy, so that requests cannot load it either. instances: by pod.
+    failure: of the last load. rank, size_bytes: of a copy in memory; None while there is none. pool: None if
+    it never had a dedicated pool.
     """
 
     refusal: Cause | None = None
     num_engines: int = 0
     wanted: int | None = None
     has_slot: bool = True
+    is_full: bool = False
     instances: tuple[Instance, ...] = ()
     failure: LoadError | None = None
     rank: int | None = None
@@ -135,10 +142,15 @@ def _loaded(state: AdapterState) -> Condition:
     if state.failure is not None:
         message = f"{counted}; the last load failed: {state.failure.message}"
         return Condition("Loaded", "False", "LoadFailed", message)
+    if not state.wanted and state.is_full:
+        message = (
+            f"every slot of the engines has a copy that is pinned (eviction: Never); {MORE_SLOTS}"
+        )
+        return Condition("Loaded", "False", "NoAdapterSlot", message)
     if not state.wanted:
         return Condition("Loaded", "True", "OnDemand", "engines load it when requests come")
     if not state.has_slot:
-        message = f"{counted}: no engine has a free slot, or one that a copy worth less holds"
+        message = f"{counted}: no engine has a free slot, or one that a copy worth less holds; {MORE_SLOTS}"
         return Condition("Loaded", "False", "NoAdapterSlot", message)
     return Condition("Loaded", "False", "Loading", counted)
 
@@ -212,6 +224,10 @@ def _progress(
     settled = Condition("Stalled", "False", "NotStalled", "no change by a person is required")
     causes = (accepted, rolled_out, pool, loaded)
     waiting = next((c for c in causes if c is not None and c.status != "True"), None)
+    end = None if rollout is None else PHASES_THAT_USERS_END.get(rollout.state.phase)
+    if waiting is not None and end is not None:
+        message = f"{waiting.message}; {end}"
+        return Condition("Reconciling", "True", "AwaitingPromotion", message), settled
     if waiting is None:
         message = "no copy that the spec asks for is missing"
         return Condition("Reconciling", "False", "Settled", message), settled
