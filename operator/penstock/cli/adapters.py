@@ -71,16 +71,22 @@ async def _read(
         bodies = [each for each in bodies if service in (None, _service_of(each))]
         if name is not None and not bodies:
             raise KubeError(f"{name} is no adapter of {service}")
-        services = sorted({_serving_service(each) for each in bodies})
+        services = sorted({_serving_service(each) for each in bodies if not _is_refused(each)})
         placements = await asyncio.gather(
             *(_placement(kube, operator_namespace, f"{namespace}/{each}") for each in services)
         )
     by_service = dict(zip(services, placements, strict=True))
-    return [adapter_report(each, by_service[_serving_service(each)]) for each in bodies]
+    return [adapter_report(each, by_service.get(_serving_service(each))) for each in bodies]
 
 
 def _service_of(body: Object) -> str:
     return str(body["spec"]["serviceRef"]["name"])
+
+
+def _is_refused(body: Object) -> bool:
+    """Whether the status says why the service does not take the adapter, so that it has no placement."""
+    conditions = (body.get("status") or {}).get("conditions") or []
+    return any(each["type"] == "Accepted" and each["status"] == "False" for each in conditions)
 
 
 def _serving_service(body: Object) -> str:
