@@ -51,17 +51,19 @@ class BlockPool:
         self._num_holders = [0] * num_blocks
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        # Blocks that no sequence holds. The last unhashed one is allocated first, then the first hashed one.
+        self._free = list(reversed(range(num_blocks)))
+        self._free_hashed: OrderedDict[int, None] = OrderedDict()
         self._evicted: list[tuple[int, bytes]] = []
 
     @property
     def num_free_blocks(self) -> int:
-        return len(self._free)
+        return len(self._free) + len(self._free_hashed)
 
     @property
     def usage(self) -> float:
         """Fraction of the blocks that sequences hold, 0 to 1. Cached blocks that none holds are free."""
-        return 1.0 - len(self._free) / self.num_blocks
+        return 1.0 - self.num_free_blocks / self.num_blocks
 
     def find(self, block_hash: bytes) -> int | None:
         """The block with these contents, held or free; None if there is none. Changes nothing."""
@@ -72,14 +74,16 @@ class BlockPool:
 
         Returns the blocks in that order; None, with nothing changed, if too few blocks are free.
         """
-        num_revived = sum(1 for block in shared if self._num_holders[block] == 0)
-        if num_new_blocks + num_revived > len(self._free):
+        num_revived = 0
+        for block in shared:
+            num_revived += self._num_holders[block] == 0
+        if num_new_blocks + num_revived > self.num_free_blocks:
             return None
         for block in shared:
             if self._num_holders[block] == 0:
-                del self._free[block]
+                del self._free_hashed[block]
             self._num_holders[block] += 1
-        return [*shared, *(self._take_oldest() for _ in range(num_new_blocks))]
+        return [*shared, *[self._take_oldest() for _ in range(num_new_blocks)]]
 
     def publish(self, block: int, block_hash: bytes) -> None:
         """Add a full, computed, held block to the prefix index, unless its contents are in it."""
@@ -95,12 +99,15 @@ class BlockPool:
         if block is not None:
             self._hash_of[block] = None
             if self._num_holders[block] == 0:
-                self._free.move_to_end(block, last=False)
+                del self._free_hashed[block]
+                self._free.append(block)
 
     def clear_index(self) -> None:
         """Remove all blocks from the index; sequences keep the blocks that they hold."""
         self._block_of.clear()
         self._hash_of = [None] * self.num_blocks
+        self._free = [*reversed(self._free_hashed), *self._free]
+        self._free_hashed.clear()
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference to each block of a block table.
@@ -111,9 +118,10 @@ class BlockPool:
             assert self._num_holders[block] > 0, f"block {block} is released but not held"
             self._num_holders[block] -= 1
             if self._num_holders[block] == 0:
-                self._free[block] = None
                 if self._hash_of[block] is None:
-                    self._free.move_to_end(block, last=False)
+                    self._free.append(block)
+                else:
+                    self._free_hashed[block] = None
 
     def take_evicted(self) -> list[tuple[int, bytes]]:
         """(block, hash) of the blocks evicted since the last call.
@@ -131,15 +139,23 @@ class BlockPool:
             for block in table:
                 num_holders[block] += 1
         assert num_holders == self._num_holders, "holders differ from the tables"
-        free = {block for block, count in enumerate(num_holders) if count == 0}
-        assert free == self._free.keys(), "the free list differs from the blocks that are not held"
+        free = [block for block, count in enumerate(num_holders) if count == 0]
+        listed = sorted([*self._free, *self._free_hashed])
+        assert free == listed, "the free lists differ from the blocks that are not held"
+        assert not any(self._hash_of[block] for block in self._free), "a hashed block is unhashed"
+        assert all(self._hash_of[block] for block in self._free_hashed), (
+            "an unhashed block is hashed"
+        )
         hashed = {block: h for block, h in enumerate(self._hash_of) if h is not None}
         assert hashed == {block: h for h, block in self._block_of.items()}, "hash index differs"
 
     def _take_oldest(self) -> int:
-        block, _ = self._free.popitem(last=False)
-        block_hash = self._hash_of[block]
-        if block_hash is not None:
+        if self._free:
+            block = self._free.pop()
+        else:
+            block, _ = self._free_hashed.popitem(last=False)
+            block_hash = self._hash_of[block]
+            assert block_hash is not None
             del self._block_of[block_hash]
             self._hash_of[block] = None
             self._evicted.append((block, block_hash))
