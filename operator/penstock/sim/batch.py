@@ -43,8 +43,11 @@ class Batch:
         """Remove sequences before their end. Returns the ids of those that were here."""
         if not request_ids:
             return []
-        gone = [entry for entry in self._endings if entry[2] in request_ids]
-        self._endings = [entry for entry in self._endings if entry[2] not in request_ids]
+        gone: list[tuple[int, int, str]] = []
+        kept: list[tuple[int, int, str]] = []
+        for entry in self._endings:
+            (gone if entry[2] in request_ids else kept).append(entry)
+        self._endings = kept
         heapify(self._endings)
         self.kv -= sum(tokens - (last - self.iteration) for last, tokens, _ in gone)
         return [request_id for _, _, request_id in gone]
