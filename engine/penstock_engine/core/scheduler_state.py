@@ -120,6 +120,8 @@ class SchedulerState:
 
     def running_adapters(self) -> set[str]:
         """The adapters of running sequences."""
+        if not self.config.max_adapters:
+            return set()
         return {sequence.adapter for sequence in self.running if sequence.adapter}
 
     def stats(self) -> SchedulerStats:

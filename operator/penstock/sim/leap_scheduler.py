@@ -37,10 +37,11 @@ every_sequence = cache(EverySequence)
 class Member:
     """A sequence of the group. joined: iteration after which it joined. last: that of its last token."""
 
-    __slots__ = ("joined", "last", "sequence")
+    __slots__ = ("has_left", "joined", "last", "sequence")
 
     def __init__(self, sequence: Sequence, joined: int) -> None:
         self.sequence = sequence
+        self.has_left = False
         self.joined = joined
         self.last = joined + sequence.sampling.max_tokens - sequence.num_output_tokens
 
@@ -70,7 +71,7 @@ class LeapScheduler(Scheduler):
         step = self.schedule(now)
         for iteration in range(done + 2, done + iterations + 1):
             for member in self._growing.pop(iteration, ()):
-                if self._is_member(member):
+                if not member.has_left:
                     self._cache.grow(member.sequence, self._tokens_at(member, iteration))
                     self._expect_growth(member, iteration + self.config.block_size)
         for scheduled in () if step is None else step.sequences:
@@ -110,12 +111,15 @@ class LeapScheduler(Scheduler):
         budget = self.token_budget
         first = self._done + 1
         for member in sorted(self._growing.pop(first, ()), key=_order):
-            if self._is_member(member) and self._grow_or_preempt(member, first, now):
+            if not member.has_left and self._grow_or_preempt(member, first, now):
                 self._expect_growth(member, first + self.config.block_size)
-        prefills = sorted(self._prefills.values(), key=lambda sequence: sequence.order)
+        budget -= len(self._group)
         chunks: list[Chunk] = []
-        behind = [(s, s.num_computed_tokens, s.num_tokens_behind) for s in prefills]
-        return chunks, add_prefills(chunks, behind, budget - len(self._group))
+        if self._prefills:
+            prefills = sorted(self._prefills.values(), key=lambda sequence: sequence.order)
+            behind = [(s, s.num_computed_tokens, s.num_tokens_behind) for s in prefills]
+            budget = add_prefills(chunks, behind, budget)
+        return chunks, budget
 
     def _grow_or_preempt(self, member: Member, iteration: int, now: float) -> bool:
         """Allocate the block of one iteration, preempting the last running sequences.
@@ -141,15 +145,13 @@ class LeapScheduler(Scheduler):
     def _leave(self, member: Member, done: int) -> None:
         sequence = member.sequence
         del self._group[sequence.request_id]
+        member.has_left = True
         sequence.tokens += [0] * (min(done, member.last) - member.joined)
         self._state.advance(sequence, sequence.num_tokens - 1)
 
     def _expect_growth(self, member: Member, iteration: int) -> None:
         if iteration <= member.last:
             self._growing.setdefault(iteration, []).append(member)
-
-    def _is_member(self, member: Member) -> bool:
-        return self._group.get(member.sequence.request_id) is member
 
     def _tokens_at(self, member: Member, iteration: int) -> int:
         """Tokens with keys and values after an iteration."""
