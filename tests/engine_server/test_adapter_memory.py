@@ -35,7 +35,9 @@ class BusyEngine:
         self.has_started = threading.Event()  # a call
         self.thread = ThreadPoolExecutor(1)
         adapters = SimpleNamespace(
-            active=[], add=lambda name, _: self.names.add(name), remove=self.names.discard
+            active=[],
+            add=lambda name, _: self.names.add(name),
+            remove=lambda name: self.names.discard(name),
         )
         self._runner = SimpleNamespace(adapters=adapters)
 
@@ -328,3 +330,20 @@ async def test_the_list_does_not_wait_for_a_long_step(engine: BusyEngine, model_
         "sql@0a1b2c3d", "sql@0a1b2c3d", "host", 4,
     )  # fmt: skip
     assert "#" not in str(answer)
+
+
+async def test_what_is_loaded_while_the_engine_wakes_up_is_in_its_runner(
+    engine: BusyEngine, model_dir: Path
+) -> None:
+    """The runner was loaded again with the adapters of then; the engine still counts as asleep."""
+    in_memory: dict[str, Adapter] = {}
+    adapters = registry(engine, model_dir, in_memory)
+    engine.may_run.set()
+    await load(adapters, "a")
+    engine.is_asleep = True
+    engine.names = set(in_memory)
+    await load(adapters, "b")  # evicts the other one
+    engine.is_asleep = False
+    assert engine.names == {"a#1"}
+    await adapters.catch_up()
+    assert engine.names == set(in_memory) == {"b#2"}

@@ -89,6 +89,7 @@ class AdapterMemory:
         self._room_lock = asyncio.Lock()
         self._is_released = asyncio.Event()
         self._last_active: set[str] = set()
+        self._changed_asleep: set[str] = set()  # identities
 
     def is_resident(self, entry: AdapterEntry) -> bool:
         """Whether the weights are in host memory and accept new requests."""
@@ -157,7 +158,7 @@ class AdapterMemory:
         self._num_read += 1
         identity = f"{entry.name}#{self._num_read}"
         try:
-            await self._call_runner(lambda runner: runner.adapters.add(identity, adapter))
+            await self._call_runner(identity, lambda runner: runner.adapters.add(identity, adapter))
         except BaseException:  # cancelled by a disconnect; the engine may have added it already
             await self._remove(identity)
             raise
@@ -212,12 +213,31 @@ class AdapterMemory:
 
     async def _remove(self, identity: str) -> None:
         """Remove weights from the engine, even when the caller is cancelled meanwhile."""
-        await asyncio.shield(self._call_runner(lambda runner: runner.adapters.remove(identity)))
+        await asyncio.shield(
+            self._call_runner(identity, lambda runner: runner.adapters.remove(identity))
+        )
 
-    async def _call_runner(self, function: Callable[[Runner], Any]) -> None:
+    async def _call_runner(self, identity: str, function: Callable[[Runner], Any]) -> None:
         """Call a function with the runner. An engine that sleeps gets all adapters when it wakes up."""
-        if not self._engine.is_asleep:
+        if self._engine.is_asleep:
+            self._changed_asleep.add(identity)
+        else:
             await self._engine.call_runner(function)
+
+    async def catch_up(self) -> None:
+        """Give the runner what changed while the engine woke up, before it gets a request."""
+        changed, self._changed_asleep = self._changed_asleep, set()
+        adapters = {identity: self._in_memory.get(identity) for identity in changed}
+
+        def apply(runner: Runner) -> None:
+            for identity, adapter in adapters.items():
+                if adapter is None:
+                    runner.adapters.remove(identity)
+                else:
+                    runner.adapters.add(identity, adapter)
+
+        if changed:
+            await self._engine.call_runner(apply)
 
 
 def now_s() -> float:

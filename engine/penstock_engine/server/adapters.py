@@ -158,6 +158,10 @@ class AdapterRegistry:
             if not entry.is_registered:
                 await self._retire(entry)
 
+    async def catch_up(self) -> None:
+        """Give the runner the adapters that were loaded while it was. Call it right after a wake-up."""
+        await self._memory.catch_up()
+
     async def residency(self) -> Json:
         """Returns the answer of /v1/adapters: slots, and tier, rank, bytes and requests of each adapter."""
         active = await self._memory.active()

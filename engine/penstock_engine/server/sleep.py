@@ -61,6 +61,7 @@ class SleepController:
                     await self._state.engine.wake_up()
                 except ModelError as error:
                     raise RequestError(503, f"the engine stays asleep: {error}") from error
+                await self._state.adapters.catch_up()
                 self._state.metrics.set_sleep(None)
                 logger.info("awake")
 
