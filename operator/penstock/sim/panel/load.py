@@ -23,8 +23,8 @@ REPORT_SEEDS = range(60)
 
 STARTUPS_S = (20.0, 300.0)
 MEAN_REPLICAS = (1.0, 40.0)
-# A load of so many requests that no more replicas are affordable has this mean size.
-LEAST_REPLICAS = 1.0
+# A load whose requests would be too many is made smaller, down to this mean size.
+LEAST_REPLICAS = 2.0
 # Tokens of a load by `Demand.weight_tokens`, so that a run takes 1 to 8 s.
 TOKENS = (4e6, 20e6)
 GAP_CV = (0.5, 15.0)

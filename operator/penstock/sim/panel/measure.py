@@ -1,0 +1,73 @@
+"""Measures scaling rules on loads, with the best fixed number and the lower bound of each load."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from time import process_time
+
+from penstock.sim import compiled
+from penstock.sim.panel.best_fixed import best_fixed
+from penstock.sim.panel.cache import BASELINES, SOURCES, Result, cached, key_of
+from penstock.sim.panel.load import Load, draw_load
+from penstock.sim.panel.lower_bound import lower_bound_gpu_hours
+from penstock.sim.report import summaries_of
+from penstock.sim.run import run
+
+FIXED, BOUND = "best-fixed", "lower-bound"
+FIGURES = ("attainment", "gpu_hours", "mean_replicas", "max_replicas", "reversals", "arrivals")
+# Modules that the lower bound of a load depends on, besides the load.
+BOUND_SOURCES = tuple(
+    f"sim/panel/{name}.py" for name in ("lower_bound", "work", "closed_loop", "requests")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to compute for the load of a seed. what: FIXED, BOUND, or a rule as NAME:KNOB=VALUE,…"""
+
+    seed: int
+    what: str
+
+    def result(self, folder: Path) -> Result:
+        load = draw_load(self.seed)
+        if self.what == FIXED:
+            return cached(folder, key_of(load, FIXED, {}), lambda: _fixed(load))
+        if self.what == BOUND:
+            key = key_of(load, BOUND, {}, *BOUND_SOURCES)
+            return cached(folder, key, lambda: {"gpu_hours": lower_bound_gpu_hours(load)})
+        rule, _, given = self.what.partition(":")
+        knobs = dict(each.split("=", 1) for each in given.split(",") if each)
+        key = key_of(load, rule, knobs, SOURCES.get(rule, BASELINES))
+        return cached(folder, key, lambda: _measured(load, rule, knobs))
+
+
+def results_of(
+    seeds: Sequence[int], wanted: Iterable[str], folder: Path, processes: int
+) -> Iterator[tuple[Job, Result]]:
+    """Results as they are found, in parallel processes. wanted: as in `Job.what`. The largest loads first."""
+    sizes = {seed: _size(draw_load(seed)) for seed in seeds}
+    jobs = [Job(seed, what) for what in wanted for seed in seeds]
+    jobs.sort(key=lambda job: -sizes[job.seed])
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(processes, spawn, compiled.use, (compiled.used(),)) as pool:
+        running = {pool.submit(job.result, folder): job for job in jobs}
+        for done in as_completed(running):
+            yield running[done], done.result()
+
+
+def _size(load: Load) -> float:
+    """Engine seconds of a load, about in proportion to its simulation time."""
+    return load.replicas * load.scenario.duration_s
+
+
+def _fixed(load: Load) -> Result:
+    found = best_fixed(load)
+    return {} if found is None else asdict(found)
+
+
+def _measured(load: Load, rule: str, knobs: dict[str, str]) -> Result:
+    begin_s = process_time()
+    summary = asdict(summaries_of(run(load.scenario, rule, load.seed, knobs))[0])
+    return {**{name: summary[name] for name in FIGURES}, "cpu_s": process_time() - begin_s}
