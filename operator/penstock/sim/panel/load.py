@@ -112,13 +112,13 @@ def _objectives(draw: Random, lengths: Lengths, demand: Demand) -> tuple[float, 
 
 
 def _cv(draw: Random, demand: Demand, replicas: float, ttft_s: float) -> float:
-    """Coefficient of variation of gaps, such that three times the replicas prefill a clump within the TTFT.
+    """Coefficient of variation of gaps, such that the replicas prefill a clump in time without any cache.
 
-    With a coefficient c about c² requests arrive at once.
+    With a coefficient c a clump has up to 2·c² requests.
     """
-    clump = 3 * (replicas + 1) * ttft_s / demand.prefill_s
+    clump = (replicas + 1) * ttft_s / demand.cold_prefill_s
     low, high = GAP_CV
-    return log_uniform(draw, low, min(high, max(1.0, clump**0.5)))
+    return log_uniform(draw, low, min(high, max(1.0, (clump / 2) ** 0.5)))
 
 
 def _closed(

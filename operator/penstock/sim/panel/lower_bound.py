@@ -141,25 +141,25 @@ def _add_windows(
     works: dict[tuple[str, int], list[list[float]]] = {}
     for job in jobs:
         if job.deadline <= BINS and job.work_s > 0:
-            key = job.part, job.deadline - job.release
+            key: tuple[str, int] = job.part, job.deadline - job.release
             works.setdefault(key, [[] for _ in range(BINS)])[job.release].append(job.work_s)
     due = {key: [0.0, *accumulate(map(sum, of))] for key, of in works.items()}
     dropped: dict[tuple[str, int], list[int]] = {}
     droppable: dict[str, list[int]] = {}
     for (part, lag), of in works.items():
-        terms = [_droppable(program, each) for each in of]
-        droppable.setdefault(part, []).extend(column for each in terms for column, _ in each)
+        terms = [_droppable(program, works_s) for works_s in of]
+        droppable.setdefault(part, []).extend(column for term in terms for column, _ in term)
         dropped[part, lag] = _cumulated(program, terms)
     for columns in droppable.values():
         program.row([(column, 1.0) for column in columns], most_dropped)
     least = program.bounds[replicas[0]][0] * bin_s
     for begin, end in _windows():
-        keys = [key for key in due if end - key[1] >= begin]
-        work = sum(due[key][end - key[1] + 1] - due[key][begin] for key in keys)
+        inside = [each for each in due if end - each[1] >= begin]
+        work = sum(due[each][end - each[1] + 1] - due[each][begin] for each in inside)
         if work > least * (end - begin):
             row = [(done[end], -1.0), (done[begin], 1.0)]
-            for key in keys:
-                row += [(dropped[key][end - key[1] + 1], -1.0), (dropped[key][begin], 1.0)]
+            for each in inside:
+                row += [(dropped[each][end - each[1] + 1], -1.0), (dropped[each][begin], 1.0)]
             program.row(row, -work)
 
 

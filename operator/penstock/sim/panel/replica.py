@@ -22,7 +22,8 @@ REQUEST_TOKENS, PROMPT_WEIGHT = 500.0, 0.1
 class Demand:
     """Means over requests, with all shared prefixes cached. kv_tokens: of a sequence, halfway through.
 
-    prefill_s, long_prefill_s: engine time of the prompt, mean and LONG quantile (that one without any cache).
+    prefill_s: engine time of the prompt. cold_prefill_s, long_prefill_s: its mean and LONG quantile without
+    any cache.
     weight_tokens: tokens of a request by what they cost the simulator, as in output tokens.
     """
 
@@ -32,6 +33,7 @@ class Demand:
     kv_tokens: float
     own_kv_tokens: float
     prefill_s: float
+    cold_prefill_s: float
     long_prefill_s: float
 
 
@@ -52,7 +54,7 @@ def demand_of(lengths: Lengths, seed: int) -> Demand:
     engine = profile(lengths.profile)
     source = RequestSource(lengths.mixes, Random(seed))
     requests = [source.draw(i / DRAWS) for i in range(DRAWS)]
-    long = sorted(prefill_s(engine, r.prompt_tokens) for r in requests)
+    cold = sorted(prefill_s(engine, r.prompt_tokens) for r in requests)
     prefills = [prefill_s(engine, r.prompt_tokens, shared_tokens(r)) for r in requests]
     kv = sum(r.prompt_tokens + r.output_tokens / 2 for r in requests) / DRAWS
     shared = sum(shared_tokens(r) for r in requests) / DRAWS
@@ -65,7 +67,8 @@ def demand_of(lengths: Lengths, seed: int) -> Demand:
         kv_tokens=kv,
         own_kv_tokens=kv - shared,
         prefill_s=sum(prefills) / DRAWS,
-        long_prefill_s=long[int(LONG * DRAWS)],
+        cold_prefill_s=sum(cold) / DRAWS,
+        long_prefill_s=cold[int(LONG * DRAWS)],
     )
 
 

@@ -4,6 +4,7 @@ from random import Random
 
 from penstock.sim.panel.load import Load
 from penstock.sim.request import Request
+from penstock.sim.traces.source import Trace
 from penstock.sim.workload.generate import Closed, RequestSource, open_requests
 
 SAMPLE = 4000
@@ -12,7 +13,7 @@ SAMPLE = 4000
 def arrivals_of(load: Load) -> list[Request]:
     """Arrivals of an open-loop load, with the random stream of `sim.service.Service`."""
     service = load.service
-    assert not isinstance(service.workload, Closed)
+    assert not isinstance(service.workload, Closed | Trace)
     random = Random(f"{load.seed}/{service.name}/load")
     return list(open_requests(service.workload, load.scenario.duration_s, random))
 
