@@ -4,8 +4,8 @@
     python benchmarks/scaling_panel.py --seeds 1000-1059 --rules penstock:loss=1 --kinds daily code
 
 Seeds 1000-1059 are for tuning; seeds 0-59 are for reported figures and nothing else. Rules are compared with
-the best fixed number of replicas, known in hindsight, and with a lower bound on the GPU-hours of every plan
-that attains the objectives. Finished runs are kept in a cache. A change of a rule or of a load is noticed; a
+the smallest fixed number of replicas that attains the objectives, and with a lower bound on the GPU-hours of
+every plan that attains them. Finished runs are kept in a cache. A change of a rule or of a load is noticed; a
 change of the simulator is not, so use another --cache then.
 """
 
