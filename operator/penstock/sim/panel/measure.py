@@ -5,7 +5,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from time import process_time
 
 from penstock.sim import compiled
 from penstock.sim.panel.best_fixed import best_fixed
@@ -68,6 +67,5 @@ def _fixed(load: Load) -> Result:
 
 
 def _measured(load: Load, rule: str, knobs: dict[str, str]) -> Result:
-    begin_s = process_time()
     summary = asdict(summaries_of(run(load.scenario, rule, load.seed, knobs))[0])
-    return {**{name: summary[name] for name in FIGURES}, "cpu_s": process_time() - begin_s}
+    return {name: summary[name] for name in FIGURES}
