@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
 
 from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, RESOURCE_QUOTAS
+from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, RESOURCE_QUOTAS, Resource
 from penstock.controller import dedicated_services
-from penstock.errors import NotFound
+from penstock.errors import NotFound, Rejected
 
 pytestmark = pytest.mark.cluster
 
@@ -245,3 +246,82 @@ async def test_the_garbage_collector_deletes_the_pool_of_a_deleted_adapter(
     await stand.kube.delete(LORA_ADAPTERS, stand.namespace, "sql")
     # The collector looks for new kinds, such as those of these CRDs, every 30 s.
     await until_gone(stand, within_s=60)
+
+
+async def test_a_new_pool_waits_for_the_rollout_of_the_service(stand: AdapterStand) -> None:
+    def status(phase: str, generation: int) -> Object:
+        rollout = {"phase": phase, "strategy": "Canary", "replicas": 1, "message": "test"}
+        rollout["phaseTransitionTime"] = "2026-01-01T00:00:00Z"
+        return {"stableRevision": "a" * 8, "observedGeneration": generation, "rollout": rollout}
+
+    async def write(phase: str, generation: int) -> None:
+        await stand.kube.merge(
+            INFERENCE_SERVICES, stand.namespace, SERVICE, {"status": status(phase, generation)},
+            manager="test", sub="status",
+        )  # fmt: skip
+
+    await stand.add_engine("chat-a")
+    await write("Rejected", 1)
+    await stand.create("sql", pool="Dedicated", placement={"minReplicas": 1})
+    found = await stand.until("sql", PoolReady="ServiceRollout", Ready="Ready", Loaded="AllLoaded")
+    assert found["pool"] == "Shared"
+    services, _ = await stand.kube.list(INFERENCE_SERVICES, stand.namespace)
+    assert [each["metadata"]["name"] for each in services] == [SERVICE]
+    await write("Stable", 1)
+    await pool_of(stand)
+    await merge(stand, SERVICE, {"spec": {"model": {"uri": "pvc://models/2"}}})
+    await stand.change("sql", dedicated={"maxReplicas": 3})
+    pool = await pool_of(stand, lambda body: body["spec"]["scaling"]["maxReplicas"] == 3)
+    assert pool["spec"]["model"]["uri"] == "pvc://models"
+    await write("Stable", 2)
+    await pool_of(stand, lambda body: body["spec"]["model"]["uri"] == "pvc://models/2")
+
+
+async def test_a_refused_change_of_a_pool_that_serves_is_shown(
+    stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start_pool(stand)
+    await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded")
+    merge_at_server = stand.kube.merge
+
+    async def refuse(resource: Resource, *args: Any, **kwargs: Any) -> Object:
+        if resource == INFERENCE_SERVICES and kwargs["manager"] == "penstock-adapters":
+            raise Rejected("a policy denied the request")
+        return await merge_at_server(resource, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stand.kube, "merge", refuse)
+        await stand.change("sql", dedicated={"maxReplicas": 3})
+        status = await stand.until("sql", PoolReady="ServiceRefused", Ready="Ready")
+        assert "a policy denied the request" in str(status["conditions"])
+        assert ("Warning", "ServiceRefused") in await stand.events("sql")
+    await stand.change("sql", dedicated={"maxReplicas": 4})
+    await stand.until("sql", PoolReady="Serving")
+
+
+async def test_a_pool_is_deleted_though_the_status_has_lost_it(stand: AdapterStand) -> None:
+    await stand.create("sql", pool="Dedicated")
+    await pool_of(stand)
+    status = await stand.until("sql", PoolReady="EnginesStarting")
+    await stand.stop_placer()
+    await stand.kube.merge(
+        LORA_ADAPTERS, stand.namespace, "sql", {"status": dict.fromkeys(status)},
+        manager="test", sub="status",
+    )  # fmt: skip
+    await stand.change("sql", **TO_SHARED)
+    await stand.start_placer()
+    await until_gone(stand)
+
+
+async def test_a_pool_whose_service_takes_adapters_no_more(stand: AdapterStand) -> None:
+    await start_pool(stand)
+    await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded")
+    own = stand.engines["chat-sql-a"]
+    del stand.pods["chat-a"]
+    await merge(stand, SERVICE, {"spec": {"engine": {"lora": None}}})
+    await pool_of(stand, lambda body: "lora" not in body["spec"]["engine"])
+    assert own.entries.keys() == {SQL}  # until a rollout of the pool has removed its engines
+    del stand.pods["chat-sql-a"]
+    await stand.until("sql", Accepted="LoraNotEnabled")
+    await stand.change("sql", **TO_SHARED)
+    await until_gone(stand)

@@ -7,7 +7,7 @@ import pytest
 from penstock.api.convert import parse_service
 from penstock.core.adapters.dedicated import adapter_of, is_pool_of
 from penstock.core.adapters.resource import adapter_resource
-from penstock.core.manifests.dedicated_service import dedicated_service
+from penstock.core.manifests.dedicated_service import dedicated_service, unproven
 from penstock.core.observed.accepted_spec import ACCEPTED_SPEC, encoded_spec
 from penstock.core.spec.service import Object
 
@@ -89,6 +89,34 @@ def test_while_the_parents_spec_is_refused_it_has_the_accepted_one() -> None:
     conditions = [{"type": "SpecValid", "status": "False"}]
     refused["status"] = {ACCEPTED_SPEC: encoded_spec(accepted), "conditions": conditions}
     assert made(refused)["spec"] == made(accepted)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "observed", "why"),
+    [
+        ("Stable", 3, ""),
+        ("Judging", 3, "the present spec of chat is being rolled out"),
+        ("Rejected", 3, "the present spec of chat was rejected by its rollout; change or undo it"),
+        ("Stable", 2, "the operator has not read the present spec of chat yet"),
+    ],
+)
+def test_a_pool_keeps_its_spec_until_the_parents_is_rolled_out(
+    phase: str, observed: int, why: str
+) -> None:
+    before, service = parent(), parent(model={"uri": "pvc://models/2"})
+    service["metadata"]["generation"] = 3
+    service["status"] = {
+        "stableRevision": "a", "observedGeneration": observed, "rollout": {"phase": phase},
+    }  # fmt: skip
+    assert unproven(service) == why
+    resource = adapter_resource(adapter(minReplicas=2))
+    spec = dedicated_service(service, resource, made(before))["spec"]
+    source = before if why else parent(model=service["spec"]["model"])
+    assert spec == made(source, minReplicas=2)["spec"]
+    service["status"]["conditions"] = [{"type": "RolledOut", "reason": "RevisionPending"}]
+    assert unproven(service)
+    del service["status"]["stableRevision"]
+    assert unproven(service) == ""
 
 
 @pytest.mark.parametrize("more", [{}, {"replicas": 3, "scaling": {"mode": "External"}}])

@@ -49,6 +49,12 @@ def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
          ("Shared", "ServiceNameInUse", True, None)),
         (SHARED, replace(TO_DEDICATED, has_service=False, refusal="quota"),
          ("Shared", "ServiceRefused", True, None)),
+        (DEDICATED, replace(TO_DEDICATED, refusal="policy"),
+         ("Dedicated", "ServiceRefused", True, None)),
+        # The present spec of the service is not proven: no new pool gets it.
+        (SHARED, replace(TO_DEDICATED, has_service=False, unproven="judged"),
+         ("Shared", "ServiceRollout", True, None)),
+        (SHARED, replace(TO_DEDICATED, unproven="judged"), ("Shared", "EnginesStarting", True, None)),
         # Back: a copy in the shared pool, requests, and then the pool is deleted.
         (DEDICATED, TO_SHARED, ("Dedicated", "CopyMissing", True, None)),
         (DEDICATED, replace(TO_SHARED, num_shared=1, is_rolling=True),
@@ -57,6 +63,9 @@ def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
         (PoolStatus("Shared", NAME, 3), replace(TO_SHARED, lagging=LAGGING),
          ("Shared", "Serving", True, "Dedicated")),
         (PoolStatus("Shared", NAME, 3), TO_SHARED, ("Shared", "Serving", False, None)),
+        # The service takes the adapter no more: no copy is to be expected, and no end of a rollout.
+        (DEDICATED, replace(TO_SHARED, is_accepted=False, is_rolling=True),
+         ("Shared", "Serving", True, "Dedicated")),
         # The user changed his mind before anything served.
         (SHARED, TO_SHARED, ("Shared", "Serving", False, None)),
         # The service was deleted.

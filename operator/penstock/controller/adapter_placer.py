@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from penstock.clients.clock import monotonic, steady, unix_time
 from penstock.clients.engine_adapters import Copies, EngineAdapters
-from penstock.clients.informer import Informer, Key
+from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
-from penstock.controller.adapter_pools import AdapterPools, PlacedAdapter, Pools
+from penstock.controller.adapter_pools import AdapterPools, PlacedAdapter, Pools, own_pool
 from penstock.controller.adapter_rollouts import (
     AdapterRollouts,
     RolloutSources,
@@ -174,6 +174,8 @@ class AdapterPlacer:
         service = services.get(adapter.service_key)
         sources = None if service is None else self._mounted_sources.of(service)
         has_engines = bool(pods.get(adapter.service_key))
+        if not has_engines and (own := own_pool(adapter, services)) is not None:
+            has_engines = bool(pods.get(key_of(own)))
         return refusal(adapter, service, sources, holders, has_engines=has_engines)
 
     def _roll_out(

@@ -17,7 +17,7 @@ from penstock.core.adapters.dedicated import adapter_of, dedicated_name, is_pool
 from penstock.core.adapters.pool import Pool, PoolInputs, PoolStatus, PoolStep, step_pool
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.versions import pool_key
-from penstock.core.manifests.dedicated_service import dedicated_service
+from penstock.core.manifests.dedicated_service import dedicated_service, unproven
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.rollout.routes import AppliedGenerations, describe_lagging_gateway
@@ -115,10 +115,11 @@ class AdapterPools:
         for each in adapters:
             resource, status = each.resource, each.body.get("status") or {}
             state = PoolStatus.of(status)
-            if resource.pool == "Shared" and not state.generation:
+            is_shared = resource.pool == "Shared" and not state.generation
+            if is_shared and own_pool(resource, services) is None:
                 continue
             is_accepted = refusals[resource.key] is None
-            inputs = self._inputs(each, state, services)
+            inputs = replace(self._inputs(each, state, services), is_accepted=is_accepted)
             if is_accepted:
                 counts = (
                     _num_copies(
@@ -128,7 +129,8 @@ class AdapterPools:
                 )
                 num_dedicated, num_shared = counts
                 inputs = replace(inputs, num_dedicated=num_dedicated, num_shared=num_shared)
-            self._stepped.append((resource, step_pool(state, inputs), is_accepted))
+            is_written = is_accepted and "deletionTimestamp" not in each.body["metadata"]
+            self._stepped.append((resource, step_pool(state, inputs), is_written))
         return Pools({resource.key: step for resource, step, _ in self._stepped})
 
     def start_writes(self, services: Mapping[Key, Object]) -> None:
@@ -147,7 +149,7 @@ class AdapterPools:
 
     async def _write(self, services: Mapping[Key, Object]) -> None:
         kept = set()
-        for resource, step, is_accepted in self._stepped:
+        for resource, step, is_written in self._stepped:
             key = _dedicated_key(resource)
             kept.add(key)
             stored = services.get(key)
@@ -157,9 +159,10 @@ class AdapterPools:
             if not step.keeps_service:
                 if stored is not None:
                     await self._writer.delete(key, stored["metadata"]["uid"])
-            elif is_accepted and step.wanted == "Dedicated":
-                wanted = dedicated_service(services[resource.service_key], resource)
-                await self._writer.write(wanted, stored)
+            elif is_written and step.wanted == "Dedicated":
+                parent = services[resource.service_key]
+                if stored is not None or not unproven(parent):
+                    await self._writer.write(dedicated_service(parent, resource, stored), stored)
         self._writer.keep_only(kept)
 
     def _inputs(
@@ -167,23 +170,30 @@ class AdapterPools:
     ) -> PoolInputs:
         resource = adapter.resource
         key = _dedicated_key(resource)
-        stored = services.get(key)
+        stored, parent = services.get(key), services.get(resource.service_key)
         is_own = stored is not None and is_pool_of(stored, resource.uid)
         applied = self._applied(pool_key(*resource.key))
         return PoolInputs(
             wanted=resource.pool,
             parent=resource.service,
             service=key[1],
-            has_parent=resource.service_key in services,
+            has_parent=parent is not None,
             has_service=is_own
             and stored is not None
             and "deletionTimestamp" not in stored["metadata"],
             conflict="" if stored is None or is_own else _conflict(stored),
+            unproven="" if parent is None else unproven(parent),
             refusal=self._writer.refusal(key),
             needed=resource.bounds.min_replicas,
             is_rolling=is_rolling(adapter.body.get("status") or {}),
             lagging=describe_lagging_gateway(applied, state.generation),
         )
+
+
+def own_pool(resource: AdapterResource, services: Mapping[Key, Object]) -> Object | None:
+    """The InferenceService that is the adapter's dedicated pool; None if it has none."""
+    stored = services.get(_dedicated_key(resource))
+    return stored if stored is not None and is_pool_of(stored, resource.uid) else None
 
 
 def _dedicated_key(resource: AdapterResource) -> Key:

@@ -64,10 +64,12 @@ class PoolInputs:
 
     wanted: pool of the spec. parent: name of the adapter's service; has_parent: whether it exists. service:
     name of the dedicated pool's InferenceService; has_service: whether it exists and is the adapter's.
-    conflict: why it cannot be created: another object has its name. refusal: why the API server refused it.
-    needed: engines that a dedicated pool needs to serve. num_dedicated, num_shared: ready engines with the
-    adapter in memory. is_rolling: whether a version is being rolled out. lagging: a sentence on a gateway
-    that does not apply the stored generation yet; empty if all do.
+    conflict: why it cannot be created: another object has its name. unproven: why the parent's spec is no
+    spec for a new pool yet; empty if it is one. refusal: why the API server refused the last write.
+    is_accepted: whether the service takes the adapter. needed: engines that a dedicated pool needs to serve.
+    num_dedicated, num_shared: ready engines with the adapter in memory. is_rolling: whether a version is
+    being rolled out. lagging: a sentence on a gateway that does not apply the stored generation yet; empty
+    if all do.
     """
 
     wanted: Pool
@@ -76,7 +78,9 @@ class PoolInputs:
     has_parent: bool = True
     has_service: bool = False
     conflict: str = ""
+    unproven: str = ""
     refusal: str = ""
+    is_accepted: bool = True
     needed: int = 1
     num_dedicated: int = 0
     num_shared: int = 0
@@ -130,6 +134,8 @@ def step_pool(state: PoolStatus, inputs: PoolInputs) -> PoolStep:
 def _serving(serving: Pool, inputs: PoolInputs) -> Pool:
     if serving == "Dedicated" and not (inputs.has_service and inputs.has_parent):
         return "Shared"
+    if inputs.wanted == "Shared" and not inputs.is_accepted:
+        return "Shared"  # no engine of the service is going to load it
     if inputs.is_rolling:
         return serving
     if inputs.wanted == "Dedicated" and inputs.has_service:
@@ -142,10 +148,15 @@ def _serving(serving: Pool, inputs: PoolInputs) -> Pool:
 def _reason(serving: Pool, inputs: PoolInputs) -> tuple[str, str]:
     name = inputs.service if serving == "Dedicated" else inputs.parent
     if serving == inputs.wanted:
-        return "Serving", f"the engines of {name} serve the adapter"
+        serves = f"the engines of {name} serve the adapter"
+        if serving == "Dedicated" and inputs.refusal:
+            return "ServiceRefused", f"{serves}; a change of {name} was refused: {inputs.refusal}"
+        return "Serving", serves
     until_then = f"the engines of {name} serve the adapter until then"
     if inputs.wanted == "Dedicated" and inputs.conflict:
         return "ServiceNameInUse", f"{inputs.conflict}; the engines of {name} serve the adapter"
+    if inputs.wanted == "Dedicated" and inputs.unproven and not inputs.has_service:
+        return "ServiceRollout", f"{inputs.unproven}; {until_then}"
     if inputs.wanted == "Dedicated" and inputs.refusal:
         return "ServiceRefused", f"{inputs.refusal}; {until_then}"
     if inputs.is_rolling:

@@ -6,6 +6,7 @@ from penstock.core.adapters.dedicated import ADAPTER_LABEL, dedicated_name
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.manifests.stored_record import adapter_owner
 from penstock.core.observed.accepted_spec import spec_in_use
+from penstock.core.observed.stored_status import stored_status
 from penstock.core.spec.service import (
     GROUP,
     MANAGED_BY,
@@ -15,8 +16,36 @@ from penstock.core.spec.service import (
 )
 
 
-def dedicated_service(parent: Object, adapter: AdapterResource) -> Object:
-    """The dedicated pool of an adapter. parent: the adapter's service, whose accepted spec it has."""
+def unproven(parent: Object) -> str:
+    """Why a pool must not have the parent's spec yet; empty if it may.
+
+    A pool's first revision gets all requests at once. It must not be one that the parent still judges, or
+    has rejected. The first revision of the parent is not compared with anything.
+    """
+    name, status = parent["metadata"]["name"], stored_status(parent)
+    if not status.get("stableRevision"):
+        return ""
+    if status.get("observedGeneration") != parent["metadata"].get("generation"):
+        return f"the operator has not read the present spec of {name} yet"
+    phase = (status.get("rollout") or {}).get("phase") or "Stable"
+    if phase == "Rejected":
+        return f"the present spec of {name} was rejected by its rollout; change or undo it"
+    # With RevisionPending the rollout of the spec is about to start.
+    reasons = {each["reason"] for each in status.get("conditions") or ()}
+    if phase != "Stable" or "RevisionPending" in reasons:
+        return f"the present spec of {name} is being rolled out"
+    return ""
+
+
+def dedicated_service(
+    parent: Object, adapter: AdapterResource, stored: Object | None = None
+) -> Object:
+    """The dedicated pool of an adapter. parent: the adapter's service, whose accepted spec it has.
+
+    stored: the pool as it is; None for a new one. It keeps its spec, but for the bounds, while that of the
+    parent is unproven.
+    """
+    source = stored if stored is not None and unproven(parent) else parent
     return {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "InferenceService",
@@ -30,12 +59,12 @@ def dedicated_service(parent: Object, adapter: AdapterResource) -> Object:
             },
             "ownerReferences": [adapter_owner(adapter).reference],
         },
-        "spec": _spec(parent, adapter),
+        "spec": _spec(source, adapter),
     }
 
 
 def _spec(parent: Object, adapter: AdapterResource) -> Object:
-    """The parent's spec with the bounds of the pool, scaled by Penstock.
+    """The spec of the parent, or of the stored pool, with the bounds of the pool, scaled by Penstock.
 
     Minimums of variants are the parent's own. The model's name is the parent's too: engines are started with
     it, and no client uses it here.

@@ -47,6 +47,7 @@ ADAPTER_REASONS: Mapping[str, str] = {
     ),
     "ServiceNotFound": "The service does not exist; it may still be created.",
     "ServiceRefused": "The API server refused the InferenceService of the dedicated pool; see the message.",
+    "ServiceRollout": "The dedicated pool is created when the present spec of the service is rolled out.",
     "Serving": "The engines of the pool that `spec.pool` asks for serve the adapter.",
     "Stable": "No rollout is in progress.",
     "Settled": "No copy that the spec asks for is missing. Copies that demand asks for come and go.",
