@@ -249,7 +249,9 @@ async def test_commands_of_users(stand: AdapterStand, capsys: pytest.CaptureFixt
         await rollout_revisions.undo(kube, namespace, SQL, "00000000", watch=False)
     await rollout_revisions.undo(kube, namespace, SQL, None, watch=False)
     assert (await stand.get("sql"))["spec"]["model"]["uri"] == URI
-    # The engine reports no requests for the new version, so there is nothing to compare the old one with.
+    # The adapter had requests a moment ago, though none for the version that has just become stable.
+    await until(stand, "Judging")
+    await order(stand, "promote", OLD_REVISION)
     await stand.until("sql", RolledOut="Stable")
     await stand.until_true(lambda: stand.engines["chat-a"].entries.keys() == {OLD})
 

@@ -11,7 +11,7 @@ from penstock.controller.adapter_service import AdapterService
 from penstock.controller.adapter_store import StoredAdapter
 from penstock.controller.canary_cases import JUDGED_PHASES, CanaryCase
 from penstock.controller.judge import Judgement
-from penstock.core.adapters.demand_estimate import NO_DEMAND
+from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.versions import adapter_key
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import adapter_owner
@@ -144,16 +144,13 @@ class AdapterRollouts:
     ) -> AdapterInputs:
         resource, status = adapter.resource, adapter.body.get("status") or {}
         annotations = adapter.body["metadata"].get("annotations") or {}
-        stable, candidate = (
-            f"{resource.name}@{status.get(name)}"
-            for name in ("stableRevision", "candidateRevision")
-        )
-        demand = NO_DEMAND if service is None else service.demand.get(stable, NO_DEMAND)
+        candidate = f"{resource.name}@{status.get('candidateRevision')}"
+        demands = [] if service is None else _demands(resource.name, status, service)
         # A new leader has not measured the demand yet.
         shown = float((status.get("demand") or {}).get("requestsPerSecond") or "0")
         # Requests in flight are known from the first report of the gateways, a rate only from the second.
-        rate = max(demand.requests_per_s, shown)
-        is_used = rate >= MIN_COMPARED_PER_S or demand.in_flight > 0
+        rate = max(sum(each.requests_per_s for each in demands), shown)
+        is_used = rate >= MIN_COMPARED_PER_S or any(each.in_flight for each in demands)
         errors = {} if service is None else service.errors.get(candidate, {})
         refusals = [error.message for error in errors.values() if error.is_final]
         return AdapterInputs(
@@ -175,6 +172,14 @@ class AdapterRollouts:
             spec = CanarySpec() if accepted is None else accepted.rollout.canary
             known = self._canaries[key] = body, replace(spec, metrics=(), mirror=None)
         return known[1]
+
+
+def _demands(name: str, status: Object, service: AdapterService) -> list[AdapterDemand]:
+    """Demand for each known version: the next requests are for the stable one, whichever had those before."""
+    revisions = {each["revision"] for each in status.get("versions") or []}
+    revisions.add(status.get("stableRevision"))
+    found = (service.demand.get(f"{name}@{each}") for each in revisions)
+    return [each for each in found if each is not None]
 
 
 def copies_by_adapter(listed: Iterable[Copies]) -> CopiesByAdapter:
