@@ -176,6 +176,28 @@ class AdaptedService:
 
         await poll_until(are_there, within_s=within_s, what=f"the copies {sorted(copies)}")
 
+    async def wait_for_settled_copies(self, within_s: float = 60) -> Copies:
+        """Wait until no copy has changed for three seconds. Returns the copies."""
+        copies, since_s = await self.on_engines(), monotonic()
+
+        async def are_settled() -> bool:
+            nonlocal copies, since_s
+            found = await self.on_engines()
+            if found != copies:
+                copies, since_s = found, monotonic()
+            return monotonic() - since_s >= 3
+
+        await poll_until(are_settled, within_s=within_s, what="copies that do not change")
+        return copies
+
+    async def wait_for_models(self, names: Sequence[str]) -> None:
+        """Wait until the gateway knows these model names."""
+
+        async def are_known() -> bool:
+            return set(names) <= (await self.models()).keys()
+
+        await poll_until(are_known, within_s=15, what="the adapters' names at the gateway")
+
     async def unload(self, name: str, pod: str) -> None:
         """Unload an adapter as a client of the engine would. name: in engines."""
         (address,) = (

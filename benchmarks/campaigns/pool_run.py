@@ -185,7 +185,7 @@ async def _restart_operator(
 ) -> None:  # fmt: skip
     """Delete the operator's pods. Requests go on, and the next operator changes no copy."""
     lag.take()
-    copies = await adapted.on_engines()
+    copies = await adapted.wait_for_settled_copies()
     started_s = monotonic()
     pods = adapted.stage.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name").split()
     operators = [pod for pod in pods if pod.startswith(f"pod/{OPERATOR}-")]
@@ -231,6 +231,7 @@ async def _break(
     """Apply the broken adapters and ask for them beside good ones."""
     started_s = monotonic()
     adapted.apply(*(adapter(name, name) for name in broken))
+    await adapted.wait_for_models(broken)
     good = [(draw.choice(list(answers)), 0) for _ in range(NUM_REQUESTS // 4)]
     meanwhile = asyncio.create_task(_ask_all(adapted, answers, good))
     refused = await asyncio.gather(*(adapted.ask(name, PROMPTS[0]) for name in broken))
