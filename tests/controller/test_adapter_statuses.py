@@ -9,7 +9,7 @@ import pytest
 
 from penstock.controller import adapter_statuses
 from penstock.controller.adapter_rollouts import SteppedRollout
-from penstock.controller.adapter_statuses import AdapterEntry, AdapterStatuses
+from penstock.controller.adapter_statuses import MAX_WRITES, AdapterEntry, AdapterStatuses
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
@@ -87,7 +87,7 @@ def entry(body: Object, *pods: str, demand: str | None = None) -> AdapterEntry:
 
 
 async def settle() -> None:
-    for _ in range(20):
+    for _ in range(200):
         await asyncio.sleep(0)
 
 
@@ -155,6 +155,21 @@ async def test_changed_copies_are_written_before_other_numbers(
     await settle()
     assert server.log[0] == "a19"
     assert len(server.log) == 20
+
+
+async def test_changed_copies_overtake_writes_that_wait(
+    server: ApiServer, statuses: AdapterStatuses
+) -> None:
+    bodies = [server.add(f"a{number:02}") for number in range(40)]
+    server.is_open.clear()
+    statuses.update([entry(body) for body in bodies])
+    await settle()
+    statuses.update([*[entry(body) for body in bodies[:-1]], entry(bodies[-1], "b")])
+    server.is_open.set()
+    await settle()
+    assert server.log.index("a39") <= MAX_WRITES
+    assert server.copies("a39") == ["b"]
+    assert sorted(server.log) == sorted(server.bodies)
 
 
 async def test_a_step_of_a_rollout_from_an_older_status_is_not_written(

@@ -1,6 +1,8 @@
 """Writes the statuses of LoraAdapters that changed, and their Events."""
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,20 +57,23 @@ class AdapterStatuses:
     """Compares what is known with what was known, and writes what differs, in the background.
 
     Each adapter has one write at a time. If its state changes meanwhile, only the latest state is written
-    next. So a slow API server delays neither the next pass nor what that pass finds.
+    next. Changed copies go first. So a slow API server delays neither the next pass nor what that pass finds.
     """
 
     def __init__(self, kube: Kube, failures: Failures) -> None:
         self._kube = kube
         self._failures = failures
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
-        self._slots = asyncio.Semaphore(MAX_WRITES)
         # The entries whose status is as it should be, those that wait for their write, and the last ones of
         # all that wait or are being written.
         self._settled: dict[Key, AdapterEntry] = {}
         self._waiting: dict[Key, AdapterEntry] = {}
         self._started: dict[Key, AdapterEntry] = {}
-        self._writes: dict[Key, asyncio.Task[None]] = {}
+        # A heap of adapters to write: (whether their copies are as shown, number in order, key).
+        self._queue: list[tuple[bool, int, Key]] = []
+        self._numbers = itertools.count()
+        self._writing: set[Key] = set()
+        self._workers: set[asyncio.Task[None]] = set()
         self._written: dict[Key, _Written] = {}
 
     def newest(self, body: Object) -> Object:
@@ -95,31 +100,41 @@ class AdapterStatuses:
                 changed.append(entry)
         self._settled = settled
         self._written = {key: each for key, each in self._written.items() if key in keys}
-        moved = [entry for entry in changed if not _shows_copies(entry)]
-        for entry in (*moved, *filter(_shows_copies, changed)):
-            self._start(entry)
-        return bool(moved)
+        has_moved = False
+        for entry in changed:
+            is_shown = _shows_copies(entry)
+            has_moved |= not is_shown
+            self._start(entry, is_shown)
+        return has_moved
 
     async def close(self) -> None:
         """Cancel the writes that run, and wait for their end."""
-        writes = list(self._writes.values())
-        for write in writes:
-            write.cancel()
-        await asyncio.gather(*writes, return_exceptions=True)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
 
-    def _start(self, entry: AdapterEntry) -> None:
+    def _start(self, entry: AdapterEntry, is_shown: bool) -> None:
+        """Queue a write. is_shown: whether the status shows the copies that there are."""
         key = entry.resource.key
         self._waiting[key] = self._started[key] = entry
-        if key not in self._writes:
-            self._writes[key] = asyncio.create_task(self._write_latest(key))
+        heapq.heappush(self._queue, (is_shown, next(self._numbers), key))
+        if len(self._workers) < MAX_WRITES:
+            self._workers.add(asyncio.create_task(self._work()))
 
-    async def _write_latest(self, key: Key) -> None:
-        """Write the state of one adapter until none newer waits. An error on one stops no other."""
-        async with self._slots:
+    async def _work(self) -> None:
+        """Write until nothing is queued. An error on one adapter stops no other."""
+        while self._queue:
+            _, _, key = heapq.heappop(self._queue)
+            if key in self._writing:
+                continue  # its worker writes the latest state next
+            self._writing.add(key)
             while (entry := self._waiting.pop(key, None)) is not None:
                 with self._failures.isolate_errors("adapters", "/".join(key)):
                     await self._write(entry)
-            del self._writes[key], self._started[key]
+            self._writing.remove(key)
+            self._started.pop(key, None)
+        if (worker := asyncio.current_task()) is not None:
+            self._workers.discard(worker)
 
     async def _write(self, entry: AdapterEntry) -> None:
         body = self.newest(entry.body)
