@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from campaigns.dedicated_pool import change_dedicated_pool
 from service_proxy import ServiceProxy
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
@@ -119,6 +120,7 @@ async def run_history(cluster: Cluster, models: Path) -> History:
         async with ServiceProxy(kube, NAMESPACE, GATEWAY) as proxy:
             answer = await ask(proxy.url)
         await scale(stage)
+        await use_dedicated_pool(stage)
         refused += denied_since(cluster, position)
         await stage.close()
     aliases = crd["spec"]["names"]["shortNames"]
@@ -139,6 +141,20 @@ def apply_service(stage: Stage) -> None:
     service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
+
+
+async def use_dedicated_pool(stage: Stage) -> None:
+    """Let the operator of one namespace make and delete a dedicated pool. Its adapter has no files."""
+    spec = {"serviceRef": {"name": NAME}, "model": {"uri": "pvc://models/sql"}}
+    adapter = {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "LoraAdapter",
+        "metadata": {"name": "sql"},
+        "spec": spec,
+    }
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(adapter))
+    await change_dedicated_pool(stage, NAME, "sql")
+    stage.kubectl("delete", "lora", "sql")
 
 
 async def until_ready(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from campaigns.dedicated_pool import change_dedicated_pool
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
@@ -101,6 +102,8 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             # The operator writes the route's status: tests that right.
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(ROUTE))
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(ADAPTER))
+            # The operator creates, changes and deletes a dedicated pool: tests those rights.
+            await change_dedicated_pool(stage, NAME, f"{NAME}-sql")
             stage.kubectl("wait", "--for=condition=Ready", f"mroute/{NAME}-any", "--timeout=60s")
             async with Load(cluster.gateway_url, workload) as load:
                 held, asked_s, switched_s, revisions = await revise(stage, load)

@@ -25,7 +25,11 @@ METADATA = {"namespace": "n", "uid": "u", "generation": 1, "creationTimestamp": 
 
 
 # Example with the service of an example that has adapters only. None: the service is the reader's own.
-SERVICES = {"tiny-adapters.yaml": "tiny-model.yaml", "lora-adapter.yaml": None}
+SERVICES = {
+    "dedicated-adapter.yaml": "lora-service.yaml",
+    "lora-adapter.yaml": None,
+    "tiny-adapters.yaml": "tiny-model.yaml",
+}
 
 
 def bodies(name: str, kind: str) -> list[Any]:

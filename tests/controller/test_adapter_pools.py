@@ -10,6 +10,7 @@ from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, RESOURCE_QUOTAS, Resource
 from penstock.controller import dedicated_services
+from penstock.core.adapters.demand import AdapterCounts
 from penstock.errors import NotFound, Rejected
 
 pytestmark = pytest.mark.cluster
@@ -237,6 +238,29 @@ async def test_both_versions_are_in_the_dedicated_pool(stand: AdapterStand) -> N
     assert ("load", new) not in shared.calls
     status = await stand.until("sql", RolledOut="Stable", PoolReady="Serving", Loaded="AllLoaded")
     assert status["pool"] == "Dedicated"
+
+
+async def test_a_canary_runs_in_the_pool_that_serves_which_stays_until_its_end(
+    stand: AdapterStand,
+) -> None:
+    await start_pool(stand)
+    stand.counts = {SQL: AdapterCounts()}
+    await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded")
+    await asyncio.sleep(1.5)
+    stand.counts = {SQL: AdapterCounts(arrivals=500, in_flight=1)}
+    await asyncio.sleep(2.5)
+    new = engine_name("sql", "pvc://adapters/sql-2")
+    await stand.change("sql", model={"uri": "pvc://adapters/sql-2"})
+    await stand.until("sql", RolledOut="Judging", PoolReady="Serving")
+    own, shared = stand.engines["chat-sql-a"], stand.engines["chat-a"]
+    assert own.entries.keys() == {SQL, new}
+    await stand.change("sql", **TO_SHARED)
+    await stand.until("sql", PoolReady="VersionRollout", RolledOut="Judging")
+    assert (await stand.get("sql"))["status"]["pool"] == "Dedicated"
+    await stand.change("sql", model={"uri": "pvc://adapters/sql"})
+    await until_status(stand, pool="Shared")
+    await stand.until("sql", RolledOut="Stable", PoolReady="Serving")
+    await stand.until_true(lambda: shared.entries.keys() == {SQL})
 
 
 async def test_the_garbage_collector_deletes_the_pool_of_a_deleted_adapter(
