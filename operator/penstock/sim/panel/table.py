@@ -11,6 +11,7 @@ from penstock.sim.panel.load import Load
 
 # A load counts as attained down to this far below the objective.
 TOLERANCE = 0.002
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,14 @@ def classes_of(rows: Sequence[Row]) -> Iterator[tuple[str, Sequence[Row]]]:
         names = dict.fromkeys(name_of(row) for row in rows)
         for name in names:
             yield name, [row for row in rows if name_of(row) == name]
+
+
+def fixed_of_bound(rows: Sequence[Row]) -> float:
+    """Mean ratio of the best fixed number's GPU-hours to the bound. Raises ValueError if one is below it."""
+    ratios = {row.load.seed: float(row.fixed["gpu_hours"]) / row.bound_gpu_hours for row in rows}
+    if wrong := [seed for seed, ratio in ratios.items() if ratio < 1 - ROUNDING]:
+        raise ValueError(f"the bound is above the best fixed number of {wrong}")
+    return mean(ratios.values())
 
 
 def _cell(row: Row, rule: str) -> str:
