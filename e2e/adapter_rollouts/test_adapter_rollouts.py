@@ -22,15 +22,15 @@ NAME, TEAM = "rolled-lora", "lora-versions"
 TARGET = ("lora/sql", "-n", TEAM)
 FIRST, EQUAL, BROKEN = (f"pvc://models/adapters/{name}" for name in ("v1", "v2", "broken"))
 WEIGHTS = "adapter_model.safetensors"
-# The judge needs at least five minutes to accept a version. So one that is not shown to be worse within a
-# minute is promoted; a broken one is rolled back at once.
+# The judge needs at least five minutes to accept a version, however many requests there are. With a few
+# requests per second the bounds on latencies are then a third of this tolerance or less. The probability
+# that an equal version is rolled back is below alpha, by default 1 %.
 CANARY = {
-    "minWeightPercent": 30, "maxWeightPercent": 50, "latencyTolerancePercent": 100,
-    "errorTolerancePercent": 20, "violationTolerancePercent": 20, "alpha": "0.1",
-    "maxDuration": "60s", "onTimeout": "Promote",
+    "minWeightPercent": 30, "maxWeightPercent": 50, "latencyTolerancePercent": 50,
+    "errorTolerancePercent": 5, "violationTolerancePercent": 10, "maxDuration": "12m",
 }  # fmt: skip
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,13 @@ def change(stage: Stage, uri: str) -> None:
     stage.kubectl("patch", "lora", "sql", "-n", TEAM, "--type=merge", "-p", patch)
 
 
+def events(stage: Stage) -> str:
+    """Messages of the adapter's Events."""
+    selector = "involvedObject.kind=LoraAdapter,involvedObject.name=sql"
+    command = ("get", "events", "-n", TEAM, "--field-selector", selector)
+    return stage.kubectl(*command, "-o", "jsonpath={.items[*].message}")
+
+
 def stable(found: Object) -> str:
     (share,) = found["traffic"]
     assert share["percent"] == 100
@@ -125,18 +132,20 @@ async def test_versions_of_an_adapter(stage: Stage, folder: Path) -> None:
 async def _roll_out(stage: Stage) -> None:
     workload = Workload("sql", corpus(ROOT), prompt_words=20, max_tokens=8, seed=1, think_s=0.1)
     async with Load(stage.cluster.gateway_url, workload) as load:
-        load.set_clients(3)
+        load.set_clients(6)
         await poll_until(lambda: _has_answers(load, 20), within_s=60, what="20 answers")
         await asyncio.sleep(6)  # three passes of the operator, which then counts the requests
         change(stage, EQUAL)
         found = await until(stage, "Judging", within_s=30)
         assert {each["uri"]: each["percent"] for each in found["traffic"]} == {FIRST: 70, EQUAL: 30}
-        found = await until(stage, "Stable", within_s=240)
+        found = await until(stage, "Stable", within_s=800)
         assert stable(found) == EQUAL
-        print(found["rollout"]["evidence"])
-        by_metric = {each["metric"]: each for each in found["rollout"]["evidence"]}
-        assert by_metric["Errors"]["verdict"] == "Within"
-        assert by_metric["Errors"]["canarySamples"] > 50
+        evidence = {each["metric"]: each for each in found["rollout"]["evidence"]}
+        print(evidence)
+        within = {name for name, each in evidence.items() if each["verdict"] == "Within"}
+        assert within >= evidence.keys() - {"Output length"}
+        assert evidence["TTFT"]["canarySamples"] > 50
+        assert "all within tolerance" in events(stage)
         assert [each for each in load.outcomes if each.end is not End.DONE] == []
 
         number = len(load.outcomes)
