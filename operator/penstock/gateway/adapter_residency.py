@@ -10,6 +10,10 @@ from penstock.core.adapters.replica import Copy, CopyState
 # long step of a busy engine may delay a few answers.
 BELIEVE_S = 6.0
 
+# Shortest time between two changes of other adapters that wake requests that wait for room, in seconds. Each
+# makes a choice anew, which takes some 0.5 ms.
+ROOM_INTERVAL_S = 0.05
+
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
 # A copy that was loaded for a request that is not sent yet.
 LOADED = Copy("Resident", requests=1)
@@ -52,7 +56,10 @@ class AdapterResidency:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pods: dict[str, _Pod] = {}
-        self._changed = asyncio.Event()
+        self._waiters: dict[
+            str, dict[asyncio.Future[None], bool]
+        ] = {}  # by adapter; whether for room
+        self._room_timer: asyncio.TimerHandle | None = None
         self.listeners: list[Callable[[], None]] = []
 
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
@@ -115,20 +122,41 @@ class AdapterResidency:
         self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
 
     def note_idle(self) -> None:
-        """Wake the requests that wait for a change: a copy without requests may make room for another."""
-        self._wake()
+        """Wake requests that wait for room: a copy without requests may make room for another."""
+        if self._room_timer is None and self._waiters:
+            loop = asyncio.get_running_loop()
+            self._room_timer = loop.call_later(ROOM_INTERVAL_S, self._wake_for_room)
 
-    async def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until copies of any pod change or one is idle, at most timeout_s."""
+    async def wait_for_change(self, adapter: str, timeout_s: float, *, is_for_room: bool) -> None:
+        """Wait until the copies of the adapter change, at most timeout_s.
+
+        is_for_room: whether to return also when another adapter may make room. Of the requests for the same
+        adapter only the first one does, as it decides for all.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(adapter, {})[waiter] = is_for_room
         try:
             async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
+                await waiter
         except TimeoutError:
             pass
+        finally:
+            waiters = self._waiters.get(adapter, {})
+            waiters.pop(waiter, None)
+            if not waiters:
+                self._waiters.pop(adapter, None)
 
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+    def _wake(self, adapter: str) -> None:
+        for waiter in self._waiters.get(adapter, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _wake_for_room(self) -> None:
+        self._room_timer = None
+        for waiters in self._waiters.values():
+            first = next((w for w, is_for_room in waiters.items() if is_for_room), None)
+            if first is not None and not first.done():
+                first.set_result(None)
 
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
         known = self._pods.get(pod)
@@ -141,10 +169,15 @@ class AdapterResidency:
         known.merge()
         if known.copies == before:
             return
-        self._wake()
-        if _states(known.copies) != _states(before):
-            for listener in self.listeners:
-                listener()
+        self.note_idle()
+        was, now = _states(before), _states(known.copies)
+        if was == now:
+            return
+        for adapter in was.keys() | now.keys():
+            if was.get(adapter) != now.get(adapter):
+                self._wake(adapter)
+        for listener in self.listeners:
+            listener()
 
 
 def _states(copies: Mapping[str, Copy]) -> dict[str, CopyState]:

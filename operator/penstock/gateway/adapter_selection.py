@@ -70,8 +70,8 @@ class AdapterSelector:
         match copies.choose(self._adapter, service, untried, tokens, self._waited_s):
             case AdapterLoad() as load:
                 await self._load(load, left_s)
-            case Wait(reason):
-                await self._wait(reason, left_s)
+            case Wait() as wait:
+                await self._wait(wait, left_s)
             case Refuse(reason, retry_after_s):
                 cause = f"{reason}: {self._waited_for}" if self._waited_for else reason
                 raise self._unavailable(cause, retry_after_s)
@@ -119,14 +119,16 @@ class AdapterSelector:
         if failure is not None and failure.kind != "Refused":
             self._failures[load.endpoint.pod] = failure
 
-    async def _wait(self, reason: str, left_s: float) -> None:
-        """Wait for a change of the copies. reason: what the request waits for."""
-        self._waited_for = reason
+    async def _wait(self, wait: Wait, left_s: float) -> None:
+        """Wait for a change of the copies. wait: what for."""
+        self._waited_for = wait.reason
         if left_s <= 0:
-            raise self._unavailable(reason)
+            raise self._unavailable(wait.reason)
         began_s = self._state.now()
         with self._waiting_for_copy():
-            await self._state.adapters.residency.wait_for_change(min(RECHECK_S, left_s))
+            await self._state.adapters.residency.wait_for_change(
+                self._adapter.engine_name, min(RECHECK_S, left_s), is_for_room=wait.pod is None
+            )
         self._waited_s += self._state.now() - began_s
 
     def _refused(self, failure: LoadFailure) -> RequestError:

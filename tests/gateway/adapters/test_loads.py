@@ -291,3 +291,26 @@ async def test_a_copy_that_somebody_else_loads_is_noticed_soon(pool, until, monk
     num_lists = engine.num_lists
     await asyncio.sleep(0.2)
     assert engine.num_lists == num_lists
+
+
+async def test_requests_that_wait_for_one_load_do_not_slow_down_others(pool, until):
+    """They are woken by the end of the load, and not by each request that ends elsewhere."""
+    engine = AdapterEngine("warm@fe233ae4")
+    engine.gate.clear()
+    front = await pool(engine, adapters=[adapter("cold"), adapter("warm", day=2)])
+    waiting = [asyncio.create_task(ask(front, "cold")) for _ in range(50)]
+    await until(lambda: front.gateway.state.waiting == 50)
+    choices = 0
+    choose = front.gateway.state.adapters.choose
+
+    def count(*args):
+        nonlocal choices
+        choices += 1
+        return choose(*args)
+
+    front.gateway.state.adapters.choose = count
+    for _ in range(20):
+        assert (await ask(front, "warm"))[0] == 200
+    assert choices <= 100  # each looks again once a second
+    engine.gate.set()
+    assert {status for status, _ in await asyncio.gather(*waiting)} == {200}
