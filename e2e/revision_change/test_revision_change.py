@@ -332,9 +332,9 @@ ADMISSION_RIGHTS = {
 )
 def test_rights_granted_are_rights_used(history: History, name: str, rules: list[Object]) -> None:
     user = service_account_user(name)
-    # On the same cluster, pods of e2e/restricted are denied on purpose, and e2e/adapter_rollouts deletes its
-    # namespace, which then takes no new objects.
-    others = ("restricted-", "lora-versions")
+    # On the same cluster, pods of e2e/restricted are denied on purpose, and e2e/adapter_rollouts and
+    # e2e/dedicated_pool delete their namespaces, which then take no new objects.
+    others = ("restricted-", "lora-pools", "lora-versions")
     refused = [e for e in denied(user, history.audit) if not e.namespace.startswith(others)]
     assert refused == []
     unused = granted(rules) - rights_used(user, history.audit) - ADMISSION_RIGHTS
