@@ -53,3 +53,8 @@ def test_shares_are_known_of_independent_draws_only() -> None:
     assert sum(shares(SMALL, 1)) == pytest.approx(1)
     with pytest.raises(ValueError, match="depend"):
         shares(AdapterWorkload(rps=3, burst_share=0.2), 1)
+
+
+def test_given_shares_are_those_of_the_draws() -> None:
+    workload = AdapterWorkload(rps=1.0, duration_s=10.0, num_adapters=3, shares=(6.0, 3.0, 1.0))
+    assert sorted(shares(workload, seed=0)) == pytest.approx([0.1, 0.3, 0.6])

@@ -142,7 +142,8 @@ class Popularity:
         if workload.step is None:
             random.shuffle(self._adapters)
         zipf = ((k + 1) ** -workload.exponent for k in range(number))
-        self._cumulated = list(accumulate(workload.shares or zipf))
+        self._weights = workload.shares or tuple(zipf)  # by rank
+        self._cumulated = list(accumulate(self._weights))
         self._born_s = [
             random.random() * workload.duration_s if random.random() < workload.new_share else 0.0
             for _ in range(number)
@@ -152,8 +153,8 @@ class Popularity:
     def shares(self) -> list[float]:
         """Share of the draws by adapter, if all exist."""
         by_adapter = [0.0] * len(self._adapters)
-        for rank, adapter in enumerate(self._adapters):
-            by_adapter[adapter] = (rank + 1) ** -self._workload.exponent / self._cumulated[-1]
+        for weight, adapter in zip(self._weights, self._adapters, strict=True):
+            by_adapter[adapter] = weight / self._cumulated[-1]
         return by_adapter
 
     def draw(self, at_s: float) -> int:
