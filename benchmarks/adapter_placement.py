@@ -86,7 +86,7 @@ def report(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
 
 
 def report_bounds(case: str, by_rule: Mapping[str, Mapping[int, Summary]]) -> None:
-    """Prints bounds of rules that do not know the coming requests, and what they save at most."""
+    """Prints the bounds of rules that do not know the coming requests, and what they save at most."""
     own = next(iter(by_rule))
     others = {rule: runs for rule, runs in by_rule.items() if rule not in (own, "bound")}
     if not others or not cases()[case].is_independent:

@@ -29,7 +29,7 @@ def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
 @pytest.mark.parametrize(
     ("state", "inputs", "expected"),
     [
-        # To a dedicated pool: it is created, starts, serves, and then the other one is left.
+        # A dedicated pool is created, starts and serves; then the shared one loses its copies.
         (PoolStatus(), replace(TO_DEDICATED, has_service=False),
          ("Shared", "EnginesStarting", True, None)),
         (SHARED, TO_DEDICATED, ("Shared", "EnginesStarting", True, None)),

@@ -51,7 +51,8 @@ class BlockPool:
         self._num_holders = [0] * num_blocks
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
-        # Blocks that no sequence holds. The last unhashed one is allocated first, then the first hashed one.
+        # Blocks that no sequence holds. Those without a hash are allocated first, from the end of their list,
+        # then the others in the order in which they became free.
         self._free = list(reversed(range(num_blocks)))
         self._free_hashed: OrderedDict[int, None] = OrderedDict()
         self._evicted: list[tuple[int, bytes]] = []
@@ -142,9 +143,11 @@ class BlockPool:
         free = [block for block, count in enumerate(num_holders) if count == 0]
         listed = sorted([*self._free, *self._free_hashed])
         assert free == listed, "the free lists differ from the blocks that are not held"
-        assert not any(self._hash_of[block] for block in self._free), "a hashed block is unhashed"
+        assert not any(self._hash_of[block] for block in self._free), (
+            "a block with a hash is among the free ones without"
+        )
         assert all(self._hash_of[block] for block in self._free_hashed), (
-            "an unhashed block is hashed"
+            "a block without a hash is among the free ones with"
         )
         hashed = {block: h for block, h in enumerate(self._hash_of) if h is not None}
         assert hashed == {block: h for h, block in self._block_of.items()}, "hash index differs"

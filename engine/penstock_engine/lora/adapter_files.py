@@ -17,7 +17,7 @@ WEIGHTS_NAME = "adapter_model.safetensors"
 PICKLE_NAMES = ("adapter_model.bin", "adapter_model.pt")
 MAX_CONFIG_BYTES = 1 << 20
 
-# Device, number, size and time of the last write of a file: another file, or a written one, has others.
+# Device, inode, size and modification time of a file: they differ after a write or a replacement.
 FileState = tuple[int, int, int, int]
 
 
@@ -108,6 +108,7 @@ class AdapterFolder:
 
 
 def file_state(file: BinaryIO) -> FileState:
+    """The state of an open file."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 

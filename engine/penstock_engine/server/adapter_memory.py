@@ -89,7 +89,7 @@ class AdapterMemory:
         self._room_lock = asyncio.Lock()
         self._is_released = asyncio.Event()
         self._last_active: set[str] = set()
-        self._changed_asleep: set[str] = set()  # identities
+        self._changed_asleep: set[str] = set()  # identities of adapters
 
     def is_resident(self, entry: AdapterEntry) -> bool:
         """Whether the weights are in host memory and accept new requests."""
@@ -225,7 +225,7 @@ class AdapterMemory:
             await self._engine.call_runner(function)
 
     async def catch_up(self) -> None:
-        """Give the runner what changed while the engine woke up, before it gets a request."""
+        """Give the runner the adapters that changed while the engine woke up, before it gets a request."""
         changed, self._changed_asleep = self._changed_asleep, set()
         adapters = {identity: self._in_memory.get(identity) for identity in changed}
 

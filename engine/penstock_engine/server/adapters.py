@@ -159,7 +159,7 @@ class AdapterRegistry:
                 await self._retire(entry)
 
     async def catch_up(self) -> None:
-        """Give the runner the adapters that were loaded while it was. Call it right after a wake-up."""
+        """Give the runner the changes of adapters during a wake-up. Call it right after that."""
         await self._memory.catch_up()
 
     async def residency(self) -> Json:

@@ -142,7 +142,7 @@ class DedicatedPool(Model):
     min_replicas: int | None = Field(
         default=None,
         description=(
-            "Minimum number of engines. So many have the adapter in memory before requests go to the pool."
+            "Minimum number of engines. Requests go to the pool once so many have the adapter in memory."
         ),
         ge=1,
         le=1000,
@@ -282,8 +282,8 @@ class LoraAdapterStatus(Model):
     pool: Literal["Shared", "Dedicated"] | None = Field(
         default=None,
         description=(
-            "Pool that serves the adapter. After a change of spec.pool the other one goes on until this one "
-            "can serve."
+            "Pool that serves the adapter. After a change of spec.pool the previous pool serves until the "
+            "new one can."
         ),
     )
     dedicated_service: str | None = Field(

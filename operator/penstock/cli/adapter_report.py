@@ -33,10 +33,10 @@ class AdapterReport:
 
     pool: the one that serves it. dedicated_service: name of its own InferenceService; None if it has none.
     pool_message: of the condition PoolReady; empty if it never had a dedicated pool. uri: of the version that
-    has the traffic. versions: with their share of it in percent, that one first. pods: all engines of the
-    pool that take adapters, if the placement is known, else those with a copy. counts: of all gateways.
-    last_used_s: Unix time. reason: why it is not ready, else why it has so many copies. None: unknown without
-    the placement, or never.
+    serves. versions: with their share of the traffic in percent, the one that serves first. pods: all engines
+    of the pool that take adapters, if the placement is known, else those with a copy. counts: of all
+    gateways. last_used_s: Unix time. reason: why it is not ready, else why it has so many copies. None:
+    unknown without the placement, or never.
     """
 
     namespace: str

@@ -74,14 +74,14 @@ def command(
     try:
         adapters = None if trace else adapter_scenario.load(wanted)
         if adapters is not None:
-            _require_no(
+            _require_unset(
                 param=param, profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
                 min_replicas=min_replicas, max_replicas=max_replicas, admission=admission, plot=plot,
                 capacity=capacity or None,
             )  # fmt: skip
-            simulate_adapters.parse_rules(policy)
+            rules = simulate_adapters.parse_rules(policy)
             if not check:
-                simulate_adapters.hold(adapters, policy, seeds, jobs, json_file)
+                simulate_adapters.compare_and_report(adapters, rules, seeds, jobs, json_file)
             return
         policy = policy or "static"
         if trace:
@@ -111,8 +111,8 @@ def command(
         write_output(json_file, json.dumps(_json(outcome, wall_s), indent=1) + "\n")
 
 
-def _require_no(**options: object) -> None:
-    """Raise ValueError if an option is set that says nothing about adapters."""
+def _require_unset(**options: object) -> None:
+    """Raise ValueError if one of the options is set: they have no effect on adapters."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(

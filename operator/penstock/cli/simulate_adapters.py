@@ -58,6 +58,7 @@ def _run(scenario: AdapterScenario, work: tuple[str, int]) -> Summary:
 
 
 def print_report(scenario: AdapterScenario, results: Mapping[str, Sequence[Summary]]) -> None:
+    """Print a table with a row for each rule, and what it was run with."""
     spec, seeds = scenario.adapters, len(next(iter(results.values())))
     table = Table(title=f"{scenario.name}, {seeds} {'seed' if seeds == 1 else 'seeds'}")
     table.add_column("rule")
@@ -94,11 +95,11 @@ def write_json(
     write_output(path, json.dumps(content, indent=1) + "\n")
 
 
-def hold(
-    scenario: AdapterScenario, policy: str, seeds: int, jobs: int, json_file: Path | None
+def compare_and_report(
+    scenario: AdapterScenario, rules: Sequence[str], seeds: int, jobs: int, json_file: Path | None
 ) -> None:
-    """Compare the rules on a scenario, and report. Raises ValueError."""
-    results = compare(scenario, parse_rules(policy), seeds, jobs)
+    """Compare the rules on a scenario, and print and write the results."""
+    results = compare(scenario, rules, seeds, jobs)
     print_report(scenario, results)
     if json_file is not None:
         write_json(json_file, scenario, results)

@@ -18,8 +18,8 @@ ScenarioName = Annotated[
 PolicyName = Annotated[
     str,
     typer.Option(
-        help="Scaling policy; default: static. Of a scenario of adapters: rules of placement, separated by "
-        "commas; default: all."
+        help="Scaling policy; default: static. For a scenario of adapters: rules of placement, separated "
+        "by commas; default: all."
     ),
 ]
 Params = Annotated[

@@ -14,7 +14,7 @@ from penstock.core.rollout.deadlines import adapter_deadline_s
 from penstock.observability.metrics import operator as specs
 from penstock.observability.service_samples import Sample
 
-# Rollouts with series of their own.
+# Most rollouts that have series at the same time: each has several for each test of its canary.
 MAX_ROLLOUTS = 200
 
 

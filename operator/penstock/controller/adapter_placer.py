@@ -39,9 +39,10 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
-# Time from the start of one pass to that of the next, the same while copies change, and the shortest pause
-# between two, in seconds. One pass brings the statuses to what the engines list.
-TICK_S, CHANGING_TICK_S, MIN_PAUSE_S = 1.0, 0.5, 0.2
+# Period of the passes, in seconds: usually, and while copies change. A status is as old as the last pass.
+TICK_S, CHANGING_TICK_S = 1.0, 0.5
+# Shortest pause between two passes, in seconds.
+MIN_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Sources:
 class AdapterPlacer:
     """Runs a pass over all services every second, and at once after a change of an adapter's spec.
 
-    While copies change, it runs twice a second.
+    While copies change, passes run twice a second.
 
     namespace: of the adapters; None for all. restarted: called with the kind when it is listed again.
     """
@@ -131,9 +132,9 @@ class AdapterPlacer:
     async def tick(self) -> bool:
         """Place the adapters of all services, and start to write the statuses that changed.
 
-        Returns whether copies changed. Until all sources have been listed, nothing is done: a new leader
-        would take them for missing. An API server that does not show LoraAdapters says nothing about which
-        copies are wanted.
+        Returns whether copies changed. Does nothing until all sources have been listed: a new leader would
+        take their objects for deleted. Does nothing while the API server does not serve LoraAdapters: which
+        copies are wanted is unknown then.
         """
         services, children = self._sources.services(), self._sources.children()
         routes = self._sources.routes()
@@ -147,19 +148,19 @@ class AdapterPlacer:
         adapters = self._store.update(map(self._statuses.newest, self._adapters))
         holders = name_holders(routes, services.values(), (each.resource for each in adapters))
         self._mounted_sources.forget_others(services.keys())
-        wanted = {
+        spec_refusals = {
             each.resource.key: self._refusal(each.resource, services, pods, holders)
             for each in adapters
         }
         # A version that cannot be mounted is not rolled out, and takes nothing from the one that serves.
         refusals = {
-            each.resource.key: wanted[each.resource.key]
+            each.resource.key: spec_refusals[each.resource.key]
             and self._refusal(each.served, services, pods, holders)
             for each in adapters
         }
         accepted = [each for each in adapters if refusals[each.resource.key] is None]
         pools = self._pools.step(adapters, refusals, services, pods, listed)
-        rollouts = self._roll_out(accepted, wanted, services, pools, pods, listed)
+        rollouts = self._roll_out(accepted, spec_refusals, services, pools, pods, listed)
         states = self._place(pools.place(accepted, rollouts), pods, listed)
         self._pools.start_writes(services)
         return self._statuses.update(self._entries(adapters, refusals, states, rollouts, pools))

@@ -1,4 +1,4 @@
-"""The pools of adapters in each pass of the placement loop: which serves, and which services they need."""
+"""Chooses the pool of each adapter once per pass of the placement loop, and writes dedicated pools."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from penstock.core.adapters.dedicated import adapter_of, dedicated_name, is_pool
 from penstock.core.adapters.pool import Pool, PoolInputs, PoolStatus, PoolStep, step_pool
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.versions import pool_key
-from penstock.core.manifests.dedicated_service import dedicated_service, unproven
+from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.rollout.routes import AppliedGenerations, describe_lagging_gateway
@@ -28,7 +28,10 @@ LEAVING = Placement()
 
 @dataclass(frozen=True, slots=True)
 class PlacedAdapter:
-    """An adapter in one pool. versions: with the pool's placement. is_wanted: whether to load it there."""
+    """An adapter in one pool. versions: with the pool's placement.
+
+    is_wanted: whether the pool is to have copies; otherwise it may only keep them for a while.
+    """
 
     adapter: StoredAdapter
     versions: tuple[AdapterVersion, ...]
@@ -54,13 +57,14 @@ class Pools:
         """The adapters by the services whose engines are to have copies of them, or may keep them."""
         found: dict[Key, list[PlacedAdapter]] = {}
         for each in adapters:
-            for service, placed in self._of(each, rollouts.get(each.resource.key)):
+            for service, placed in self._placements(each, rollouts.get(each.resource.key)):
                 found.setdefault(service, []).append(placed)
         return found
 
-    def _of(
+    def _placements(
         self, adapter: StoredAdapter, rollout: SteppedRollout | None
     ) -> Iterator[tuple[Key, PlacedAdapter]]:
+        """The services whose engines may have copies of an adapter."""
         resource = adapter.resource
         versions = (adapter.served.version,) if rollout is None else rollout.rollout.placed
         step = self.steps.get(resource.key)
@@ -121,13 +125,12 @@ class AdapterPools:
             is_accepted = refusals[resource.key] is None
             inputs = replace(self._inputs(each, state, services), is_accepted=is_accepted)
             if is_accepted:
-                counts = (
+                num_dedicated, num_shared = (
                     _num_copies(
                         each.engine_name, (resource.namespace, name), services, pods, listed
                     )
                     for name in (inputs.service, inputs.parent)
                 )
-                num_dedicated, num_shared = counts
                 inputs = replace(inputs, num_dedicated=num_dedicated, num_shared=num_shared)
             is_written = is_accepted and "deletionTimestamp" not in each.body["metadata"]
             self._stepped.append((resource, step_pool(state, inputs), is_written))
@@ -136,7 +139,7 @@ class AdapterPools:
     def start_writes(self, services: Mapping[Key, Object]) -> None:
         """Start to create, change and delete the InferenceServices of the last step.
 
-        Nothing if the last writes have not ended: a slow API server must not delay the next pass.
+        Does nothing if the last writes have not ended: a slow API server must not delay the next pass.
         """
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write(services))
@@ -161,7 +164,7 @@ class AdapterPools:
                     await self._writer.delete(key, stored["metadata"]["uid"])
             elif is_written and step.wanted == "Dedicated":
                 parent = services[resource.service_key]
-                if stored is not None or not unproven(parent):
+                if stored is not None or not unproven_reason(parent):
                     await self._writer.write(dedicated_service(parent, resource, stored), stored)
         self._writer.keep_only(kept)
 
@@ -182,7 +185,7 @@ class AdapterPools:
             and stored is not None
             and "deletionTimestamp" not in stored["metadata"],
             conflict="" if stored is None or is_own else _conflict(stored),
-            unproven="" if parent is None else unproven(parent),
+            unproven="" if parent is None else unproven_reason(parent),
             refusal=self._writer.refusal(key),
             needed=resource.bounds.min_replicas,
             is_rolling=is_rolling(adapter.body.get("status") or {}),
@@ -203,8 +206,10 @@ def _dedicated_key(resource: AdapterResource) -> Key:
 def _conflict(stored: Object) -> str:
     name, owner = stored["metadata"]["name"], adapter_of(stored)
     if owner:
-        return f"the InferenceService {name} is the pool of another LoraAdapter {owner}"
-    return f"the namespace has another InferenceService {name}; rename one of them"
+        taken = f"the InferenceService {name} is the pool of the LoraAdapter {owner}"
+        return f"{taken}; create this adapter under another name"
+    taken = f"the namespace has another InferenceService {name}"
+    return f"{taken}; delete it, or create the adapter under another name"
 
 
 def _num_copies(
@@ -214,7 +219,7 @@ def _num_copies(
     pods: Mapping[Key, list[LoraPod]],
     listed: Mapping[Key, Copies],
 ) -> int:
-    """Engines of a service with the version in memory; 0 while none of its revisions gets requests."""
+    """Number of a service's engines with the version in memory; 0 while no revision gets requests."""
     if key not in services or not _has_traffic(services[key]):
         return 0
     copies = (listed.get(pod.key, {}).get(engine_name) for pod in pods.get(key, ()))

@@ -60,7 +60,7 @@ class SteppedRollout:
 
 @dataclass(frozen=True, slots=True)
 class RunningRollout:
-    """A rollout that has not ended. service: of the adapter. canary: settings of the service."""
+    """A rollout that has not ended. service: key of the adapter's service. canary: its settings."""
 
     service: Key
     adapter: str
@@ -175,7 +175,7 @@ class AdapterRollouts:
 
 
 def _demands(name: str, status: Object, service: AdapterService) -> list[AdapterDemand]:
-    """Demand for each known version: the next requests are for the stable one, whichever had those before."""
+    """Demand for each known version: one that has just become stable has had no requests itself."""
     revisions = {each["revision"] for each in status.get("versions") or []}
     revisions.add(status.get("stableRevision"))
     found = (service.demand.get(f"{name}@{each}") for each in revisions)

@@ -110,7 +110,10 @@ class AdapterService:
     def _plan(
         self, inputs: ServiceInputs, waiting: frozenset[str], resident: frozenset[str]
     ) -> PlacementPlan:
-        """waiting: versions whose back-off is not over. resident: those with errors and a copy."""
+        """Plan the changes of copies.
+
+        waiting: versions whose back-off is not over. resident: those with errors and a copy.
+        """
         plan = place(
             inputs.versions,
             self.replicas,
@@ -196,7 +199,7 @@ class AdapterService:
         )
 
     def _observe_copy(self, name: str, pod: str) -> None:
-        """Remember that a pod has read a version that did not load before.
+        """Record that a pod has read a version whose load failed before.
 
         The first copy shows that its files are good now: the other pods are asked again at once.
         """
@@ -208,7 +211,7 @@ class AdapterService:
             del self.errors[name]
 
     def _resident(self) -> frozenset[str]:
-        """Versions that failed to load, and of which a pod has a copy at the last pass."""
+        """Versions with failed loads of which a pod had a copy at the last pass."""
         return frozenset(
             name
             for replica in self.replicas
@@ -237,11 +240,12 @@ class AdapterService:
         self.known = names
 
     def _forget(self, inputs: ServiceInputs, now_s: float) -> None:
-        """Forget the failures of versions that no adapter has, of pods that are gone, and before a copy.
+        """Forget failures that say nothing about the next load.
 
-        So a pod in place of one that refused a version is asked at once; one in place of a pod that gave no
-        answer is not, as the load may have ended that engine. A copy also disproves failures that an engine
-        was to blame for: if a copy is still wanted there, it is tried again after the pause.
+        Those are failures of versions that no adapter has, and of pods that have a copy now. A refusal is
+        forgotten with its pod, so that the pod in its place is asked at once. A load without an answer is
+        not, as it may have ended the engine. If another pod has a copy, the files are good: a failure that is
+        no refusal is forgotten when the back-off is over.
         """
         names = {version.engine_name for version in inputs.versions}
         waiting = blocked(self.backoff, now_s)

@@ -54,22 +54,22 @@ class _Written:
 
 
 class AdapterStatuses:
-    """Compares what is known with what was known, and writes what differs, in the background.
+    """Writes the statuses that differ from the stored ones, in the background.
 
     Each adapter has one write at a time. If its state changes meanwhile, only the latest state is written
-    next. Changed copies go first. So a slow API server delays neither the next pass nor what that pass finds.
+    next. Statuses whose copies changed go first. A slow API server does not delay the next pass.
     """
 
     def __init__(self, kube: Kube, failures: Failures) -> None:
         self._kube = kube
         self._failures = failures
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
-        # The entries whose status is as it should be, those that wait for their write, and the last ones of
-        # all that wait or are being written.
-        self._settled: dict[Key, AdapterEntry] = {}
-        self._waiting: dict[Key, AdapterEntry] = {}
-        self._started: dict[Key, AdapterEntry] = {}
-        # A heap of adapters to write: (whether their copies are as shown, number in order, key).
+        self._settled: dict[Key, AdapterEntry] = {}  # whose stored status is up to date
+        self._waiting: dict[Key, AdapterEntry] = {}  # that wait for their write
+        self._started: dict[
+            Key, AdapterEntry
+        ] = {}  # the last of those that wait or are being written
+        # Heap of adapters to write: (whether the stored copies are up to date, number in order, key).
         self._queue: list[tuple[bool, int, Key]] = []
         self._numbers = itertools.count()
         self._writing: set[Key] = set()
@@ -86,7 +86,7 @@ class AdapterStatuses:
     def update(self, entries: Iterable[AdapterEntry]) -> bool:
         """Start to write the statuses that changed. Returns whether copies of any adapter changed.
 
-        Statuses that show other copies than there are come first: all others only change numbers.
+        Statuses with outdated copies come first: in all others only numbers change.
         """
         settled: dict[Key, AdapterEntry] = {}
         changed, keys = [], set()
@@ -114,7 +114,7 @@ class AdapterStatuses:
         await asyncio.gather(*self._workers, return_exceptions=True)
 
     def _start(self, entry: AdapterEntry, is_shown: bool) -> None:
-        """Queue a write. is_shown: whether the status shows the copies that there are."""
+        """Queue the write of an entry. is_shown: whether its copies are as stored."""
         key = entry.resource.key
         self._waiting[key] = self._started[key] = entry
         heapq.heappush(self._queue, (is_shown, next(self._numbers), key))
@@ -144,7 +144,7 @@ class AdapterStatuses:
         versions = {} if entry.rollout is None else entry.rollout.as_status(stored)
         stepped = (*versions, *(POOL_FIELDS if entry.state.pool else ()))
         if _differs(entry.body, body, stepped):
-            return  # a step from the status before the last write; the next pass makes another
+            return  # computed from the status before the last write; the next pass computes it again
         after |= versions
         changed = changed_fields(stored, after)
         if not changed:
@@ -158,7 +158,7 @@ class AdapterStatuses:
                 LORA_ADAPTERS, *entry.resource.key, patch, manager=OPERATOR_MANAGER, sub="status"
             )
         except (NotFound, Conflict):
-            return  # the watch brings the change, and the next pass another try
+            return  # the next pass tries again, from the change that the watch reports
         self._note(entry.resource.key, body, written)
         for kind, reason, message in adapter_events(stored, after):
             await self._events.post(body, kind, reason, message)
@@ -171,7 +171,7 @@ class AdapterStatuses:
 
 
 def _is_same(last: AdapterEntry, entry: AdapterEntry) -> bool:
-    """Whether two entries are the same but for the step of the rollout, which has times."""
+    """Whether two entries are the same apart from the step of the rollout, which contains times."""
     return last.body is entry.body and last.state == entry.state and _shown(last) == _shown(entry)
 
 
@@ -181,7 +181,7 @@ def _shown(entry: AdapterEntry) -> tuple[str, float | None] | None:
 
 
 def _shows_copies(entry: AdapterEntry) -> bool:
-    """Whether the status as last seen lists the instances that there are."""
+    """Whether the stored status lists the same copies as the entry."""
     stored = (entry.body.get("status") or {}).get("instances") or []
     shown = {(each["podName"], each["state"], each.get("revision", "")) for each in stored}
     return shown == {(each.pod, each.state, each.revision) for each in entry.state.instances}

@@ -22,7 +22,7 @@ REFUSED_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A refused write. body: as it was to be. until_s: monotonic time of the next try."""
+    """A refused write. body: the refused InferenceService. until_s: monotonic time of the next try."""
 
     body: Object
     message: str
@@ -30,17 +30,18 @@ class _Refusal:
 
 
 class DedicatedServices:
-    """Writes the InferenceServices. An error on one stops no other.
+    """Writes the InferenceServices of dedicated pools. An error on one stops no other.
 
-    They are created, so that an object of the same name is never taken over, and then patched where they
-    differ: server-side apply would leave fields in place that others have added.
+    A create never takes over an object of the same name. A merge patch then changes the fields that differ:
+    server-side apply would leave fields in place that others have added.
     """
 
     def __init__(self, kube: Kube, failures: Failures) -> None:
         self._kube = kube
         self._failures = failures
         self._refusals: dict[Key, _Refusal] = {}
-        # Version and wanted body after the last patch: a field that the API server adds is not patched again.
+        # Resource version and wanted body after the last patch: fields that the API server adds to it are not
+        # patched again in each pass.
         self._patched: dict[Key, tuple[str, Object]] = {}
 
     def refusal(self, key: Key) -> str:
@@ -54,7 +55,7 @@ class DedicatedServices:
         self._patched = {key: each for key, each in self._patched.items() if key in keys}
 
     async def write(self, wanted: Object, stored: Object | None) -> None:
-        """Create the service, or make the stored one as wanted."""
+        """Create the service, or patch the stored one to be as wanted."""
         key = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
         refusal = self._refusals.get(key)
         if refusal and refusal.body == wanted and monotonic() < refusal.until_s:
@@ -104,7 +105,7 @@ class DedicatedServices:
 
 
 def _patch_of(stored: Object, wanted: Object) -> Object:
-    """The merge patch of what differs; empty if nothing does. Labels of others stay."""
+    """Merge patch of the fields that differ; empty if none does. Labels that others have added stay."""
     patch: Object = {}
     if stored["spec"] != wanted["spec"]:
         patch["spec"] = difference(stored["spec"], wanted["spec"])

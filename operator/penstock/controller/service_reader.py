@@ -160,8 +160,8 @@ def _stable_spec(
 def name_taken_by(services: Mapping[Key, Object], own: Object, spec: ServiceSpec) -> str | None:
     """Name of the older service in the namespace that has the model name; None if there is none.
 
-    own: the service itself. Of several services with a model name, only the oldest has it. The dedicated
-    pool of an adapter has its parent's name for engines only.
+    own: the service itself. Of several services with a model name, only the oldest has it. Dedicated pools
+    of adapters claim no model name: theirs is for their engines only.
     """
     if adapter_of(own):
         return None

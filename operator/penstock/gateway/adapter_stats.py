@@ -86,7 +86,7 @@ class AdapterStats:
 class AdapterStatsRegistry:
     """The counts of every version that had requests, by service "namespace/name" and name in engines.
 
-    listeners: called when the last request for a version at a pod ends.
+    listeners: called when the last request for a version at a pod ends, or none is queued any more.
     """
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ class AdmissionQueue:
     ) -> None:
         """Set the objectives and the current endpoints. Without any, all waiting requests are released.
 
-        of_service: of all sides, which bound the number of ejected ones; None: there is no other side.
+        of_service: the endpoints of all sides, which bound how many are ejected; None: there is one side.
         """
         endpoints = tuple(endpoints)
         self._of_service = endpoints if of_service is None else tuple(of_service)
@@ -138,8 +138,8 @@ class AdmissionQueue:
         if not len(self._admission):
             return
         now = self._now()
-        # The choice of the side is made by the same ejections: with others, a request for an adapter could
-        # be released here for ever, because its copy is on an engine that only the queue avoids.
+        # The choice of the side uses the same ejections. With others, only the queue might avoid the engine
+        # with an adapter's copy, and release and take back its requests again and again.
         ejected = self._ejected(self._of_service, now)
         loads = [load for load in self._loads.values() if load.pod not in ejected]
         loads = loads or list(self._loads.values())

@@ -135,7 +135,9 @@ class EndpointSelector:
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
-            await asyncio.sleep(0)  # the queue may have released it at once: others run meanwhile
+            await asyncio.sleep(
+                0
+            )  # lets other tasks run, as the queue may release it at once each time
 
     def _choose(self, is_retry: bool) -> SelectedEndpoint | PickedSide | NoEndpoint:
         """Choose an endpoint, or the side to queue for. Raises RequestError."""

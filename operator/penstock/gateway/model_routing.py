@@ -66,8 +66,8 @@ def claim_of(snapshot: Snapshot, model: str) -> Claim:
 
 
 def _other_names(snapshot: Snapshot, name: str) -> str:
-    """Text with the model names of the objects that have this name; empty if there is none."""
-    names = sorted({each.served_name for each in snapshot.named(name)})[:MAX_NAMES]
+    """Hint with the model names of the objects that have this name; empty if there is none."""
+    names = sorted({each.served_name for each in snapshot.find_by_object_name(name)})[:MAX_NAMES]
     return f": the model name of the object `{name}` is {' or '.join(names)}" if names else ""
 
 

@@ -211,7 +211,7 @@ class Snapshot:
             return Ambiguous(tuple(claim.full_name for claim in found))
         return found[0] if found else Unknown()
 
-    def named(self, name: str) -> list[Claim]:
+    def find_by_object_name(self, name: str) -> list[Claim]:
         """The services, routes and adapters whose object has this name, whatever their model name is."""
         return [each for each in self.routes + self.services + self.adapters if each.name == name]
 

@@ -68,9 +68,9 @@ class SnapshotBuilder:
         found_adapters = self.adapters.read(
             adapters, lambda body: self._read("LoraAdapter", body, read_adapter, logged)
         )
-        adapted = {name for each in found_adapters for name in (each.service, each.parent)}
         services = list(services)
-        adapted |= {_name(body) for body in services if adapter_of(body)}
+        adapted = {_name(body) for body in services if adapter_of(body)}
+        adapted |= {name for each in found_adapters for name in (each.service, each.parent)}
         engines: dict[Key, list[_Engine]] = {}
         for pod in pods:
             if (engine := self._read("Pod", pod, _engine, logged)) is not None:
@@ -149,7 +149,7 @@ def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
 def _with_pools(
     adapters: tuple[Adapter, ...], services: Mapping[str, Service]
 ) -> tuple[Adapter, ...]:
-    """The adapters, each at its own dedicated pool, or at its parent if it has none."""
+    """The adapters; one whose dedicated pool does not exist is served by its parent."""
     if all(each.service == each.parent for each in adapters):
         return adapters
     return tuple(

@@ -81,7 +81,7 @@ class Engine:
         self._is_running = False
         self._step: Step | None = None  # of the leap's first iteration
         self._chunks: Many[ScheduledSequence] = ()  # of the step: prompts and preempted sequences
-        self._stretch: Stretch | None = None  # None in an iteration with chunks
+        self._stretch: Stretch | None = None  # unset in an iteration with chunks
         self._ended: list[str] = []  # in this leap
         self._first_iteration = self._end_iteration = 0  # of the leap
         self._is_blocked = False  # requests wait until a running sequence ends

@@ -1,10 +1,10 @@
-"""The engine's scheduler, in which decoding sequences advance by many iterations at no cost for each.
+"""The engine's scheduler with leaps: decoding sequences advance by many iterations at once.
 
     schedule_leap -> step with the prompts, blocks for all iterations of the leap -> complete_leap
 
 After its first token, a sequence needs nothing from the scheduler but a block when its last one is full.
-So it joins a group: the scheduler knows in which iteration each sequence of the group needs its next block.
-Its tokens are brought up to date when it leaves the group, because it ends or is preempted.
+So it joins the group of decoding sequences. For each of them the scheduler stores the iteration in which it
+needs its next block. Tokens are added to a sequence only when it leaves the group: it ends or is preempted.
 """
 
 from collections.abc import Collection, Mapping
@@ -77,8 +77,8 @@ class LeapScheduler(Scheduler):
         for scheduled in () if step is None else step.sequences:
             if scheduled.is_sampled:
                 sequence = self._state.sequences[scheduled.request_id]
-                to_come = sequence.sampling.max_tokens - sequence.num_output_tokens
-                self._cache.grow(sequence, sequence.num_tokens + min(iterations, to_come) - 1)
+                num_left = sequence.sampling.max_tokens - sequence.num_output_tokens
+                self._cache.grow(sequence, sequence.num_tokens + min(iterations, num_left) - 1)
         return step
 
     def complete_leap(

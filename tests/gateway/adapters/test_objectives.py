@@ -52,7 +52,7 @@ async def test_with_objectives_an_engine_that_drops_a_copy_loads_it_again(pool, 
 
 
 async def test_a_copy_on_a_failing_engine_never_stops_the_gateway(pool):
-    """Of three engines one may be ejected: the copy of the other revision is used although it fails."""
+    """The gateway ejects only one of three engines, so a failing one with the copy still serves."""
     engines = AdapterEngine(NAME), AdapterEngine(NAME), AdapterEngine()
     revisions = ["r1", "r2", "r2"]
     front = await pool(*engines, revisions=revisions, more={"objectives": OBJECTIVES})

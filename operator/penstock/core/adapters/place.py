@@ -145,23 +145,29 @@ def _need(version: AdapterVersion, by_busy: int, num_pods: int) -> Need:
 
 @cache
 def _fixed_need(fixed: int | None, copies: int) -> Need:
-    """fixed: number of copies in the spec; None: one on every pod."""
-    reason = "a copy on every pod" if fixed is None else f"a fixed number of {_of(fixed, copies)}"
+    """Need of a placement without demand. fixed: number of copies in the spec; None: one on every pod."""
+    reason = (
+        "a copy on every pod"
+        if fixed is None
+        else f"a fixed number of {_describe_number(fixed, copies)}"
+    )
     return Need(copies, copies, copies, reason)
 
 
 @cache
 def _demand_need(minimum: int, copies: int, most: int | None, wanted_minimum: int) -> Need:
-    """wanted_minimum: that of the spec, which may be more than there are pods."""
+    """Need of a placement by demand. wanted_minimum: that of the spec, which may exceed the pods."""
     if copies > max(1, minimum):
         reason = f"its recent requests need {copies} copies"
     else:
-        reason = f"a minimum of {_of(wanted_minimum, minimum)}" if minimum else "on demand"
+        reason = (
+            f"a minimum of {_describe_number(wanted_minimum, minimum)}" if minimum else "on demand"
+        )
     return Need(minimum, copies, most, reason)
 
 
-def _of(wanted: int, possible: int) -> str:
-    """A number of copies, and how many of them there are pods for."""
+def _describe_number(wanted: int, possible: int) -> str:
+    """The number of copies in the spec, and the possible number if there are too few pods."""
     return str(wanted) if wanted == possible else f"{wanted}; {possible} now, one for each pod"
 
 

@@ -60,7 +60,7 @@ class PoolStatus:
 
 @dataclass(frozen=True, slots=True)
 class PoolInputs:
-    """Inputs of a step.
+    """State of an adapter's spec, services and copies before a step.
 
     wanted: pool of the spec. parent: name of the adapter's service; has_parent: whether it exists. service:
     name of the dedicated pool's InferenceService; has_service: whether it exists and is the adapter's.
@@ -90,11 +90,11 @@ class PoolInputs:
 
 @dataclass(frozen=True, slots=True)
 class PoolStep:
-    """Result of a step.
+    """The pool after a step, and what the dedicated one is needed for.
 
     state: for the status. wanted: pool of the spec. keeps_service: whether the dedicated pool is to exist.
     leaving: the pool that serves no more, whose copies stay while gateways may send requests there; None:
-    there is none. reason, message: why the wanted pool does not serve yet; that it does, if it does.
+    there is none. reason, message: of the condition PoolReady.
     """
 
     state: PoolStatus

@@ -74,8 +74,8 @@ def route_adapter(
     """Choose what happens to one request.
 
     replicas: pods that may take it, such as those of the chosen side. versions: all adapters of the
-    service, by name in engines; others are never evicted. waited_s: since it arrived. others: further pods
-    of the service, whose copies count for the minimums of adapters.
+    service, by name in engines; copies of any other name are never evicted. waited_s: since it arrived.
+    others: the service's other pods, whose copies count for the minimums of adapters.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}

@@ -151,8 +151,8 @@ def evaluate_tests(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
 def _undecided(state: JudgeState, findings: tuple[Finding, ...]) -> list[Metric]:
     """Tests that acceptance still waits for.
 
-    Only streams have a TTFT, and only those of two tokens a TPOT. If the control never had one, clients have
-    nothing of it to lose; the test of TTFT with queues compares the times of their answers.
+    Only streams have a TTFT, and only those of two tokens or more a TPOT. If the control never had such an
+    answer, its test is not waited for; the test of TTFT with queues compares the times of whole answers.
     """
     unused = {"Output length"}
     unused |= {"TTFT"} if state.ttft.is_empty else set()
@@ -247,15 +247,19 @@ def _is_within_at_timeout(spec: CanarySpec, state: JudgeState, metric: Metric) -
 
 
 def _progress(spec: CanarySpec, state: JudgeState) -> float:
-    """The part (0 to 1) of the required information on latencies that is there."""
+    """Fraction of the required information on latencies that is there."""
     used = [shift for shift in (state.ttft, state.tpot) if not shift.is_empty]
     if not used:
-        return _part(state.overall.estimate(), QUEUE_TOLERANCES * spec.log_tolerance, spec.alpha)
-    return min(_part(shift.estimate(), spec.log_tolerance, spec.alpha) for shift in used)
+        return _information_fraction(
+            state.overall.estimate(), QUEUE_TOLERANCES * spec.log_tolerance, spec.alpha
+        )
+    return min(
+        _information_fraction(shift.estimate(), spec.log_tolerance, spec.alpha) for shift in used
+    )
 
 
-def _part(estimate: Estimate, scale: float, alpha: float) -> float:
-    """The part (0 to 1) of the information that shows a shift to be below `scale`.
+def _information_fraction(estimate: Estimate, scale: float, alpha: float) -> float:
+    """Fraction of the information that is needed to show a shift below `scale`.
 
     A bound shrinks with the square root of the information, so its inverse square measures information.
     """

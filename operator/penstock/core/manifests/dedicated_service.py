@@ -16,7 +16,7 @@ from penstock.core.spec.service import (
 )
 
 
-def unproven(parent: Object) -> str:
+def unproven_reason(parent: Object) -> str:
     """Why a pool must not have the parent's spec yet; empty if it may.
 
     A pool's first revision gets all requests at once. It must not be one that the parent still judges, or
@@ -30,7 +30,7 @@ def unproven(parent: Object) -> str:
     phase = (status.get("rollout") or {}).get("phase") or "Stable"
     if phase == "Rejected":
         return f"the present spec of {name} was rejected by its rollout; change or undo it"
-    # With RevisionPending the rollout of the spec is about to start.
+    # RevisionPending: the rollout of the spec starts in a moment.
     reasons = {each["reason"] for each in status.get("conditions") or ()}
     if phase != "Stable" or "RevisionPending" in reasons:
         return f"the present spec of {name} is being rolled out"
@@ -40,12 +40,12 @@ def unproven(parent: Object) -> str:
 def dedicated_service(
     parent: Object, adapter: AdapterResource, stored: Object | None = None
 ) -> Object:
-    """The dedicated pool of an adapter. parent: the adapter's service, whose accepted spec it has.
+    """Builds the InferenceService that is an adapter's dedicated pool.
 
-    stored: the pool as it is; None for a new one. It keeps its spec, but for the bounds, while that of the
-    parent is unproven.
+    parent: the adapter's service, whose accepted spec is copied. stored: the pool as stored; None for a new
+    one. While the parent's spec is unproven, a stored pool keeps its own, apart from the bounds.
     """
-    source = stored if stored is not None and unproven(parent) else parent
+    source = stored if stored is not None and unproven_reason(parent) else parent
     return {
         "apiVersion": f"{GROUP}/v1alpha1",
         "kind": "InferenceService",

@@ -150,7 +150,7 @@ def _loaded(state: AdapterState) -> Condition:
     if not state.wanted:
         return Condition("Loaded", "True", "OnDemand", "engines load it when requests come")
     if not state.has_slot:
-        message = f"{counted}: no engine has a free slot, or one that a copy worth less holds; {MORE_SLOTS}"
+        message = f"{counted}: all slots have copies that are worth more; {MORE_SLOTS}"
         return Condition("Loaded", "False", "NoAdapterSlot", message)
     return Condition("Loaded", "False", "Loading", counted)
 

@@ -20,9 +20,9 @@ from penstock.core.spec.service import Object
 
 # Bound on the pods in the status, as in the schema; further ones are only counted.
 MAX_INSTANCES = 64
-# Fields that are steps from their stored values.
+# Fields whose next values are computed from their stored ones.
 POOL_FIELDS = ("pool", "dedicatedService", "poolGeneration")
-# Reasons of PoolReady that somebody has to change something for.
+# Reasons of PoolReady that need a change by a person; each is reported as an Event.
 REFUSED_POOLS = ("ServiceNameInUse", "ServiceRefused")
 
 

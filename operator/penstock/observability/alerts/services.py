@@ -179,7 +179,7 @@ SLOW_START = Alert(
 
 
 def _is_overdue(deadline: MetricSpec, phase: MetricSpec, by: str) -> Combination:
-    """A phase of a rollout lasts an hour longer than it should."""
+    """Condition: a phase of a rollout has lasted an hour longer than it should."""
     return Combination(
         "unless",
         (

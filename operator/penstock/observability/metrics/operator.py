@@ -278,8 +278,8 @@ SERVICES: tuple[MetricSpec, ...] = (
     CANARY_E_VALUE, CANARY_EFFECT, CANARY_EFFECT_BOUND, CANARY_SAMPLES, CANARY_GATE,
 )  # fmt: skip
 
-# Only series of rollouts name the adapter: a service may have thousands. Gateways have such series for
-# the adapters in use.
+# A service may have thousands of adapters, so only rollouts have series with an adapter's name. Gateways
+# have such series for the adapters in use.
 ADAPTERS = gauge("penstock_operator_adapters", "LoraAdapters that the service takes.", SERVICE)
 COPIES_WANTED = gauge(
     "penstock_operator_adapter_copies_wanted",

@@ -4,7 +4,7 @@ Loads: Belady's rule on one cache with the slots of all pods. It evicts the adap
 furthest away, which is the fewest loads that any rule with this many slots can have, with or without
 loads ahead of requests. Requests that keep a slot busy and the split into pods only make it harder.
 Times: every adapter in the memory of every pod (`Everywhere`), so that only the engines' own work is left.
-Both know all requests beforehand. Without that the bounds are higher (`IndependentCalls`).
+Both know all requests beforehand. `IndependentCalls` has higher bounds, for rules that do not know them.
 """
 
 from bisect import bisect_right
@@ -72,14 +72,14 @@ class IndependentCalls:
     held: Sequence[Collection[int]]
 
     def fewest_misses(self, slots: int) -> float:
-        """Lowest share of requests whose adapter is neither in memory nor being loaded."""
+        """Lowest share of requests that find their adapter neither in memory nor being loaded."""
         return self._least_missed(self.shares, slots)
 
     def lowest_ttft_s(self, slots: int, most_misses: float = 1.0, quantile: float = 0.99) -> float:
-        """Lowest quantile of the time to the first token that a rule without knowledge of them can have.
+        """Lowest quantile of the time to the first token, for rules that do not know the coming requests.
 
-        most_misses: bound on the share of `fewest_misses`. Rules that let requests wait before their load
-        starts are left out.
+        most_misses: largest allowed share of misses, as in `fewest_misses`. Rules that let requests wait
+        before their load starts are left out.
 
         What is in memory or being loaded when a request arrives says nothing about its adapter. It is at most
         `slots` adapters, with those held by requests in flight. A request for any other one waits for its
@@ -118,4 +118,5 @@ class IndependentCalls:
 
 
 def _share_above(ordered: Sequence[float], limit: float) -> float:
+    """Share of ascending values above a limit."""
     return 1 - bisect_right(ordered, limit) / len(ordered)

@@ -50,9 +50,11 @@ DESCRIPTIONS: Mapping[str, str] = {
 WARM_UP_S = 300.0
 # Time after the last arrival, in seconds, until which answers count.
 DRAIN_S = 300.0
-# For the bounds of independent requests: requests that are run alone, the time for each in seconds, and times
-# at which the requests in flight are looked at.
-NUM_ALONE, ALONE_S, NUM_HELD = 1000, 200.0, 40
+# For the bounds of independent requests: number of requests that are run alone, and the time between two of
+# them, in seconds.
+NUM_ALONE, ALONE_S = 1000, 200.0
+# For the same: number of times at which the requests in flight are counted.
+NUM_HELD = 40
 # Sequences in one batch. An engine with 16 slots cannot fill larger ones with requests of 16 adapters.
 MAX_NUM_SEQS = 32
 PROFILE = "llama-3.3-70b-h100-tp4"
@@ -122,7 +124,10 @@ def run(
 
 
 def independent_calls(workload: AdapterWorkload, seed: int) -> IndependentCalls:
-    """The requests of a workload, for bounds. Raises ValueError if they are no independent draws."""
+    """Estimate what bounds of independent requests need, from a workload.
+
+    Raises ValueError if its requests are no independent draws.
+    """
     drawn = calls(workload, seed)
     loads = load_times(workload, seed)
     pool = Pool(RULES["bound"](), engine_profile(), 1, len(loads), [0.0] * len(loads))

@@ -126,6 +126,6 @@ def load(wanted: str) -> AdapterScenario | None:
 
 
 def _parse(name: str, text: str) -> dict[str, Any]:
-    """The content of a file, with a name; empty if it is no mapping, which is another loader's to say."""
+    """The content of a file, with a name; empty if it is no mapping, which the loader of services reports."""
     content = yaml.safe_load(text)  # JSON is YAML
     return {"name": name, **content} if isinstance(content, dict) else {}
