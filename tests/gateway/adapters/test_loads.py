@@ -294,7 +294,7 @@ async def test_a_copy_that_somebody_else_loads_is_noticed_soon(pool, until, monk
 
 
 async def test_requests_that_wait_for_one_load_do_not_slow_down_others(pool, until):
-    """They are woken by the end of the load, and not by each request that ends elsewhere."""
+    """Waiting requests wake at the end of the load, and not when a request ends elsewhere."""
     engine = AdapterEngine("warm@fe233ae4")
     engine.gate.clear()
     front = await pool(engine, adapters=[adapter("cold"), adapter("warm", day=2)])
