@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from campaigns.adapter_stand import SERVICE, AdapterStand, adapter_stand, engine_name
 
+from penstock.cli import rollout_revisions
+from penstock.cli.rollout_target import Refused, parse_target
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, RESOURCE_QUOTAS, Resource
 from penstock.controller import dedicated_services
@@ -166,6 +168,15 @@ async def test_a_deleted_pool_is_made_again_and_the_shared_one_serves(stand: Ada
     await pool_of(stand, lambda body: body["metadata"]["uid"] != uid)
     await until_status(stand, pool="Shared", poolGeneration=3)
     await stand.until("sql", PoolReady="EnginesStarting", Ready="Ready", Loaded="AllLoaded")
+
+
+async def test_commands_that_change_a_spec_refuse_a_pool(stand: AdapterStand) -> None:
+    await stand.create("sql", pool="Dedicated")
+    before = await pool_of(stand)
+    target = parse_target(POOL)
+    with pytest.raises(Refused, match="has the spec of chat: change that one"):
+        await rollout_revisions.restart(stand.kube, stand.namespace, target, watch=False)
+    assert (await pool_of(stand))["spec"] == before["spec"]
 
 
 async def test_a_service_of_that_name_is_left_alone(stand: AdapterStand) -> None:

@@ -49,6 +49,12 @@ def test_a_request_with_the_name_of_an_object_is_told_its_model_name(make_servic
     )
 
 
+def test_the_name_of_a_dedicated_pool_is_unknown(make_service):
+    pool = replace(make_service(), name="chat-sql", adapter="sql")
+    message = error_of(Snapshot((make_service(), pool)), request_for("chat-sql"))[1]
+    assert message == "the model `chat-sql` does not exist"
+
+
 def snapshot_with_route(*rules, services):
     return Snapshot(services, (Route("default", "route", "any", 0, rules),))
 

@@ -11,6 +11,7 @@ from penstock.cli.rollout_versions import print_versions, undo_patch
 from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONTROLLER_REVISIONS
+from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.accepted_spec import spec_valid, with_accepted_spec
 from penstock.core.observed.stored_status import stored_status
@@ -102,6 +103,16 @@ async def restart(kube: Kube, namespace: str, target: RolloutTarget, *, watch: b
     return not watch or await follow(kube, namespace, target, watch=True)
 
 
+def _require_own_spec(target: RolloutTarget, body: Object) -> None:
+    """Raise Refused for a dedicated pool: the operator would undo a change of its spec."""
+    if not target.is_adapter and (adapter := adapter_of(body)):
+        service = (body["metadata"].get("labels") or {}).get(SERVICE_LABEL, "its service")
+        raise Refused(
+            f"{target.text} is the dedicated pool of lora/{adapter}, and has the spec of {service}: change "
+            "that one"
+        )
+
+
 async def _patch(
     kube: Kube,
     namespace: str,
@@ -114,6 +125,7 @@ async def _patch(
     """
     for _ in range(MAX_ATTEMPTS):
         body = await kube.get(target.resource, namespace, target.name)
+        _require_own_spec(target, body)
         patch, message = await steps(body)
         metadata = body["metadata"]
         preconditions = [

@@ -212,8 +212,12 @@ class Snapshot:
         return found[0] if found else Unknown()
 
     def find_by_object_name(self, name: str) -> list[Claim]:
-        """The services, routes and adapters whose object has this name, whatever their model name is."""
-        return [each for each in self.routes + self.services + self.adapters if each.name == name]
+        """The services, routes and adapters whose object has this name, whatever their model name is.
+
+        Dedicated pools are left out: clients cannot address them.
+        """
+        services = tuple(service for service in self.services if not service.adapter)
+        return [each for each in self.routes + services + self.adapters if each.name == name]
 
     def get(self, key: str) -> Service | None:
         """Return the service "namespace/name"; None if there is none."""
