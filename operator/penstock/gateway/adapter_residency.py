@@ -10,8 +10,8 @@ from penstock.core.adapters.replica import Copy, CopyState
 # long step of a busy engine may delay a few answers.
 BELIEVE_S = 6.0
 
-# Shortest time between two changes of other adapters that wake requests that wait for room, in seconds. Each
-# makes a choice anew, which takes some 0.5 ms.
+# Shortest time between two wake-ups of the requests that wait for room, in seconds: each of them selects an
+# engine again, which takes some 0.5 ms.
 ROOM_INTERVAL_S = 0.05
 
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
@@ -56,9 +56,8 @@ class AdapterResidency:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pods: dict[str, _Pod] = {}
-        self._waiters: dict[
-            str, dict[asyncio.Future[None], bool]
-        ] = {}  # by adapter; whether for room
+        # Waiting requests by adapter; True: the request waits for room.
+        self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
         self._room_timer: asyncio.TimerHandle | None = None
         self.listeners: list[Callable[[], None]] = []
 
@@ -122,7 +121,7 @@ class AdapterResidency:
         self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
 
     def note_idle(self) -> None:
-        """Wake requests that wait for room: a copy without requests may make room for another."""
+        """Wake requests that wait for room soon: a copy without requests may make room for another."""
         if self._room_timer is None and self._waiters:
             loop = asyncio.get_running_loop()
             self._room_timer = loop.call_later(ROOM_INTERVAL_S, self._wake_for_room)
@@ -130,8 +129,8 @@ class AdapterResidency:
     async def wait_for_change(self, adapter: str, timeout_s: float, *, is_for_room: bool) -> None:
         """Wait until the copies of the adapter change, at most timeout_s.
 
-        is_for_room: whether to return also when another adapter may make room. Of the requests for the same
-        adapter only the first one does, as it decides for all.
+        is_for_room: whether to return also when another adapter may make room. Then only the first request
+        for an adapter returns, because the load that it starts is for all of them.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(adapter, {})[waiter] = is_for_room

@@ -120,7 +120,7 @@ class AdapterSelector:
             self._failures[load.endpoint.pod] = failure
 
     async def _wait(self, wait: Wait, left_s: float) -> None:
-        """Wait for a change of the copies. wait: what for."""
+        """Wait for a change of the copies. wait: the decision, with what the request waits for."""
         self._waited_for = wait.reason
         if left_s <= 0:
             raise self._unavailable(wait.reason)
