@@ -121,18 +121,29 @@ class AdapterRollouts:
             failure=refusal.message if refusal else inputs.failure,
         )
         stepped = SteppedRollout(step_adapter(resource.version, status, inputs), judgement)
+        self._record(adapter, stepped, canary, case)
+        return stepped
+
+    def _record(
+        self,
+        adapter: StoredAdapter,
+        stepped: SteppedRollout,
+        canary: CanarySpec,
+        case: CanaryCase | None,
+    ) -> None:
+        """Record whether the rollout is judged, runs or has settled."""
+        resource, state = adapter.resource, stepped.rollout.state
         self._cases.pop(resource.key, None)
         self._running.pop(resource.key, None)
-        if not stepped.rollout.state.is_settled:
+        if not state.is_settled:
             self._running[resource.key] = RunningRollout(
                 resource.service_key, resource.name, stepped, canary
             )
-        if case is not None and stepped.rollout.state.phase in JUDGED_PHASES:
+        if case is not None and state.phase in JUDGED_PHASES:
             self._cases[resource.key] = case
-        if stepped.rollout.state.is_settled and not is_rolling(status):
+        if state.is_settled and not is_rolling(adapter.body.get("status") or {}):
             # The next rollout starts with a change of the object.
             self._settled[resource.key] = adapter, stepped
-        return stepped
 
     def _inputs(
         self,

@@ -183,9 +183,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         by_model: dict[str, tuple[Claim, ...]] = {}
-        services = tuple(service for service in self.services if not service.adapter)
-        claims: tuple[Claim, ...] = self.routes + services + self.adapters
-        for claim in claims:
+        for claim in self._claims():
             if claim.full_name not in by_model:
                 by_model[claim.full_name] = (claim,)
                 others = by_model.get(claim.served_name, ())
@@ -216,8 +214,12 @@ class Snapshot:
 
         Dedicated pools are left out: clients cannot address them.
         """
+        return [each for each in self._claims() if each.name == name]
+
+    def _claims(self) -> tuple[Claim, ...]:
+        """The objects that clients can address, in order of precedence: all but dedicated pools."""
         services = tuple(service for service in self.services if not service.adapter)
-        return [each for each in self.routes + services + self.adapters if each.name == name]
+        return self.routes + services + self.adapters
 
     def get(self, key: str) -> Service | None:
         """Return the service "namespace/name"; None if there is none."""
