@@ -1,22 +1,18 @@
-"""Schema of LoraAdapter, serving.penstock.dev/v1alpha1."""
+"""Schema of LoraAdapter, serving.penstock.dev/v1alpha1: its spec, and the object."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from penstock.api.defaults import operator_default
-from penstock.api.lists import map_by
+from penstock.api.loraadapter_status import LoraAdapterStatus
 from penstock.api.model_uri import model_uri
 from penstock.api.names import SERVICE_NAME, model_name_at
-from penstock.api.rollout_status import RolloutStatus
 from penstock.api.rules import Model, Obeys, Rule
-from penstock.api.status import Condition
 
 KIND = "LoraAdapter"
 PLURAL = "loraadapters"
 MAX_NAME_LENGTH = 63
-# Bound on the pods in the status; further copies are only counted.
-MAX_INSTANCES = 64
 
 
 class ServiceRef(Model):
@@ -196,149 +192,6 @@ class LoraAdapterSpec(Model):
     dedicated: DedicatedPool | None = Field(
         default=None,
         description="Bounds on the engines of a dedicated pool. Default: one engine.",
-    )
-
-
-class AdapterDemand(Model):
-    """Requests for the adapter, as gateways count them."""
-
-    requests_per_second: str = Field(
-        description="Arriving requests per second over the last minute.", max_length=20
-    )
-
-
-class AdapterInstance(Model):
-    """The adapter on one engine."""
-
-    pod_name: str = Field(description="Name of the engine's pod.")
-    revision: str | None = Field(
-        default=None, description="Version of the adapter on this engine, if it is another one."
-    )
-    state: Literal["Pending", "Loading", "Loaded", "Evicted", "Failed"] = Field(
-        description=(
-            "Pending: a copy is wanted and its load has not begun. Loading: the engine reads the files. "
-            "Loaded: in the engine's memory. Evicted: the engine reads the files again before the next "
-            "request. Failed: the engine refused it, and the load is tried again later."
-        )
-    )
-    message: str | None = Field(
-        default=None, description="The engine's reason for a failed load.", max_length=1024
-    )
-
-
-class AdapterVersionStatus(Model):
-    """Version of the adapter, for `penstock rollout undo`."""
-
-    revision: str = Field(description="Hash of the URI.")
-    uri: str = Field(description="Location of the version's folder.", max_length=512)
-    start_time: str = Field(
-        description="Time at which the last rollout of the version began.",
-        json_schema_extra={"format": "date-time"},
-    )
-    stable_time: str | None = Field(
-        default=None,
-        description="Time at which the version first had all of the traffic. Unset: it never had.",
-        json_schema_extra={"format": "date-time"},
-    )
-
-
-class AdapterTrafficTarget(Model):
-    """Share of a version in the requests for the adapter."""
-
-    revision: str = Field(description="Hash of the URI.")
-    uri: str = Field(description="Location of the version's folder.", max_length=512)
-    percent: int = Field(description="Traffic share in percent.", ge=0, le=100)
-
-
-class LoraAdapterStatus(Model):
-    """Observed state of the adapter, written by the operator."""
-
-    observed_generation: int | None = Field(
-        default=None, description="Generation of the spec that this status is about. -1: none yet."
-    )
-    model_name: str | None = Field(
-        default=None, description="Model name that clients send as `model`."
-    )
-    revision: str | None = Field(
-        default=None,
-        description="Hash of the adapter's URI. Engines call the version NAME@REVISION.",
-    )
-    rank: int | None = Field(default=None, description="Rank of the adapter, once it was loaded.")
-    size_bytes: int | None = Field(
-        default=None, description="Size of the adapter in an engine's memory, once it was loaded."
-    )
-    desired_replicas: int | None = Field(
-        default=None, description="Number of copies that the operator wants."
-    )
-    loaded_replicas: int | None = Field(
-        default=None, description="Number of engines that have the adapter in memory."
-    )
-    instances: list[AdapterInstance] = Field(
-        default=[],
-        description="Engines that have the adapter or are to have it; at most 64 of them.",
-        max_length=MAX_INSTANCES,
-        json_schema_extra=map_by("podName"),
-    )
-    pool: Literal["Shared", "Dedicated"] | None = Field(
-        default=None,
-        description=(
-            "Pool that serves the adapter. After a change of spec.pool the previous pool serves until the "
-            "new one can."
-        ),
-    )
-    dedicated_service: str | None = Field(
-        default=None,
-        description="Name of the InferenceService that is the dedicated pool, while there is to be one.",
-        max_length=40,
-    )
-    pool_generation: int | None = Field(
-        default=None,
-        description=(
-            "Generation of pool, which each change increments. Each gateway reports the generation that it "
-            "routes by. Unset: the adapter never had a dedicated pool."
-        ),
-    )
-    demand: AdapterDemand | None = Field(
-        default=None,
-        description="Requests for the adapter. Written at most once a minute; metrics are exact.",
-    )
-    last_used_time: str | None = Field(
-        default=None,
-        description="Time of the last request that gateways counted, to the minute.",
-        json_schema_extra={"format": "date-time"},
-    )
-    stable_revision: str | None = Field(
-        default=None, description="Version that serves the traffic."
-    )
-    candidate_revision: str | None = Field(
-        default=None, description="Version that is being rolled out."
-    )
-    versions: list[AdapterVersionStatus] = Field(
-        default=[],
-        description="Versions for `penstock rollout undo`, the latest rollout first; at most 12.",
-        max_length=12,
-        json_schema_extra=map_by("revision"),
-    )
-    traffic: list[AdapterTrafficTarget] = Field(
-        default=[],
-        description="Traffic share of each version. Gateways split requests by it.",
-        max_length=2,
-        json_schema_extra=map_by("revision"),
-    )
-    traffic_generation: int | None = Field(
-        default=None,
-        description=(
-            "Generation of traffic, which each change increments. Each gateway reports the "
-            "generation that it routes by."
-        ),
-    )
-    rollout: RolloutStatus | None = Field(
-        default=None, description="State of the current or last rollout of a version."
-    )
-    conditions: list[Condition] = Field(
-        default=[],
-        description="Accepted, Resolved, Loaded, RolledOut, PoolReady, Ready, Reconciling and Stalled.",
-        json_schema_extra=map_by("type"),
     )
 
 
