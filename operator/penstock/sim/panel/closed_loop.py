@@ -45,7 +45,7 @@ def _stage(load: Load, users: int, from_s: float, to_s: float) -> Stage:
     missed_s = service.max_wait_s + MISSED_FACTOR * mean(longest)
     cycle_s = workload.think_s + mean(longest) + (1 - service.attainment) * missed_s
     deviation_s = sqrt(workload.think_s**2 + pstdev(longest) ** 2)
-    # Of each user, the cycles that begin before and that end after the stage do not count.
+    # The cycles of a user that begin before the stage or end after it do not count.
     count = max(0.0, users * ((to_s - from_s) / cycle_s - 2))
     count = max(0.0, count - DEVIATIONS * deviation_s / cycle_s * sqrt(count))
     works = sorted(

@@ -45,7 +45,10 @@ class Job:
 def results_of(
     seeds: Sequence[int], wanted: Iterable[str], folder: Path, processes: int
 ) -> Iterator[tuple[Job, Result]]:
-    """Results as they are found, in parallel processes. wanted: as in `Job.what`. The largest loads first."""
+    """Yield the results of all runs, in parallel processes, the largest loads first.
+
+    wanted: as in `Job.what`.
+    """
     sizes = {seed: _size(draw_load(seed)) for seed in seeds}
     jobs = [Job(seed, what) for what in wanted for seed in seeds]
     jobs.sort(key=lambda job: -sizes[job.seed])

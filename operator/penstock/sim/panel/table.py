@@ -62,7 +62,10 @@ class Score:
 
 
 def load_table(rows: Sequence[Row], rules: Sequence[str]) -> Table:
-    """One line for each load. Each rule: attainment, and GPU-hours relative to the best fixed number."""
+    """Table with a row for each load.
+
+    For each rule: attainment, and GPU-hours relative to the best fixed number.
+    """
     table = Table(
         "seed", "arrivals", "lengths", "engine", "start-up", "cv", "goal", "fixed", "bound"
     )
@@ -81,7 +84,7 @@ def load_table(rows: Sequence[Row], rules: Sequence[str]) -> Table:
 
 
 def class_table(rows: Sequence[Row], rules: Sequence[str]) -> Table:
-    """One line for each rule and class of loads."""
+    """Table with a row for each rule and class of loads."""
     table = Table(
         "rule", "loads", "number", "attain", "points short", "of fixed", "worst", "of bound"
     )
