@@ -154,7 +154,7 @@ async def move_to_pool(stage: Stage, load: Load) -> None:
 
 async def grow_and_shrink(stage: Stage, load: Load) -> None:
     """The pool scales on the adapter's requests; the service's engine stays alone."""
-    load.set_clients(24)
+    load.set_clients(64)  # twice the sequences that an engine runs at a time
     await stage.wait_until(
         lambda view: view.ready == 2, POOL, within_s=180, what="two engines", namespace=TEAM
     )
