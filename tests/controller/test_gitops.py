@@ -188,7 +188,10 @@ async def test_an_engine_that_died_and_a_condition_of_another_writer(stand):
     assert foreign in (await stand.status())["conditions"]
 
 
-SERVING = {"status": {"conditions": [{"type": "TrafficAvailable", "status": "True"}]}}
+SERVING = {
+    "metadata": {"name": "chat", "namespace": "a"},
+    "status": {"conditions": [{"type": "TrafficAvailable", "status": "True"}]},
+}
 
 
 @pytest.mark.parametrize(
