@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from core.observed_engines import OLD, deployment, observed_with, pod, preflight
 from preflight_messages import REFUSED
 from service_spec import SMALL, pod_resources, service_spec
 
-from penstock.core.observed.children import ObservedDeployment, ObservedState
-from penstock.core.observed.pods import ObservedPod
+from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.reconcile.conditions import conditions, explain_forbidden, explain_rejection
 from penstock.core.reconcile.plan import Plan
@@ -16,11 +16,10 @@ from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.metric_gate import MetricGate
-from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
-OLD, NEW = "a" * 8, "b" * 8
+NEW = "b" * 8
 SPEC = service_spec(scaling=replace(SMALL.scaling, min_replicas=2))
 EXTERNAL = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"))
 NO_REPLICAS = replace(EXTERNAL, external_replicas=0)
@@ -30,32 +29,6 @@ EMPTY = ObservedState()
 STABLE_SHARE = Share(Side(OLD), 100)
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 3145727, "kv_capacity_tokens": 9}'
 REPORT = ScalingReport(2, "because", "Active", True, "2026-01-01T00:00:00Z", ())
-
-
-def pod(name: str = "p", *, ready: bool = True, trouble: Any = None, **rest: Any) -> ObservedPod:
-    made = ObservedPod(name, name, OLD, "serve", "", ready, False, "Running", trouble, "")
-    return replace(made, **rest)
-
-
-def preflight(phase: str = "Running", said: str = "", **rest: Any) -> ObservedPod:
-    return replace(
-        pod(ready=False), role="preflight", phase=phase, termination_message=said, **rest
-    )
-
-
-def deployment(replicas: int = 1, trouble: Any = None, variant: str = "") -> ObservedDeployment:
-    name = f"d-{variant}"
-    return ObservedDeployment(
-        name, name, OLD, replicas, 0, False, {}, trouble=trouble, variant=variant
-    )
-
-
-def observed_with(*children: ObservedDeployment | ObservedPod, **rest: Any) -> ObservedState:
-    return ObservedState(
-        deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
-        pods=tuple(c for c in children if isinstance(c, ObservedPod)),
-        **rest,
-    )
 
 
 def condition_of(
@@ -423,38 +396,3 @@ def test_a_refusal_names_the_field_to_change() -> None:
         "PodForbidden",
         "the API server does not allow the pod: no",
     )
-
-
-SERVING = Plan(OLD, SETTLED, (STABLE_SHARE,))
-REFUSAL = Refusal("UnsupportedByRuntime", "spec.engine: no")
-
-
-def test_a_refused_spec_waits_while_the_accepted_one_goes_on() -> None:
-    observed = observed_with(deployment(2), pod("p"), pod("q"), rollout=SETTLED, refusal=REFUSAL)
-    found = {
-        each.type: (each.status, each.reason, each.message)
-        for each in conditions(SPEC, observed, SERVING, REPORT)
-    }
-    refused = (REFUSAL.reason, REFUSAL.message)
-    assert found["SpecValid"] == ("False", *refused)
-    assert found["Stalled"] == ("True", *refused)
-    assert found["Reconciling"][:2] == ("False", "Stalled")
-    assert found["WorkloadReady"][:2] == ("True", "EnginesReady")
-    assert found["ScalingActive"][:2] == ("True", "Active")
-    assert found["RolledOut"] == (
-        "False",
-        "UnsupportedByRuntime",
-        "the spec is not allowed, so the service goes on with the last one that was accepted: revision "
-        f"{OLD} receives all traffic",
-    )
-    assert found["Ready"] == ("True", "Ready", "the service answers requests")
-
-
-def test_an_outage_of_a_refused_service_has_its_own_cause() -> None:
-    down = pod("p", ready=False, trouble=("CrashLoopBackOff", "no memory"))
-    observed = observed_with(deployment(), down, rollout=SETTLED, refusal=REFUSAL)
-    found = {each.type: each for each in conditions(SPEC, observed, SERVING, REPORT)}
-    assert found["Ready"].reason == "CrashLoopBackOff"
-    taken = replace(observed, pods=(pod(),), name_taken_by="older")
-    found = {each.type: each for each in conditions(SPEC, taken, SERVING, REPORT)}
-    assert (found["Ready"].status, found["Ready"].reason) == ("False", REFUSAL.reason)

@@ -9,10 +9,13 @@ from penstock.api.loraadapter_status import LoraAdapterStatus
 from penstock.api.model_uri import model_uri
 from penstock.api.names import SERVICE_NAME, model_name_at
 from penstock.api.rules import Model, Obeys, Rule
+from penstock.core.adapters.pool import DEFAULT_BOUNDS
 
 KIND = "LoraAdapter"
 PLURAL = "loraadapters"
 MAX_NAME_LENGTH = 63
+# Minimum of a dedicated pool that sets none.
+LEAST_ENGINES = DEFAULT_BOUNDS.min_replicas
 
 
 class ServiceRef(Model):
@@ -129,8 +132,12 @@ class DedicatedPool(Model):
 
     RULES = (
         Rule(
-            "!has(self.maxReplicas) || (has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
-            lambda pool: pool.max_replicas is None or (pool.min_replicas or 1) <= pool.max_replicas,
+            "!has(self.maxReplicas) || "
+            f"(has(self.minReplicas) ? self.minReplicas : {LEAST_ENGINES}) <= self.maxReplicas",
+            lambda pool: (
+                pool.max_replicas is None
+                or (pool.min_replicas or LEAST_ENGINES) <= pool.max_replicas
+            ),
             "minReplicas must not be greater than maxReplicas",
         ),
     )
@@ -142,7 +149,7 @@ class DedicatedPool(Model):
         ),
         ge=1,
         le=1000,
-        json_schema_extra=operator_default(1),
+        json_schema_extra=operator_default(LEAST_ENGINES),
     )
     max_replicas: int | None = Field(
         default=None,

@@ -8,9 +8,7 @@ from penstock.api.lists import map_by
 from penstock.api.rollout_status import RolloutStatus
 from penstock.api.rules import Model
 from penstock.api.status import Condition
-
-# Bound on the pods in the status; further copies are only counted.
-MAX_INSTANCES = 64
+from penstock.core.reconcile.adapter_status import MAX_INSTANCES
 
 
 class AdapterDemand(Model):

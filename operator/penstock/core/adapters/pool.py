@@ -27,7 +27,7 @@ DEFAULT_BOUNDS = PoolBounds()
 
 def bounds_of(dedicated: Object) -> PoolBounds:
     """The bounds that spec.dedicated sets. Default: one engine at least, and no more than that minimum."""
-    least = dedicated.get("minReplicas") or 1
+    least = dedicated.get("minReplicas") or DEFAULT_BOUNDS.min_replicas
     return PoolBounds(least, dedicated.get("maxReplicas") or least)
 
 
