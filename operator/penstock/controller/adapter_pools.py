@@ -102,6 +102,7 @@ class AdapterPools:
         self, kube: Kube, failures: Failures, applied: Callable[[Key], AppliedGenerations | None]
     ) -> None:
         self._writer = DedicatedServices(kube, failures)
+        self._failures = failures
         self._applied = applied
         self._stepped: list[tuple[AdapterResource, PoolStep, bool]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -155,18 +156,31 @@ class AdapterPools:
         for resource, step, is_written in self._stepped:
             key = _dedicated_key(resource)
             kept.add(key)
-            stored = services.get(key)
-            is_own = stored is None or is_pool_of(stored, resource.uid)
-            if not is_own or (stored is not None and "deletionTimestamp" in stored["metadata"]):
-                continue
-            if not step.keeps_service:
-                if stored is not None:
-                    await self._writer.delete(key, stored["metadata"]["uid"])
-            elif is_written and step.wanted == "Dedicated":
-                parent = services[resource.service_key]
-                if stored is not None or not unproven_reason(parent):
-                    await self._writer.write(dedicated_service(parent, resource, stored), stored)
+            with self._failures.isolate_errors("adapters", "/".join(key)):
+                await self._write_one(key, resource, step, services, is_written=is_written)
         self._writer.keep_only(kept)
+
+    async def _write_one(
+        self,
+        key: Key,
+        resource: AdapterResource,
+        step: PoolStep,
+        services: Mapping[Key, Object],
+        *,
+        is_written: bool,
+    ) -> None:
+        """Create, change or delete one InferenceService, unless it is another owner's or being deleted."""
+        stored = services.get(key)
+        is_own = stored is None or is_pool_of(stored, resource.uid)
+        if not is_own or (stored is not None and "deletionTimestamp" in stored["metadata"]):
+            return
+        if not step.keeps_service:
+            if stored is not None:
+                await self._writer.delete(key, stored["metadata"]["uid"])
+        elif is_written and step.wanted == "Dedicated":
+            parent = services[resource.service_key]
+            if stored is not None or not unproven_reason(parent):
+                await self._writer.write(dedicated_service(parent, resource, stored), stored)
 
     def _inputs(
         self, adapter: StoredAdapter, state: PoolStatus, services: Mapping[Key, Object]

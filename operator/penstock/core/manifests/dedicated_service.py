@@ -66,8 +66,8 @@ def dedicated_service(
 def _spec(parent: Object, adapter: AdapterResource) -> Object:
     """The spec of the parent, or of the stored pool, with the bounds of the pool, scaled by Penstock.
 
-    Minimums of variants are the parent's own. The model's name is the parent's too: engines are started with
-    it, and no client uses it here.
+    Variants have no minimum: the parent's minimums are for its own engines. The model's name is the parent's,
+    as engines are started with it; no client uses it here.
     """
     spec = deepcopy(spec_in_use(parent))
     spec.pop("replicas", None)
