@@ -78,13 +78,20 @@ async def test_operator_and_gateway_export_their_lists(cluster, kube, namespace)
             counts = await leaders()
             return len(counts) == 2 and any(counts)
 
+        async def of_the_leader():
+            return max(await families(one), await families(two), key=len)
+
+        async def has_reconciled():
+            return total(await of_the_leader(), operator.RECONCILES, outcome="ok") >= 1
+
         await poll_until(has_led, within_s=60, what="series of the service")
         assert 0 in await leaders()
-        found = max(await families(one), await families(two), key=len)
+        # The condition is written before its reconcile ends and is counted.
+        await poll_until(has_reconciled, within_s=60, what="a reconcile that succeeded")
+        found = await of_the_leader()
         assert {spec.name for spec in operator.PROCESS} <= found.keys()
         assert found.keys() <= {spec.name for spec in operator.METRICS}
         assert total(found, operator.LEADING) == 1
-        assert total(found, operator.RECONCILES, outcome="ok") >= 1
         assert total(found, operator.API_REQUESTS, verb="watch", code="200") >= 4
         assert total(found, operator.API_REQUESTS, verb="update", code="200") >= 1  # the Lease
         verbs = {sample.labels["verb"] for sample in found[operator.API_REQUESTS.name].samples}
