@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 from penstock.core.formats.quantity import whole_quantity
 from penstock.core.scaling.budget import Claim, Grant, share_accelerators
-from penstock.core.scaling.rule import Decision, TrailEntry
+from penstock.core.scaling.rule import Decision, DecisionCode, TrailEntry
 from penstock.core.spec.service import Object, ServiceSpec
 
 # (namespace, extended resource)
 Pool = tuple[str, str]
 
 # The code of a decision that was granted in part.
-OVER_BUDGET = "OverBudget"
+OVER_BUDGET: DecisionCode = "OverBudget"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec
 
 StateT = TypeVar("StateT")
+
+# Codes of the operator's decisions. Rules that only the simulator runs have others.
+DecisionCode = Literal[
+    "Steady",
+    "ScaleUp",
+    "ScaleDown",
+    "ScaleDownDelayed",
+    "Swap",
+    "AtMaximum",
+    "Bounded",
+    "OverBudget",
+    "NoRequests",
+    "MetricsMissing",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "AtMaximum": ("maxReplicas limits it", YELLOW),
     "Bounded": ("Bounds of the spec changed it", "#b877d9"),
     "OverBudget": ("A quota limits it", "orange"),
+    "NoRequests": ("Held: no request has come yet", "#8ab8ff"),
     "MetricsMissing": ("Held: metrics are missing", RED),
 }
 """Reason codes of the scaling rules, each in words and with a colour."""
