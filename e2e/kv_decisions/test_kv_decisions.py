@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from campaigns.penstock_command import penstock
 
-from penstock.core.scaling.recording import KvSettings, Recording
+from penstock.core.scaling.by_kv.tick import KvSettings
+from penstock.core.scaling.recording import Recording
 from penstock.demo.load import Load, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
 

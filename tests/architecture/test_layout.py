@@ -41,7 +41,7 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("operator/penstock/core/scaling/by_kv.py", "import time", "penstock.core is pure"),
+        ("operator/penstock/core/scaling/by_kv/rule.py", "import time", "penstock.core is pure"),
         ("operator/penstock/core/routing/pick.py", "import random", "penstock.core is pure"),
         (
             "operator/penstock/core/reconcile/plan.py",
@@ -53,7 +53,7 @@ def tree(tmp_path: Path) -> Path:
         ("engine/penstock_engine/core/blocks.py", "import socket", "engine core is pure"),
         (
             "engine/penstock_engine/runner.py",
-            "import penstock.core.scaling.by_kv",
+            "import penstock.core.scaling.by_kv.rule",
             "The engine knows nothing of the control plane",
         ),
         (
@@ -97,7 +97,7 @@ def test_the_tree_as_it_stands_keeps_every_contract() -> None:
         ("penstock_engine.metric_specs", ["torch", "numpy", "prometheus_client"]),
         ("penstock_engine.wire", ["torch", "numpy", "prometheus_client"]),
         ("penstock_engine.preflight", ["torch", "transformers"]),
-        ("penstock.core.scaling.by_kv", ["pydantic", "kubernetes", "kopf"]),
+        ("penstock.core.scaling.by_kv.rule", ["pydantic", "kubernetes", "kopf"]),
         ("penstock.gateway.app", ["kopf", "torch"]),
         ("penstock.controller.app", ["torch", "transformers"]),
         ("penstock.cli.main", ["kubernetes", "kopf", "torch", "aiohttp", "psutil"]),

@@ -10,18 +10,12 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import build
 from penstock.core.formats.serialization import DecodeError
-from penstock.core.scaling import what_if_by_kv
-from penstock.core.scaling.by_kv import KvRule
+from penstock.core.scaling.by_kv.rule import KvRule
+from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
+from penstock.core.scaling.by_kv.what_if import decide_settled
 from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.recording import (
-    KvSettings,
-    KvTick,
-    Recording,
-    RecordingWriter,
-    Settings,
-    Tick,
-)
+from penstock.core.scaling.recording import Recording, RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import EngineReading, Histogram, Observation, PodView
 from penstock.core.scaling.what_if import changes, with_settings
@@ -142,7 +136,7 @@ def test_a_number_that_falls_after_the_delay_is_the_first_change() -> None:
 def test_the_nearest_queues_are_found(waiting: int) -> None:
     """The nearest queue length: one request closer to the present queue, the number stays."""
     tick = tick_of(0.3, waiting, replicas=3)
-    now = what_if_by_kv.decide_settled(tick).desired
+    now = decide_settled(tick).desired
     lengths = {c.what: c.decision for c in changes(tick) if "waiting" in c.what}
     for what, decision in lengths.items():
         count = int(what.split()[0])
@@ -150,7 +144,7 @@ def test_the_nearest_queues_are_found(waiting: int) -> None:
         seen = observation(1000.0, 3, 0.3)
         first = replace(seen.pods[0], reading=replace(seen.pods[0].reading, waiting=nearer))
         near = replace(tick, seen=replace(seen, pods=(first, *seen.pods[1:])))
-        assert what_if_by_kv.decide_settled(near).desired == now != decision.desired
+        assert decide_settled(near).desired == now != decision.desired
     assert lengths
 
 
@@ -160,7 +154,7 @@ def test_a_large_service_at_its_bounds_is_explained_at_once() -> None:
     pods = tuple(replace(p, reading=replace(p.reading, running=256)) for p in seen.pods)
     settings = replace(SETTINGS, bounds=Bounds(1, 32))
     tick = replace(tick_of(0.95), settings=settings, seen=replace(seen, pods=pods))
-    tick = replace(tick, decision=what_if_by_kv.decide_settled(tick))
+    tick = replace(tick, decision=decide_settled(tick))
     assert "maxReplicas=33" in [change.what for change in changes(tick)]
 
 

@@ -12,10 +12,8 @@ async def test_load_becomes_a_scale_and_a_report(world):
     assert (report.desired, report.reason_code, report.valid) == (2, "ScaleUp", True)
     assert report.reason.startswith("KV demand of 2,048 tokens")
     assert [step for step, _, _ in report.trail] == [
-        "kv",
-        "queue",
         "need",
-        "starting",
+        "queue",
         "up",
         "bounds",
     ]

@@ -1,35 +1,32 @@
 """15-minute scenarios of the KV rule in simulated time."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
+from core_scaling.engine_loads import engine, observation
 
-from penstock.core.scaling.by_kv import EngineSample, Missing, Observation, ScalingState, decide
-from penstock.core.spec.service import ScalingSpec
+from penstock.core.scaling.by_kv.rule import KvRule
+from penstock.core.scaling.delays import ScaleDownDelay
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Missing
 
 TICK_S = 2.0
 CAPACITY_TOKENS = 2048
-SPEC = ScalingSpec(
-    mode="Active",
-    min_replicas=1,
-    max_replicas=8,
-    kv_utilization_target=0.75,
-    queue_length_target=4,
-    scale_down_delay_s=60.0,
-)
+RULE = KvRule(kv_utilization_target=0.75, queue_length_target=4, scale_down_delay_s=60.0)
+BOUNDS = Bounds(1, 8)
 
 
 @dataclass
 class World:
     """Requests of 256 KV tokens; an engine holds 8 of them; a new engine is ready after 20 s."""
 
-    spec: ScalingSpec = SPEC
+    bounds: Bounds = BOUNDS
     start_s: float = 20.0
     now: float = 0.0
     replicas: int = 1
     ready_at: list[float] = field(default_factory=lambda: [0.0])
-    state: ScalingState = field(default_factory=ScalingState)
+    state: ScaleDownDelay = field(default_factory=ScaleDownDelay)
     history: list[tuple[float, int]] = field(default_factory=list)
     lost: bool = False
 
@@ -42,21 +39,19 @@ class World:
 
     def tick(self, requests):
         ready = sum(at <= self.now for at in self.ready_at)
-        samples = []
+        engines = []
         for n in range(ready):
             mine = requests // ready + (n < requests % ready)
             running = min(mine, 8)
-            samples.append(
-                EngineSample(
-                    f"e{n}", running, mine - running, running * 256 / CAPACITY_TOKENS,
-                    CAPACITY_TOKENS, (mine - running) * 128,
-                )
-            )  # fmt: skip
-        missing = [Missing(s.pod, "ReadTimeout") for s in samples] if self.lost else []
-        observation = Observation(
-            () if self.lost else tuple(samples), tuple(missing), self.replicas
-        )
-        decision, self.state = decide(self.spec, observation, self.state, self.now)
+            waiting = mine - running
+            usage = running * 256 / CAPACITY_TOKENS
+            engines.append(
+                engine(usage, waiting, running, 128 * waiting, CAPACITY_TOKENS, at_s=self.now)
+            )
+        if self.lost:
+            engines = [Missing(f"e{n}", "ReadTimeout") for n in range(ready)]
+        seen = observation(*engines, provisioned=self.replicas, now_s=self.now)
+        decision, self.state = RULE.decide(None, self.bounds, seen, self.state)
         if decision.desired != self.replicas:
             self.history.append((self.now, decision.desired))
             added = max(0, decision.desired - self.replicas)
@@ -129,6 +124,6 @@ def test_metrics_that_are_lost_hold_and_come_back():
 def test_shrinking_bounds_are_followed():
     world = World()
     world.run(100, 400)
-    world.spec = replace(SPEC, max_replicas=2)
+    world.bounds = Bounds(1, 2)
     world.run(2, 400)
     assert world.replicas == 2

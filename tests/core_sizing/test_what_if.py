@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.scaling.what_if_by_objectives import (
+from penstock.core.scaling.by_objectives.what_if import (
     loads_that_change_decision,
     settings_that_change_decision,
     under_load,

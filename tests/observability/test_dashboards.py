@@ -13,8 +13,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from observability.dashboard_panels import BOARDS, BUILT_IN, VARIABLE, expressions, panels
 
-from penstock.core.scaling.by_kv import ReasonCode
-from penstock.core.scaling.quotas import OVER_BUDGET
+from penstock.core.scaling.rule import DecisionCode
 from penstock.local import prometheus
 from penstock.observability import dashboards
 from penstock.observability.dashboards import scaling
@@ -108,4 +107,4 @@ def test_no_module_writes_a_metric_name_out():
 
 
 def test_every_reason_of_a_decision_has_words():
-    assert {*get_args(ReasonCode), OVER_BUDGET} <= scaling.REASONS.keys()
+    assert set(get_args(DecisionCode)) == scaling.REASONS.keys()

@@ -11,7 +11,8 @@ from rich.table import Table
 from penstock.cli.terminal import make_console
 from penstock.core.formats.serialization import DecodeError
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.scaling.recording import KvSettings, Recording
+from penstock.core.scaling.by_kv.tick import KvSettings
+from penstock.core.scaling.recording import Recording
 from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines import registry
 

@@ -4,8 +4,9 @@ from collections.abc import Collection
 
 from penstock.controller.failures import Failures
 from penstock.controller.recorder import Key, Recorder
-from penstock.core.scaling.by_kv import KvRule, ScalingState
-from penstock.core.scaling.recording import KvSettings, KvTick
+from penstock.core.scaling.by_kv.rule import KvRule
+from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
+from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.service import ServiceSpec
@@ -17,7 +18,7 @@ class KvScaler:
     def __init__(self, recorder: Recorder, failures: Failures) -> None:
         self._recorder = recorder
         self._failures = failures
-        self._states: dict[Key, ScalingState] = {}
+        self._states: dict[Key, ScaleDownDelay] = {}
 
     def prune(self, alive: Collection[Key]) -> None:
         """Drop the state of all services that are not in `alive`."""

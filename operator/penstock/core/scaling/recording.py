@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
-from penstock.core.scaling.by_kv import KvRule, ScalingState
+from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.engine_profile import EngineProfile
 from penstock.core.scaling.rule import Bounds, Decision, Rule
 from penstock.core.scaling.signals import Observation
@@ -42,14 +43,6 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class KvSettings:
-    """Settings of a decision on a service without objectives."""
-
-    rule: KvRule
-    bounds: Bounds
-
-
-@dataclass(frozen=True, slots=True)
 class Tick:
     """Recorded decision on a service with objectives, with its inputs. state: before the decision."""
 
@@ -68,26 +61,8 @@ class Tick:
         return replace(self, settings=settings or self.settings).step()[0]
 
 
-@dataclass(frozen=True, slots=True)
-class KvTick:
-    """Recorded decision on a service without objectives, with its inputs. state: before the decision."""
-
-    settings: KvSettings
-    state: ScalingState
-    seen: Observation
-    decision: Decision
-
-    def step(self) -> tuple[Decision, ScalingState]:
-        """Decide again; also returns the state after the decision."""
-        return self.settings.rule.decide(None, self.settings.bounds, self.seen, self.state)
-
-    def decide_again(self, settings: KvSettings | None = None) -> Decision:
-        """Decide again, with other settings if given."""
-        return replace(self, settings=settings or self.settings).step()[0]
-
-
 AnySettings = Settings | KvSettings
-AnyState = SizingState | ScalingState
+AnyState = SizingState | ScaleDownDelay
 AnyTick = Tick | KvTick
 
 
@@ -98,7 +73,7 @@ class Header:
     version: Literal[1, 2]
     service: str
     settings: Settings | KvSettings
-    state: SizingState | ScalingState
+    state: SizingState | ScaleDownDelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +83,7 @@ class TickRecord:
     seen: Observation
     decision: Decision
     settings: Settings | KvSettings | None = None
-    state: SizingState | ScalingState | None = None
+    state: SizingState | ScaleDownDelay | None = None
 
 
 class RecordingWriter:
@@ -212,7 +187,7 @@ class Recording:
 def _tick(settings: AnySettings, state: AnyState, line: TickRecord, number: int) -> AnyTick:
     if isinstance(settings, Settings) and isinstance(state, SizingState):
         return Tick(settings, state, line.seen, line.decision)
-    if isinstance(settings, KvSettings) and isinstance(state, ScalingState):
+    if isinstance(settings, KvSettings) and isinstance(state, ScaleDownDelay):
         return KvTick(settings, state, line.seen, line.decision)
     raise DecodeError(f"line {number}: settings and state are of different rules")
 

@@ -120,6 +120,11 @@ class EngineReading:
     def kv_tokens(self) -> float:
         return self.kv_usage * self.kv_capacity_tokens
 
+    @property
+    def demand_tokens(self) -> float:
+        """KV-cache demand: tokens in use, and accepted prompt tokens that are not computed yet."""
+        return self.kv_tokens + self.prefill_tokens_pending
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayReading:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from penstock.core.scaling import what_if_by_kv, what_if_by_objectives
+from penstock.core.scaling.by_kv import what_if as what_if_by_kv
+from penstock.core.scaling.by_kv.tick import KvTick
+from penstock.core.scaling.by_objectives import what_if as what_if_by_objectives
 from penstock.core.scaling.changes import Change
-from penstock.core.scaling.recording import AnyTick, KvTick
+from penstock.core.scaling.recording import AnyTick
 from penstock.core.scaling.rule import Decision
 
 

@@ -3,12 +3,12 @@
 A change counts as if it had lasted longer than `scaleDownDelay`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
 from penstock.core.formats.quantity import parse_duration_s
-from penstock.core.scaling.by_kv import Observation, ScalingState, decide
+from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.changes import (
     Change,
     bounds_to_try,
@@ -16,8 +16,9 @@ from penstock.core.scaling.changes import (
     refuse_unknown,
     whole_number,
 )
-from penstock.core.scaling.recording import KvSettings, KvTick
+from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.rule import Decision
+from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
 
 SETTINGS = ("minReplicas", "maxReplicas", "kvUtilizationPercent", "queueLength", "scaleDownDelay")
 
@@ -49,8 +50,8 @@ def loads_that_change_decision(tick: KvTick) -> Iterator[Change]:
 
     First the present load itself, if the number falls once it has lasted for longer than `scaleDownDelay`.
     """
-    seen = Observation.of(tick.seen)
-    if not seen.samples:
+    seen = tick.seen.without_stale(STALE_S)
+    if not seen.readings:
         return
     settled = decide_settled(tick)
     if settled.desired != tick.decision.desired:
@@ -86,15 +87,13 @@ def settings_that_change_decision(tick: KvTick) -> Iterator[Change]:
 
 def decide_settled(tick: KvTick) -> Decision:
     """The decision on the tick's load after it has lasted for longer than `scaleDownDelay`."""
-    return _decide(tick, Observation.of(tick.seen))
+    return _decide(tick, tick.seen)
 
 
 def _decide(tick: KvTick, seen: Observation) -> Decision:
     """Decide as if fewer replicas had been enough for long, if they are enough."""
-    now_s = tick.seen.now_s
-    settled = ScalingState(now_s - tick.settings.rule.scale_down_delay_s - 1, now_s)
-    spec = tick.settings.rule.spec(tick.settings.bounds)
-    return decide(spec, seen, settled, now_s)[0]
+    settled = ScaleDownDelay(seen.now_s - tick.settings.rule.scale_down_delay_s - 1, seen.now_s)
+    return replace(tick, state=settled, seen=seen).decide_again()
 
 
 def _larger_demands(tick: KvTick, seen: Observation) -> Iterator[Tried]:
@@ -115,14 +114,14 @@ def _smaller_demands(tick: KvTick, seen: Observation) -> Iterator[Tried]:
 
 def _full_replicas(tick: KvTick, seen: Observation) -> list[int]:
     """KV demand in tokens that 0, 1, … replicas take at their target, up to maxReplicas."""
-    mean_tokens = sum(sample.kv_capacity_tokens for sample in seen.samples) / len(seen.samples)
+    mean_tokens = sum(engine.kv_capacity_tokens for engine in seen.readings) / len(seen.readings)
     each = mean_tokens * tick.settings.rule.kv_utilization_target
     return [int(count * each) for count in range(tick.settings.bounds.max_replicas + 1)]
 
 
 def _changes_by_queue(tick: KvTick, seen: Observation, desired: int) -> Iterator[Change]:
     """The nearest longer and shorter queues with another number than `desired`."""
-    now, running = _waiting(seen), sum(sample.running for sample in seen.samples)
+    now, running = _waiting(seen), sum(engine.running for engine in seen.readings)
     per_replica = tick.settings.rule.queue_length_target + running + 1
     longest = now + per_replica * (tick.settings.bounds.max_replicas + 1)
 
@@ -149,19 +148,27 @@ def _nearest(near: int, far: int, differs: Callable[[int], bool]) -> int | None:
 
 
 def _demand(seen: Observation) -> float:
-    return sum(sample.demand_tokens for sample in seen.samples)
+    return sum(engine.demand_tokens for engine in seen.readings)
 
 
 def _waiting(seen: Observation) -> int:
-    return sum(sample.waiting for sample in seen.samples)
+    return sum(engine.waiting for engine in seen.readings)
 
 
 def _with_demand(seen: Observation, tokens: int) -> Observation:
     """The rule counts the sum over engines, so the first one may have all of it."""
-    first, *others = (replace(s, kv_usage=0.0, prefill_tokens_pending=0) for s in seen.samples)
-    return replace(seen, samples=(replace(first, prefill_tokens_pending=tokens), *others))
+    first, *others = (replace(r, kv_usage=0.0, prefill_tokens_pending=0) for r in seen.readings)
+    return _with_readings(seen, (replace(first, prefill_tokens_pending=tokens), *others))
 
 
 def _with_waiting(seen: Observation, count: int) -> Observation:
-    first, *others = (replace(sample, waiting=0) for sample in seen.samples)
-    return replace(seen, samples=(replace(first, waiting=count), *others))
+    first, *others = (replace(reading, waiting=0) for reading in seen.readings)
+    return _with_readings(seen, (replace(first, waiting=count), *others))
+
+
+def _with_readings(seen: Observation, readings: Iterable[EngineReading]) -> Observation:
+    """Copy with other readings of the ready engines that have metrics, in their order."""
+    names = (pod.name for pod in seen.ready if isinstance(pod.reading, EngineReading))
+    changed = dict(zip(names, readings, strict=True))
+    pods = (replace(pod, reading=changed.get(pod.name, pod.reading)) for pod in seen.pods)
+    return replace(seen, pods=tuple(pods))

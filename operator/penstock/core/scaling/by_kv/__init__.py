@@ -1,0 +1,1 @@
+"""Scaling by KV-cache demand and queue length, for services without latency objectives."""
