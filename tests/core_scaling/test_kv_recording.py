@@ -15,6 +15,7 @@ from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_kv.what_if import decide_settled
 from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.recording import Recording, RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import EngineReading, Histogram, Observation, PodView
@@ -71,6 +72,18 @@ def test_the_recorded_rule_gives_the_recorded_decisions() -> None:
     assert [tick for tick, _ in again] == made
     assert [decision for _, decision in again] == [tick.decision for tick in made]
     assert len({tick.decision.desired for tick in made}) > 2
+
+
+def test_a_stored_recording_of_version_2_is_read() -> None:
+    header = (
+        '{"version":2,"service":"default/chat","settings":{"rule":{"kv_utilization_target":0.75,'
+        '"queue_length_target":4,"scale_down_delay_s":60.0,"period_s":2.0},"bounds":{"min_replicas":1,'
+        '"max_replicas":5}},"state":{"low_since_s":940.0,"seen_s":998.0}}'
+    )
+    made = [replace(tick_of(0.1, replicas=3), state=ScaleDownDelay(940.0, 998.0))]
+    recording = Recording.read([header, *recording_lines([*made])[1:]])
+    assert recording.header.settings == SETTINGS
+    assert [decision.desired for _, decision in recording.replay()] == [2]
 
 
 def test_objectives_may_be_set_and_removed_on_the_way() -> None:

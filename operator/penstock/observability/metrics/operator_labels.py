@@ -1,7 +1,10 @@
 """Labels that only metrics of the operator have."""
 
+from typing import get_args
+
 from penstock.core.observed.rollout_state import PHASES
 from penstock.core.reconcile.condition_types import TYPES
+from penstock.core.scaling.rule import DecisionCode
 from penstock.observability.metrics.specs import Label
 
 LOOP = Label(
@@ -20,7 +23,7 @@ OUTCOME = Label("outcome", ("ok", "retry", "error"))
 VERB = Label("verb", ("get", "list", "watch", "create", "update", "patch", "delete"))
 CODE = Label("code", "HTTP statuses of the API server; `none` without a response")
 VARIANT = Label("variant", "variants of the spec, and removed ones that have pods; else empty")
-DECISION_REASON = Label("reason", "reason codes of the scaling rules")
+DECISION_REASON = Label("reason", get_args(DecisionCode))
 DIRECTION = Label("direction", ("up", "down"))
 ADAPTER = Label("adapter", "LoraAdapters whose version is rolled out, 200 at most")
 PHASE = Label("phase", tuple(PHASES))

@@ -1,0 +1,137 @@
+"""`penstock explain` on services of both scaling rules: the same parts, with the same words."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from core_scaling.engine_loads import engine, observation
+from core_sizing.conftest import live
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from penstock.cli.main import build
+from penstock.core.scaling import what_if
+from penstock.core.scaling.by_kv.rule import KvRule
+from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
+from penstock.core.scaling.recording import AnyTick, RecordingWriter
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Missing
+
+LOST = Missing("chat-0", "ReadTimeout")
+
+
+def kv_tick(*, is_blind: bool = False) -> KvTick:
+    """Two replicas without objectives, one of which would be enough."""
+    settings = KvSettings(KvRule(0.75, 4, 60.0), Bounds(1, 5))
+    engines = [LOST, LOST] if is_blind else [engine(0.3), engine(0.3)]
+    seen, state = observation(*engines), settings.rule.initial()
+    decision, _ = settings.rule.decide(None, settings.bounds, seen, state)
+    return KvTick(settings, state, seen, decision)
+
+
+def objectives_tick(*, is_blind: bool = False) -> AnyTick:
+    """A service with objectives at rest at some replicas."""
+    (*_, last) = live(3, 200, mean_arrivals=60.0)
+    if not is_blind:
+        return last
+    seen = replace(last.seen, pods=tuple(replace(pod, reading=LOST) for pod in last.seen.pods))
+    tick = replace(last, seen=seen)
+    return replace(tick, decision=tick.decide_again())
+
+
+class Cluster:
+    """API server with one service, and an operator that makes one decision on it."""
+
+    def __init__(self, tick: AnyTick) -> None:
+        self.tick = tick
+        trail = [
+            {"step": entry.step, "replicas": entry.replicas, "note": entry.note}
+            for entry in tick.decision.trail
+        ]
+        self.scaling = {
+            "desiredReplicas": tick.decision.desired, "lastScaleTime": "2026-01-01T00:00:00Z",
+            "message": tick.decision.reason, "trail": trail,
+        }  # fmt: skip
+
+    async def connect(self, **_: object) -> "Cluster":
+        return self
+
+    async def __aenter__(self) -> "Cluster":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        return {"spec": {}, "status": {"scaling": self.scaling}}
+
+    async def recording(self, *_: object, **__: object) -> AsyncIterator[bytes]:
+        for line in RecordingWriter("default/chat").lines(self.tick):
+            yield line.encode()
+
+
+@pytest.fixture
+def explain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs the command on a service with this last decision, on a wide terminal."""
+    wide = Console(highlight=False, markup=False, width=1000)
+    monkeypatch.setattr("penstock.cli.explain.console", wide)
+
+    def explain(tick: AnyTick, *words: str) -> Result:
+        cluster = Cluster(tick)
+        monkeypatch.setattr("penstock.cli.explain.connect", cluster.connect)
+        monkeypatch.setattr("penstock.cli.explain.recording", cluster.recording)
+        return CliRunner().invoke(build("explain"), ["explain", "chat", *words])
+
+    return explain
+
+
+TICKS = pytest.mark.parametrize("tick_of", [kv_tick, objectives_tick])
+
+
+@TICKS
+def test_the_status_the_decision_and_what_would_change_it(
+    tick_of: Callable[..., AnyTick], explain: Callable[..., Result]
+) -> None:
+    tick = tick_of()
+    outcome = explain(tick)
+    assert outcome.exit_code == 0, outcome.output
+    desired = tick.decision.desired
+    status, decision = outcome.stdout.split("\nThe latest decision:\n")
+    assert status.startswith(f"chat should have {desired} replicas since 2026-01-01T00:00:00Z: ")
+    decision, changes = decision.split("What would change the number:\n")
+    assert decision.startswith(f"{desired} replicas, {tick.decision.code}: {tick.decision.reason}")
+    for entry in tick.decision.trail:
+        assert entry.note in status
+        assert entry.note in decision
+    assert [change.what for change in what_if.changes(tick) if change.what not in changes] == []
+    assert changes.count(" more ") + changes.count(" above ") > 0
+
+
+@TICKS
+def test_a_setting_that_is_tried(
+    tick_of: Callable[..., AnyTick], explain: Callable[..., Result]
+) -> None:
+    outcome = explain(tick_of(), "--set", "minReplicas=4", "--set", "maxReplicas=4")
+    assert outcome.exit_code == 0, outcome.output
+    assert "With minReplicas=4 maxReplicas=4, and the present load:\n4 replicas" in outcome.stdout
+
+
+@TICKS
+def test_a_setting_that_the_rule_does_not_have(
+    tick_of: Callable[..., AnyTick], explain: Callable[..., Result]
+) -> None:
+    outcome = explain(tick_of(), "--set", "replicas=4")
+    assert outcome.exit_code == 1
+    assert "no setting 'replicas'; there are minReplicas, maxReplicas, " in outcome.stderr
+
+
+@TICKS
+def test_a_number_that_is_held_without_metrics(
+    tick_of: Callable[..., AnyTick], explain: Callable[..., Result]
+) -> None:
+    outcome = explain(tick_of(is_blind=True))
+    assert outcome.exit_code == 0, outcome.output
+    assert "MetricsMissing" in outcome.stdout
+    assert "blind" in outcome.stdout
+    assert "chat-0 (ReadTimeout)" in outcome.stdout
