@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from core_scaling.engine_loads import engine
+from core_scaling.engine_loads import observation as of_engines
 from typer.testing import CliRunner
 
 from penstock.cli.main import build
@@ -18,24 +20,18 @@ from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.recording import Recording, RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds
-from penstock.core.scaling.signals import EngineReading, Histogram, Observation, PodView
+from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.what_if import changes, with_settings
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import registry
 
-NONE = Histogram((1.0,), (0, 0), 0.0)
 CAPACITY_TOKENS = 10_000
 SETTINGS = KvSettings(KvRule(0.75, 4, 60.0), Bounds(1, 5))
 
 
 def observation(now_s: float, replicas: int, usage: float, waiting: int = 0) -> Observation:
-    reading = EngineReading(
-        at_s=now_s, running=2, waiting=waiting, kv_usage=usage, kv_capacity_tokens=CAPACITY_TOKENS,
-        prefill_tokens_pending=0, prompt_tokens=0, cached_tokens=0, output_tokens=0, steps=0,
-        finished=0, output_tokens_finished=0, preemptions=0, ttft_s=NONE, itl_s=NONE,
-    )  # fmt: skip
-    pods = (PodView(f"chat-{n}", "Ready", 0.0, 5.0, reading) for n in range(replicas))
-    return Observation(now_s, tuple(pods), replicas)
+    each = engine(usage, waiting, 2, 0, CAPACITY_TOKENS, at_s=now_s)
+    return of_engines(*[each] * replicas, now_s=now_s)
 
 
 def ticks(count: int, seed: int = 1) -> Iterator[KvTick]:

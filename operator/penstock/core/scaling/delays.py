@@ -10,7 +10,7 @@ MAX_GAP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ScaleDownDelay:
-    """How long fewer replicas have been enough, without a break.
+    """Scale-down delay: the time for which fewer replicas have been enough, without a break.
 
     low_since_s: None while they are not enough. seen_s: time of the last decision.
     """
@@ -48,7 +48,7 @@ class ScaleDownDelay:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpDelay:
-    """How long more replicas have been needed.
+    """Scale-up delay: the time for which more replicas have been needed.
 
     since_s: None while no more are needed. least: the least that was needed since then.
     """
