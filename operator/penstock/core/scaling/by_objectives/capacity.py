@@ -1,32 +1,37 @@
-"""What one replica can take: the largest rate of the present mix of requests within objectives.
+"""Capacity of a replica: the largest rate of the present mix of requests within the objectives.
 
-With work W seconds of engine time for a request (beyond the part of each iteration that is the
-same for any batch, c0), a rate of r requests/s keeps the engine busy for r * W of each second. The
-rest of the time is c0's, so iterations, and with them tokens, are
+Let W be the seconds of engine time of a request, and c0 the part of an iteration that is the same for any
+batch. At a rate of r requests/s the engine is busy with requests for r * W of each second. The rest is c0's,
+so that iterations, and with them the tokens of a sequence, are
 
     x = c0 / (1 - r * W)      seconds apart        (x = c0 + x * r * W, by Little's law)
 
-and r * output * x sequences run at a time. Each limit on x, on sequences and on KV tokens is
-solved for r.
+and r * output * x sequences run at a time. Each limit on sequences and on KV tokens is solved for r;
+tpot_rate.py does so for x. benchmarks/replica_capacity.py compares the rates with simulated replicas.
 """
 
 from dataclasses import dataclass
 
 from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.tpot_rate import RequestTimes, tpot_rate
 from penstock.core.spec.objectives import Objectives
 
-# An engine that is never idle has no time for what comes next.
+# Fraction of the engine's time that requests may take: one that is never idle has none for the next burst.
 MAX_BUSY = 0.96
-# Beyond, sequences are preempted and computed twice.
+# Fraction of the KV cache; beyond it, sequences are preempted and computed twice.
 MAX_KV_USAGE = 0.9
+# Fraction of the engine's time that counts as usable though no batch keeps the TPOT objective.
+MIN_BUSY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The mean request. uncached_tokens: of its prompt, those that are computed. held, attended: the KV
-    tokens that there are for each that runs, and that a token attends to, over those halfway through.
-    Fewer are held where blocks are shared; more are both where outputs differ, as the longest
-    run for longest."""
+    """Mean request. uncached_tokens: those of its prompt that are computed.
+
+    held: KV tokens in the cache for each running sequence, as a multiple of a sequence that is halfway.
+    attended: the same of the KV tokens that an output token attends to. Shared blocks make held smaller.
+    Outputs that differ make both larger, because the longest run for longest.
+    """
 
     prompt_tokens: float
     uncached_tokens: float
@@ -36,7 +41,7 @@ class Mix:
 
     @property
     def kv_tokens(self) -> float:
-        """Attended to, averaged over all tokens of such requests."""
+        """KV tokens that an output token attends to, averaged over all tokens of such requests."""
         return self.attended * self.halfway_tokens
 
     @property
@@ -50,7 +55,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What an engine has: tokens of KV cache, and sequences at a time."""
+    """Limits of an engine: tokens of KV cache, and sequences at a time."""
 
     kv_tokens: float
     max_num_seqs: float
@@ -58,8 +63,11 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Of one replica. rate: requests/s beyond which a queue grows, as engines let prompts wait before
-    what they decode is late. work_s: engine time of one request. limit: what binds."""
+    """Capacity of one replica. rate: requests/s beyond which a queue grows without end or TPOT fails.
+
+    It has no margin for bursts of arrivals that wait for their first token. work_s: engine time of one
+    request. limit: the limit that binds.
+    """
 
     rate: float
     work_s: float
@@ -67,26 +75,27 @@ class Capacity:
 
     @property
     def busy(self) -> float:
-        """The share of its time that a full replica works."""
+        """Fraction of its time that a full replica is busy."""
         return self.rate * self.work_s
 
 
 def work_s(model: IterationModel, uncached: float, output: float, kv_tokens: float) -> float:
-    """Engine time that a request adds; kv_tokens as in `Mix.kv_tokens`."""
+    """Engine time that a request adds, in seconds. kv_tokens: as in `Mix.kv_tokens`."""
     return model.prefill_token_s * uncached + output * (
         model.sequence_s + model.kv_token_s * kv_tokens
     )
 
 
 def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> Capacity:
-    """tpot objectives below what an idle engine needs leave a sliver: nothing holds them."""
+    """Capacity of one replica for a mix of requests."""
     work = request_work_s(model, mix)
-    base = max(1e-9, model.base_s)
+    prompt = model.prefill_token_s * mix.uncached_tokens
+    times = RequestTimes(max(1e-9, model.base_s), prompt, work, mix.output_tokens)
     kv = MAX_KV_USAGE * room.kv_tokens
-    decode = mix.output_tokens * base
+    decode = mix.output_tokens * times.base_s
     limits = {
         "engine time": MAX_BUSY / work,
-        "TPOT": _busy_in_time(model, objectives) / work,
+        "TPOT": max(MIN_BUSY / work, tpot_rate(times, objectives)),
         "KV cache": kv / (decode * mix.held_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
@@ -95,10 +104,5 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
 
 
 def request_work_s(model: IterationModel, mix: Mix) -> float:
-    """Of the mean request; above 0."""
+    """Engine time of the mean request; above 0."""
     return max(1e-9, work_s(model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens))
-
-
-def _busy_in_time(model: IterationModel, objectives: Objectives) -> float:
-    """The share of its time that an engine may work while TPOT holds."""
-    return max(0.05, 1 - model.base_s / objectives.tpot_s)
