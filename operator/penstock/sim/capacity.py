@@ -10,29 +10,47 @@ RUN_S = 1800.0
 
 
 def sustained_rps(
-    service: Service, mix: Mix, attainment: float = 0.99, seeds: int = 2, steps: int = 7
+    service: Service,
+    mix: Mix,
+    attainment: float = 0.99,
+    seeds: int = 2,
+    steps: int = 7,
+    *,
+    run_s: float = RUN_S,
+    first_seed: int = 0,
+    first_rps: float = 1.0,
 ) -> float:
     """Highest Poisson arrival rate, in requests/s, with at least `attainment`; found by bisection.
 
-    Each trial simulates half an hour. The service's own workload is not used.
+    run_s: simulated time of each trial. first_rps: rate of the first trial; it is doubled until a trial
+    fails. The service's own workload is not used.
     """
-    low, high = 0.0, 1.0
-    while _attainment(service, mix, high, seeds) >= attainment:
+
+    def is_sustained(rps: float) -> bool:
+        scenario = Scenario(
+            name="capacity", duration_s=run_s, services=(alone(service, mix, rps, run_s),)
+        )
+        shares = [
+            summaries_of(run(scenario, "static", seed))[0].attainment
+            for seed in range(first_seed, first_seed + seeds)
+        ]
+        return sum(shares) / seeds >= attainment
+
+    low, high = 0.0, first_rps
+    while is_sustained(high):
         low, high = high, 2 * high
     for _ in range(steps):
         middle = (low + high) / 2
-        if _attainment(service, mix, middle, seeds) >= attainment:
+        if is_sustained(middle):
             low = middle
         else:
             high = middle
     return low
 
 
-def _attainment(service: Service, mix: Mix, rps: float, seeds: int) -> float:
-    workload = Rate(points=((0.0, rps), (RUN_S, rps)), mixes=(mix,))
-    alone = service.model_copy(
+def alone(service: Service, mix: Mix, rps: float, run_s: float) -> Service:
+    """The service with one replica and Poisson arrivals at a constant rate."""
+    workload = Rate(points=((0.0, rps), (run_s, rps)), mixes=(mix,))
+    return service.model_copy(
         update={"workload": workload, "min_replicas": 1, "max_replicas": 1, "initial_replicas": 1}
     )
-    scenario = Scenario(name="capacity", duration_s=RUN_S, services=(alone,))
-    shares = [summaries_of(run(scenario, "static", seed))[0].attainment for seed in range(seeds)]
-    return sum(shares) / seeds
