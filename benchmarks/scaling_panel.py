@@ -2,11 +2,14 @@
 
     python benchmarks/scaling_panel.py --seeds 1000-1059
     python benchmarks/scaling_panel.py --seeds 1000-1059 --rules penstock:loss=1 --kinds daily code
+    python benchmarks/scaling_panel.py --seeds 1000-1059 --no-speculation
 
 Seeds 1000-1059 are for tuning; seeds 0-59 are for reported figures and nothing else. Rules are compared with
 the smallest fixed number of replicas that attains the objectives, and with a lower bound on the GPU-hours of
-every plan that attains them. Finished runs are kept in a cache. A change of a rule or of a load is noticed; a
-change of the simulator is not, so use another --cache then.
+every plan that attains them. --no-speculation adds plans that keep as many replicas as the past has shown to
+be necessary, or a multiple, and bounds on the attainment of rules that never run more. Finished runs are kept
+in a cache. A change of a rule or of a load is noticed; a change of the simulator is not, so use another
+--cache then.
 """
 
 import argparse
@@ -26,8 +29,8 @@ from rich.console import Console
 from penstock.clients.caches import cache_root
 from penstock.sim.panel.cache import Result
 from penstock.sim.panel.load import draw_load
-from penstock.sim.panel.measure import BOUND, FIXED, results_of
-from penstock.sim.panel.table import Row, class_table, fixed_of_bound, load_table
+from penstock.sim.panel.measure import BOUND, FIXED, NO_SPECULATION, results_of
+from penstock.sim.panel.table import Row, class_table, fixed_of_bound, load_table, plan_table
 
 RULES = ("penstock", "keda-queue-guard", "dynamo")
 # The bars: loads that attain, and GPU-hours over those of the best fixed number and of the bound.
@@ -42,10 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed, load in loads.items()
         if not options.kinds or {load.kind, load.lengths} & set(options.kinds)
     ]
-    console = Console(width=200)
+    console = Console(width=320 if options.no_speculation else 200)
     begin_s = monotonic()
     found: dict[int, dict[str, Result]] = {seed: {} for seed in kept}
     wanted = [FIXED, BOUND, *options.rules]
+    if options.no_speculation:
+        wanted.append(NO_SPECULATION)
     for job, result in results_of(kept, wanted, options.cache, options.jobs):
         found[job.seed][job.what] = result
         if options.progress:
@@ -55,13 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             loads[seed],
             results[FIXED],
             results[BOUND]["gpu_hours"],
-            {rule: results[rule] for rule in options.rules},
+            {rule: results[rule] for rule in options.rules} | results.get(NO_SPECULATION, {}),
         )
         for seed, results in found.items()
         if results[FIXED]
     ]
-    console.print(load_table(rows, options.rules))
-    console.print(class_table(rows, options.rules))
+    compared = list(rows[0].rules) if rows else options.rules
+    console.print(load_table(rows, compared))
+    if options.rules:
+        console.print(class_table(rows, options.rules))
+    if options.no_speculation:
+        console.print(plan_table(rows, compared[len(options.rules) :]))
     console.print(
         f"The best fixed numbers take {fixed_of_bound(rows):.2f} times the bound on average."
     )
@@ -83,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--seeds", nargs="+", default=["1000-1059"], help="FIRST-LAST or a number")
     parser.add_argument("--rules", nargs="*", default=RULES, help="NAME or NAME:KNOB=VALUE,...")
+    parser.add_argument("--no-speculation", action="store_true", help="add plans from the past")
     parser.add_argument("--kinds", nargs="*", help="kinds of arrivals or lengths; all by default")
     parser.add_argument("--cache", type=Path, default=cache_root() / "scaling-panel", help="folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes")

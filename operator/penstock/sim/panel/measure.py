@@ -11,20 +11,25 @@ from penstock.sim.panel.best_fixed import best_fixed
 from penstock.sim.panel.cache import BASELINES, SOURCES, Result, cached, key_of
 from penstock.sim.panel.load import Load, draw_load
 from penstock.sim.panel.lower_bound import lower_bound_gpu_hours
+from penstock.sim.panel.no_speculation import plans_of
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
 
-FIXED, BOUND = "best-fixed", "lower-bound"
+FIXED, BOUND, NO_SPECULATION = "best-fixed", "lower-bound", "no-speculation"
 FIGURES = ("attainment", "gpu_hours", "mean_replicas", "max_replicas", "reversals", "arrivals")
 # Modules that the lower bound of a load depends on, besides the load.
 BOUND_SOURCES = tuple(
     f"sim/panel/{name}.py" for name in ("lower_bound", "work", "closed_loop", "requests")
 )
+PLAN_SOURCES = tuple(f"sim/panel/{name}.py" for name in ("no_speculation", "replica"))
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to compute for the load of a seed. what: FIXED, BOUND, or a rule as NAME:KNOB=VALUE,…"""
+    """Something to compute for the load of a seed.
+
+    what: FIXED, BOUND, NO_SPECULATION, or a rule as NAME:KNOB=VALUE,…
+    """
 
     seed: int
     what: str
@@ -36,6 +41,10 @@ class Job:
         if self.what == BOUND:
             key = key_of(load, BOUND, {}, *BOUND_SOURCES)
             return cached(folder, key, lambda: {"gpu_hours": lower_bound_gpu_hours(load)})
+        if self.what == NO_SPECULATION:
+            return cached(
+                folder, key_of(load, NO_SPECULATION, {}, *PLAN_SOURCES), lambda: _plans(load)
+            )
         rule, _, given = self.what.partition(":")
         knobs = dict(each.split("=", 1) for each in given.split(",") if each)
         key = key_of(load, rule, knobs, SOURCES.get(rule, BASELINES))
@@ -67,6 +76,16 @@ def _size(load: Load) -> float:
 def _fixed(load: Load) -> Result:
     found = best_fixed(load)
     return {} if found is None else asdict(found)
+
+
+def _plans(load: Load) -> Result:
+    """Each plan as if it were a rule, and its bound with the GPU-hours of the plan."""
+    results = {}
+    for factor, plan in plans_of(load).items():
+        for name, attainment in (("plan", plan.attainment), ("bound", plan.bound)):
+            figures = {"attainment": attainment, "gpu_hours": plan.gpu_hours}
+            results[f"{name} x{factor:g}"] = figures
+    return results
 
 
 def _measured(load: Load, rule: str, knobs: dict[str, str]) -> Result:

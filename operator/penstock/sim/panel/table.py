@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 
 from rich.table import Table
 
@@ -97,6 +97,24 @@ def class_table(rows: Sequence[Row], rules: Sequence[str]) -> Table:
                 f"{score.worst_of_fixed:.2f}", f"{score.mean_of_bound:.2f}",
             )  # fmt: skip
         table.add_section()
+    return table
+
+
+def plan_table(rows: Sequence[Row], plans: Sequence[str]) -> Table:
+    """Table with a row for each class of loads.
+
+    For each plan: loads that attain, and mean and median of GPU-hours relative to the best fixed number.
+    """
+    table = Table("loads", "number")
+    for plan in plans:
+        table.add_column(plan, justify="right")
+    for name, members in classes_of(rows):
+        cells = []
+        for plan in plans:
+            score = Score.of(members, plan)
+            middle = median(row.against_fixed(plan) for row in members)
+            cells.append(f"{score.attained} {score.mean_of_fixed:.2f} {middle:.2f}")
+        table.add_row(name, str(len(members)), *cells)
     return table
 
 
