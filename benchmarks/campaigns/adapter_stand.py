@@ -179,6 +179,14 @@ class AdapterStand:
             if each["involvedObject"]["name"] == name
         }
 
+    async def until_event(self, name: str, kind: str, reason: str, timeout_s: int = 15) -> None:
+        """Wait until an adapter has an Event: it is written after the status."""
+        for _ in range(timeout_s * 20):
+            if (kind, reason) in (found := await self.events(name)):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(found)
+
     def num_errors(self) -> float:
         """Unexpected errors of the placer."""
         return float(self.metrics.unexpected_errors.labels("adapters")._value.get())

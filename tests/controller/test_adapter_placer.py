@@ -49,7 +49,7 @@ async def test_all_engines_get_an_adapter_also_later_ones(stand: AdapterStand) -
             break
         await asyncio.sleep(0.1)
     assert instances(status) == {"chat-a": "Loaded", "chat-b": "Loaded"}
-    assert ("Normal", "Loaded") in await stand.events("sql")
+    await stand.until_event("sql", "Normal", "Loaded")
 
 
 async def test_a_settled_adapter_is_neither_written_nor_loaded_again(stand: AdapterStand) -> None:
@@ -106,7 +106,7 @@ async def test_a_refused_adapter_has_the_engines_reason_and_harms_no_other(
     await stand.until("code", Ready="Ready", Loaded="AllLoaded")
     await asyncio.sleep(3)
     assert engine.calls.count(("load", SQL)) == 1  # the next try comes after 5 s
-    assert ("Warning", "RankTooLarge") in await stand.events("sql")
+    await stand.until_event("sql", "Warning", "RankTooLarge")
     engine.refused.clear()
     await stand.change("sql", model={"uri": "pvc://adapters/sql-good"})
     await stand.until("sql", Resolved="Resolved", Stalled="NotStalled")

@@ -36,7 +36,7 @@ async def test_an_adapter_moves_to_a_dedicated_pool_and_back(stand: AdapterStand
     await stand.until_true(lambda: SQL not in shared.entries)
     status = await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded", Stalled="NotStalled")
     assert [each["podName"] for each in status["instances"]] == ["chat-sql-a"]
-    assert ("Normal", "PoolChanged") in await stand.events("sql")
+    await stand.until_event("sql", "Normal", "PoolChanged")
     second = await stand.add_engine("chat-sql-b", service=POOL)
     await stand.until_true(lambda: SQL in second.entries)
     shared.refused[SQL] = 503, {"error": {"message": "all in use"}}

@@ -135,8 +135,8 @@ async def test_a_canary_is_judged_and_promoted(stand: AdapterStand) -> None:
     assert engine.entries.keys() == {NEW}
     status = await stand.until("sql", RolledOut="Stable", Loaded="AllLoaded", Reconciling="Settled")
     assert status["revision"] == NEW_REVISION
-    events = await stand.events("sql")
-    assert {("Normal", "RolloutStarting"), ("Normal", "RolloutStable")} <= events
+    await stand.until_event("sql", "Normal", "RolloutStarting")
+    await stand.until_event("sql", "Normal", "RolloutStable")
     version = await stand.version("sql")
     for _ in range(3):
         await stand.placer.tick()
@@ -161,7 +161,7 @@ async def test_a_canary_found_worse_is_rejected_and_undone_by_the_spec(stand: Ad
     assert shares(status) == {URI: 100}
     status = await stand.until("sql", RolledOut="Rejected", Stalled="Rejected", Ready="Ready")
     assert stand.engines["chat-a"].entries.keys() == {OLD}
-    assert ("Warning", "RolloutRejected") in await stand.events("sql")
+    await stand.until_event("sql", "Warning", "RolloutRejected")
     await rollout_revisions.undo(stand.kube, stand.namespace, SQL, None, watch=False)
     assert (await stand.get("sql"))["spec"]["model"]["uri"] == URI
     await until(stand, "Stable")

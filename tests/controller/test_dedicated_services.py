@@ -99,7 +99,7 @@ async def test_a_service_of_that_name_is_left_alone(stand: AdapterStand) -> None
     )
     assert status["pool"] == "Shared"
     await stand.until("sql", Stalled="ServiceNameInUse")
-    assert ("Warning", "ServiceNameInUse") in await stand.events("sql")
+    await stand.until_event("sql", "Warning", "ServiceNameInUse")
     after = await stand.kube.get(INFERENCE_SERVICES, stand.namespace, POOL)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     await stand.kube.delete(INFERENCE_SERVICES, stand.namespace, POOL)
@@ -186,7 +186,7 @@ async def test_a_refused_change_of_a_pool_that_serves_is_shown(
         await stand.change("sql", dedicated={"maxReplicas": 3})
         status = await stand.until("sql", PoolReady="ServiceRefused", Ready="Ready")
         assert "a policy denied the request" in str(status["conditions"])
-        assert ("Warning", "ServiceRefused") in await stand.events("sql")
+        await stand.until_event("sql", "Warning", "ServiceRefused")
     await stand.change("sql", dedicated={"maxReplicas": 4})
     await stand.until("sql", PoolReady="Serving")
 
