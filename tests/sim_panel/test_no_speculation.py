@@ -1,4 +1,4 @@
-"""Plans that keep what the past has shown to be necessary, and the bound for rules that never run more.
+"""Plans that keep what the requests so far needed, and the bound for rules that never run more.
 
 The load of most tests rises from what one replica serves to what two serve.
 """

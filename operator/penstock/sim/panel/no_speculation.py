@@ -1,4 +1,4 @@
-"""Attainment of plans that never run more replicas than the past has shown to be necessary.
+"""Attainment of plans that never run more replicas than the requests so far needed.
 
     need D(t)   smallest fixed number of replicas that serves all requests up to t on time, at least the
                 initial replicas; it never falls
