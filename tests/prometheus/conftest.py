@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -51,6 +53,11 @@ class Prometheus:
                  f"--web.listen-address={self.host}"],
                 stdout=log, stderr=log,
             )  # fmt: skip
+
+    def pause(self) -> None:
+        """Stop the process, and wait until it has stopped: until then it answers."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
     async def until(self, query: str) -> None:
         """Wait until the query returns a result."""

@@ -191,7 +191,7 @@ async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper)
 
 async def test_engine_and_prometheus_are_unreachable(prometheus, scraper):
     observer = Observer(scraper, list, Failures(OperatorMetrics()), scraped(prometheus))
-    prometheus.process.send_signal(signal.SIGSTOP)
+    prometheus.pause()
     try:
         (seen,) = (await observer.scrape([target(NOBODY)])).values()
     finally:
