@@ -210,7 +210,7 @@ def test_a_bound_is_never_crossed_and_told() -> None:
     world = World(2, Bounds(2, 4))
     assert max(world.runs(300, 50.0)) == 4
     assert world.decision is not None
-    assert "bounded to 4" in world.decision.reason
+    assert "bounded by maxReplicas 4" in world.decision.reason
 
 
 def test_zero_when_idle_and_one_when_somebody_waits() -> None:

@@ -14,6 +14,7 @@ from penstock.core.scaling.by_objectives.tpot_rate import (
     tpot_rate,
 )
 from penstock.core.spec.objectives import Objectives
+from penstock_engine.core import prefill_budget
 
 # Long answers: 0.03 s of prompt, 0.9 s of decoding, 3,000 tokens.
 REASONING = RequestTimes(base_s=0.011, prompt_s=0.03, work_s=0.93, output_tokens=3000)
@@ -30,6 +31,13 @@ def occupancy(times: RequestTimes, rate: float) -> list[float]:
         weights.append(weights[-1] * rate / ends)
     total = sum(weights)
     return [weight / total for weight in weights]
+
+
+def test_the_shares_of_a_step_are_those_of_the_engine() -> None:
+    """The engine gives prompts a fraction of the decode step; here it is a share of the whole step."""
+    of_decoding = prefill_budget.MIN_PREFILL_FRACTION
+    assert pytest.approx(of_decoding / (1 + of_decoding)) == MIN_PROMPT_SHARE
+    assert prefill_budget.MAX_TPOT_FRACTION == MAX_TPOT_FRACTION
 
 
 @pytest.mark.parametrize("attainment", [0.9, 0.99])

@@ -12,18 +12,20 @@ metrics the number is held.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.capacity import Room
 from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
 from penstock.core.scaling.by_objectives.mixed import MixedNeed, Variant, believed, mean_model
 from penstock.core.scaling.by_objectives.need import Need
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.queue import Queue
-from penstock.core.scaling.by_objectives.scale_up_delay import ScaleUpDelay
 from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.state import HOLD_S, SizingState
 from penstock.core.scaling.by_objectives.watch import Watch
-from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
-from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, Observation
+from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
+from penstock.core.scaling.delays import ScaleUpDelay
+from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
+from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
 from penstock.core.spec.objectives import Objectives
 
 # Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
@@ -34,8 +36,6 @@ CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
-# Steps of the trail that are the reason.
-TOLD = {"silence", "need", "queue", "patience", "risk", "down", "swap"}
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -79,12 +79,11 @@ class Sizing:
         seen = seen.without_stale(STALE_S)
         outcomes = Outcomes.between(state.readings.gateway, seen.gateway)
         state = state.after(seen, self.variants, self.startup_s)
-        blind = _blindness(seen)
-        if blind is not None:
-            return _held(bounds, seen, blind, "MetricsMissing"), replace(state, calm_s=None)
+        if (why := missing_metrics(seen, uses_gateway=True)) is not None:
+            return held_decision(bounds, seen, why), replace(state, calm_s=None)
         if state.traffic.mix is None or len(state.demand.history) < 2:
-            why = "no request has come yet: held"
-            return _held(bounds, seen, why, "NoRequests"), replace(state, calm_s=None)
+            why = "no request has come yet"
+            return held_decision(bounds, seen, why, "NoRequests"), replace(state, calm_s=None)
         need = self._need(objectives, bounds, seen, state)
         came_s, rate = state.demand.history[-1].work_s, need.rate_of(seen)
         hindsight = state.hindsight.with_observation(
@@ -95,16 +94,17 @@ class Sizing:
         state, entries = self._wanted(objectives, bounds, seen, need, state)
         trail += entries
         wanted = entries[-1].replicas
+        code: DecisionCode = "ScaleUp"
         # What came a while ago wakes nobody.
         is_awake = seen.provisioned or state.traffic.arrivals or not seen.is_idle
         if wanted > seen.provisioned and is_awake:
-            desired, code, state = wanted, "ScaleUp", replace(state, calm_s=None)
+            desired, state = wanted, replace(state, calm_s=None)
             if not (isinstance(need, MixedNeed) and need.is_replacing):
                 state = state.grown(seen.now_s, by_queue=entries[-1].step == "queue")
         else:
             desired, code, state, entries = self._spared(bounds, seen, need, state)
             trail += entries
-        decision = _bounded(bounds, desired, code, trail)
+        decision = bounded_decision(bounds, seen.provisioned, desired, code, trail)
         return need.decided(decision) if isinstance(need, MixedNeed) else decision, state
 
     def _need(
@@ -192,7 +192,7 @@ class Sizing:
 
     def _spared(
         self, bounds: Bounds, seen: Observation, need: Need | MixedNeed, state: SizingState
-    ) -> tuple[int, str, SizingState, list[TrailEntry]]:
+    ) -> tuple[int, DecisionCode, SizingState, list[TrailEntry]]:
         """Where no more are needed: as many, one fewer when that has been enough for long, or one more of
         the variant that another gives way to; and what that is called."""
         current = seen.provisioned
@@ -234,38 +234,12 @@ def _is_settled(seen: Observation, state: SizingState, for_s: float) -> bool:
     return seen.now_s - state.calm_s >= for_s
 
 
-def _blindness(seen: Observation) -> str | None:
-    if isinstance(seen.gateway, Missing):
-        return f"no numbers of the gateway ({seen.gateway.reason}): held"
-    if seen.missing and not seen.readings:
-        return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
-    if seen.gateway is None and not seen.ready:
-        return "neither a gateway nor an engine that is ready: held"
-    return None
-
-
-def _held(bounds: Bounds, seen: Observation, why: str, code: str) -> Decision:
-    desired = bounds.clip(max(seen.provisioned, 0 if seen.is_idle else 1))
-    held = seen.by_variant if desired == seen.provisioned else {}
-    entry = TrailEntry("blind", desired, why)
-    return Decision(desired, why, code, (entry,), code != "MetricsMissing", held)
-
-
 def _known(seen: Observation, need: Need | MixedNeed, state: SizingState) -> list[TrailEntry]:
     """What the decision is made by."""
     notes = {
-        "source": seen.prometheus_note,
         "capacity": need.capacity_note,
         "silence": state.silence.note(seen.now_s) if state.silence.lasts(seen.now_s) else None,
     }
     told = ((step, note) for step, note in notes.items() if note is not None)
-    return [TrailEntry(step, seen.provisioned, note) for step, note in told]
-
-
-def _bounded(bounds: Bounds, desired: int, code: str, trail: list[TrailEntry]) -> Decision:
-    clipped = bounds.clip(desired)
-    within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
-    note = within if clipped == desired else f"bounded to {clipped}, {within}"
-    told = [entry.note for entry in trail if entry.step in TOLD]
-    reason = "; ".join(told if clipped == desired else [*told, note])
-    return Decision(clipped, reason, code, (*trail, TrailEntry("bounds", clipped, note)))
+    known = [TrailEntry(step, seen.provisioned, note) for step, note in told]
+    return source_entries(seen) + known

@@ -11,10 +11,10 @@ from penstock.core.scaling.by_objectives.idle_gap import IdleGap
 from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
 from penstock.core.scaling.by_objectives.mixed import Known, Variant
 from penstock.core.scaling.by_objectives.queue import Pressure
-from penstock.core.scaling.by_objectives.scale_up_delay import ScaleUpDelay
 from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.traffic import Pair, Readings, Traffic
 from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.signals import Observation
 
 # A growth is not taken back so soon, unless it was for a crowd that is over: the load is down to what it
