@@ -1,8 +1,12 @@
 """Delays before replicas are added or removed."""
 
-import pytest
+from collections.abc import Iterator
 
-from penstock.core.scaling.delays import MAX_GAP_S, ScaleDownDelay, ScaleUpDelay
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.scaling.delays import MAX_GAP_S, ScaleDownDelay, ScaleDownWindow, ScaleUpDelay
 from penstock.core.scaling.rule import TrailEntry
 
 
@@ -48,3 +52,89 @@ def test_a_scale_up_adds_the_least_that_was_needed_over_the_delay() -> None:
 
 def test_a_scale_up_without_a_delay_is_at_once() -> None:
     assert ScaleUpDelay().delay(4, 3, 0.0, 0.0)[1].replicas == 4
+
+
+def decided(
+    needs: list[tuple[float, int]], current: int, delay_s: float
+) -> Iterator[tuple[float, TrailEntry]]:
+    """Steps of a service that has as many replicas as its last step says. needs: by the time before each."""
+    window, now_s = ScaleDownWindow(), 0.0
+    for gap_s, need in needs:
+        now_s += gap_s
+        window = window.after(now_s, need, delay_s)
+        current = max(current, need)  # a scale-up is at once
+        step = window.entry(current, now_s, delay_s)
+        current = step.replicas
+        yield now_s, step
+
+
+def test_fewer_replicas_are_held_until_the_window_is_over() -> None:
+    needs = [(2.0, 4)] * 3 + [(2.0, 2)] * 31
+    steps = [step for _, step in decided(needs, 4, 60.0)]
+    assert {step.step for step in steps[:32]} == {"steady"}
+    assert steps[32] == TrailEntry("down", 2, "no more than 2 were needed for 60 s")
+    assert steps[33] == TrailEntry("steady", 2, "2 were needed within 60 s")
+
+
+def test_new_window_holds_what_there_is_for_the_delay() -> None:
+    """A new operator does not know what was needed before it."""
+    steps = [step for _, step in decided([(2.0, 1)] * 32, 5, 60.0)]
+    assert steps[0] == TrailEntry("delay", 5, "5 are held: fewer are enough for 0 of 60 s")
+    assert {step.replicas for step in steps[:30]} == {5}
+    assert steps[30].replicas == 1
+
+
+def test_window_goes_down_to_the_largest_need_and_not_to_the_last() -> None:
+    needs = [(2.0, 1)] * 20 + [(2.0, 3)] + [(2.0, 1)] * 30
+    steps = [step.replicas for _, step in decided(needs, 5, 60.0)]
+    assert steps[:30] == [5] * 30
+    assert steps[30:50] == [3] * 20
+    assert steps[50] == 1
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 1.0])
+def test_window_without_a_delay_follows_the_need(delay_s: float) -> None:
+    steps = [step.replicas for _, step in decided([(2.0, n) for n in (4, 2, 3, 0)], 4, delay_s)]
+    assert steps == [4, 2, 3, 0]
+
+
+@pytest.mark.parametrize(("gap_s", "replicas"), [(MAX_GAP_S, 1), (MAX_GAP_S + 1, 5)])
+def test_gap_between_decisions_starts_the_window_again(gap_s: float, replicas: int) -> None:
+    """Nobody knows what was needed while nothing was decided."""
+    steps = [step for _, step in decided([*[(2.0, 1)] * 26, (gap_s, 1)], 5, 60.0)]
+    assert steps[-1].replicas == replicas
+
+
+@given(
+    needs=st.lists(
+        st.tuples(st.floats(0.5, MAX_GAP_S), st.integers(0, 9)), min_size=1, max_size=60
+    ),
+    delay_s=st.floats(0.0, 200.0),
+)
+def test_window_never_removes_what_was_needed_within_the_delay(
+    needs: list[tuple[float, int]], delay_s: float
+) -> None:
+    """The largest need by hand, over the whole delay; before that has passed, nothing is removed."""
+    steps = list(decided(needs, 5, delay_s))
+    before = 5
+    for i, (now_s, step) in enumerate(steps):
+        recent = [
+            need
+            for (at_s, _), (_, need) in zip(steps, needs, strict=True)
+            if now_s - delay_s < at_s <= now_s
+        ]
+        largest = max([needs[i][1], *recent])
+        is_whole = now_s - steps[0][0] >= delay_s
+        current = max(before, needs[i][1])
+        assert step.replicas == (min(current, largest) if is_whole else current)
+        before = step.replicas
+
+
+@given(needs=st.lists(st.integers(0, 9), min_size=1, max_size=200))
+def test_window_keeps_no_more_needs_than_there_are_numbers(needs: list[int]) -> None:
+    window = ScaleDownWindow()
+    for n, need in enumerate(needs):
+        window = window.after(2.0 * n, need, 1e6)
+    kept = [need for _, need in window.needs]
+    assert kept == sorted(set(kept), reverse=True)
+    assert kept[0] == max(needs)

@@ -12,15 +12,16 @@ from penstock.core.scaling.shortage import AVOID_S, NODE_WAIT_S, UnscheduledPods
 from penstock.core.spec.service import VariantSpec
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
-# Ticks after which the scale-up delay is over: a tenth of a start of 120 s.
-PATIENT = 10
+FOR_FIVE = 380  # requests a tick that five replicas serve, and four do not
+# Ticks after which a load that lasts is asked for.
+PATIENT = 20
 
 
 async def test_objectives_are_sized_for(sized):
     await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     decision = sized.report()
     assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
-    assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
+    assert [step for step, _, _ in decision.trail][:3] == ["capacity", "forecast", "need"]
     # Measured time of an iteration with 20 prompt tokens; the prior is 0.096 s.
     state = sized.state()
     assert state.fit.model.time_s(20, 4, 0) == pytest.approx(0.02, rel=0.2)
@@ -44,7 +45,7 @@ async def test_of_two_gateways_both_must_answer(sized):
 
 
 async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(sized):
-    await sized.serve(10, arrivals=1)
+    await sized.serve(28, arrivals=1)
     assert sized.kube.writes == 1  # at the first start-up; the rest comes a minute later
     body = sized.kube.config_maps["chat-sizing"]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
@@ -55,6 +56,7 @@ async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(
     await sized.serve(1, arrivals=1)
     assert sized.kube.writes == 2
     before = sized.state()
+    assert before.forecast.errors.watched_s > 0
 
     sized.begin_anew()
     await sized.tick()
@@ -63,7 +65,7 @@ async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(
     assert after.fit.model == before.fit.model
     assert after.startup == before.startup
     assert after.traffic.output == before.traffic.output
-    assert after.demand.noise == before.demand.noise
+    assert after.forecast.errors == before.forecast.errors
     assert sized.kube.writes == 2
 
 
@@ -106,7 +108,7 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
         VariantSpec("cheap", pod_resources("1", "1Gi", gpu), 1.0, 0, 3),
         VariantSpec("dear", pod_resources("1", "1Gi", gpu), 1.5, 0, 5),
     )
-    await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
+    await sized.serve(PATIENT, arrivals=FOR_FIVE)
     report = sized.report()
     # The expensive variant is unknown and assumed equally fast: it is used once the other has no room.
     assert report.by_variant == {"cheap": 3, "dear": 2}
@@ -117,7 +119,7 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
 
     sized.reported = report
     sized.begin_anew()
-    await sized.serve(2, arrivals=FAR_TOO_MANY)
+    await sized.serve(2, arrivals=FOR_FIVE)
     assert sized.report() == report
 
 

@@ -94,17 +94,15 @@ def live(
     mean_arrivals: float = 3.0,
     losses: float = 0.0,
     skip: int = 0,
-    silent: range = range(0),
     variants: tuple[Variant, ...] = (),
 ) -> Iterator[Tick]:
-    """Ticks of a service whose number is as decided, from the one after `skip` on. In `silent` ones nothing
-    comes."""
+    """Ticks of a service whose number is as decided, from the one after `skip` on."""
     settings = replace(SETTINGS, rule=replace(SETTINGS.rule, variants=variants))
     seen, replicas = SyntheticService(random.Random(seed)), 1
     by_variant = {variant.name: int(i == 0) for i, variant in enumerate(variants)}
     state = settings.rule.initial()
     for number in range(looks):
-        now = seen.look(replicas, 0.0 if number in silent else mean_arrivals, losses=losses)
+        now = seen.look(replicas, mean_arrivals, losses=losses)
         if variants:
             names = [name for name, count in by_variant.items() for _ in range(count)]
             pods = (replace(p, variant=n) for p, n in zip(now.pods, names, strict=True))

@@ -1,10 +1,11 @@
 """The rule over variants: whole numbers of a mix on the way to what the need asks for."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from penstock.core.scaling.by_objectives.capacity import Capacity, Mix
+from penstock.core.scaling.by_objectives.footprint import Footprint
 from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
 from penstock.core.scaling.by_objectives.mixed import Known, MixedNeed, Variant, believed
 from penstock.core.scaling.by_objectives.startup import StartUp
@@ -17,23 +18,25 @@ CHEAP = Variant("cheap", PRIOR, 2.5, 0, 8)
 STRONG = Variant("strong", PRIOR.times(0.5), 4.0, 0, 8)
 
 
-@dataclass(frozen=True)
-class Alone:
-    """Stand-in for `Need`: the number of replicas of one variant that would carry the load alone."""
-
-    number: float
-    horizon_s: float = 100.0
-    capacity_note: str = "some"
-
-    def exactly(self, *_: Any, **__: Any) -> tuple[float, str]:
-        return self.number, f"need {self.number:g}"
+def footprint(replicas: float) -> Footprint:
+    """Footprint of one answer per second that keeps so many replicas busy."""
+    return Footprint(
+        Capacity(1.0, 1.0, "TPOT", 0.9), prompt_token=0.0, answer=replicas, kv=0.0, batch=0.0,
+        slack_s=1.0, stay_s=1.0, noise=0.1,
+    )  # fmt: skip
 
 
 def need(replicas: tuple[int, int], cheap: float, strong: float, most: int = 8) -> MixedNeed:
-    counts = dict(zip(("cheap", "strong"), replicas, strict=True))
-    alone: Any = (Alone(cheap), Alone(strong, 130.0))
-    made = MixedNeed((CHEAP, STRONG), alone, counts, Bounds(1, most))
-    made.replicas(2.0, made.horizon_s)
+    """Need that so many replicas of either variant would hold alone."""
+    made = MixedNeed(
+        (CHEAP, STRONG),
+        (footprint(cheap), footprint(strong)),
+        unit=footprint(1.0),
+        counts=dict(zip(("cheap", "strong"), replicas, strict=True)),
+        bounds=Bounds(1, most),
+        mix=Mix(1000, 1000, 100),
+    )
+    made.replicas(1.0)
     return made
 
 
@@ -42,11 +45,11 @@ def need(replicas: tuple[int, int], cheap: float, strong: float, most: int = 8) 
     [
         ((1, 0), (2.0, 1.0), 2, (1, 1)),  # in the end 4 an hour, not 5
         ((1, 0), (2.6, 1.3), 2, (1, 1)),
-        ((1, 0), (4.0, 2.0), 2, (1, 1)),  # patience allows two: those that take most
+        ((1, 0), (4.0, 2.0), 2, (1, 1)),  # of so few, those that take most
         ((1, 1), (2.0, 1.0), 2, (1, 1)),
         ((1, 1), (2.0, 1.0), 1, (0, 1)),  # fewer: the dearest that it can do without
         ((2, 2), (2.0, 1.0), 3, (1, 2)),
-        ((0, 1), (1.8, 0.9), 2, (0, 2)),  # a queue asks for twice as much
+        ((0, 1), (1.8, 0.9), 2, (0, 2)),  # more than the need takes
         ((2, 0), (1.8, 1.2), 3, (3, 0)),
         ((0, 0), (0.0, 0.0), 1, (1, 0)),
     ],
@@ -63,20 +66,27 @@ def test_fewer_than_the_need_takes_go_down_to_nothing(total: int, counts: tuple[
 
 def test_a_decision_has_the_mix_and_its_price() -> None:
     made = need((1, 0), 2.6, 1.3)
-    total, note = made.replicas(2.0, made.horizon_s)
-    assert (total, note) == (2, "need 1.3 of strong: 1 cheap + 1 strong for 6.5 an hour")
-    decision = made.decided(Decision(total, "", "ScaleUp"))
+    assert made.replicas(1.0) == (2, "1 cheap + 1 strong for 6.5 an hour")
+    decision = made.decided(Decision(2, "", "ScaleUp"))
     assert decision.by_variant == {"cheap": 1, "strong": 1}
     assert decision.trail[-1].note == "1 cheap + 1 strong for 6.5 an hour"
-    assert made.capacity_note.startswith("cheap, at most 8, each 2.5 an hour: some; strong")
+    assert made.capacity_note.startswith("cheap, at most 8, each 2.5 an hour: a replica takes")
+    assert "; strong, at most 8, each 4 an hour: a replica takes" in made.capacity_note
 
 
 def test_a_swap_adds_first() -> None:
     made = need((2, 0), 1.9, 0.95)
-    assert made.replicas(2.0, 130.0)[0] == 2
-    assert (made.swapped(), made.counts(3), made.is_replacing) == (3, (2, 1), True)
+    assert made.replicas(1.0)[0] == 2
+    assert (made.swapped(), made.counts(3)) == (3, (2, 1))
     assert made.why_swapped.startswith("1 strong for 4 an hour hold it as well")
     assert need((2, 0), 1.9, 0.95, most=2).swapped() == 0
+
+
+def test_a_need_is_a_multiple_of_the_unit() -> None:
+    """Twice the unit's load takes twice the replicas of a variant."""
+    made = need((0, 1), 1.0, 0.5)
+    assert made.replicas(2.0) == (1, "1 strong for 4 an hour")
+    assert made.replicas(4.0) == (2, "2 strong for 8 an hour")
 
 
 def test_who_never_ran_is_believed_as_wrong_as_the_others_were() -> None:

@@ -1,10 +1,12 @@
-"""Late requests, counted as the difference of a gateway's counters."""
+"""Late requests, counted as the difference of a gateway's counters, and the loss that they allow."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.core.scaling.by_objectives.outcomes import Outcomes
+from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS, Outcomes
 from penstock.core.scaling.signals import GatewayReading, Histogram, Missing
 
 NOTHING = Histogram((1.0, 2.0), (0, 0, 0), 0.0)
@@ -29,11 +31,67 @@ def test_who_cannot_be_seen_or_began_anew_tells_nothing(
 
 
 def test_what_was_seen_fades() -> None:
-    assert Outcomes(100.0, 10.0).after(0.5, Outcomes(20.0, 1.0)) == Outcomes(70.0, 6.0)
+    assert Outcomes(100.0, 10.0).after(0.5, Outcomes(20.0, 1.0), is_served=True) == Outcomes(
+        70.0, 6.0
+    )
 
 
 def test_who_waited_for_the_first_replica_was_not_late_for_too_few() -> None:
     waited = Outcomes(100.0, 10.0, waiting=25.0)
-    after = waited.after(1.0, Outcomes(20.0, 20.0))
+    after = waited.after(1.0, Outcomes(20.0, 20.0), is_served=True)
     assert after == Outcomes(100.0, 10.0, waiting=5.0)
-    assert after.after(1.0, Outcomes(20.0, 8.0)) == Outcomes(115.0, 13.0)
+    more = after.after(1.0, Outcomes(20.0, 8.0), is_served=True)
+    assert more == Outcomes(115.0, 13.0)
+
+
+def test_requests_that_wait_are_excused_only_if_no_replica_is_ready() -> None:
+    seen = Outcomes(20.0, 1.0, waiting=7.0)
+    assert Outcomes().after(1.0, seen, is_served=True).waiting == 0
+    idle = Outcomes(waiting=30.0).after(1.0, seen, is_served=False)
+    assert idle == Outcomes(19.0, 0.0, waiting=7.0)
+
+
+def test_before_any_outcome_the_objective_is_the_allowed_loss() -> None:
+    assert Outcomes().allowed_loss(0.99) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("requests", "late", "multiple"),
+    [
+        # Half of the 1,000 that may be late are planned: twice as many as were late.
+        (100_000, 500 - 250, 2.0),
+        (100_000, 500, 1.0),
+        # More were late than planned, or than allowed: never less than the objective says.
+        (100_000, 900, 1.0),
+        (100_000, 50_000, 1.0),
+        # Nobody was late: three times, however long that lasted.
+        (100_000, 0, MOST_LOSS),
+        (10_000_000, 0, MOST_LOSS),
+        # Too few requests to show anything.
+        (100, 0, 1.05),
+    ],
+)
+def test_allowed_loss_grows_while_fewer_are_late_than_planned(
+    requests: float, late: float, multiple: float
+) -> None:
+    allowed = Outcomes(requests, late).allowed_loss(0.99)
+    assert allowed == pytest.approx(multiple * 0.01, rel=0.03)
+
+
+@given(
+    requests=st.floats(0.0, 1e7),
+    late=st.floats(0.0, 1e6),
+    more=st.floats(0.0, 1e4),
+    attainment=st.floats(0.5, 0.9999),
+)
+def test_more_late_requests_never_allow_more(
+    requests: float, late: float, more: float, attainment: float
+) -> None:
+    before = Outcomes(requests, late).allowed_loss(attainment)
+    after = Outcomes(requests, late + more).allowed_loss(attainment)
+    assert after <= before
+    assert 1 - attainment <= after <= before <= MOST_LOSS * (1 - attainment)
+
+
+def test_excused_requests_allow_no_more_than_none_late() -> None:
+    assert Outcomes(1e6, -50.0).allowed_loss(0.99) == Outcomes(1e6, 0.0).allowed_loss(0.99)

@@ -1,19 +1,22 @@
 """Learned state survives a restart of the operator, and is written only after notable changes."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from penstock.core.scaling.by_objectives.idle_gap import IdleGap
+from penstock.core.scaling.by_objectives.forecast import Errors
 from penstock.core.scaling.by_objectives.record import (
     NOTABLE_SHARE,
     Learned,
     from_record,
     to_record,
 )
+from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.signals import PodView
 
 
@@ -27,54 +30,51 @@ def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
     (*_, last) = live(5, 100)
     back = from_record(json.loads(json.dumps(to_record(learned))))
     assert back == learned
-    restored = back.restored(last.settings.rule.initial(), last.seen.now_s)
+    restored = back.restored(last.settings.rule.initial())
     assert restored.fit.model == last.state.fit.model
     assert restored.startup == last.state.startup
     assert restored.traffic.mix == last.state.traffic.mix
-    # The demand goes on from it too: its first look keeps what was learned of surprises.
-    surprises = restored.demand.after(1.0, 0.0, 1.0).surprises
-    for kept, known in zip(surprises, last.state.demand.surprises, strict=True):
-        assert kept == replace(known, at_s=kept.at_s)
+    assert restored.forecast.errors == last.state.forecast.errors
+    assert restored.outcomes == last.state.outcomes
+    assert restored.forecast.errors.watched_s > 0
 
 
-def decided(learned: Learned, ticks: list[Any]) -> list[int]:
-    """Desired replicas in each tick, decided by a new operator that starts with the learned state."""
-    state = learned.restored(ticks[0].settings.rule.initial(), ticks[0].seen.now_s)
-    desired = []
+def replayed(learned: Learned, ticks: list[Any]) -> Iterator[tuple[Decision, SizingState]]:
+    """Decisions of a new operator that starts with the learned state."""
+    state = learned.restored(ticks[0].settings.rule.initial())
     for tick in ticks:
         settings = tick.settings
         decision, state = settings.rule.decide(
             settings.objectives, settings.bounds, tick.seen, state
         )
-        desired.append(decision.desired)
-    return desired
+        yield decision, state
 
 
-def test_a_silence_is_waited_out_by_the_next_operator(live: Any) -> None:
-    """An hour of load, four minutes of nothing, and the load again."""
-    silent = range(1700, 1810)
-    ticks = list(live(5, 1840, mean_arrivals=40.0, silent=silent))
-    for look in (silent.start + 30, silent.stop - 1):
-        learned = from_record(json.loads(json.dumps(to_record(Learned.of(ticks[look].state)))))
-        assert learned is not None
-        rest = ticks[look:]
-        assert decided(learned, rest) == [tick.decision.desired for tick in rest]
-    rest = ticks[silent.start + 30 :]
-    assert min(decided(replace(learned, silence=None), rest)) < rest[0].decision.desired
+def test_a_new_operator_decides_as_the_old_one_after_a_minute(live: Any) -> None:
+    """The load is learned again from arrivals; until then the number is held, as by the window."""
+    ticks = list(live(5, 400, mean_arrivals=40.0))
+    learned = from_record(json.loads(json.dumps(to_record(Learned.of(ticks[200].state)))))
+    assert learned is not None
+    rest = ticks[200:]
+    desired = [decision.desired for decision, _ in replayed(learned, rest)]
+    assert desired[90:] == [tick.decision.desired for tick in rest[90:]]
+    assert min(desired[:90]) >= min(tick.decision.desired for tick in rest[:90])
 
 
-def test_a_silence_that_was_waited_out_meanwhile_is_none(live: Any) -> None:
-    (*_, last) = live(5, 1750, mean_arrivals=40.0, silent=range(1700, 1750))
-    learned = Learned.of(last.state)
-    assert learned.silence is not None
-    fresh, until_s = last.settings.rule.initial(), learned.silence.until_s
-    assert learned.restored(fresh, until_s - 1.0).demand.level == learned.level
-    assert learned.restored(fresh, until_s).demand == learned.demand
+def test_errors_of_forecasts_outlive_the_operator(live: Any) -> None:
+    """Without them the margin would be that of the prior, which is larger for a steady load."""
+    ticks = list(live(5, 1300, mean_arrivals=40.0))
+    kept = Learned.of(ticks[1250].state)
+    margins = []
+    for learned in (kept, replace(kept, errors=Errors())):
+        (*_, forecast) = (state.forecast for _, state in replayed(learned, ticks[1250:]))
+        margins.append(forecast.upper(0.01, lead_s=34.0, noise=0.02) - forecast.now.forecast)
+    assert margins[0] < 0.8 * margins[1]
 
 
 def test_pods_that_were_counted_are_not_counted_again(live: Any, learned: Learned) -> None:
     (*_, last) = live(5, 100)
-    restored = learned.restored(last.settings.rule.initial(), last.seen.now_s)
+    restored = learned.restored(last.settings.rule.initial())
     new = PodView("new", "Ready", 0.0, 99.0, None)
     assert restored.startup.after(last.seen.pods) == restored.startup
     after = restored.startup.after((*last.seen.pods, new))
@@ -97,8 +97,9 @@ def _with_a_small_matrix(watch: dict[str, Any]) -> dict[str, Any]:
         lambda record: record | {"version": 1},
         lambda record: record | {"watch": {}},
         lambda record: {k: v for k, v in record.items() if k != "prompt"},
-        lambda record: record | {"demand": record["demand"] | {"surprises": []}},
-        lambda record: record | {"demand": record["demand"] | {"lost": []}},
+        lambda record: record | {"errors": record["errors"] | {"beyond": []}},
+        lambda record: record | {"errors": record["errors"] | {"squares": [1.0]}},
+        lambda record: record | {"errors": []},
         lambda record: record | {"watch": _with_a_small_matrix(record["watch"])},
     ],
 )
@@ -113,33 +114,35 @@ def test_what_is_worth_a_write(learned: Learned) -> None:
     slower = replace(
         learned, watch=Watch(replace(learned.watch.fit, model=learned.watch.fit.model.times(1.3)))
     )
-    noisier = replace(learned, demand=replace(learned.demand, noise=2 * learned.demand.noise))
+    watched_s = learned.errors.watched_s
+    watched = replace(learned, errors=replace(learned.errors, watched_s=2 * watched_s))
     longer = replace(learned, output=replace(learned.output, value=1.05 * learned.output.value))
     assert not notable(learned)
     assert not notable(longer)
     assert notable(slower)
     assert notable(slower, is_idle=True)
-    assert notable(noisier)
-    assert not notable(noisier, is_idle=True)
+    assert notable(watched)
+    assert not notable(watched, is_idle=True)
     assert notable(replace(learned, start_ups_s=(*learned.start_ups_s, 5.0)))
-    assert notable(replace(learned, silence=IdleGap(100.0, 5.0), level=2.0), is_idle=True)
 
 
 @pytest.mark.parametrize("side", [1, -1])
-@pytest.mark.parametrize("what", ["fit", "prompt", "output", "noise"])
+@pytest.mark.parametrize("what", ["fit", "prompt", "output", "watched", "load", "peak"])
 def test_a_change_is_measured_by_what_is_written(learned: Learned, what: str, side: int) -> None:
     """Up or down by 15 %, of the old value: a growth by 16 % is notable, though it is 14 % of the new."""
 
     def changed(share: float) -> Learned:
         factor = 1 + side * share
-        fit, demand = learned.watch.fit, learned.demand
+        fit, errors = learned.watch.fit, learned.errors
         changes: dict[str, Any] = {
             "fit": {
                 "watch": replace(learned.watch, fit=replace(fit, model=fit.model.times(factor)))
             },
             "prompt": {"prompt": replace(learned.prompt, value=factor * learned.prompt.value)},
             "output": {"output": replace(learned.output, value=factor * learned.output.value)},
-            "noise": {"demand": replace(demand, noise=factor * demand.noise)},
+            "watched": {"errors": replace(errors, watched_s=factor * errors.watched_s)},
+            "load": {"errors": replace(errors, load=factor * errors.load)},
+            "peak": {"errors": replace(errors, peak=factor * errors.peak)},
         }
         return replace(learned, **changes[what])
 

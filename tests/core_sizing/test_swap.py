@@ -1,13 +1,10 @@
 """Replacing a variant by a cheaper one: only after a long calm, and never while pods start."""
 
-from dataclasses import replace
-
 import pytest
 
 from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.core.scaling.by_objectives.mixed import Variant
-from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.state import HOLD_S
+from penstock.core.scaling.by_objectives.rule import SWAP_DELAY_S, Sizing
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
@@ -49,19 +46,23 @@ def gateway(at_s: float, arrivals: int) -> GatewayReading:
     )  # fmt: skip
 
 
-def observe(now_s: float, num_starting: int) -> Observation:
-    """Two cheap engines that serve RATE requests a second between them."""
+def observe(now_s: float, num_starting: int, num_ready: int = 2) -> Observation:
+    """Cheap engines that serve RATE requests a second between them."""
     arrivals = int(RATE * now_s)
     ready = [
         PodView(f"cheap-{i}", "Ready", 0.0, 0.0, engine(now_s, arrivals // 2), variant="cheap")
-        for i in range(2)
+        for i in range(num_ready)
     ]
     starting = [
         PodView(f"new-{i}", "Starting", now_s, None, None, variant="cheap")
         for i in range(num_starting)
     ]
     return Observation(
-        now_s, (*ready, *starting), 2, gateway(now_s, arrivals), by_variant={"cheap": 2}
+        now_s,
+        (*ready, *starting),
+        num_ready,
+        gateway(now_s, arrivals),
+        by_variant={"cheap": num_ready},
     )
 
 
@@ -83,7 +84,7 @@ def test_a_swap_comes_after_a_long_calm_without_pods_that_start(starting_until_s
     assert found is not None
     swapped_s, by_variant = found
     calm_since_s = max(0.0, starting_until_s - RULE.period_s)  # the last look with a start
-    assert calm_since_s + HOLD_S <= swapped_s < calm_since_s + HOLD_S + 120
+    assert calm_since_s + SWAP_DELAY_S <= swapped_s < calm_since_s + SWAP_DELAY_S + 120
     assert by_variant == {"cheap": 2, "strong": 1}
 
 
@@ -91,14 +92,17 @@ def test_nothing_is_swapped_while_pods_start() -> None:
     assert first_swap_s(starting_until_s=4000.0) is None
 
 
-def test_nothing_is_swapped_within_the_hold_after_a_growth() -> None:
-    """The calm before the growth does not count."""
-    state = RULE.initial()
-    for look in range(1, 250):
-        seen = observe(look * RULE.period_s, num_starting=0)
-        _, state = RULE.decide(OBJECTIVES, BOUNDS, seen, state)
-    state = replace(state, grew_s=500.0)
-    for look in range(250, 549):
-        seen = observe(look * RULE.period_s, num_starting=0)
+def test_the_calm_before_a_growth_does_not_count() -> None:
+    """One engine is not enough, from 500 s on until the rule asks for a second one."""
+    state, num_ready, codes = RULE.initial(), 2, {}
+    for look in range(1, 549):
+        now_s = look * RULE.period_s
+        num_ready = 1 if now_s == 500.0 else num_ready
+        seen = observe(now_s, num_starting=0, num_ready=num_ready)
         decision, state = RULE.decide(OBJECTIVES, BOUNDS, seen, state)
-        assert decision.code == "Steady", seen.now_s
+        num_ready = 2 if decision.code == "ScaleUp" else num_ready
+        codes[now_s] = decision.code
+    grown_s = [at_s for at_s, code in codes.items() if code == "ScaleUp"]
+    assert len(grown_s) == 1
+    assert 500.0 <= grown_s[0] < 520.0
+    assert "Swap" not in codes.values()

@@ -11,6 +11,7 @@ from penstock.core.scaling.by_objectives.what_if import (
     under_load,
     with_settings,
 )
+from penstock.core.scaling.what_if import with_settings as under_settings
 from penstock.core.spec.objectives import Objectives
 
 
@@ -98,3 +99,13 @@ def test_settings_by_their_names_in_yaml(
 def test_a_setting_that_cannot_be(tick: Any, given: dict[str, str], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         with_settings(tick.settings, given)
+
+
+def test_what_is_tried_is_decided_without_the_scale_up_delay(tick: Any) -> None:
+    """A recorded decision waits for it; the user asks for the number after that."""
+    few = replace(tick, seen=replace(tick.seen, provisioned=tick.decision.desired - 2))
+    assert few.decide_again().desired == few.seen.provisioned
+    for decision in (under_settings(few, {}), under_load(few, 1.0)):
+        assert (decision.desired, decision.code) == (tick.decision.desired, "ScaleUp")
+    at_most = str(few.seen.provisioned + 1)
+    assert under_settings(few, {"maxReplicas": at_most}).desired == int(at_most)

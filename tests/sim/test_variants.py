@@ -64,7 +64,7 @@ def test_each_is_learned_of_by_itself(run_with_growing_load: Run) -> None:
     assert large < 0.7 * small
     learned = Learned.of(state)
     assert from_record(json.loads(json.dumps(to_record(learned)))) == learned
-    assert learned.restored(service.rule.initial(), 0.0).known == learned.known
+    assert learned.restored(service.rule.initial()).known == learned.known
     assert deserialize(SizingState, json.loads(json.dumps(serialize(state)))) == state
 
 

@@ -74,7 +74,8 @@ class Scaling(Model):
         default=None,
         description=(
             "Time for which fewer replicas must have been enough before replicas are "
-            "removed, as a duration such as 60s or 5m."
+            "removed, as a duration such as 60s or 5m. With objectives, at least the time "
+            "that pods take to start."
         ),
         json_schema_extra=operator_default(f"{default_of(ScalingSpec, 'scale_down_delay_s'):.0f}s"),
     )

@@ -70,7 +70,7 @@ class ObjectiveScaler:
             return state
         learned = await self._learned.load(service, now_s)
         fresh = rule.initial()
-        return fresh if learned is None else learned.restored(fresh, now_s)
+        return fresh if learned is None else learned.restored(fresh)
 
 
 def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIMITS) -> Settings:

@@ -7,7 +7,7 @@ from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntr
 from penstock.core.scaling.signals import Observation
 
 # Steps whose notes belong to the reason.
-REASON_STEPS = frozenset({"blind", "silence", "need", "delay", "risk", "down", "swap"})
+REASON_STEPS = frozenset({"blind", "forecast", "need", "delay", "down", "swap"})
 # Steps whose notes belong to the reason if they changed the number.
 CHANGE_STEPS = frozenset({"queue", "up"})
 

@@ -74,3 +74,37 @@ class ScaleUpDelay:
             f"{current} are held: at least {least} are needed for {lasted_s:.0f} of {delay_s:.0f} s"
         )
         return ScaleUpDelay(since_s, least), TrailEntry("delay", current, note)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDownWindow:
+    """Needs of the last seconds, of which the largest is kept, as in the stabilization window of an HPA.
+
+    needs: (time, replicas). No later need is as large as an earlier one.
+    """
+
+    since_s: float | None = None
+    needs: tuple[tuple[float, int], ...] = ()
+
+    def after(self, now_s: float, need: int, delay_s: float) -> "ScaleDownWindow":
+        """The window with the need at now_s, without those that are older than delay_s."""
+        if self.needs and now_s - self.needs[-1][0] > MAX_GAP_S:
+            return ScaleDownWindow(now_s, ((now_s, need),))
+        kept = [(at_s, n) for at_s, n in self.needs if at_s > now_s - delay_s and n > need]
+        return ScaleDownWindow(
+            now_s if self.since_s is None else self.since_s, (*kept, (now_s, need))
+        )
+
+    def entry(self, current: int, busy: int, now_s: float, delay_s: float) -> TrailEntry:
+        """The step of the trail: the largest need of delay_s, or `current` until that has passed.
+
+        busy: replicas that the load keeps busy now; no fewer are left.
+        """
+        largest = max([busy, *(need for _, need in self.needs)])
+        lasted_s = 0.0 if self.since_s is None else now_s - self.since_s
+        if largest >= current:
+            return TrailEntry("steady", current, f"needed within {delay_s:.0f} s: {largest}")
+        if lasted_s < delay_s:
+            note = f"{current} are held: fewer are enough for {lasted_s:.0f} of {delay_s:.0f} s"
+            return TrailEntry("delay", current, note)
+        return TrailEntry("down", largest, f"{largest} have been enough for {delay_s:.0f} s")

@@ -14,11 +14,13 @@ from penstock.core.scaling.rule import Decision
 def with_settings(tick: AnyTick, given: dict[str, str]) -> Decision:
     """Decide with settings changed, by their names in the YAML. Raises ValueError for a wrong one.
 
-    Without objectives: as if the load had lasted for longer than `scaleDownDelay`.
+    As if the load had lasted for longer than the scale-up delay, and without objectives also for longer than
+    `scaleDownDelay`.
     """
     if isinstance(tick, KvTick):
         settings = what_if_by_kv.with_settings(tick.settings, given)
         return what_if_by_kv.decide_settled(replace(tick, settings=settings))
+    tick = what_if_by_objectives.without_scale_up_delay(tick)
     return tick.decide_again(what_if_by_objectives.with_settings(tick.settings, given))
 
 

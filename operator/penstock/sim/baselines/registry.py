@@ -90,9 +90,7 @@ def penstock(
     profile: EngineProfile,
     loss: float = OURS.loss,
     calm_s: float = OURS.calm_s,
-    backlog: float = OURS.backlog,
     startup_s: float = OURS.startup_s,
-    patience: float = OURS.patience,
 ) -> Sizing:
     """Penstock's rule with an engine profile as `penstock calibrate` measures it."""
     prior = IterationModel(
@@ -104,8 +102,6 @@ def penstock(
         max_num_seqs=profile.max_sequences,
         loss=loss,
         calm_s=calm_s,
-        backlog=backlog,
-        patience=patience,
     )
 
 

@@ -66,12 +66,14 @@ class Capacity:
     """Capacity of one replica. rate: requests/s beyond which a queue grows without end or TPOT fails.
 
     It has no margin for bursts of arrivals that wait for their first token. work_s: engine time of one
-    request. limit: the limit that binds.
+    request. limit: the limit that binds. time_limit: fraction of its time that requests may take, by
+    engine time and TPOT alone.
     """
 
     rate: float
     work_s: float
     limit: str
+    time_limit: float
 
     @property
     def busy(self) -> float:
@@ -100,7 +102,8 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
     limit = min(limits, key=lambda name: limits[name])
-    return Capacity(limits[limit], work, limit)
+    time_limit = work * min(limits["engine time"], limits["TPOT"])
+    return Capacity(limits[limit], work, limit, time_limit)
 
 
 def request_work_s(model: IterationModel, mix: Mix) -> float:

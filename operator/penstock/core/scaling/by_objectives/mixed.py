@@ -3,17 +3,15 @@
     each variant's own engines -> its iteration time and its start-up -> its replicas for the need, alone
       -> the share of the need that one replica takes -> the cheapest mix
 
-Work is counted in engine time of the first variant as it was believed to be at first: a unit that does
-not change while engines are learned of.
+The need is in replicas of the first variant by its prior, a unit that stays while engines are learned.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.core.scaling.by_objectives.forecast_errors import HEADROOMS
+from penstock.core.scaling.by_objectives.capacity import Mix
+from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
 from penstock.core.scaling.by_objectives.iteration import TYPICAL, Fit, IterationModel
-from penstock.core.scaling.by_objectives.need import Need
 from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.traffic import Readings
 from penstock.core.scaling.by_objectives.variants import (
@@ -94,87 +92,57 @@ def believed(variants: tuple[Variant, ...], known: Mapping[str, Known]) -> Itera
         yield fit.model if fit.windows else variant.prior.times(factor)
 
 
-def mean_model(
-    variants: tuple[Variant, ...], known: Mapping[str, Known], seen: Observation
-) -> IterationModel | None:
-    """Of the engines that are ready; None where there are none, or no variants."""
-    models = dict(zip((v.name for v in variants), believed(variants, known), strict=True))
-    ready = Counter(pod.variant for pod in seen.ready if pod.variant in models)
-    if not ready:
-        return None
-    shares = [models[name].times(count / ready.total()).terms for name, count in ready.items()]
-    return IterationModel(*map(sum, zip(*shares, strict=True)))
-
-
 class MixedNeed:
-    """As `Need`, of several variants: its numbers are those of the cheapest mix."""
+    """The cheapest mix of variants that holds a need."""
 
     def __init__(
         self,
         variants: tuple[Variant, ...],
-        needs: tuple[Need, ...],
+        footprints: tuple[Footprint, ...],
+        unit: Footprint,
         counts: Mapping[str, int],
         bounds: Bounds,
+        mix: Mix,
     ) -> None:
-        """needs: of each variant, as if it were alone. counts: replicas that are asked for already.
-        bounds: of all together."""
-        self._variants, self._needs = variants, needs
+        """footprints: of the mix of requests on a replica of each variant. unit: on the replicas that needs
+        are in. counts: provisioned replicas. bounds: of all variants."""
+        self._variants, self._footprints, self._mix = variants, footprints, mix
+        # Compared by the mean request: prompts and answers of the last seconds say less of the next ones.
+        mean = Demand(mix.prompt_tokens, answers=1.0)
+        in_units = max(1e-9, unit.replicas(mean))
+        self._scales = tuple(each.replicas(mean) / in_units for each in footprints)
         self._replicas = tuple(counts.get(variant.name, 0) for variant in variants)
         self._bounds = bounds.min_replicas, bounds.max_replicas
         self._offers: tuple[Offer, ...] = ()
         self._choice = Choice((), "Keep", ())
-        # The slowest start: what is asked for is there by then, whichever it is.
-        self.horizon_s = max(need.horizon_s for need in needs)
 
     @property
     def capacity_note(self) -> str:
-        pairs = zip(self._variants, self._needs, strict=True)
+        pairs = zip(self._variants, self._footprints, strict=True)
         return "; ".join(
             f"{variant.name}, at most {variant.max_replicas}, each {variant.price_per_hour:g} an hour: "
-            f"{need.capacity_note}"
-            for variant, need in pairs
+            f"{footprint.note(self._mix)}"
+            for variant, footprint in pairs
         )
 
-    @property
-    def slack_s(self) -> float:
-        return min(need.slack_s for need in self._needs)
-
-    def rate_of(self, seen: Observation) -> float:
-        pairs = zip(self._variants, self._needs, strict=True)
-        return sum(need.rate_of(seen.of_variant(variant.name)) for variant, need in pairs)
-
-    def replicas(
-        self,
-        share: float,
-        longest_s: float,
-        most_headroom: float = HEADROOMS[-1],
-        *,
-        is_sure: bool = False,
-        spare: float = 0.0,
-    ) -> tuple[int, str]:
-        """Of all variants, with the mix in words. longest_s counts from the slowest start on."""
-        offers, notes = [], []
-        for variant, need, replicas in zip(
-            self._variants, self._needs, self._replicas, strict=True
-        ):
-            own_s = longest_s - self.horizon_s + need.horizon_s
-            alone, note = need.exactly(share, own_s, most_headroom, is_sure=is_sure, spare=spare)
-            notes.append(note)
-            offers.append(
-                Offer(
-                    name=variant.name,
-                    share=min(MOST_SHARE, 1 / max(alone, 1 / MOST_SHARE)),
-                    price_per_hour=variant.price_per_hour,
-                    replicas=replicas,
-                    least=variant.min_replicas,
-                    most=variant.max_replicas,
-                )
+    def replicas(self, need: float) -> tuple[int, str]:
+        """Replicas of all variants that hold a need, and the mix in words."""
+        self._offers = tuple(
+            Offer(
+                name=variant.name,
+                share=min(MOST_SHARE, 1 / max(need * scale, 1 / MOST_SHARE)),
+                price_per_hour=variant.price_per_hour,
+                replicas=replicas,
+                least=variant.min_replicas,
+                most=variant.max_replicas,
             )
-        self._offers = tuple(offers)
+            for variant, scale, replicas in zip(
+                self._variants, self._scales, self._replicas, strict=True
+            )
+        )
         choice = self._choice = choose(self._offers, *self._bounds)
         counts = self._replicas if choice.move == "Swap" else choice.counts
-        best = min(range(len(offers)), key=lambda i: offers[i].dearness)
-        return sum(counts), f"{notes[best]} of {offers[best].name}: {self.told(counts)}"
+        return sum(counts), self.told(counts)
 
     def swapped(self) -> int:
         """Of the last question: replicas with those that are to replace others; 0 of no swap."""
@@ -183,11 +151,6 @@ class MixedNeed:
     @property
     def why_swapped(self) -> str:
         return f"{self.told(self._choice.target)} hold it as well: they come before the others go"
-
-    @property
-    def is_replacing(self) -> bool:
-        """Whether some of what runs is to go when what is asked for is there."""
-        return self._choice.target != self._choice.counts
 
     def decided(self, decision: Decision) -> Decision:
         """With the mix."""

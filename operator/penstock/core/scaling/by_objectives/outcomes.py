@@ -4,6 +4,15 @@ from dataclasses import dataclass
 
 from penstock.core.scaling.signals import GatewayReading, Missing
 
+# Fraction of the requests that may be late which the rule plans to spend. The rest is for what no forecast
+# shows.
+PLANNED = 0.5
+# A service that spends less of it is given less of a margin: its load may be beyond its replicas by this
+# multiple at most.
+MOST_LOSS = 3.0
+# Late requests that count before any were observed.
+PRIOR_LATE = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
@@ -29,11 +38,22 @@ class Outcomes:
             return cls()
         return cls(ended + shed, late + shed, new.queued + new.in_flight)
 
-    def after(self, faded: float, more: "Outcomes") -> "Outcomes":
-        """Add later outcomes. faded: decay of the earlier ones. The first late ones are those that waited."""
+    def after(self, faded: float, more: "Outcomes", *, is_served: bool) -> "Outcomes":
+        """Add later outcomes. faded: decay of the earlier ones. is_served: whether a replica is ready.
+
+        Requests that wait while no replica is ready are not counted once they are late: fewer or more
+        replicas would not have changed that.
+        """
         excused = min(self.waiting, more.late)
         return Outcomes(
             self.requests * faded + more.requests - excused,
             self.late * faded + more.late - excused,
-            self.waiting - excused,
+            self.waiting - excused if is_served else more.waiting,
         )
+
+    def allowed_loss(self, attainment: float) -> float:
+        """Fraction of the load that may be beyond the replicas, for the fraction late so far."""
+        allowed = 1 - attainment
+        planned = PLANNED * (allowed * self.requests + PRIOR_LATE)
+        late = max(0.0, self.late) + PLANNED * PRIOR_LATE
+        return allowed * min(MOST_LOSS, max(1.0, planned / late))

@@ -1,47 +1,48 @@
-"""All that sizing remembers of one service between two looks."""
+"""State of the scaling rule by objectives: all that it remembers of one service between two decisions."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.core.scaling.by_objectives.capacity import request_work_s, work_s
-from penstock.core.scaling.by_objectives.counterfactual import Counterfactual
-from penstock.core.scaling.by_objectives.demand import Demand
-from penstock.core.scaling.by_objectives.idle_gap import IdleGap
-from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
+from penstock.core.scaling.by_objectives.backlog import Backlog
+from penstock.core.scaling.by_objectives.footprint import Footprint
+from penstock.core.scaling.by_objectives.forecast import MEMORY_S, Forecast
+from penstock.core.scaling.by_objectives.iteration import Fit
 from penstock.core.scaling.by_objectives.mixed import Known, Variant
-from penstock.core.scaling.by_objectives.queue import Pressure
+from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
+from penstock.core.scaling.by_objectives.outcomes import Outcomes
+from penstock.core.scaling.by_objectives.smoothing import FORECASTERS
 from penstock.core.scaling.by_objectives.startup import StartUp
-from penstock.core.scaling.by_objectives.traffic import Pair, Readings, Traffic
+from penstock.core.scaling.by_objectives.traffic import Readings, Traffic
 from penstock.core.scaling.by_objectives.watch import Watch
-from penstock.core.scaling.delays import ScaleUpDelay
+from penstock.core.scaling.delays import ScaleDownDelay, ScaleDownWindow, ScaleUpDelay
 from penstock.core.scaling.signals import Observation
-
-# A growth is not taken back so soon, unless it was for a crowd that is over: the load is down to what it
-# was so long before, or far too many replicas are there.
-HOLD_S, BEFORE_S = 600.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class SizingState:
-    """calm_s: since when one replica fewer has been enough, and none
-    starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
-    grew_from: the level before the growth of which that was a part. news_s: when arrivals were counted
-    last. known: of each variant; where there are some, fit is a belief that stays, as the unit of demand."""
+    """What the rule remembers.
+
+    up, needs: of the delays of scale-up and scale-down. swap: how long another mix of variants has been
+    cheaper. news_s: time of the last new metrics. seen_s: time of the last decision. busy_s: last time at
+    which a request arrived, waited or ran. known: what was learned of each variant. If there are variants,
+    watch keeps the prior of the first one, whose replicas are the unit of the forecast.
+    """
 
     watch: Watch
     startup: StartUp
     readings: Readings = field(default_factory=Readings)
     traffic: Traffic = field(default_factory=Traffic)
-    demand: Demand = field(default_factory=Demand)
-    hindsight: Counterfactual = field(default_factory=Counterfactual)
-    silence: IdleGap = field(default_factory=IdleGap)
-    calm_s: float | None = None
-    pressure: Pressure = field(default_factory=Pressure)
-    grew_s: float | None = None
-    grew_from: float = 0.0
-    patience: ScaleUpDelay = field(default_factory=ScaleUpDelay)
+    load: OfferedLoad = field(default_factory=OfferedLoad)
+    forecast: Forecast = field(default_factory=Forecast)
+    backlog: Backlog = field(default_factory=Backlog)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    up: ScaleUpDelay = field(default_factory=ScaleUpDelay)
+    needs: ScaleDownWindow = field(default_factory=ScaleDownWindow)
+    swap: ScaleDownDelay = field(default_factory=ScaleDownDelay)
     news_s: float = 0.0
+    seen_s: float = 0.0
+    busy_s: float = 0.0
     known: Mapping[str, Known] = field(default_factory=dict)
 
     @property
@@ -51,40 +52,11 @@ class SizingState:
     def after(
         self, seen: Observation, variants: Iterable[Variant], startup_s: float
     ) -> "SizingState":
-        """With what this look tells of engines, pods and arrivals. startup_s: believed of a variant until
-        one of its pods has started."""
-        pairs = self.readings.pairs(seen)
-        watch, known = self._watched(pairs, seen, variants, startup_s)
-        traffic = self.traffic.after(self.readings, seen, pairs.values())
-        is_new = self.readings.are_older_than(seen)
-        silence = self.silence
-        if is_new:
-            is_waiting = seen.waiting > 0
-            silence = silence.with_interval(seen.now_s, traffic.arrivals, is_waiting=is_waiting)
-        if silence.heard_s is not None and silence.lasts(seen.now_s):
-            demand = self.demand.until(silence.heard_s)
-        else:
-            demand = self._demanded(seen.now_s, traffic, watch.fit.model) if is_new else self.demand
-        return replace(
-            self,
-            watch=watch,
-            startup=self.startup.after(seen.pods),
-            readings=self.readings.after(seen),
-            traffic=traffic,
-            demand=demand,
-            silence=silence,
-            news_s=seen.now_s if is_new else self.news_s,
-            known=known,
-        )
+        """The state with what an observation shows of engines, pods and requests.
 
-    def _watched(
-        self,
-        pairs: Mapping[str, Pair],
-        seen: Observation,
-        variants: Iterable[Variant],
-        startup_s: float,
-    ) -> tuple[Watch, Mapping[str, Known]]:
-        """With what engines did since the last look, each variant's by itself."""
+        startup_s: start-up time of a variant until one of its pods has started.
+        """
+        pairs = self.readings.pairs(seen)
         prompt_tokens = self.traffic.prompt.value
         known = {
             variant.name: (self.known.get(variant.name) or Known.initial(variant, startup_s)).after(
@@ -92,30 +64,42 @@ class SizingState:
             )
             for variant in variants
         }
-        return (self.watch if known else self.watch.after(pairs, prompt_tokens)), known
+        traffic = self.traffic.after(self.readings, seen, pairs.values())
+        is_busy = traffic.arrivals > 0 or not seen.is_idle or not self.seen_s
+        faded = math.exp(-(seen.now_s - self.seen_s) / MEMORY_S)
+        outcomes = Outcomes.between(self.readings.gateway, seen.gateway)
+        return replace(
+            self,
+            watch=self.watch if known else self.watch.after(pairs, prompt_tokens),
+            startup=self.startup.after(seen.pods),
+            readings=self.readings.after(seen),
+            traffic=traffic,
+            outcomes=self.outcomes.after(faded, outcomes, is_served=bool(seen.ready)),
+            news_s=seen.now_s if self.readings.are_older_than(seen) else self.news_s,
+            seen_s=seen.now_s,
+            busy_s=seen.now_s if is_busy else self.busy_s,
+            known=known,
+        )
 
-    def _demanded(self, now_s: float, traffic: Traffic, model: IterationModel) -> Demand:
-        """With what came since the last look, in engine time by the model."""
-        mix, demand = traffic.mix, self.demand
-        if mix is None:
-            return demand
-        if self.silence.lasts(now_s):
-            demand = demand.resumed(self.news_s)
-        request_s = request_work_s(model, mix)
-        if (before := self.traffic.mix) is not None:
-            demand = demand.restated(now_s, request_s / request_work_s(self.fit.model, before))
-        uncached = traffic.prompt_tokens * mix.uncached_tokens / max(1.0, mix.prompt_tokens)
-        output_tokens = mix.output_tokens * traffic.arrivals
-        arrived_s = work_s(model, uncached, output_tokens, mix.kv_tokens)
-        return demand.after(now_s, arrived_s, request_s)
+    def with_load(self, seen: Observation, footprint: Footprint, lead_s: float) -> "SizingState":
+        """The state with the load of the arrivals, in replicas of a footprint, and its forecasts."""
+        backlog = self.backlog.after(seen, lead_s)
+        if self.news_s < seen.now_s:  # the metrics are those of the last observation
+            return replace(self, backlog=backlog)
+        traffic = self.traffic
+        load = self.load.after(seen.now_s, traffic.arrivals, traffic.prompt_tokens, footprint)
+        forecast = self.forecast
+        if load.is_known:
+            forecasts = (footprint.replicas(load.ahead(f, lead_s, footprint)) for f in FORECASTERS)
+            forecast = forecast.after(
+                seen.now_s,
+                footprint.replicas(load.now(footprint)),
+                tuple(forecasts),
+                lead_s=lead_s,
+                noise=footprint.noise,
+            )
+        return replace(self, backlog=backlog, load=load, forecast=forecast)
 
-    def grown(self, now_s: float, *, by_queue: bool) -> "SizingState":
-        """More are asked for: another step of the same growth, or the first one of a new one. No level is
-        so low that it takes back what a queue asked for."""
-        is_same = self.held_s(now_s) > 0
-        before = self.grew_from if is_same else self.demand.level_at(now_s - BEFORE_S)
-        return replace(self, grew_s=now_s, grew_from=0.0 if by_queue else before)
-
-    def held_s(self, now_s: float) -> float:
-        """For how long yet the last growth is not taken back; below 0: it may be."""
-        return -math.inf if self.grew_s is None else self.grew_s + HOLD_S - now_s
+    def unsettled(self) -> "SizingState":
+        """The state after which the scale-down delay begins again."""
+        return replace(self, needs=ScaleDownWindow(), swap=ScaleDownDelay())

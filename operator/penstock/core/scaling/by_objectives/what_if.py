@@ -1,10 +1,11 @@
 """Tries other loads and settings on a decision of a service with objectives."""
 
+import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
 from penstock.core.formats.quantity import parse_duration_s
-from penstock.core.scaling.by_objectives.demand import Demand, Moment
 from penstock.core.scaling.changes import (
     Change,
     bounds_to_try,
@@ -12,6 +13,7 @@ from penstock.core.scaling.changes import (
     numbers,
     refuse_unknown,
 )
+from penstock.core.scaling.delays import ScaleDownWindow, ScaleUpDelay
 from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.signals import GatewayReading
@@ -20,6 +22,8 @@ from penstock.core.spec.objectives import Objectives
 # Loads that are tried, as multiples of the present one, until the number changes.
 MORE = tuple(1.1**step for step in range(1, 30))
 LESS = tuple(0.9**step for step in range(1, 30))
+# Time for which what is tried counts as needed: longer than any scale-up delay.
+LASTED_S = 3600.0
 
 SETTINGS = ("minReplicas", "maxReplicas", "ttft", "tpot", "attainment", "scaleDownDelay")
 
@@ -37,7 +41,6 @@ def with_settings(settings: Settings, given: dict[str, str]) -> Settings:
     )
     if not (objectives.ttft_s > 0 and objectives.tpot_s > 0 and 0.5 <= objectives.attainment < 1):
         raise ValueError("ttft and tpot must not be zero, attainment at least 0.5 and below 1")
-    rule = replace(rule, patience=0.0)  # as if it had been so for long enough to be sure
     rule = rule if delay is None else replace(rule, calm_s=parse_duration_s(delay))
     return replace(settings, objectives=objectives, bounds=bounds, rule=rule)
 
@@ -50,9 +53,21 @@ def _fraction(given: dict[str, str], name: str, default: float) -> float:
         raise ValueError(f"{name} must be a number, not {given[name]!r}") from error
 
 
+def without_scale_up_delay(tick: Tick) -> Tick:
+    """The tick as if more replicas had been needed for longer than the scale-up delay."""
+    lasted = ScaleUpDelay(tick.seen.now_s - LASTED_S, least=sys.maxsize)
+    return replace(tick, state=replace(tick.state, up=lasted))
+
+
 def under_load(tick: Tick, factor: float) -> Decision:
     """Scale all arrivals so far by `factor`, at the same times."""
-    state = replace(tick.state, demand=_times(tick.state.demand, factor), calm_s=_long_ago(tick))
+    state = without_scale_up_delay(tick).state
+    state = replace(
+        state,
+        load=state.load.scaled(factor),
+        forecast=state.forecast.scaled(factor),
+        needs=ScaleDownWindow(since_s=-math.inf),
+    )
     seen, last = tick.seen, tick.state.readings.gateway
     if isinstance(seen.gateway, GatewayReading) and last is not None:
         came = max(0, seen.gateway.arrivals - last.arrivals)
@@ -82,6 +97,7 @@ def loads_that_change_decision(tick: Tick) -> Iterator[Change]:
 
 def settings_that_change_decision(tick: Tick) -> Iterator[Change]:
     """Try each setting at half and twice its value; replica bounds by one."""
+    tick = without_scale_up_delay(tick)
     settings = tick.settings
     objectives = settings.objectives
     tried = [
@@ -104,17 +120,3 @@ def _times_to_try(name: str, objective_s: float, *, is_set: bool) -> list[dict[s
     if not is_set:
         return []
     return [{name: f"{round(1000 * part * objective_s)}ms"} for part in (0.5, 2)]
-
-
-def _times(demand: Demand, factor: float) -> Demand:
-    """Noise is over what arrivals one by one would give: that grows with the root of the rate."""
-    return replace(
-        demand,
-        history=tuple(Moment(m.at_s, factor * m.work_s, factor * m.level) for m in demand.history),
-        noise=factor * demand.noise,
-        surprises=tuple(surprise.scaled(factor) for surprise in demand.surprises),
-    )
-
-
-def _long_ago(tick: Tick) -> float:
-    return tick.seen.now_s - 2 * tick.settings.rule.calm_s - 1

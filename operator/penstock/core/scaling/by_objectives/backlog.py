@@ -1,0 +1,50 @@
+"""Standing backlog: what has been waiting all the time for as long as a pod takes to start.
+
+A queue that comes and goes is served by the replicas there are. One that never empties is not, and arrivals
+do not show it: clients that wait for an answer before they send the next request send no more than the
+replicas serve (a closed loop). The least of an interval tells both apart, as in CoDel (Nichols and
+Jacobson, 2012).
+"""
+
+from dataclasses import dataclass
+
+from penstock.core.scaling.signals import GatewayReading, Observation
+
+# Fraction of a start-up that must have been observed before a backlog counts as standing.
+OBSERVED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits at a time: prompt tokens that are not computed, and requests without a sequence."""
+
+    at_s: float
+    prompt_tokens: float
+    requests: int
+
+    @classmethod
+    def of(cls, seen: Observation) -> "Waiting":
+        pending = sum(reading.prefill_tokens_pending for reading in seen.readings)
+        if isinstance(seen.gateway, GatewayReading):
+            pending += seen.gateway.queued_prompt_tokens
+        return cls(seen.now_s, pending, seen.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Waiting work of the last start-up."""
+
+    history: tuple[Waiting, ...] = ()
+
+    def after(self, seen: Observation, span_s: float) -> "Backlog":
+        recent = (each for each in self.history if each.at_s >= seen.now_s - span_s)
+        return Backlog((*recent, Waiting.of(seen)))
+
+    def standing(self, span_s: float) -> Waiting | None:
+        """The least that waited in the last span_s; None if there was a time at which nothing did."""
+        first, last = self.history[0], self.history[-1]
+        if last.at_s - first.at_s < OBSERVED * span_s:
+            return None
+        tokens = min(each.prompt_tokens for each in self.history)
+        requests = min(each.requests for each in self.history)
+        return Waiting(last.at_s, tokens, requests) if tokens or requests else None

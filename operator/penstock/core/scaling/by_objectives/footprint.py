@@ -1,0 +1,92 @@
+"""Footprint of requests: the replicas that a rate of arrivals keeps busy.
+
+A prompt is work that is due within the TTFT objective. An answer is a sequence that stays for its output
+tokens, one iteration each, so that a rate of r answers a second is r * stay sequences in the system, with
+their KV tokens (Little's law). The resource that takes the most replicas decides:
+
+    engine time   (prompt work + decode work) / the fraction of its time that a replica may be busy
+    KV cache      sequences * held tokens / usable tokens
+    batch size    sequences / max_num_seqs
+
+Each is linear in the two rates, and all are taken at the pace of a full replica.
+"""
+
+from dataclasses import dataclass
+
+from penstock.core.scaling.by_objectives.capacity import (
+    MAX_KV_USAGE,
+    Capacity,
+    Mix,
+    Room,
+    capacity,
+    request_work_s,
+)
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.spec.objectives import Objectives
+
+# Fraction of the TTFT objective that a prompt may wait at least, though its own prefill takes longer.
+MIN_SLACK = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Rates of arriving work: prompt tokens per second that are due, and answers per second that begin."""
+
+    prompt_tokens: float
+    answers: float
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Replicas per unit of demand, of one kind of replica.
+
+    prompt_token, answer: engine time. kv, batch: of an answer. slack_s: time that a prompt may wait for
+    its prefill. stay_s: time between the first and the last token of an answer at a full replica.
+    noise: variance of the replicas over their mean, if requests arrive one by one (Poisson).
+    """
+
+    capacity: Capacity
+    prompt_token: float
+    answer: float
+    kv: float
+    batch: float
+    slack_s: float
+    stay_s: float
+    noise: float
+
+    @classmethod
+    def of(cls, model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> "Footprint":
+        found = capacity(model, mix, room, objectives)
+        own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * found.busy)
+        slack_s = max(MIN_SLACK * objectives.max_wait_s, objectives.max_wait_s - own_s)
+        stay_s = mix.output_tokens * max(1e-9, model.base_s) / max(0.02, 1 - found.busy)
+        prompt_s = model.prefill_token_s * mix.uncached_tokens
+        work_s = request_work_s(model, mix)
+        squares = prompt_s**2 / (2 * slack_s) + (work_s - prompt_s) ** 2 / stay_s
+        return cls(
+            capacity=found,
+            prompt_token=prompt_s / max(1.0, mix.prompt_tokens) / found.time_limit,
+            answer=(work_s - prompt_s) / found.time_limit,
+            kv=stay_s * mix.held_tokens / (MAX_KV_USAGE * room.kv_tokens),
+            batch=stay_s / room.max_num_seqs,
+            slack_s=slack_s,
+            stay_s=stay_s,
+            noise=squares / 2 / work_s / found.time_limit,
+        )
+
+    def replicas(self, demand: Demand) -> float:
+        """Replicas that the demand keeps busy; parts of one count."""
+        time = self.prompt_token * demand.prompt_tokens + self.answer * demand.answers
+        return max(time, self.kv * demand.answers, self.batch * demand.answers)
+
+    def waiting_replicas(self, prompt_tokens: float, sequences: float, within_s: float) -> float:
+        """Replicas that work off what waits: prompts within a time, sequences all at once."""
+        time = self.prompt_token * prompt_tokens / (within_s + self.slack_s)
+        return max(time, self.kv / self.stay_s * sequences, self.batch / self.stay_s * sequences)
+
+    def note(self, mix: Mix) -> str:
+        found = self.capacity
+        return (
+            f"a replica takes {found.rate:.2f} requests/s of {mix.prompt_tokens:.0f} and "
+            f"{mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
+        )
