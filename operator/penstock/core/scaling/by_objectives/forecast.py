@@ -1,11 +1,9 @@
-"""Forecast of the load at the time at which a pod that is requested now is ready.
+"""Forecast of the load at the time at which a pod that is requested now is ready, and its errors.
 
-Several forecasters are combined, each weighted by the inverse of its squared error so far (Bates and Granger,
-1969), to a power at which the best prevail. How far the load went beyond
-its forecasts is counted, and the number of replicas is the smallest with which a small enough fraction of
-the load would have been beyond them. Errors are taken in multiples of the root of the forecast, as the
-spread of a number of independent requests grows with its root (square-root staffing, Jennings, Mandelbaum,
-Massey and Whitt, 1996).
+How far the load went beyond its forecasts is counted, and the number of replicas is the smallest with which
+a small enough fraction of the load would have been beyond them. Errors are taken in multiples of the root
+of the forecast, as the spread of a number of independent requests grows with its root (square-root
+staffing, Jennings, Mandelbaum, Massey and Whitt, 1996).
 """
 
 import math
@@ -13,23 +11,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from penstock.core.scaling.by_objectives.smoothing import FORECASTERS, time_constant_s
+from penstock.core.scaling.by_objectives.arrivals import PRIOR_DISPERSION
 
 # Deviations at which the load beyond is counted, in roots of the forecast.
 DEVIATIONS = (0.0, *(0.03 * 1.5**i for i in range(1, 18)))
 # Errors and peaks are remembered for so long.
 MEMORY_S = 7200.0
-# Before any data: requests that vary twice as much as by chance, around a level that wanders by so much of
-# itself in so long. That counts as much as errors of so many seconds.
-PRIOR_DISPERSION = 2.0
-PRIOR_DRIFT, PRIOR_DRIFT_S = 0.03, 120.0
+# Before any data: the level wanders by so much of itself in so long. That counts as much as errors of so
+# many seconds.
+PRIOR_DRIFT, PRIOR_DRIFT_S = 0.06, 120.0
 PRIOR_S = 600.0
 # Forecasts of the first seconds are made of too few requests to be judged.
 WARM_UP_S = 20.0
-# With a power of 1 the ten forecasters' mean would follow a step too slowly.
-POWER = 16
-# The forecaster before any data: the mean over 90 s.
-FIRST = 4
 # Least load in the root of an error, so that a forecast of none has errors too.
 LEAST_LOAD = 0.01
 # Moments are dropped so many seconds at a time, as a copy of the history takes time.
@@ -38,28 +31,26 @@ DROPPED_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The load at a time, and what it was expected to be one start-up later. Replicas.
-
-    forecasts: by forecaster. forecast: their combination.
-    """
+    """The load at a time, and what it was expected to be one start-up later. Replicas."""
 
     at_s: float
     load: float
-    forecasts: tuple[float, ...]
     forecast: float
+
+    def scaled(self, factor: float) -> "Moment":
+        return Moment(self.at_s, factor * self.load, factor * self.forecast)
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
     """Errors of past forecasts.
 
-    load: mean load. beyond: mean load beyond the forecast, by deviation. squares: mean squared error by
-    forecaster. peak: largest load, which fades. watched_s: time for which errors were counted.
+    load: mean load. beyond: mean load beyond the forecast, by deviation. peak: largest load, which
+    fades. watched_s: time for which errors were counted.
     """
 
     load: float = 0.0
     beyond: tuple[float, ...] = (0.0,) * len(DEVIATIONS)
-    squares: tuple[float, ...] = (0.0,) * len(FORECASTERS)
     peak: float = 0.0
     watched_s: float = 0.0
 
@@ -71,14 +62,9 @@ class Errors:
             mean + weight * (max(0.0, error - root * deviation) - mean)
             for mean, deviation in zip(self.beyond, DEVIATIONS, strict=True)
         )
-        squares = (
-            mean + weight * ((load - forecast) ** 2 - mean)
-            for mean, forecast in zip(self.squares, then.forecasts, strict=True)
-        )
         return Errors(
             self.load + weight * (load - self.load),
             tuple(beyond),
-            tuple(squares),
             self.peak,
             min(self.watched_s + elapsed_s, MEMORY_S),
         )
@@ -88,7 +74,6 @@ class Errors:
         return Errors(
             factor * self.load,
             tuple(factor * each for each in self.beyond),
-            tuple(factor**2 * each for each in self.squares),
             factor * self.peak,
             self.watched_s,
         )
@@ -106,31 +91,16 @@ class Forecast:
     def now(self) -> Moment:
         return self.history[-1]
 
-    def after(
-        self,
-        now_s: float,
-        load: float,
-        forecasts: tuple[float, ...],
-        *,
-        lead_s: float,
-        noise: float,
-    ) -> "Forecast":
-        """With the load now, and what each forecaster expects in lead_s.
-
-        noise: variance of the load over its mean if requests arrive one by one.
-        """
+    def after(self, now_s: float, load: float, forecast: float, *, lead_s: float) -> "Forecast":
+        """With the load now, and what it is expected to be in lead_s."""
+        moment = Moment(now_s, load, forecast)
         if not self.history:
-            moment = Moment(now_s, load, forecasts, forecasts[FIRST])
             return Forecast(now_s, (moment,), self.errors)
-        elapsed_s = now_s - self.now.at_s
         errors = replace(self.errors, peak=self._peak(now_s, load))
         then = self.history[max(0, bisect_right(self.history, now_s - lead_s, key=_time) - 1)]
         is_due = then.at_s <= now_s - 0.9 * lead_s
         if is_due and then.at_s > self.since_s + WARM_UP_S:
-            errors = errors.after(elapsed_s, then, load)
-        weights = _weights(errors, max(load, noise), noise=noise, lead_s=lead_s)
-        forecast = sum(w * each for w, each in zip(weights, forecasts, strict=True))
-        moment = Moment(now_s, load, forecasts, forecast)
+            errors = errors.after(now_s - self.now.at_s, then, load)
         return Forecast(self.since_s, (*self._recent(now_s - lead_s), moment), errors)
 
     def upper(self, loss: float, *, lead_s: float, noise: float) -> float:
@@ -153,13 +123,8 @@ class Forecast:
 
     def scaled(self, factor: float) -> "Forecast":
         """The forecast of a load that is `factor` times as large."""
-        history = (
-            Moment(
-                m.at_s, factor * m.load, tuple(factor * f for f in m.forecasts), factor * m.forecast
-            )
-            for m in self.history
-        )
-        return Forecast(self.since_s, tuple(history), self.errors.scaled(factor))
+        history = tuple(moment.scaled(factor) for moment in self.history)
+        return Forecast(self.since_s, history, self.errors.scaled(factor))
 
     def _peak(self, now_s: float, load: float) -> float:
         if now_s < self.since_s + WARM_UP_S:
@@ -171,22 +136,6 @@ class Forecast:
         if self.history[0].at_s > oldest_s - DROPPED_S:
             return self.history
         return self.history[bisect_right(self.history, oldest_s, key=_time) - 1 :]
-
-
-def _weights(errors: Errors, level: float, *, noise: float, lead_s: float) -> list[float]:
-    """Weights of the forecasters by their squared errors: measured, and by the prior before that."""
-    measured = errors.watched_s / (errors.watched_s + PRIOR_S / 2)
-
-    def error(forecaster: int) -> float:
-        constant_s = time_constant_s(forecaster)
-        by_noise = PRIOR_DISPERSION * 10 * noise * level / constant_s
-        by_drift = (PRIOR_DRIFT * level) ** 2 * (constant_s + lead_s) / PRIOR_DRIFT_S
-        prior = (1 + forecaster % 2) * (by_noise + by_drift)
-        return (1 - measured) * prior + measured * errors.squares[forecaster]
-
-    found = [max(1e-12, error(each)) for each in FORECASTERS]
-    powers = [(min(found) / each) ** POWER for each in found]
-    return [each / sum(powers) for each in powers]
 
 
 def _crossing(share: Callable[[int], float], loss: float) -> float:

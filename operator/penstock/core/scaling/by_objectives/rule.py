@@ -31,9 +31,11 @@ from penstock.core.spec.objectives import Objectives
 UNKNOWN_KV_TOKENS = 10**9
 # Fraction of a start-up for which more replicas must have been needed: shorter peaks are over before a pod
 # could help.
-SCALE_UP_DELAY = 0.1
+SCALE_UP_DELAY = 0.05
 # Fewer replicas must hold so much more than the need: a load near a whole number would reverse them.
 SPARE = 0.05
+# A replica is not removed alone so soon after a scale-up.
+GROWTH_KEPT_S = 600.0
 # Another mix of variants must have been cheaper for so long, as both are paid for until one goes.
 SWAP_DELAY_S = 600.0
 
@@ -159,6 +161,10 @@ class Sizing:
             return "Steady", state.unsettled(), [*entries, held]
         state = replace(state, needs=state.needs.after(seen.now_s, kept, delay_s))
         entry = state.needs.entry(current, busy, seen.now_s, delay_s)
+        if entry.replicas == current - 1 > 0 and seen.now_s < state.grew_s + GROWTH_KEPT_S:
+            age_s = seen.now_s - state.grew_s
+            note = f"{current} are held: one fewer is enough, {age_s:.0f} s after a scale-up"
+            entry = TrailEntry("delay", current, note)
         if entry.replicas < current:
             return "ScaleDown", state, [*entries, entry]
         is_cheaper = mixed is not None and mixed.swapped() > current
@@ -182,10 +188,11 @@ class Sizing:
         The first one is added at once. At the maximum, where nothing can be added, nothing is waited for.
         """
         if not 0 < seen.provisioned < bounds.max_replicas:
-            return "ScaleUp", replace(state, up=ScaleUpDelay()), entries
+            return "ScaleUp", replace(state, up=ScaleUpDelay(), grew_s=seen.now_s), entries
         up, entry = state.up.delay(wanted, seen.provisioned, seen.now_s, SCALE_UP_DELAY * lead_s)
-        code: DecisionCode = "ScaleUp" if entry.step == "up" else "Steady"
-        return code, replace(state, up=up), [*entries, entry]
+        if entry.step == "up":
+            return "ScaleUp", replace(state, up=up, grew_s=seen.now_s), [*entries, entry]
+        return "Steady", replace(state, up=up), [*entries, entry]
 
 
 def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:

@@ -11,7 +11,6 @@ from penstock.core.scaling.by_objectives.iteration import Fit
 from penstock.core.scaling.by_objectives.mixed import Known, Variant
 from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
-from penstock.core.scaling.by_objectives.smoothing import FORECASTERS
 from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.traffic import Readings, Traffic
 from penstock.core.scaling.by_objectives.watch import Watch
@@ -24,9 +23,10 @@ class SizingState:
     """What the rule remembers.
 
     up, needs: of the delays of scale-up and scale-down. swap: how long another mix of variants has been
-    cheaper. news_s: time of the last new metrics. seen_s: time of the last decision. busy_s: last time at
-    which a request arrived, waited or ran. known: what was learned of each variant. If there are variants,
-    watch keeps the prior of the first one, whose replicas are the unit of the forecast.
+    cheaper. grew_s: time of the last scale-up. news_s: time of the last new metrics. seen_s: time of the
+    last decision. busy_s: last time at which a request arrived, waited or ran. known: what was learned of
+    each variant. If there are variants, watch keeps the prior of the first one, whose replicas are the unit
+    of the forecast.
     """
 
     watch: Watch
@@ -40,6 +40,7 @@ class SizingState:
     up: ScaleUpDelay = field(default_factory=ScaleUpDelay)
     needs: ScaleDownWindow = field(default_factory=ScaleDownWindow)
     swap: ScaleDownDelay = field(default_factory=ScaleDownDelay)
+    grew_s: float = -math.inf
     news_s: float = 0.0
     seen_s: float = 0.0
     busy_s: float = 0.0
@@ -90,13 +91,12 @@ class SizingState:
         load = self.load.after(seen.now_s, traffic.arrivals, traffic.prompt_tokens, footprint)
         forecast = self.forecast
         if load.is_known:
-            forecasts = (footprint.replicas(load.ahead(f, lead_s, footprint)) for f in FORECASTERS)
+            ahead = load.ahead(lead_s, footprint)
             forecast = forecast.after(
                 seen.now_s,
                 footprint.replicas(load.now(footprint)),
-                tuple(forecasts),
+                footprint.replicas(ahead),
                 lead_s=lead_s,
-                noise=footprint.noise,
             )
         return replace(self, backlog=backlog, load=load, forecast=forecast)
 

@@ -1,0 +1,151 @@
+"""Arrivals of requests: all that came by a time, and their mean rates since they last changed.
+
+The window of the mean grows backwards from now for as long as the older part differs from the newer one by
+no more than chance would have it. So a step is followed as soon as it stands out of the noise, and a
+level that lasts is averaged over minutes. Noise is the dispersion that was measured: the variance of the
+arriving work over that of requests which come one by one (Poisson).
+"""
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
+
+# Windows: the shortest and longest of a steady rate, and the factor from one window to the next.
+SHORTEST_STEADY_S, LONGEST_STEADY_S, WINDOW_GROWTH = 10.0, 640.0, 1.5
+# Standard deviations between two windows that are a change of the rate.
+CHANGE = 3.3
+# Dispersion before any was measured: sessions and retries bring requests in groups.
+PRIOR_DISPERSION = 2.0
+# Least dispersion: less is measured where few requests came.
+LEAST_DISPERSION = 0.3
+# Shortest window for prompts that are due.
+SHORTEST_DUE_S = 2.0
+# Observations are dropped so many seconds at a time, as a copy of the history takes time.
+DROPPED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """All that had arrived by a time. replica_s: the time for which it keeps one replica busy."""
+
+    at_s: float
+    prompt_tokens: float = 0.0
+    requests: float = 0.0
+    replica_s: float = 0.0
+
+    def scaled(self, factor: float) -> "Arrived":
+        return Arrived(
+            self.at_s,
+            factor * self.prompt_tokens,
+            factor * self.requests,
+            factor * self.replica_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Arrivals of the last minutes. dispersion: variance of their work over that of Poisson arrivals."""
+
+    history: tuple[Arrived, ...]
+    dispersion: float = PRIOR_DISPERSION
+
+    @property
+    def now(self) -> Arrived:
+        return self.history[-1]
+
+    def after(
+        self, now_s: float, requests: int, prompt_tokens: int, footprint: Footprint, kept_s: float
+    ) -> "Arrivals":
+        """With what arrived since the last observation. kept_s: at least so much of the past is kept."""
+        elapsed_s, demand = now_s - self.now.at_s, Demand(prompt_tokens, requests)
+        newest = Arrived(
+            now_s,
+            self.now.prompt_tokens + prompt_tokens,
+            self.now.requests + requests,
+            self.now.replica_s + footprint.replicas(demand),
+        )
+        kept_s = max(kept_s, WINDOW_GROWTH * LONGEST_STEADY_S)
+        found = replace(self, history=(*self._since(now_s - kept_s), newest))
+        return replace(found, dispersion=found._dispersion(elapsed_s))
+
+    def steady_rates(self) -> Demand:
+        """The mean rates since the rate last changed."""
+        then = self._last_change()
+        taken_s = max(1e-9, self.now.at_s - then.at_s)
+        return Demand(
+            (self.now.prompt_tokens - then.prompt_tokens) / taken_s,
+            (self.now.requests - then.requests) / taken_s,
+        )
+
+    def due_rate(self, slack_s: float, longest_s: float) -> float:
+        """Prompt tokens per second that are due, over the windows up to longest_s that end now."""
+        now, window_s, due = self.now, SHORTEST_DUE_S, 0.0
+        longest_s = min(longest_s, now.at_s - self.history[0].at_s)
+        while True:
+            then = self._ago(window_s)
+            taken_s, tokens = now.at_s - then.at_s, now.prompt_tokens - then.prompt_tokens
+            if window_s >= longest_s:
+                return max(due, tokens / taken_s)
+            due = max(due, tokens / (taken_s + slack_s))
+            window_s *= WINDOW_GROWTH
+
+    def scaled(self, factor: float) -> "Arrivals":
+        """The arrivals if `factor` times as many requests had come at each time."""
+        return replace(self, history=tuple(each.scaled(factor) for each in self.history))
+
+    def _last_change(self) -> Arrived:
+        """The observation since which the rate has not changed by more than chance."""
+        now, newer = self.now, self._ago(SHORTEST_STEADY_S)
+        while now.at_s - newer.at_s < LONGEST_STEADY_S:
+            older = self._ago(WINDOW_GROWTH * max(now.at_s - newer.at_s, SHORTEST_STEADY_S))
+            if older.at_s >= newer.at_s or self._differ(older, newer):
+                break
+            newer = older
+        return newer
+
+    def _differ(self, older: Arrived, newer: Arrived) -> bool:
+        """Whether the rate from `older` to `newer` is another one than that from `newer` to now."""
+        now = self.now
+        before_s, after_s = newer.at_s - older.at_s, now.at_s - newer.at_s
+        before = (newer.replica_s - older.replica_s) / before_s
+        after = (now.replica_s - newer.replica_s) / after_s
+        mean = (now.replica_s - older.replica_s) / (now.at_s - older.at_s)
+        variance = self.dispersion * mean * self._request_replica_s() * (1 / before_s + 1 / after_s)
+        return abs(after - before) > CHANGE * math.sqrt(variance)
+
+    def _dispersion(self, elapsed_s: float) -> float:
+        """The dispersion with that of the last two windows, whose difference has the variance of both."""
+        middle = self._ago(SHORTEST_STEADY_S)
+        first = self._ago(self.now.at_s - middle.at_s + SHORTEST_STEADY_S)
+        newer, older = (
+            self.now.replica_s - middle.replica_s,
+            middle.replica_s - first.replica_s,
+        )
+        expected = (newer + older) * self._request_replica_s()
+        if middle.at_s - first.at_s < 0.7 * SHORTEST_STEADY_S or expected <= 0:
+            return self.dispersion
+        # A change of the rate is not noise.
+        found = min((newer - older) ** 2 / expected, CHANGE**2 * self.dispersion)
+        share = min(1.0, elapsed_s / LONGEST_STEADY_S)
+        return max(LEAST_DISPERSION, self.dispersion + share * (found - self.dispersion))
+
+    def _request_replica_s(self) -> float:
+        """Mean time for which a request keeps one replica busy."""
+        first, now = self.history[0], self.now
+        return (now.replica_s - first.replica_s) / max(1.0, now.requests - first.requests)
+
+    def _ago(self, age_s: float) -> Arrived:
+        """The newest observation that is at least so old, but not the last one; else the oldest."""
+        index = bisect_right(self.history, self.now.at_s - age_s, key=_time) - 1
+        return self.history[max(0, min(index, len(self.history) - 2))]
+
+    def _since(self, oldest_s: float) -> tuple[Arrived, ...]:
+        if self.history[0].at_s > oldest_s - DROPPED_S:
+            return self.history
+        return self.history[bisect_right(self.history, oldest_s, key=_time) - 1 :]
+
+
+def _time(arrived: Arrived) -> float:
+    return arrived.at_s
