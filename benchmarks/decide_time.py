@@ -14,9 +14,9 @@ from collections.abc import Callable
 from random import Random
 from statistics import median
 
-from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,

@@ -31,11 +31,11 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before any compiled module is imported
 
-from penstock.core.scaling.by_objectives.capacity import Capacity, Mix, Room, capacity
-from penstock.core.scaling.by_objectives.iteration import IterationModel
-from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.learned.capacity import Capacity, Mix, Room, capacity
+from penstock.core.scaling.learned.iteration import IterationModel
+from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation, attended_tokens
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives

@@ -14,8 +14,8 @@ from penstock.clients.kube import Kube
 from penstock.clients.leader import recording
 from penstock.clients.resources import LEASES
 from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
-from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.recording import Recording, Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Observation

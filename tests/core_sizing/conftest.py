@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.scaling.by_objectives.iteration import IterationModel
-from penstock.core.scaling.by_objectives.mixed import Variant
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.recording import RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
@@ -20,6 +19,7 @@ from penstock.core.scaling.signals import (
     PodView,
     attended_tokens,
 )
+from penstock.core.scaling.variants.mixed import Variant
 from penstock.core.spec.objectives import Objectives
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 500, 100

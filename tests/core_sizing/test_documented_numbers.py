@@ -9,13 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from penstock.core.scaling.by_objectives.smoothing import FORECASTERS
 
-from penstock.core.scaling.by_objectives import priors
-from penstock.core.scaling.by_objectives.capacity import Mix, Room
-from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
+from penstock.core.scaling.learned import priors
 from penstock.core.scaling.by_objectives.forecast import Forecast
 from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.smoothing import FORECASTERS
+from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.footprint import Demand, Footprint
 from penstock.core.spec.objectives import Objectives
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/scaling.md"

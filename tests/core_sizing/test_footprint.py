@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.by_objectives.capacity import MAX_KV_USAGE, Mix, Room
-from penstock.core.scaling.by_objectives.footprint import MIN_SLACK, Demand, Footprint
-from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.learned.capacity import MAX_KV_USAGE, Mix, Room
+from penstock.core.scaling.learned.footprint import MIN_SLACK, Demand, Footprint
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import MAX_WAIT_S, Objectives
 
 # As in test_capacity: 1,000 tokens in are 0.1 s; 200 out over 1,100 KV tokens are 0.022 s.

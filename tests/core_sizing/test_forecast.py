@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from penstock.core.scaling.by_objectives.smoothing import FORECASTERS, Means, time_constant_s
 
 from penstock.core.scaling.by_objectives.forecast import (
     DROPPED_S,
@@ -14,7 +15,6 @@ from penstock.core.scaling.by_objectives.forecast import (
     WARM_UP_S,
     Forecast,
 )
-from penstock.core.scaling.by_objectives.smoothing import FORECASTERS, Means, time_constant_s
 
 LEAD_S, NOISE, PERIOD_S = 100.0, 0.05, 2.0
 LOSS = 0.02

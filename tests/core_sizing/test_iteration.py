@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.core.scaling.by_objectives.iteration import (
+from penstock.core.scaling.learned.iteration import (
     CHANGED_AFTER,
     FORGETTING,
     Fit,

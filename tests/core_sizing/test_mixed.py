@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from penstock.core.scaling.by_objectives.capacity import Capacity, Mix
-from penstock.core.scaling.by_objectives.footprint import Footprint
-from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
-from penstock.core.scaling.by_objectives.mixed import Known, MixedNeed, Variant, believed
-from penstock.core.scaling.by_objectives.startup import StartUp
-from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.learned.capacity import Capacity, Mix
+from penstock.core.scaling.learned.footprint import Footprint
+from penstock.core.scaling.learned.iteration import Fit, IterationModel
+from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.recording import Recording
 from penstock.core.scaling.rule import Bounds, Decision
+from penstock.core.scaling.variants.mixed import Known, MixedNeed, Variant, believed
 
 PRIOR = IterationModel(0.05, 3e-4, 1e-4, 1e-7)
 CHEAP = Variant("cheap", PRIOR, 2.5, 0, 8)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.core.scaling.by_objectives.smoothing import FORECASTERS
 
-from penstock.core.scaling.by_objectives.capacity import Mix, Room
-from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
-from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.core.scaling.by_objectives.offered_load import (
     LONGEST_WINDOW_SLACKS,
     SHORTEST_WINDOW_S,
     WINDOW_GROWTH,
     OfferedLoad,
 )
-from penstock.core.scaling.by_objectives.smoothing import FORECASTERS
+from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.footprint import Demand, Footprint
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 FOOTPRINT = Footprint.of(

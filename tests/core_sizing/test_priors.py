@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.scaling.by_objectives.priors import CPU, GPU, prior
+from penstock.core.scaling.learned.priors import CPU, GPU, prior
 
 ONE = ("nvidia.com/gpu", 1)
 

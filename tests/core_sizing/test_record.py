@@ -15,7 +15,7 @@ from penstock.core.scaling.by_objectives.record import (
     to_record,
 )
 from penstock.core.scaling.by_objectives.state import SizingState
-from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.signals import PodView
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from penstock.core.scaling.by_objectives.iteration import IterationModel
-from penstock.core.scaling.by_objectives.mixed import Variant
 from penstock.core.scaling.by_objectives.rule import SWAP_DELAY_S, Sizing
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import (
     EngineReading,
@@ -14,6 +13,7 @@ from penstock.core.scaling.signals import (
     PodView,
     attended_tokens,
 )
+from penstock.core.scaling.variants.mixed import Variant
 from penstock.core.spec.objectives import Objectives
 
 MODEL = IterationModel(0.015, 6e-5, 3e-5, 5e-8)

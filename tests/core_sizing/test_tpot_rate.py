@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import pytest
 
-from penstock.core.scaling.by_objectives.tpot_rate import (
+from penstock.core.scaling.learned.tpot_rate import (
     MAX_TPOT_FRACTION,
     MIN_PROMPT_SHARE,
     RequestTimes,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.scaling.by_objectives.traffic import MEMORY_REQUESTS, Mean, Readings, Traffic
+from penstock.core.scaling.learned.traffic import MEMORY_REQUESTS, Mean, Readings, Traffic
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,

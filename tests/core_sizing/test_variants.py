@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.by_objectives.variants import (
+from penstock.core.scaling.variants.cheapest import (
     WORTH_A_SWAP,
     Offer,
     choose,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
-from penstock.core.scaling.by_objectives.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
+from penstock.core.scaling.learned.iteration import Fit, IterationModel
+from penstock.core.scaling.learned.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
 from penstock.core.scaling.signals import EngineReading, Histogram
 
 TRUE = IterationModel(base_s=0.011, prefill_token_s=70e-6, sequence_s=30e-6, kv_token_s=120e-9)

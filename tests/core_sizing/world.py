@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import (
     EngineReading,

@@ -6,14 +6,14 @@ from types import MappingProxyType
 from penstock.controller.failures import Failures
 from penstock.controller.learned_state import Key, LearnedStateStore
 from penstock.controller.recorder import Recorder
-from penstock.core.scaling.by_objectives.mixed import Variant
-from penstock.core.scaling.by_objectives.priors import prior
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Bounds, Decision
 from penstock.core.scaling.signals import Observation
+from penstock.core.scaling.variants.mixed import Variant
 from penstock.core.spec.service import ServiceSpec
 from penstock.core.spec.settings import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from penstock.core.routing.pick import Side
-from penstock.core.scaling.by_objectives.variants import Offer, cheapest_first
 from penstock.core.scaling.signals import PodPhase
+from penstock.core.scaling.variants.cheapest import Offer, cheapest_first
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.gateway import STABLE, Gateway

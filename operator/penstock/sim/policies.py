@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.core.scaling.by_objectives.capacity import Mix, Room, capacity
-from penstock.core.scaling.by_objectives.iteration import IterationModel
-from penstock.core.scaling.by_objectives.mixed import Variant
 from penstock.core.scaling.by_objectives.rule import Sizing
-from penstock.core.scaling.by_objectives.variants import Offer
 from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.learned.capacity import Mix, Room, capacity
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.variants.cheapest import Offer
+from penstock.core.scaling.variants.mixed import Variant
 from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle, oracle_of
 from penstock.sim.baselines.registry import PUBLISHED, AnyRule, Knob

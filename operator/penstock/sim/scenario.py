@@ -8,8 +8,8 @@ import yaml
 from pydantic import Field, model_validator
 
 from penstock.core.routing.admission import AdmissionSpec, Policy
-from penstock.core.scaling.by_objectives.variants import Offer
 from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.variants.cheapest import Offer
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec

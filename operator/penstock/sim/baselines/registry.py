@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, TypeAlias
 
-from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines.aibrix_apa import AibrixApa
 from penstock.sim.baselines.dynamo_load import DynamoLoad

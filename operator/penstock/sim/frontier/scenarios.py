@@ -13,8 +13,8 @@ from random import Random
 from typing import Literal
 
 from penstock.core.routing.admission import Policy
-from penstock.core.scaling.by_objectives.capacity import Mix, Room, capacity
-from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.learned.capacity import Mix, Room, capacity
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.sim import policies, scenario
 from penstock.sim.scenario import Scenario, Service
 from penstock.sim.traces.read import requests_of

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
+from penstock.core.scaling.learned.footprint import Demand, Footprint
 
 # Windows: the shortest and longest of a steady rate, and the factor from one window to the next.
 SHORTEST_STEADY_S, LONGEST_STEADY_S, WINDOW_GROWTH = 10.0, 640.0, 1.5
@@ -48,7 +48,7 @@ class Arrived:
 class Arrivals:
     """Arrivals of the last minutes. dispersion: variance of their work over that of Poisson arrivals."""
 
-    history: tuple[Arrived, ...]
+    history: tuple[Arrived, ...] = ()
     dispersion: float = PRIOR_DISPERSION
 
     @property
@@ -67,7 +67,7 @@ class Arrivals:
             self.now.replica_s + footprint.replicas(demand),
         )
         kept_s = max(kept_s, WINDOW_GROWTH * LONGEST_STEADY_S)
-        found = replace(self, history=(*self._since(now_s - kept_s), newest))
+        found = replace(self, history=(*self._after(now_s - kept_s), newest))
         return replace(found, dispersion=found._dispersion(elapsed_s))
 
     def steady_rates(self) -> Demand:
@@ -141,7 +141,7 @@ class Arrivals:
         index = bisect_right(self.history, self.now.at_s - age_s, key=_time) - 1
         return self.history[max(0, min(index, len(self.history) - 2))]
 
-    def _since(self, oldest_s: float) -> tuple[Arrived, ...]:
+    def _after(self, oldest_s: float) -> tuple[Arrived, ...]:
         if self.history[0].at_s > oldest_s - DROPPED_S:
             return self.history
         return self.history[bisect_right(self.history, oldest_s, key=_time) - 1 :]

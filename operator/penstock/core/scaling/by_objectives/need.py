@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from penstock.core.scaling.by_objectives.footprint import Footprint
 from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.learned.footprint import Footprint
 
 # Until the load has been observed for so long, no margin is added to its forecast.
 WARM_UP_S = 60.0

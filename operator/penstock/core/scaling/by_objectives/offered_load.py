@@ -10,10 +10,10 @@ end now, of tokens / (w + slack). The longest window counts with its mean rate, 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.core.scaling.by_objectives.arrivals import Arrivals, Arrived
-from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
+from penstock.core.scaling.learned.footprint import Demand, Footprint
 
 # Longest window of arrived prompts, in slacks. What arrived before has been served or is waiting.
 LONGEST_WINDOW_SLACKS = 8.0
@@ -28,7 +28,7 @@ class OfferedLoad:
     """
 
     since_s: float | None = None
-    arrivals: Arrivals = Arrivals(())
+    arrivals: Arrivals = field(default_factory=Arrivals)
     answers: float = 0.0
 
     @property

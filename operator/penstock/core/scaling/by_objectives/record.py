@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_objectives.forecast import Errors, Forecast
-from penstock.core.scaling.by_objectives.iteration import NUM_TERMS, TYPICAL, Fit
-from penstock.core.scaling.by_objectives.mixed import Known
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.state import SizingState
-from penstock.core.scaling.by_objectives.traffic import Mean, Traffic
-from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.learned.iteration import NUM_TERMS, TYPICAL, Fit
+from penstock.core.scaling.learned.traffic import Mean, Traffic
+from penstock.core.scaling.learned.watch import Watch
+from penstock.core.scaling.variants.mixed import Known
 
 VERSION: Literal[9] = 9
 # Values that differ by less are noise of the same load.

@@ -13,18 +13,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.scaling.blind import missing_metrics
-from penstock.core.scaling.by_objectives.capacity import Mix, Room
-from penstock.core.scaling.by_objectives.footprint import Footprint
-from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
-from penstock.core.scaling.by_objectives.mixed import MixedNeed, Variant, believed
 from penstock.core.scaling.by_objectives.need import Need
-from penstock.core.scaling.by_objectives.startup import StartUp
 from penstock.core.scaling.by_objectives.state import SizingState
-from penstock.core.scaling.by_objectives.watch import Watch
 from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
 from penstock.core.scaling.delays import ScaleUpDelay
+from penstock.core.scaling.learned.capacity import Mix, Room
+from penstock.core.scaling.learned.footprint import Footprint
+from penstock.core.scaling.learned.iteration import Fit, IterationModel
+from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
+from penstock.core.scaling.variants.mixed import MixedNeed, Variant, believed
 from penstock.core.spec.objectives import Objectives
 
 # KV tokens of an engine that has not reported them: no limit.

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.core.scaling.by_objectives.backlog import Backlog
-from penstock.core.scaling.by_objectives.footprint import Footprint
 from penstock.core.scaling.by_objectives.forecast import MEMORY_S, Forecast
-from penstock.core.scaling.by_objectives.iteration import Fit
-from penstock.core.scaling.by_objectives.mixed import Known, Variant
 from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
-from penstock.core.scaling.by_objectives.startup import StartUp
-from penstock.core.scaling.by_objectives.traffic import Readings, Traffic
-from penstock.core.scaling.by_objectives.watch import Watch
 from penstock.core.scaling.delays import ScaleDownDelay, ScaleDownWindow, ScaleUpDelay
+from penstock.core.scaling.learned.footprint import Footprint
+from penstock.core.scaling.learned.iteration import Fit
+from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.learned.traffic import Readings, Traffic
+from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.signals import Observation
+from penstock.core.scaling.variants.mixed import Known, Variant
 
 
 @dataclass(frozen=True, slots=True)

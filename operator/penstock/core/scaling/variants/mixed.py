@@ -9,12 +9,15 @@ The need is in replicas of the first variant by its prior, a unit that stays whi
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.core.scaling.by_objectives.capacity import Mix
-from penstock.core.scaling.by_objectives.footprint import Demand, Footprint
-from penstock.core.scaling.by_objectives.iteration import TYPICAL, Fit, IterationModel
-from penstock.core.scaling.by_objectives.startup import StartUp
-from penstock.core.scaling.by_objectives.traffic import Readings
-from penstock.core.scaling.by_objectives.variants import (
+from penstock.core.scaling.learned.capacity import Mix
+from penstock.core.scaling.learned.footprint import Demand, Footprint
+from penstock.core.scaling.learned.iteration import TYPICAL, Fit, IterationModel
+from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.learned.traffic import Readings
+from penstock.core.scaling.learned.watch import Watch
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import Observation
+from penstock.core.scaling.variants.cheapest import (
     Choice,
     Counts,
     Offer,
@@ -25,9 +28,6 @@ from penstock.core.scaling.by_objectives.variants import (
     taken,
     within,
 )
-from penstock.core.scaling.by_objectives.watch import Watch
-from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
-from penstock.core.scaling.signals import Observation
 
 # No replica is so strong that it takes more of a need than this; of no need at all it takes all.
 MOST_SHARE = 1e6

@@ -13,7 +13,7 @@ Each is linear in the two rates, and all are taken at the pace of a full replica
 
 from dataclasses import dataclass
 
-from penstock.core.scaling.by_objectives.capacity import (
+from penstock.core.scaling.learned.capacity import (
     MAX_KV_USAGE,
     Capacity,
     Mix,
@@ -21,7 +21,7 @@ from penstock.core.scaling.by_objectives.capacity import (
     capacity,
     request_work_s,
 )
-from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
 # Fraction of the TTFT objective that a prompt may wait at least, though its own prefill takes longer.

@@ -12,8 +12,8 @@ tpot_rate.py does so for x. benchmarks/replica_capacity.py compares the rates wi
 
 from dataclasses import dataclass
 
-from penstock.core.scaling.by_objectives.iteration import IterationModel
-from penstock.core.scaling.by_objectives.tpot_rate import RequestTimes, tpot_rate
+from penstock.core.scaling.learned.iteration import IterationModel
+from penstock.core.scaling.learned.tpot_rate import RequestTimes, tpot_rate
 from penstock.core.spec.objectives import Objectives
 
 # Fraction of the engine's time that requests may take: one that is never idle has none for the next burst.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.core.scaling.by_objectives.capacity import Mix
+from penstock.core.scaling.learned.capacity import Mix
 from penstock.core.scaling.signals import EngineReading, GatewayReading, Missing, Observation
 
 # Means fade by 63% over so many requests: enough for a mean of heavy-tailed lengths.

@@ -9,8 +9,8 @@ error there is in the tokens looks as if prompts cost nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.core.scaling.by_objectives.iteration import Fit, Window
-from penstock.core.scaling.by_objectives.traffic import Pair
+from penstock.core.scaling.learned.iteration import Fit, Window
+from penstock.core.scaling.learned.traffic import Pair
 from penstock.core.scaling.signals import EngineReading
 
 # So many are looked at at a time; the others' turn comes.

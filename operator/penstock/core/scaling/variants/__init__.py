@@ -1,0 +1,1 @@
+"""Services on several kinds of replicas: the cheapest mix that holds a need."""
