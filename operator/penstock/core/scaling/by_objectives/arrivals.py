@@ -93,7 +93,8 @@ class Arrivals:
 
     def scaled(self, factor: float) -> "Arrivals":
         """The arrivals if `factor` times as many requests had come at each time."""
-        return replace(self, history=tuple(each.scaled(factor) for each in self.history))
+        history = tuple(each.scaled(factor) for each in self.history)
+        return Arrivals(history, factor * self.dispersion)
 
     def _last_change(self) -> Arrived:
         """The observation since which the rate has not changed by more than chance."""
