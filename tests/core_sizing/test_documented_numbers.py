@@ -21,10 +21,10 @@ PAGE = ROOT / "docs/concepts/scaling.md"
 SCALING = ROOT / "operator/penstock/core/scaling"
 # Folders all of whose constants are in the table.
 FOLDERS = ("by_objectives", "learned", "variants")
-# Data of hardware, which have a source for each row.
-NOT_IN_TABLE = {"learned/priors"}
+# Data of hardware, which have a source for each row, and what `penstock explain` tries.
+NOT_IN_TABLE = {"learned/priors", "what_if"}
 # The page describes these instead of listing them.
-DESCRIBED = {"DEVIATIONS", "MORE"}
+DESCRIBED = {"DEVIATIONS"}
 # A version and an empty value are no settings.
 NO_SETTINGS = {"NOTHING", "VERSION"}
 SIZING = Sizing(prior=priors.GPU)
@@ -84,10 +84,10 @@ def constants() -> Iterator[tuple[str, str]]:
 
 
 def import_of(module: str) -> ModuleType:
-    """Import a module by its name in the table."""
-    folder, _, name = module.rpartition("/")
-    package = {"": "scaling.by_objectives", ".": "scaling", "../spec": "spec"}
-    return import_module(f"penstock.core.{package.get(folder, f'scaling.{folder}')}.{name}")
+    """Import a module by its name in the table: in by_objectives, or in a folder above it."""
+    folders = (SCALING / "by_objectives", SCALING, SCALING.parent)
+    path = next(path for folder in folders if (path := folder / f"{module}.py").exists())
+    return import_module(".".join(path.relative_to(ROOT / "operator").with_suffix("").parts))
 
 
 def value_of(module: str, name: str) -> Any:
