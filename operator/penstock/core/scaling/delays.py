@@ -59,7 +59,7 @@ class ScaleUpDelay:
     def delay(
         self, wanted: int, current: int, now_s: float, delay_s: float
     ) -> tuple["ScaleUpDelay", TrailEntry]:
-        """The next state, and the step of the trail: the least wanted over delay_s, or `current` until then.
+        """The next state and the step of the trail: the least wanted over delay_s, or `current` until then.
 
         wanted: replicas needed now, more than `current`. A scale-up starts the delay again.
         """
@@ -78,16 +78,17 @@ class ScaleUpDelay:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDownWindow:
-    """Needs of the last seconds, of which the largest is kept, as in the stabilization window of an HPA.
+    """Sliding maximum of the recent needs, as in the stabilization window of an HPA.
 
-    needs: (time, replicas). No later need is as large as an earlier one.
+    since_s: start of the delay. needs: (time, replicas) of those that can still be the largest: each is
+    smaller than the one before.
     """
 
     since_s: float | None = None
     needs: tuple[tuple[float, int], ...] = ()
 
     def after(self, now_s: float, need: int, delay_s: float) -> "ScaleDownWindow":
-        """The window with the need at now_s, without those that are older than delay_s."""
+        """Add the need at now_s, and drop needs that are older than delay_s."""
         if self.needs and now_s - self.needs[-1][0] > MAX_GAP_S:
             return ScaleDownWindow(now_s, ((now_s, need),))
         kept = [(at_s, n) for at_s, n in self.needs if at_s > now_s - delay_s and n > need]

@@ -1,1 +1,1 @@
-"""How many replicas hold the objectives: demand, capacity, and the risk between them."""
+"""Scaling rule by latency objectives: offered load, its forecast, and the replicas that it needs."""

@@ -1,9 +1,9 @@
-"""Arrivals of requests: all that came by a time, and their mean rates since they last changed.
+"""Arrivals of requests: their cumulative counts, and the mean rates since the rate last changed.
 
-The window of the mean grows backwards from now for as long as the older part differs from the newer one by
-no more than chance would have it. So a step is followed as soon as it stands out of the noise, and a
-level that lasts is averaged over minutes. Noise is the dispersion that was measured: the variance of the
-arriving work over that of requests which come one by one (Poisson).
+The window of the mean grows backwards from now, as long as its older part differs from the newer one by no
+more than chance (change detection with an adaptive window, as ADWIN: Bifet and Gavaldà, 2007). So a step is
+followed as soon as it stands out of the noise, and a level that lasts is averaged over minutes. The noise is
+measured: the dispersion is the variance of the arriving work over that of a Poisson process.
 """
 
 import math
@@ -22,13 +22,13 @@ PRIOR_DISPERSION = 2.0
 LEAST_DISPERSION = 0.3
 # Shortest window for prompts that are due.
 SHORTEST_DUE_S = 2.0
-# Observations are dropped so many seconds at a time, as a copy of the history takes time.
+# Observations are dropped in batches of so many seconds, because each batch copies the history.
 DROPPED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """All that had arrived by a time. replica_s: the time for which it keeps one replica busy."""
+    """Cumulative arrivals at a time. replica_s: the time for which their work keeps one replica busy."""
 
     at_s: float
     prompt_tokens: float = 0.0
@@ -58,7 +58,7 @@ class Arrivals:
     def after(
         self, now_s: float, requests: int, prompt_tokens: int, footprint: Footprint, kept_s: float
     ) -> "Arrivals":
-        """With what arrived since the last observation. kept_s: at least so much of the past is kept."""
+        """Add the arrivals since the last observation. kept_s: least time for which the history is kept."""
         elapsed_s, demand = now_s - self.now.at_s, Demand(prompt_tokens, requests)
         newest = Arrived(
             now_s,
@@ -107,7 +107,7 @@ class Arrivals:
         return newer
 
     def _differ(self, older: Arrived, newer: Arrived) -> bool:
-        """Whether the rate from `older` to `newer` is another one than that from `newer` to now."""
+        """Whether the rate from `older` to `newer` differs from the rate from `newer` to now."""
         now = self.now
         before_s, after_s = newer.at_s - older.at_s, now.at_s - newer.at_s
         before = (newer.replica_s - older.replica_s) / before_s
@@ -117,7 +117,7 @@ class Arrivals:
         return abs(after - before) > CHANGE * math.sqrt(variance)
 
     def _dispersion(self, elapsed_s: float) -> float:
-        """The dispersion with that of the last two windows, whose difference has the variance of both."""
+        """Update the dispersion by the last two windows: their difference has the variance of both."""
         middle = self._ago(SHORTEST_STEADY_S)
         first = self._ago(self.now.at_s - middle.at_s + SHORTEST_STEADY_S)
         newer, older = (
@@ -138,7 +138,7 @@ class Arrivals:
         return (now.replica_s - first.replica_s) / max(1.0, now.requests - first.requests)
 
     def _ago(self, age_s: float) -> Arrived:
-        """The newest observation that is at least so old, but not the last one; else the oldest."""
+        """The newest observation that is at least age_s old, without the last one; else the oldest."""
         index = bisect_right(self.history, self.now.at_s - age_s, key=_time) - 1
         return self.history[max(0, min(index, len(self.history) - 2))]
 

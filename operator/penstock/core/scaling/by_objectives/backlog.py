@@ -1,9 +1,8 @@
-"""Standing backlog: what has been waiting all the time for as long as a pod takes to start.
+"""Standing backlog: the least work that waited at any time within the last start-up.
 
-A queue that comes and goes is served by the replicas there are. One that never empties is not, and arrivals
-do not show it: clients that wait for an answer before they send the next request send no more than the
-replicas serve (a closed loop). The least of an interval tells both apart, as in CoDel (Nichols and
-Jacobson, 2012).
+A queue that comes and goes is served by the present replicas. A queue that never empties is not, and arrivals
+do not show it: closed-loop clients, which send the next request after the last answer, send no more than the
+replicas serve. The minimum over an interval tells both apart, as in CoDel (Nichols and Jacobson, 2012).
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ OBSERVED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits at a time: prompt tokens that are not computed, and requests without a sequence."""
+    """Waiting work at a time: prompt tokens that are not computed, and requests without a sequence."""
 
     at_s: float
     prompt_tokens: float
@@ -41,7 +40,7 @@ class Backlog:
         return Backlog((*recent, Waiting.of(seen)))
 
     def standing(self, span_s: float) -> Waiting | None:
-        """The least that waited in the last span_s; None if there was a time at which nothing did."""
+        """The least that waited in the last span_s; None if nothing waited at some time of it."""
         first, last = self.history[0], self.history[-1]
         if last.at_s - first.at_s < OBSERVED * span_s:
             return None

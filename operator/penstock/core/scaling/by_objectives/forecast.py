@@ -1,9 +1,9 @@
 """Forecast of the load at the time at which a pod that is requested now is ready, and its errors.
 
-How far the load went beyond its forecasts is counted, and the number of replicas is the smallest with which
-a small enough fraction of the load would have been beyond them. Errors are taken in multiples of the root
-of the forecast, as the spread of a number of independent requests grows with its root (square-root
-staffing, Jennings, Mandelbaum, Massey and Whitt, 1996).
+The upper bound of the forecast is the smallest number of replicas beyond which a small enough fraction of the
+load is expected. That is counted from the errors of past forecasts. Errors are multiples of the root of the
+forecast, because the spread of independent requests grows with the root of their number (square-root
+staffing: Jennings, Mandelbaum, Massey and Whitt, 1996).
 """
 
 import math
@@ -15,23 +15,23 @@ from penstock.core.scaling.by_objectives.arrivals import PRIOR_DISPERSION
 
 # Deviations at which the load beyond is counted, in roots of the forecast.
 DEVIATIONS = (0.0, *(0.03 * 1.5**i for i in range(1, 18)))
-# Errors and peaks are remembered for so long.
+# Errors and the largest load fade by 63% in this time.
 MEMORY_S = 7200.0
-# Before any data: the level wanders by so much of itself in so long. That counts as much as errors of so
-# many seconds.
+# Before any data: the level wanders by this fraction of itself, one standard deviation, within this time.
 PRIOR_DRIFT, PRIOR_DRIFT_S = 0.06, 120.0
+# The belief before any data counts as much as errors of this time and of two start-ups.
 PRIOR_S = 600.0
 # Forecasts of the first seconds are made of too few requests to be judged.
 WARM_UP_S = 20.0
 # Least load in the root of an error, so that a forecast of none has errors too.
 LEAST_LOAD = 0.01
-# Moments are dropped so many seconds at a time, as a copy of the history takes time.
+# Moments are dropped in batches of so many seconds, because each batch copies the history.
 DROPPED_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The load at a time, and what it was expected to be one start-up later. Replicas."""
+    """The load at a time, and the forecast that was made then for one start-up later; in replicas."""
 
     at_s: float
     load: float
@@ -55,7 +55,7 @@ class Errors:
     watched_s: float = 0.0
 
     def after(self, elapsed_s: float, then: Moment, load: float) -> "Errors":
-        """The errors with that of a forecast whose time has come. elapsed_s: since the last one."""
+        """Add the error of a forecast whose time has come. elapsed_s: time since the last one."""
         weight = elapsed_s / (self.watched_s + elapsed_s)
         error, root = load - then.forecast, _root(then.forecast)
         beyond = (
@@ -92,7 +92,7 @@ class Forecast:
         return self.history[-1]
 
     def after(self, now_s: float, load: float, forecast: float, *, lead_s: float) -> "Forecast":
-        """With the load now, and what it is expected to be in lead_s."""
+        """Add the load now and its forecast for lead_s later, and the error of the forecast for now."""
         moment = Moment(now_s, load, forecast)
         if not self.history:
             return Forecast(now_s, (moment,), self.errors)

@@ -1,4 +1,4 @@
-"""Need: the replicas that hold the load one start-up ahead, and those that it keeps busy now."""
+"""Need: the replicas for the load one start-up ahead, and those that the load keeps busy now."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.learned.footprint import Footprint
 
-# Until the load has been observed for so long, no margin is added to its forecast.
+# No margin is added to the forecast in the first seconds: its errors are unknown.
 WARM_UP_S = 60.0
 # A load that grows is held up to this multiple of its forecast, though it was never that large.
 BEYOND = 1.1
@@ -14,9 +14,9 @@ BEYOND = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Replicas that are needed; parts of one count.
+    """Needed replicas, as real numbers.
 
-    replicas: one start-up ahead. replicas_now: those that are busy. note, forecast_note: why.
+    replicas: needed one start-up ahead. replicas_now: busy now. note, forecast_note: reasons for the trail.
     """
 
     replicas: float
@@ -26,7 +26,11 @@ class Need:
 
     @classmethod
     def of(cls, state: SizingState, footprint: Footprint, *, loss: float, lead_s: float) -> "Need":
-        """loss: fraction of the load that may be beyond the replicas. lead_s: until a pod serves."""
+        """Compute the need.
+
+        loss: fraction of the load that may be beyond the replicas. lead_s: time until a pod that is
+        requested now serves.
+        """
         now, errors = state.forecast.now, state.forecast.errors
         upper = state.forecast.upper(loss, lead_s=lead_s, noise=footprint.noise)
         # More than was ever needed is not kept ready: that would be a guess.

@@ -1,12 +1,12 @@
-"""Offered load: the demand of the arrivals so far, as if no request had to wait for a replica.
+"""Offered load: the demand of the arrivals so far, if no request had to wait for a replica.
 
-Answers: an infinite-server queue with time-varying arrivals (Eick, Massey and Whitt, 1993). With stays that
-are exponential, the sequences in the system are the exponential mean of the arrival rate over one stay,
-times the stay; a burst counts only as far as its answers overlap.
+Answers: an infinite-server queue with time-varying arrivals (Eick, Massey and Whitt, 1993). With exponential
+stays, the number of sequences in the system is the stay times the exponential mean of the arrival rate over
+one stay. A burst counts only as far as its answers overlap.
 
 Prompts: the processor-demand criterion (Baruah, Rosier and Howell, 1990). Tokens that arrived in a window
-of w seconds are due within w + slack, so that the rate that is due is the largest, over the windows that
-end now, of tokens / (w + slack). The longest window counts with its mean rate, which has to be served.
+of w seconds are due within w + slack. So the rate that is due is the largest tokens / (w + slack) over the
+windows that end now. The longest window counts with its mean rate, which has to be served.
 """
 
 import math
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from penstock.core.scaling.by_objectives.arrivals import Arrivals, Arrived
 from penstock.core.scaling.learned.footprint import Demand, Footprint
 
-# Longest window of arrived prompts, in slacks. What arrived before has been served or is waiting.
+# Longest window of arrived prompts, in slacks. Prompts that arrived earlier have been served, or wait.
 LONGEST_WINDOW_SLACKS = 8.0
 
 
@@ -39,7 +39,7 @@ class OfferedLoad:
     def after(
         self, now_s: float, requests: int, prompt_tokens: int, footprint: Footprint
     ) -> "OfferedLoad":
-        """The load with the arrivals since the last observation; those before the first do not count."""
+        """Add the arrivals since the last observation. Those before the first one do not count."""
         if self.since_s is None:
             return OfferedLoad(now_s, Arrivals((Arrived(now_s),)))
         elapsed_s, age_s = now_s - self.arrivals.now.at_s, now_s - self.since_s
@@ -58,7 +58,7 @@ class OfferedLoad:
         return Demand(self.arrivals.due_rate(footprint.slack_s, longest_s), self.answers)
 
     def ahead(self, lead_s: float, footprint: Footprint) -> Demand:
-        """The demand in lead_s if requests go on to arrive as they do. Answers of now last for their stay."""
+        """The demand in lead_s at the steady arrival rates. Answers that run now last for their stay."""
         left, steady = math.exp(-lead_s / footprint.stay_s), self.arrivals.steady_rates()
         answers = left * self.answers + (1 - left) * steady.answers
         return Demand(steady.prompt_tokens, answers)

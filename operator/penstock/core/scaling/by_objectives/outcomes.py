@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 from penstock.core.scaling.signals import GatewayReading, Missing
 
-# Fraction of the requests that may be late which the rule plans to spend. The rest is for what no forecast
-# shows.
+# Fraction of the error budget that the rule plans to spend. The rest is for requests that no forecast shows.
 PLANNED = 0.5
-# A service that spends less of it is given less of a margin: its load may be beyond its replicas by this
-# multiple at most.
+# A service that spends less of it gets a smaller margin: at most this multiple of its error budget may be
+# beyond the replicas.
 MOST_LOSS = 3.0
 # Late requests that count before any were observed.
 PRIOR_LATE = 5.0
@@ -16,10 +15,10 @@ PRIOR_LATE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Requests that ended or were shed.
+    """Counts of requests that ended or were shed.
 
-    late: those with a late first token, and the shed ones. waiting: requests that waited while there was no
-    replica, so they may be late for another reason than too few replicas.
+    late: requests with a late first token, and shed ones. waiting: requests that waited while no replica was
+    ready, so they may be late for another reason than too few replicas.
     """
 
     requests: float = 0.0
@@ -52,7 +51,7 @@ class Outcomes:
         )
 
     def allowed_loss(self, attainment: float) -> float:
-        """Fraction of the load that may be beyond the replicas, for the fraction late so far."""
+        """Fraction of the load that may be beyond the replicas: more while fewer than planned are late."""
         allowed = 1 - attainment
         planned = PLANNED * (allowed * self.requests + PRIOR_LATE)
         late = max(0.0, self.late) + PLANNED * PRIOR_LATE

@@ -1,4 +1,4 @@
-"""What the scaling rule has learned of a service, small enough to be stored: a new operator goes on from it.
+"""Stored record of the learned state of the scaling rule, from which a new operator goes on.
 
 The load is not in it, because arrivals show it again within seconds.
 """
@@ -17,15 +17,15 @@ from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.variants.mixed import Known
 
 VERSION: Literal[9] = 9
-# Values that differ by less are noise of the same load.
+# Relative differences below it are noise of the same load.
 NOTABLE_SHARE = 0.15
-# Windows before an iteration model is more than its prior.
+# Number of windows from which an iteration model is more than its prior.
 MIN_WINDOWS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the rule has learned of one service.
+    """Learned state of one service.
 
     watch: model of the iteration time. start_ups_s: of the last pods. counted: names of the pods that
     started already. prompt to attended: means of the requests. errors: of the forecasts. outcomes: late
@@ -80,9 +80,9 @@ class Learned:
         )
 
     def is_notable(self, kept: "Learned | None", *, is_idle: bool) -> bool:
-        """Whether a write is worth it when `kept` is stored already.
+        """Whether it differs enough from the stored `kept` to be written.
 
-        Errors of the forecasts of an idle service change for a while; that alone is not worth one.
+        Errors of the forecasts of an idle service change for a while; that alone is not written.
         """
         if kept is None:
             return any(starts or fit.windows >= MIN_WINDOWS for fit, starts in self._fitted())
@@ -105,7 +105,7 @@ class Learned:
         return differs or starts != known
 
     def _fitted(self) -> list[tuple[Fit, tuple[float, ...]]]:
-        """What was learned of the one kind of engines, or of each: times and start-ups."""
+        """Iteration times and start-up times of each kind of engine."""
         if not self.known:
             return [(self.watch.fit, self.start_ups_s)]
         return [(each.fit, each.startup.times_s) for _, each in sorted(self.known.items())]
@@ -117,7 +117,7 @@ def to_record(learned: Learned) -> dict[str, Any]:
 
 
 def from_record(record: object) -> Learned | None:
-    """None when it is of another version or no such record: what it said is learned anew."""
+    """Read a record; None if it is of another version or invalid, so that all is learned anew."""
     try:
         learned = deserialize(Learned, record)
     except DecodeError:
@@ -129,7 +129,7 @@ def from_record(record: object) -> Learned | None:
 
 
 def _shape(value: object) -> object:
-    """How long its tuples are, all the way down."""
+    """Nested lengths of the tuples in a value."""
     if is_dataclass(value):
         return tuple(_shape(getattr(value, f.name)) for f in fields(value))
     return tuple(_shape(each) for each in value) if isinstance(value, tuple) else None

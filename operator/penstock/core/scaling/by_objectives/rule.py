@@ -2,10 +2,11 @@
 
     observe -> capacity of a replica -> load -> forecast one start-up ahead -> need -> up | down | hold
 
-A pod that is requested now helps from its start-up on. So the rule forecasts the load for that time, adds
-what past forecasts were wrong by, and requests the replicas that this takes. It removes replicas that were
-not needed for as long as a pod takes to start: for less, keeping them is no dearer than starting them again
-(DelayedOff: Gandhi, Gupta, Harchol-Balter and Kozuch, 2010). Without metrics it holds the number.
+A pod that is requested now serves one start-up later. So the rule forecasts the load for that time, adds a
+margin from the errors of past forecasts, and requests the replicas that this takes. It removes replicas that
+were not needed for as long as a pod takes to start: keeping them for less is no dearer than starting
+them again (DelayedOff: Gandhi, Gupta, Harchol-Balter and Kozuch, 2010). Without metrics it holds the number.
+docs/concepts/scaling.md has the equation and all constants.
 """
 
 import math
@@ -29,14 +30,14 @@ from penstock.core.spec.objectives import Objectives
 
 # KV tokens of an engine that has not reported them: no limit.
 UNKNOWN_KV_TOKENS = 10**9
-# Fraction of a start-up for which more replicas must have been needed: shorter peaks are over before a pod
-# could help.
+# Scale-up delay, as a fraction of a start-up: shorter peaks are over before a pod could help.
 SCALE_UP_DELAY = 0.05
-# Fewer replicas must hold so much more than the need: a load near a whole number would reverse them.
+# Dead band of scale-down: fewer replicas must hold the need and this fraction more. Without it, a load near a
+# whole number would reverse removals.
 SPARE = 0.05
-# A replica is not removed alone so soon after a scale-up.
+# Time after a scale-up in which a single replica is not removed, as it would soon be needed again.
 GROWTH_KEPT_S = 600.0
-# Another mix of variants must have been cheaper for so long, as both are paid for until one goes.
+# Time for which another mix of variants must have been cheaper. Both are paid for until one goes.
 SWAP_DELAY_S = 600.0
 
 
@@ -99,7 +100,7 @@ class Sizing:
         return max(start.expected_s for start in starts) + 2 * self.period_s
 
     def _footprint(self, objectives: Objectives, mix: Mix, state: SizingState) -> Footprint:
-        """Footprint on the replicas that the forecast counts in."""
+        """Footprint on the kind of replica that is the unit of the forecast."""
         engines = () if self.variants else tuple(state.readings.engines.values())
         room = self._room(engines)
         return Footprint.of(state.fit.model, mix, room, objectives)
@@ -139,7 +140,7 @@ class Sizing:
         state: SizingState,
         lead_s: float,
     ) -> tuple[DecisionCode, SizingState, list[TrailEntry]]:
-        """The number after the need: more, fewer, another mix of variants, or the same."""
+        """Choose the step after the need: more replicas, fewer, another mix of variants, or the same."""
         current = seen.provisioned
         is_busy = state.busy_s == seen.now_s
         wanted, note = _whole(need.replicas, need.note, mixed)
@@ -183,9 +184,9 @@ class Sizing:
         lead_s: float,
         entries: list[TrailEntry],
     ) -> tuple[DecisionCode, SizingState, list[TrailEntry]]:
-        """More replicas, once they have been needed for the scale-up delay.
+        """Request more replicas once they have been needed for the scale-up delay.
 
-        The first one is added at once. At the maximum, where nothing can be added, nothing is waited for.
+        The first one is added at once. At the maximum nothing can be added, so nothing is waited for.
         """
         if not 0 < seen.provisioned < bounds.max_replicas:
             return "ScaleUp", replace(state, up=ScaleUpDelay(), grew_s=seen.now_s), entries
@@ -196,7 +197,7 @@ class Sizing:
 
 
 def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:
-    """Whole replicas that hold a need, of the cheapest variants if there are some; and why."""
+    """Round a need up to whole replicas, of the cheapest variants if there are some; with the reason."""
     if mixed is None:
         return math.ceil(replicas - 1e-9), note
     count, which = mixed.replicas(replicas)

@@ -1,4 +1,4 @@
-"""State of the scaling rule by objectives: all that it remembers of one service between two decisions."""
+"""State of the scaling rule by objectives: all that it keeps of one service between two decisions."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,13 +20,13 @@ from penstock.core.scaling.variants.mixed import Known, Variant
 
 @dataclass(frozen=True, slots=True)
 class SizingState:
-    """What the rule remembers.
+    """State of one service.
 
-    up, needs: of the delays of scale-up and scale-down. swap: how long another mix of variants has been
-    cheaper. grew_s: time of the last scale-up. news_s: time of the last new metrics. seen_s: time of the
-    last decision. busy_s: last time at which a request arrived, waited or ran. known: what was learned of
-    each variant. If there are variants, watch keeps the prior of the first one, whose replicas are the unit
-    of the forecast.
+    up, needs: delays of scale-up and scale-down. swap: how long another mix of variants has been cheaper.
+    grew_s: time of the last scale-up. news_s: time of the last new metrics. seen_s: time of the last
+    decision. busy_s: last time at which a request arrived, waited or ran. known: learned state of each
+    variant. If there are variants, watch keeps the prior of the first one, whose replicas are the unit of
+    the forecast.
     """
 
     watch: Watch
@@ -53,7 +53,7 @@ class SizingState:
     def after(
         self, seen: Observation, variants: Iterable[Variant], startup_s: float
     ) -> "SizingState":
-        """The state with what an observation shows of engines, pods and requests.
+        """Add an observation of engines, pods and requests.
 
         startup_s: start-up time of a variant until one of its pods has started.
         """
@@ -83,7 +83,7 @@ class SizingState:
         )
 
     def with_load(self, seen: Observation, footprint: Footprint, lead_s: float) -> "SizingState":
-        """The state with the load of the arrivals, in replicas of a footprint, and its forecasts."""
+        """Add the backlog, the load of the arrivals and its forecast, in replicas of a footprint."""
         backlog = self.backlog.after(seen, lead_s)
         if self.news_s < seen.now_s:  # the metrics are those of the last observation
             return replace(self, backlog=backlog)
@@ -101,5 +101,5 @@ class SizingState:
         return replace(self, backlog=backlog, load=load, forecast=forecast)
 
     def unsettled(self) -> "SizingState":
-        """The state after which the scale-down delay begins again."""
+        """The state with the scale-down delay started again."""
         return replace(self, needs=ScaleDownWindow(), swap=ScaleDownDelay())

@@ -22,7 +22,7 @@ from penstock.core.spec.objectives import Objectives
 # Loads that are tried, as multiples of the present one, until the number changes.
 MORE = tuple(1.1**step for step in range(1, 30))
 LESS = tuple(0.9**step for step in range(1, 30))
-# Time for which what is tried counts as needed: longer than any scale-up delay.
+# Time for which a tried load counts as needed, in seconds: longer than any scale-up delay.
 LASTED_S = 3600.0
 
 SETTINGS = ("minReplicas", "maxReplicas", "ttft", "tpot", "attainment", "scaleDownDelay")
@@ -84,7 +84,7 @@ def under_load(tick: Tick, factor: float) -> Decision:
 def loads_that_change_decision(tick: Tick) -> Iterator[Change]:
     """The smallest larger load, and the largest smaller one, under which the number is another.
 
-    As if the load had been so for long enough: fewer replicas wait for that.
+    The delays of scale-up and scale-down count as over.
     """
     before = numbers(under_load(tick, 1.0))
     for factors, word in ((MORE, "more"), (LESS, "less")):
@@ -110,7 +110,7 @@ def settings_that_change_decision(tick: Tick) -> Iterator[Change]:
     for given in tried:
         try:
             decision = tick.decide_again(with_settings(settings, given))
-        except ValueError:  # beside the bounds of what can be set
+        except ValueError:  # outside of the bounds of the setting
             continue
         if numbers(decision) != before:
             yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)

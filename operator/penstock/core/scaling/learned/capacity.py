@@ -16,21 +16,21 @@ from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.tpot_rate import RequestTimes, tpot_rate
 from penstock.core.spec.objectives import Objectives
 
-# Fraction of the engine's time that requests may take: one that is never idle has none for the next burst.
+# Fraction of the engine's time that requests may take. An engine that is never idle has no time for a burst.
 MAX_BUSY = 0.96
 # Fraction of the KV cache; beyond it, sequences are preempted and computed twice.
 MAX_KV_USAGE = 0.9
-# Fraction of the engine's time that counts as usable though no batch keeps the TPOT objective.
+# Least fraction of the engine's time that counts as usable, even if no batch keeps the TPOT objective.
 MIN_BUSY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Mean request. uncached_tokens: those of its prompt that are computed.
+    """Mean request. uncached_tokens: tokens of its prompt that are computed.
 
-    held: KV tokens in the cache for each running sequence, as a multiple of a sequence that is halfway.
-    attended: the same of the KV tokens that an output token attends to. Shared blocks make held smaller.
-    Outputs that differ make both larger, because the longest run for longest.
+    held: KV tokens in the cache for each running sequence, as a multiple of those at half of the mean output.
+    attended: the same for the KV tokens that an output token attends to. Shared blocks make held smaller.
+    Outputs of different lengths make both larger, because the longest run for longest.
     """
 
     prompt_tokens: float

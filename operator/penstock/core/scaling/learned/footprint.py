@@ -1,8 +1,8 @@
 """Footprint of requests: the replicas that a rate of arrivals keeps busy.
 
 A prompt is work that is due within the TTFT objective. An answer is a sequence that stays for its output
-tokens, one iteration each, so that a rate of r answers a second is r * stay sequences in the system, with
-their KV tokens (Little's law). The resource that takes the most replicas decides:
+tokens, one iteration each. So r answers a second are r * stay sequences in the system, with their KV tokens
+(Little's law). The resource that takes the most replicas decides:
 
     engine time   (prompt work + decode work) / the fraction of its time that a replica may be busy
     KV cache      sequences * held tokens / usable tokens
@@ -30,7 +30,7 @@ MIN_SLACK = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Rates of arriving work: prompt tokens per second that are due, and answers per second that begin."""
+    """Arrival rates: prompt tokens per second that are due, and answers per second that begin."""
 
     prompt_tokens: float
     answers: float
@@ -40,9 +40,10 @@ class Demand:
 class Footprint:
     """Replicas per unit of demand, of one kind of replica.
 
-    prompt_token, answer: engine time. kv, batch: of an answer. slack_s: time that a prompt may wait for
-    its prefill. stay_s: time between the first and the last token of an answer at a full replica.
-    noise: variance of the replicas over their mean, if requests arrive one by one (Poisson).
+    prompt_token: by engine time, per prompt token/s. answer, kv, batch: by engine time, KV cache and batch
+    size, per answer/s. slack_s: time that a prompt may wait for its prefill. stay_s: time between the first
+    and the last token of an answer at a full replica. noise: variance of the load over its mean, for Poisson
+    arrivals.
     """
 
     capacity: Capacity
@@ -75,12 +76,12 @@ class Footprint:
         )
 
     def replicas(self, demand: Demand) -> float:
-        """Replicas that the demand keeps busy; parts of one count."""
+        """Replicas that the demand keeps busy, as a real number."""
         time = self.prompt_token * demand.prompt_tokens + self.answer * demand.answers
         return max(time, self.kv * demand.answers, self.batch * demand.answers)
 
     def waiting_replicas(self, prompt_tokens: float, sequences: float, within_s: float) -> float:
-        """Replicas that work off what waits: prompts within a time, sequences all at once."""
+        """Replicas that serve waiting work: prompts within within_s, and all sequences at the same time."""
         time = self.prompt_token * prompt_tokens / (within_s + self.slack_s)
         return max(time, self.kv / self.stay_s * sequences, self.batch / self.stay_s * sequences)
 

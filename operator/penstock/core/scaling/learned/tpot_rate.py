@@ -1,4 +1,4 @@
-"""The largest rate of requests at which the asked fraction of them keeps the TPOT objective.
+"""Largest request rate at which the fraction `attainment` of requests keeps the TPOT objective.
 
 With r requests/s of W seconds of engine time beyond c0, the part of an iteration that is the same for any
 batch, the mean time between tokens is x = c0 / (1 - r * W) (see capacity.py). How far x varies depends on the
@@ -16,8 +16,8 @@ from statistics import NormalDist
 
 from penstock.core.spec.objectives import Objectives
 
-# How an engine divides a step while sequences decode (penstock_engine/core/prefill_budget.py): prompts get
-# what decoding leaves of this fraction of the TPOT objective,
+# What prompts get of an engine's step while sequences decode (penstock_engine/core/prefill_budget.py): the
+# time that decoding leaves of this fraction of the TPOT objective,
 MAX_TPOT_FRACTION = 0.9
 # and at least this fraction of the step.
 MIN_PROMPT_SHARE = 0.2
@@ -77,7 +77,7 @@ def rate_if_prompts_join(times: RequestTimes, objectives: Objectives) -> float:
         mean (c0 + s) / (1 - u),   variance s * (c0 + s) * u / (1 - u)^2
 
     The objective holds if mean + z * deviation <= TPOT, with the quantile z of the normal distribution for
-    the asked fraction. That is quadratic in the root of u.
+    the attainment. That is quadratic in the root of u.
     """
     own_s = times.work_s / times.output_tokens
     alone_s, tpot_s = times.base_s + own_s, objectives.tpot_s
