@@ -162,8 +162,8 @@ class Sizing:
             return "Steady", state.unsettled(), [*entries, held]
         state = replace(state, needs=state.needs.after(seen.now_s, kept, delay_s))
         entry = state.needs.entry(current, busy, seen.now_s, delay_s)
-        if entry.replicas == current - 1 > 0 and seen.now_s < state.grew_s + GROWTH_KEPT_S:
-            age_s = seen.now_s - state.grew_s
+        age_s = math.inf if state.grew_s is None else seen.now_s - state.grew_s
+        if entry.replicas == current - 1 > 0 and age_s < GROWTH_KEPT_S:
             note = f"{current} are held: one fewer is enough, {age_s:.0f} s after a scale-up"
             entry = TrailEntry("delay", current, note)
         if entry.replicas < current:

@@ -23,10 +23,10 @@ class SizingState:
     """State of one service.
 
     up, needs: delays of scale-up and scale-down. swap: how long another mix of variants has been cheaper.
-    grew_s: time of the last scale-up. news_s: time of the last new metrics. seen_s: time of the last
-    decision. busy_s: last time at which a request arrived, waited or ran. known: learned state of each
-    variant. If there are variants, watch keeps the prior of the first one, whose replicas are the unit of
-    the forecast.
+    grew_s: time of the last scale-up, if there was one. news_s: time of the last new metrics. seen_s: time
+    of the last decision. busy_s: last time at which a request arrived, waited or ran. known: learned state
+    of each variant. If there are variants, watch keeps the prior of the first one, whose replicas are the
+    unit of the forecast.
     """
 
     watch: Watch
@@ -40,7 +40,7 @@ class SizingState:
     up: ScaleUpDelay = field(default_factory=ScaleUpDelay)
     needs: ScaleDownWindow = field(default_factory=ScaleDownWindow)
     swap: ScaleDownDelay = field(default_factory=ScaleDownDelay)
-    grew_s: float = -math.inf
+    grew_s: float | None = None
     news_s: float = 0.0
     seen_s: float = 0.0
     busy_s: float = 0.0
