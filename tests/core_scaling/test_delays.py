@@ -63,7 +63,7 @@ def decided(
         now_s += gap_s
         window = window.after(now_s, need, delay_s)
         current = max(current, need)  # a scale-up is at once
-        step = window.entry(current, now_s, delay_s)
+        step = window.entry(current, int(window.largest), now_s, delay_s)
         current = step.replicas
         yield now_s, step
 
@@ -72,8 +72,8 @@ def test_fewer_replicas_are_held_until_the_window_is_over() -> None:
     needs = [(2.0, 4)] * 3 + [(2.0, 2)] * 31
     steps = [step for _, step in decided(needs, 4, 60.0)]
     assert {step.step for step in steps[:32]} == {"steady"}
-    assert steps[32] == TrailEntry("down", 2, "no more than 2 were needed for 60 s")
-    assert steps[33] == TrailEntry("steady", 2, "2 were needed within 60 s")
+    assert steps[32] == TrailEntry("down", 2, "2 have been enough for 60 s")
+    assert steps[33] == TrailEntry("steady", 2, "needed within 60 s: 2")
 
 
 def test_new_window_holds_what_there_is_for_the_delay() -> None:

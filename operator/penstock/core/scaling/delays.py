@@ -80,14 +80,19 @@ class ScaleUpDelay:
 class ScaleDownWindow:
     """Sliding maximum of the recent needs, as in the stabilization window of an HPA.
 
-    since_s: start of the delay. needs: (time, replicas) of those that can still be the largest: each is
-    smaller than the one before.
+    since_s: start of the delay. needs: (time, need in replicas or parts of one) of those that can still be
+    the largest: each is smaller than the one before.
     """
 
     since_s: float | None = None
-    needs: tuple[tuple[float, int], ...] = ()
+    needs: tuple[tuple[float, float], ...] = ()
 
-    def after(self, now_s: float, need: int, delay_s: float) -> "ScaleDownWindow":
+    @property
+    def largest(self) -> float:
+        """The largest need of the window; 0 if there is none."""
+        return self.needs[0][1] if self.needs else 0.0
+
+    def after(self, now_s: float, need: float, delay_s: float) -> "ScaleDownWindow":
         """Add the need at now_s, and drop needs that are older than delay_s."""
         if self.needs and now_s - self.needs[-1][0] > MAX_GAP_S:
             return ScaleDownWindow(now_s, ((now_s, need),))
@@ -96,16 +101,15 @@ class ScaleDownWindow:
             now_s if self.since_s is None else self.since_s, (*kept, (now_s, need))
         )
 
-    def entry(self, current: int, busy: int, now_s: float, delay_s: float) -> TrailEntry:
-        """The step of the trail: the largest need of delay_s, or `current` until that has passed.
+    def entry(self, current: int, least: int, now_s: float, delay_s: float) -> TrailEntry:
+        """The step of the trail: `least` replicas once delay_s has passed, `current` until then.
 
-        busy: replicas that the load keeps busy now; no fewer are left.
+        least: replicas that hold the largest need of the window.
         """
-        largest = max([busy, *(need for _, need in self.needs)])
         lasted_s = 0.0 if self.since_s is None else now_s - self.since_s
-        if largest >= current:
-            return TrailEntry("steady", current, f"needed within {delay_s:.0f} s: {largest}")
+        if least >= current:
+            return TrailEntry("steady", current, f"needed within {delay_s:.0f} s: {least}")
         if lasted_s < delay_s:
             note = f"{current} are held: fewer are enough for {lasted_s:.0f} of {delay_s:.0f} s"
             return TrailEntry("delay", current, note)
-        return TrailEntry("down", largest, f"{largest} have been enough for {delay_s:.0f} s")
+        return TrailEntry("down", least, f"{least} have been enough for {delay_s:.0f} s")

@@ -152,16 +152,16 @@ class Sizing:
             return self._more(bounds, seen, wanted, state.unsettled(), lead_s, entries)
         state = replace(state, up=ScaleUpDelay())
         delay_s = max(self.calm_s, lead_s)
-        busy, _ = _whole(need.replicas_now, need.note, mixed)
-        kept, _ = _whole((1 + SPARE) * need.replicas, need.note, mixed)
-        if kept <= 1:  # the last replica is for requests that wait or run
-            kept = int(is_busy)
-        kept = max(kept, bounds.min_replicas)
         if seen.starting or seen.missing or state.news_s < seen.now_s:
             held = TrailEntry("steady", current, f"{current} are held until all replicas report")
             return "Steady", state.unsettled(), [*entries, held]
-        state = replace(state, needs=state.needs.after(seen.now_s, kept, delay_s))
-        entry = state.needs.entry(current, busy, seen.now_s, delay_s)
+        spared = (1 + SPARE) * need.replicas
+        needs = state.needs.after(seen.now_s, spared, delay_s)
+        state = replace(state, needs=needs)
+        kept = _kept(spared, bounds, mixed, is_busy=is_busy)
+        was_busy = is_busy or seen.now_s < state.busy_s + delay_s
+        least = _kept(max(needs.largest, need.replicas_now), bounds, mixed, is_busy=was_busy)
+        entry = needs.entry(current, least, seen.now_s, delay_s)
         age_s = math.inf if state.grew_s is None else seen.now_s - state.grew_s
         if entry.replicas == current - 1 > 0 and age_s < GROWTH_KEPT_S:
             note = f"{current} are held: one fewer is enough, {age_s:.0f} s after a scale-up"
@@ -202,3 +202,9 @@ def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, st
         return math.ceil(replicas - 1e-9), note
     count, which = mixed.replicas(replicas)
     return count, f"{note}: {which}"
+
+
+def _kept(need: float, bounds: Bounds, mixed: MixedNeed | None, *, is_busy: bool) -> int:
+    """Whole replicas that hold a need. The last one is for requests that wait or run."""
+    replicas, _ = _whole(need, "", mixed)
+    return max(bounds.min_replicas, replicas if replicas > 1 else int(is_busy))
