@@ -18,7 +18,7 @@ DEVIATIONS = (0.0, *(0.03 * 1.5**i for i in range(1, 18)))
 # Errors and the largest load fade by 63% in this time.
 MEMORY_S = 7200.0
 # Before any data: the level wanders by this fraction of itself, one standard deviation, within this time.
-PRIOR_DRIFT, PRIOR_DRIFT_S = 0.06, 120.0
+PRIOR_DRIFT, PRIOR_DRIFT_S = 0.1, 120.0
 # The belief before any data counts as much as errors of this time and of two start-ups.
 PRIOR_S = 600.0
 # Forecasts of the first seconds are made of too few requests to be judged.
