@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS, Outcomes
+from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS, PRIOR_LATE, Outcomes
 from penstock.core.scaling.signals import GatewayReading, Histogram, Missing
 
 NOTHING = Histogram((1.0, 2.0), (0, 0, 0), 0.0)
@@ -68,7 +68,7 @@ def test_before_any_outcome_the_objective_is_the_allowed_loss() -> None:
         (100_000, 0, MOST_LOSS),
         (10_000_000, 0, MOST_LOSS),
         # Too few requests to show anything.
-        (100, 0, 1.05),
+        (100, 0, 1 + 1 / PRIOR_LATE),
     ],
 )
 def test_allowed_loss_grows_while_fewer_are_late_than_planned(

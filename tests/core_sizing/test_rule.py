@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from core_sizing.world import RULE, STARTUP_S, World, engine, gateway, needed, note
 
-from penstock.core.scaling.by_objectives.rule import SCALE_UP_DELAY, SPARE
+from penstock.core.scaling.by_objectives.rule import GROWTH_KEPT_S, SCALE_UP_DELAY, SPARE
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import EngineReading, PodView
 
@@ -20,15 +20,15 @@ def test_step_is_asked_for_within_a_minute_and_kept() -> None:
     assert min(world.runs(600, 30.0)) >= math.ceil(needed(30.0))
 
 
-def test_growing_load_is_asked_for_one_start_up_ahead() -> None:
-    """From 4 to 36 requests/s in 27 minutes: what is needed when a pod that is asked for now is ready."""
+def test_growing_load_has_its_replicas_when_they_are_ready() -> None:
+    """From 4 to 36 requests/s in 27 minutes. The mean lags, but the margin grows with its errors."""
     world, slope = World(2, Bounds(1, 40)), 0.02
     world.runs(600, 4.0)
     asked = [world.runs(2, 4.0 + 2 * slope * n)[0] for n in range(800)]
     per_rate = needed(10.0) / 10
     for n in range(200, 800):
         ahead = per_rate * (4.0 + slope * (2 * n + STARTUP_S))
-        assert asked[n] >= ahead * 0.97
+        assert asked[n] >= 0.85 * ahead
         assert asked[n] <= 1.2 * ahead + 1
 
 
@@ -104,23 +104,21 @@ def test_first_burst_is_followed_only_if_it_lasts(burst_s: float, *, grows: bool
 
 
 @pytest.mark.parametrize(("burst_s", "rate", "added"), [(10, 20.0, 0), (20, 30.0, 1)])
-def test_recurrent_bursts_add_replicas_only_for_more_load_than_may_be_lost(
+def test_recurrent_bursts_are_waited_for_only_if_they_are_more_load_than_may_be_lost(
     burst_s: float, rate: float, added: int
 ) -> None:
     """Every ten minutes; 3% may be lost. Each is over before a pod starts.
 
-    12 more requests/s for 10 s are 2.4% of the load, 22 more for 20 s are 8%.
+    12 more requests/s for 10 s are 2.4% of the load, 22 more for 20 s are 8%. What is left when replicas
+    of the last burst may go is for the next one.
     """
     world = World(2, Bounds(1, 20))
-    for _ in range(6):
+    for _ in range(7):
         world.runs(600 - burst_s, 8.0)
         world.runs(burst_s, rate)
-    asked = world.runs(600 - burst_s, 8.0) + world.runs(burst_s, rate)
+    left = world.runs(GROWTH_KEPT_S + 2 * STARTUP_S, 8.0)[-1]
     least = math.ceil(needed(8.0))
-    if added:
-        assert min(asked) >= least + added
-    else:
-        assert set(asked) == {least}
+    assert left >= least + added if added else left == least
 
 
 def test_work_that_waits_for_a_start_up_asks_for_more() -> None:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from core_sizing.world import RULE, STARTUP_S, World, gateway, needed
+from core_sizing.world import RULE, STARTUP_S, World, gateway, needed, note
 
 from penstock.core.scaling.by_objectives.record import Learned
+from penstock.core.scaling.by_objectives.rule import GROWTH_KEPT_S, SPARE
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Missing, PodView
 
@@ -35,7 +36,7 @@ def test_delay_is_a_code_and_a_reason() -> None:
     assert "4 are held: fewer are enough for 94 of 104 s" in world.decision.reason
     world.runs_until_another_number(4.0, most_s=60)
     assert world.decision.code == "ScaleDown"
-    assert "no more than 1 were needed for 104 s" in world.decision.reason
+    assert "1 have been enough for 104 s" in world.decision.reason
 
 
 def test_what_was_needed_within_the_delay_is_kept() -> None:
@@ -46,11 +47,54 @@ def test_what_was_needed_within_the_delay_is_kept() -> None:
         assert min(world.runs(80, 4.0) + world.runs(40, 20.0)) >= needed(20.0)
 
 
-def test_replicas_are_removed_only_if_fewer_hold_a_tenth_more_than_the_need() -> None:
-    """Two hold 1.97, and three 1.97 with a tenth to spare."""
-    near, far = (World(4, Bounds(1, 20), replace(RULE, loss=16.0)) for _ in range(2))
-    assert near.runs(1200, 10.0)[-1] == 3
-    assert far.runs(1200, 8.0)[-1] == 2
+@pytest.mark.parametrize("spare", [-0.02, 0.02])
+def test_replicas_are_removed_only_if_fewer_hold_a_bit_more_than_the_need(spare: float) -> None:
+    """A load of nearly two replicas: two hold it, but are kept from three only with SPARE."""
+    world = World(3, Bounds(1, 20), replace(RULE, loss=16.0))
+    rate = 10.0 * 2 / (1 + SPARE + spare) / needed(10.0)
+    assert world.runs(1200, rate)[-1] == (2 if spare > 0 else 3)
+
+
+def grown(calm: float, peak: float, peak_s: float) -> World:
+    """A service whose load went up for peak_s, from an hour of calm, and back. Its clock is kept."""
+    world = World(2, Bounds(1, 20))
+    world.runs(3600, calm)
+    world.runs(peak_s, peak)
+    return world
+
+
+def test_one_replica_is_not_removed_alone_soon_after_a_scale_up() -> None:
+    """It is held until GROWTH_KEPT_S after the last scale-up, and then removed at once."""
+    calm, peak = (10.0 * replicas / needed(10.0) for replicas in (2.5, 3.5))
+    world = grown(calm, peak, 120.0)
+    assert world.replicas == 4
+    grew_s = world.state.grew_s
+    assert grew_s is not None
+    kept_s = grew_s + GROWTH_KEPT_S - world.now_s
+    assert kept_s > 2 * STARTUP_S
+    assert set(world.runs(kept_s - 2, calm)) == {4}
+    assert "one fewer is enough" in note(world.decision, "delay")
+    assert world.runs(6, calm)[-1] == 3
+
+
+def test_more_than_one_replica_are_removed_soon_after_a_scale_up() -> None:
+    calm, peak = (10.0 * replicas / needed(10.0) for replicas in (1.5, 4.5))
+    world = grown(calm, peak, 120.0)
+    assert world.replicas >= 5
+    grew_s = world.state.grew_s
+    assert grew_s is not None
+    asked = world.runs(2 * STARTUP_S, calm)
+    assert world.now_s < grew_s + GROWTH_KEPT_S
+    assert asked[-1] <= 3
+
+
+def test_last_replica_is_removed_soon_after_a_scale_up() -> None:
+    """An idle service needs none, though it grew from zero a short time ago."""
+    world = World(0, Bounds(0, 4))
+    assert world.runs(60, 0.5)[-1] == 1
+    asked = world.runs(STARTUP_S + 30, 0.0)
+    assert asked[-1] == 0
+    assert world.now_s < GROWTH_KEPT_S
 
 
 def test_calm_while_replicas_start_is_none() -> None:
