@@ -12,7 +12,7 @@ from penstock.core.scaling.shortage import AVOID_S, NODE_WAIT_S, UnscheduledPods
 from penstock.core.spec.service import VariantSpec
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
-FOR_FIVE = 380  # requests a tick that five replicas serve, and four do not
+FOR_FIVE = 310  # requests a tick that five replicas serve, and four do not
 # Ticks after which a load that lasts is asked for.
 PATIENT = 20
 

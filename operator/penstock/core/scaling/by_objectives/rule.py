@@ -95,9 +95,10 @@ class Sizing:
         return mixed.decided(decision) if mixed else decision, state
 
     def _lead_s(self, state: SizingState) -> float:
-        """Time from a decision until its pod serves: that of the slowest variant."""
+        """Time from a decision until its pod serves: that of the slowest variant which has started one."""
         starts = [known.startup for known in state.known.values()] or [state.startup]
-        return max(start.expected_s for start in starts) + 2 * self.period_s
+        measured = [start for start in starts if start.times_s]
+        return max(start.expected_s for start in measured or starts) + 2 * self.period_s
 
     def _footprint(self, objectives: Objectives, mix: Mix, state: SizingState) -> Footprint:
         """Footprint on the kind of replica that is the unit of the forecast."""
