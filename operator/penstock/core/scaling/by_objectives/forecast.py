@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from penstock.core.scaling.by_objectives.arrivals import PRIOR_DISPERSION
+from penstock.core.scaling.signals import STALE_S
 
 # Deviations at which the load beyond is counted, in roots of the forecast.
 DEVIATIONS = (0.0, *(0.03 * 1.5**i for i in range(1, 18)))
@@ -92,15 +93,19 @@ class Forecast:
         return self.history[-1]
 
     def after(self, now_s: float, load: float, forecast: float, *, lead_s: float) -> "Forecast":
-        """Add the load now and its forecast for lead_s later, and the error of the forecast for now."""
+        """Add the load now and its forecast for lead_s later, and the error of the forecast for now.
+
+        While metrics were missing nothing was forecast, and the load across such a gap is not judged.
+        """
         moment = Moment(now_s, load, forecast)
         if not self.history:
             return Forecast(now_s, (moment,), self.errors)
         errors = replace(self.errors, peak=self._peak(now_s, load))
         then = self.history[max(0, bisect_right(self.history, now_s - lead_s, key=_time) - 1)]
-        is_due = then.at_s <= now_s - 0.9 * lead_s
+        elapsed_s, age_s = now_s - self.now.at_s, now_s - then.at_s
+        is_due = 0.9 * lead_s <= age_s <= lead_s + STALE_S and elapsed_s <= STALE_S
         if is_due and then.at_s > self.since_s + WARM_UP_S:
-            errors = errors.after(now_s - self.now.at_s, then, load)
+            errors = errors.after(elapsed_s, then, load)
         return Forecast(self.since_s, (*self._recent(now_s - lead_s), moment), errors)
 
     def upper(self, loss: float, *, lead_s: float, noise: float) -> float:
