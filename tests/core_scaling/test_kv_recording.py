@@ -18,7 +18,7 @@ from penstock.core.scaling.by_kv.what_if import decide_settled
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.delays import ScaleDownDelay
 from penstock.core.scaling.learned.priors import prior
-from penstock.core.scaling.recording import Recording, RecordingWriter, Settings, Tick
+from penstock.core.scaling.recording import VERSION, Recording, RecordingWriter, Settings, Tick
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.what_if import changes, with_settings
@@ -195,6 +195,15 @@ def test_a_setting_that_needs_fewer_replicas_counts_as_if_it_had_lasted() -> Non
 def test_a_recording_without_decisions_is_refused(lines: int) -> None:
     with pytest.raises(DecodeError, match="has no decisions" if lines else "is empty"):
         Recording.read(recording_lines(list(ticks(3)))[:lines])
+
+
+def test_an_older_recording_in_which_objectives_were_set_is_refused() -> None:
+    """The rule without objectives is as it was, the one with them is not."""
+    header, *lines = recording_lines([*ticks(2), with_objectives(1010.0)])
+    older = header.replace(f'"version":{VERSION}', '"version":2')
+    assert len(Recording.read([older, *lines[:2]]).lines) == 2
+    with pytest.raises(DecodeError, match=r"older Penstock.*record again"):
+        Recording.read([older, *lines])
 
 
 def test_a_line_of_deeply_nested_json_is_refused() -> None:

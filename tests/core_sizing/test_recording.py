@@ -3,15 +3,20 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from penstock.cli.main import build
 from penstock.core.formats.serialization import DecodeError
-from penstock.core.scaling.recording import Recording
+from penstock.core.scaling.recording import OLDER_VERSIONS, VERSION, Recording
 from penstock.sim.baselines import registry
+
+CURRENT = f'"version":{VERSION}'
 
 
 @settings(deadline=None, max_examples=25)
@@ -33,13 +38,26 @@ def test_the_recorded_rule_gives_the_recorded_decisions(
     assert [tick.state for tick, _ in again] == [tick.state for tick in ticks]
 
 
-def test_a_file_of_version_1_is_replayed(live: Any, written: Any) -> None:
-    """Version 1 had neither a state in its lines nor settings of the KV rule."""
+@pytest.mark.parametrize("version", OLDER_VERSIONS)
+def test_older_recording_is_refused_with_what_to_do(live: Any, written: Any, version: int) -> None:
+    """Its settings and its state are those of another rule, so its decisions would not come again."""
     header, *lines = written(live(1, 10))
-    old = [header.replace('"version":2', '"version":1')]
-    old += [line.replace(',"state":null}', "}") for line in lines]
-    assert not any("state" in json.loads(line) for line in old[1:])
-    assert all(decision == tick.decision for tick, decision in Recording.read(old).replay())
+    older = json.loads(header) | {"version": version}
+    older["settings"]["rule"]["backlog"] = 0.5
+    with pytest.raises(DecodeError, match=rf"older Penstock.*format {version}.*record again"):
+        Recording.read([json.dumps(older), *lines])
+
+
+def test_replay_of_an_older_recording_says_what_to_do(
+    live: Any, written: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "old.jsonl"
+    lines = written(live(1, 3))
+    file.write_text("\n".join([lines[0].replace(CURRENT, '"version":2'), *lines[1:]]))
+    said = CliRunner().invoke(build("replay"), ["replay", str(file)])
+    assert said.exit_code == 2
+    assert f"{file} cannot be replayed: it was recorded by an older Penstock" in said.output
+    assert "record again" in said.output
 
 
 def test_settings_that_change_on_the_way_are_in_it(live: Any, written: Any) -> None:
@@ -87,7 +105,7 @@ def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
         (lambda lines: [], "the recording is empty"),
         (lambda lines: ["{", *lines], "line 1 is not JSON"),
         (lambda lines: lines[1:], "line 1 has no decision"),
-        (lambda lines: [lines[0].replace('"version":2', '"version":3')], "line 1.version is '3'"),
+        (lambda lines: [lines[0].replace(CURRENT, '"version":99')], "line 1.version is '99'"),
         (lambda lines: [lines[0], lines[0]], "line 2 has no "),
         (lambda lines: [lines[0], lines[1][:-9]], "line 2 is not JSON"),
     ],

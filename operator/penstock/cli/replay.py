@@ -39,7 +39,7 @@ def command(
             knobs = dict(_knob(text) for text in param or [])
             _compare(recording, policy or _recorded_rule(recording), knobs)
     except DecodeError as error:
-        typer.echo(f"penstock replay: {file} is not a file of `penstock record`: {error}", err=True)
+        typer.echo(f"penstock replay: {file} cannot be replayed: {error}", err=True)
         raise typer.Exit(2) from error
     except (OSError, ValueError, TypeError, ArithmeticError) as error:
         typer.echo(f"penstock replay: {error}", err=True)

@@ -23,8 +23,10 @@ from penstock.core.scaling.rule import Bounds, Decision, Rule
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 
-# Version 2 added the rule without objectives. Files of version 1 can be read.
-VERSION: Literal[2] = 2
+# Version 2 added the rule without objectives. Version 3 has another rule by objectives, with other settings
+# and another state, so that older recordings of that rule cannot be replayed.
+VERSION: Literal[3] = 3
+OLDER_VERSIONS = (1, 2)
 # For rules that do not use objectives.
 NO_OBJECTIVES = Objectives(math.inf, math.inf)
 
@@ -70,7 +72,7 @@ AnyTick = Tick | KvTick
 class Header:
     """First line of a recording. state: before the first decision."""
 
-    version: Literal[1, 2]
+    version: Literal[2, 3]
     service: str
     settings: Settings | KvSettings
     state: SizingState | ScaleDownDelay
@@ -117,9 +119,12 @@ class Recording:
         records = list(enumerate(text, 1))
         if not records:
             raise DecodeError("the recording is empty")
-        header = deserialize(Header, _from_json(*records[0]), "line 1")
+        first = _from_json(*records[0])
+        version = first.get("version") if isinstance(first, dict) else None
+        header = deserialize(Header, _replayable(first, version), "line 1")
         lines = (
-            deserialize(TickRecord, _from_json(n, line), f"line {n}") for n, line in records[1:]
+            deserialize(TickRecord, _replayable(_from_json(n, line), version), f"line {n}")
+            for n, line in records[1:]
         )
         recording = cls(header, tuple(lines))
         if not recording.lines:
@@ -182,6 +187,17 @@ class Recording:
             max_sequences=reading.max_num_seqs or settings.rule.max_num_seqs,
             kv_capacity_tokens=reading.kv_capacity_tokens,
         )
+
+
+def _replayable(record: Any, version: Any) -> Any:
+    """The JSON of a line. Raises DecodeError if an older rule by objectives made it."""
+    settings = record.get("settings") if isinstance(record, dict) else None
+    if version in OLDER_VERSIONS and isinstance(settings, dict) and "objectives" in settings:
+        raise DecodeError(
+            f"it was recorded by an older Penstock with another rule by objectives (format {version}, "
+            f"not {VERSION}). Replay it with that version, or upgrade the operator and record again"
+        )
+    return record
 
 
 def _tick(settings: AnySettings, state: AnyState, line: TickRecord, number: int) -> AnyTick:
