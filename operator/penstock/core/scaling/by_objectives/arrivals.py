@@ -6,7 +6,6 @@ followed as soon as it stands out of the noise, and a level that lasts is averag
 measured: the dispersion is the variance of the arriving work over that of a Poisson process.
 """
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
@@ -87,7 +86,7 @@ class Arrivals:
             then = self._ago(window_s)
             taken_s, tokens = now.at_s - then.at_s, now.prompt_tokens - then.prompt_tokens
             if window_s >= longest_s:
-                return max(due, tokens / taken_s)
+                return max(due, tokens / max(1e-9, taken_s))
             due = max(due, tokens / (taken_s + slack_s))
             window_s *= WINDOW_GROWTH
 
@@ -108,29 +107,29 @@ class Arrivals:
 
     def _differ(self, older: Arrived, newer: Arrived) -> bool:
         """Whether the rate from `older` to `newer` differs from the rate from `newer` to now."""
+        return self._surprise(older, newer) > CHANGE**2 * self.dispersion
+
+    def _dispersion(self, elapsed_s: float) -> float:
+        """Update the dispersion by the change of the rate between the last two windows."""
+        middle = self._ago(SHORTEST_STEADY_S)
+        first = self._ago(self.now.at_s - middle.at_s + SHORTEST_STEADY_S)
+        is_short = middle.at_s - first.at_s < 0.7 * SHORTEST_STEADY_S
+        if is_short or self.now.replica_s <= first.replica_s:
+            return self.dispersion
+        # A change of the rate is not noise.
+        found = min(self._surprise(first, middle), CHANGE**2 * self.dispersion)
+        share = min(1.0, elapsed_s / LONGEST_STEADY_S)
+        return max(LEAST_DISPERSION, self.dispersion + share * (found - self.dispersion))
+
+    def _surprise(self, older: Arrived, newer: Arrived) -> float:
+        """Squared change of the rate at `newer`, over its variance if requests came one by one (Poisson)."""
         now = self.now
         before_s, after_s = newer.at_s - older.at_s, now.at_s - newer.at_s
         before = (newer.replica_s - older.replica_s) / before_s
         after = (now.replica_s - newer.replica_s) / after_s
         mean = (now.replica_s - older.replica_s) / (now.at_s - older.at_s)
-        variance = self.dispersion * mean * self._request_replica_s() * (1 / before_s + 1 / after_s)
-        return abs(after - before) > CHANGE * math.sqrt(variance)
-
-    def _dispersion(self, elapsed_s: float) -> float:
-        """Update the dispersion by the last two windows: their difference has the variance of both."""
-        middle = self._ago(SHORTEST_STEADY_S)
-        first = self._ago(self.now.at_s - middle.at_s + SHORTEST_STEADY_S)
-        newer, older = (
-            self.now.replica_s - middle.replica_s,
-            middle.replica_s - first.replica_s,
-        )
-        expected = (newer + older) * self._request_replica_s()
-        if middle.at_s - first.at_s < 0.7 * SHORTEST_STEADY_S or expected <= 0:
-            return self.dispersion
-        # A change of the rate is not noise.
-        found = min((newer - older) ** 2 / expected, CHANGE**2 * self.dispersion)
-        share = min(1.0, elapsed_s / LONGEST_STEADY_S)
-        return max(LEAST_DISPERSION, self.dispersion + share * (found - self.dispersion))
+        variance = mean * self._request_replica_s() * (1 / before_s + 1 / after_s)
+        return (after - before) ** 2 / variance if variance > 0 else 0.0
 
     def _request_replica_s(self) -> float:
         """Mean time for which a request keeps one replica busy."""
