@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 
-from core_sizing.world import MODEL, RULE, STARTUP_S, World, note
+import pytest
+from core_sizing.world import MODEL, OBJECTIVES, PROMPT_TOKENS, RULE, STARTUP_S, World, note
 
+from penstock.core.scaling.by_objectives.what_if import under_load
+from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Bounds
-from penstock.core.scaling.signals import Missing, Observation
+from penstock.core.scaling.signals import EngineReading, GatewayReading, Missing, Observation
 from penstock.core.scaling.variants.mixed import Variant
 
 SLOW = Variant("slow", MODEL, 1.1, 0, 8)
@@ -30,6 +33,23 @@ class MixedWorld(World):
             for pod, name in zip(seen.pods, names, strict=True)
         )
         return replace(seen, pods=tuple(pods), by_variant=self.by_variant)
+
+
+class BacklogWorld(World):
+    """World in which requests wait all the time, at the gateway or at the first engine."""
+
+    waiting, prompt_tokens, is_at_gateway = 0, PROMPT_TOKENS, True
+
+    def observation(self) -> Observation:
+        seen, tokens = super().observation(), self.waiting * self.prompt_tokens
+        first, *others = seen.pods
+        if self.is_at_gateway:
+            assert isinstance(seen.gateway, GatewayReading)
+            queued = replace(seen.gateway, queued=self.waiting, queued_prompt_tokens=tokens)
+            return replace(seen, gateway=queued)
+        assert isinstance(first.reading, EngineReading)
+        behind = replace(first.reading, waiting=self.waiting, prefill_tokens_pending=tokens)
+        return replace(seen, pods=(replace(first, reading=behind), *others))
 
 
 def test_need_of_the_window_is_held_by_replicas_of_any_speed() -> None:
@@ -62,3 +82,22 @@ def test_load_across_a_gap_in_the_metrics_is_no_error_of_a_forecast() -> None:
     assert world.state.forecast.errors.watched_s == before.watched_s
     world.runs(20, 16.0)
     assert world.state.forecast.errors.watched_s > before.watched_s
+
+
+@pytest.mark.parametrize("at_gateway", [False, True])
+def test_load_that_is_tried_has_its_backlog(*, at_gateway: bool) -> None:
+    world = BacklogWorld(2, Bounds(1, 20))
+    world.runs(600, 8.0)
+    world.waiting, world.is_at_gateway = 20, at_gateway
+    world.runs(130, 8.0)
+    state = world.state
+    world.runs(2, 8.0)
+    assert world.decision is not None
+    settings = Settings(RULE, OBJECTIVES, world.bounds, max_num_batched_tokens=512)
+    tick = Tick(settings, state, world.observation(), world.decision)
+    once, twice = (
+        float(note(under_load(tick, factor), "need").split(", and ")[1].split()[0])
+        for factor in (1.0, 2.0)
+    )
+    assert once > 0
+    assert twice == pytest.approx(2 * once, abs=0.011)

@@ -5,6 +5,7 @@ do not show it: closed-loop clients, which send the next request after the last 
 replicas serve. The minimum over an interval tells both apart, as in CoDel (Nichols and Jacobson, 2012).
 """
 
+import math
 from dataclasses import dataclass
 
 from penstock.core.scaling.signals import GatewayReading, Observation
@@ -28,6 +29,9 @@ class Waiting:
             pending += seen.gateway.queued_prompt_tokens
         return cls(seen.now_s, pending, seen.waiting)
 
+    def scaled(self, factor: float) -> "Waiting":
+        return Waiting(self.at_s, factor * self.prompt_tokens, math.ceil(factor * self.requests))
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -38,6 +42,10 @@ class Backlog:
     def after(self, seen: Observation, span_s: float) -> "Backlog":
         recent = (each for each in self.history if each.at_s >= seen.now_s - span_s)
         return Backlog((*recent, Waiting.of(seen)))
+
+    def scaled(self, factor: float) -> "Backlog":
+        """The backlog if `factor` times as much had waited at each time."""
+        return Backlog(tuple(each.scaled(factor) for each in self.history))
 
     def standing(self, span_s: float) -> Waiting | None:
         """The least that waited in the last span_s; None if nothing waited at some time of it."""

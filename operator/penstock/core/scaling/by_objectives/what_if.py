@@ -16,7 +16,7 @@ from penstock.core.scaling.changes import (
 from penstock.core.scaling.delays import ScaleDownWindow, ScaleUpDelay
 from penstock.core.scaling.recording import Settings, Tick
 from penstock.core.scaling.rule import Decision
-from penstock.core.scaling.signals import GatewayReading
+from penstock.core.scaling.signals import EngineReading, GatewayReading, Observation
 from penstock.core.spec.objectives import Objectives
 
 # Loads that are tried, as multiples of the present one, until the number changes.
@@ -60,25 +60,52 @@ def without_scale_up_delay(tick: Tick) -> Tick:
 
 
 def under_load(tick: Tick, factor: float) -> Decision:
-    """Scale all arrivals so far by `factor`, at the same times."""
+    """Scale all arrivals so far, and what waits, by `factor`, at the same times."""
     state = without_scale_up_delay(tick).state
+    readings = state.readings
+    engines = {pod: _with_backlog(engine, factor) for pod, engine in readings.engines.items()}
     state = replace(
         state,
+        readings=replace(readings, engines=engines),
         load=state.load.scaled(factor),
         forecast=state.forecast.scaled(factor),
+        backlog=state.backlog.scaled(factor),
         needs=ScaleDownWindow(since_s=-math.inf),
     )
-    seen, last = tick.seen, tick.state.readings.gateway
-    if isinstance(seen.gateway, GatewayReading) and last is not None:
-        came = max(0, seen.gateway.arrivals - last.arrivals)
-        tokens = max(0, seen.gateway.prompt_tokens - last.prompt_tokens)
-        gateway = replace(
-            seen.gateway,
-            arrivals=last.arrivals + round(factor * came),
-            prompt_tokens=last.prompt_tokens + round(factor * tokens),
-        )
-        seen = replace(seen, gateway=gateway)
+    seen = _scaled(tick.seen, readings.gateway, factor)
     return replace(tick, state=state, seen=seen).decide_again(with_settings(tick.settings, {}))
+
+
+def _scaled(seen: Observation, last: GatewayReading | None, factor: float) -> Observation:
+    """The observation if `factor` times as much had arrived since the last one, and waited."""
+    pods = (
+        replace(pod, reading=_with_backlog(pod.reading, factor))
+        if isinstance(pod.reading, EngineReading)
+        else pod
+        for pod in seen.pods
+    )
+    seen, gateway = replace(seen, pods=tuple(pods)), seen.gateway
+    if not isinstance(gateway, GatewayReading) or last is None:
+        return seen
+    came = max(0, gateway.arrivals - last.arrivals)
+    tokens = max(0, gateway.prompt_tokens - last.prompt_tokens)
+    scaled = replace(
+        gateway,
+        queued=math.ceil(factor * gateway.queued),
+        queued_prompt_tokens=math.ceil(factor * gateway.queued_prompt_tokens),
+        arrivals=last.arrivals + round(factor * came),
+        prompt_tokens=last.prompt_tokens + round(factor * tokens),
+    )
+    return replace(seen, gateway=scaled)
+
+
+def _with_backlog(engine: EngineReading, factor: float) -> EngineReading:
+    """The metrics if `factor` times as much had waited at the engine."""
+    return replace(
+        engine,
+        waiting=math.ceil(factor * engine.waiting),
+        prefill_tokens_pending=math.ceil(factor * engine.prefill_tokens_pending),
+    )
 
 
 def loads_that_change_decision(tick: Tick) -> Iterator[Change]:
