@@ -101,3 +101,21 @@ def test_load_that_is_tried_has_its_backlog(*, at_gateway: bool) -> None:
     )
     assert once > 0
     assert twice == pytest.approx(2 * once, abs=0.011)
+
+
+def test_changed_objectives_are_no_error_of_a_forecast() -> None:
+    """Replicas serve fewer requests under a shorter TPOT, and the load is the same."""
+    world = World(20, Bounds(20, 20))
+    world.runs(1800, 20.0)
+    before = world.state.forecast
+    state, shorter = world.state, replace(OBJECTIVES, tpot_s=0.025)
+    for _ in range(100):
+        world.now_s += RULE.period_s
+        world.arrivals += 20.0 * RULE.period_s
+        _, state = RULE.decide(shorter, world.bounds, world.observation(), state)
+    grown = state.forecast.now.load / before.now.load
+    assert grown > 2
+    errors = state.forecast.errors
+    assert errors.beyond[1] == pytest.approx(before.errors.beyond[1], abs=0.01)
+    assert errors.peak == pytest.approx(grown * before.errors.peak, rel=0.05)
+    assert errors.load == pytest.approx(grown * before.errors.load, rel=0.05)

@@ -19,7 +19,7 @@ from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.capacity import Mix, Room
-from penstock.core.scaling.learned.footprint import Footprint
+from penstock.core.scaling.learned.footprint import Demand, Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.watch import Watch
@@ -80,6 +80,7 @@ class Sizing:
             return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
         lead_s = self._lead_s(state)
         footprint = self._footprint(objectives, mix, state)
+        state = self._in_new_units(objectives, mix, state, footprint)
         state = state.with_load(seen, footprint, lead_s)
         if not state.forecast.history:
             why = "arrivals have not been observed for long enough"
@@ -105,6 +106,20 @@ class Sizing:
         engines = () if self.variants else tuple(state.readings.engines.values())
         room = self._room(engines)
         return Footprint.of(state.fit.model, mix, room, objectives)
+
+    def _in_new_units(
+        self, objectives: Objectives, mix: Mix, state: SizingState, footprint: Footprint
+    ) -> SizingState:
+        """The state with past forecasts as they are under the present objectives, if these have changed."""
+        before = state.objectives
+        if before == objectives:
+            return state
+        if before is not None:
+            mean = Demand(mix.prompt_tokens, answers=1.0)
+            old = self._footprint(before, mix, state).replicas(mean)
+            factor = footprint.replicas(mean) / max(1e-9, old)
+            state = replace(state, forecast=state.forecast.scaled(factor))
+        return replace(state, objectives=objectives)
 
     def _room(self, engines: Collection[EngineReading]) -> Room:
         """The smallest limits of some engines."""

@@ -16,6 +16,7 @@ from penstock.core.scaling.learned.traffic import Readings, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.variants.mixed import Known, Variant
+from penstock.core.spec.objectives import Objectives
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class SizingState:
     grew_s: time of the last scale-up, if there was one. news_s: time of the last new metrics. seen_s: time
     of the last decision. busy_s: last time at which a request arrived, waited or ran. known: learned state
     of each variant. If there are variants, watch keeps the prior of the first one, whose replicas are the
-    unit of the forecast.
+    unit of the forecast. objectives: those that the forecast is for.
     """
 
     watch: Watch
@@ -45,6 +46,7 @@ class SizingState:
     seen_s: float = 0.0
     busy_s: float = 0.0
     known: Mapping[str, Known] = field(default_factory=dict)
+    objectives: Objectives | None = None
 
     @property
     def fit(self) -> Fit:
