@@ -58,7 +58,8 @@ GROUPS = {
     "canary": Group((f"{CORE}/canary/*.py",), ("tests/core_canary",)),
     "sizing": Group(
         (
-            f"{CORE}/scaling/by_objectives/*.py", f"{CORE}/scaling/by_kv/*.py", f"{CORE}/scaling/blind.py",
+            f"{CORE}/scaling/by_objectives/*.py", f"{CORE}/scaling/by_kv/*.py",
+            f"{CORE}/scaling/learned/*.py", f"{CORE}/scaling/variants/*.py", f"{CORE}/scaling/blind.py",
             f"{CORE}/scaling/decisions.py", f"{CORE}/scaling/delays.py",
         ),
         ("tests/core_sizing", "tests/core_scaling"),

@@ -89,10 +89,6 @@ FUNCTIONS = dict.fromkeys(
 # Place -> why its words stay. A folder covers all below it.
 EXCEPTIONS = {
     "tests/architecture/retired_words.py": "the list itself",
-    **dict.fromkeys(
-        ("operator/penstock/core/scaling/learned", "operator/penstock/core/scaling/variants"),
-        "not renamed yet",
-    ),
 }
 
 

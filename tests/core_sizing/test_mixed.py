@@ -1,4 +1,4 @@
-"""The rule over variants: whole numbers of a mix on the way to what the need asks for."""
+"""The rule over variants: counts of each variant on the way to the chosen mix."""
 
 from typing import Any
 
@@ -11,7 +11,12 @@ from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.recording import Recording
 from penstock.core.scaling.rule import Bounds, Decision
-from penstock.core.scaling.variants.mixed import Known, MixedNeed, Variant, believed
+from penstock.core.scaling.variants.mixed import (
+    LearnedVariant,
+    MixedNeed,
+    Variant,
+    iteration_models,
+)
 
 PRIOR = IterationModel(0.05, 3e-4, 1e-4, 1e-7)
 CHEAP = Variant("cheap", PRIOR, 2.5, 0, 8)
@@ -77,9 +82,9 @@ def test_a_decision_has_the_mix_and_its_price() -> None:
 def test_a_swap_adds_first() -> None:
     made = need((2, 0), 1.9, 0.95)
     assert made.replicas(1.0)[0] == 2
-    assert (made.swapped(), made.counts(3)) == (3, (2, 1))
-    assert made.why_swapped.startswith("1 strong for 4 an hour hold it as well")
-    assert need((2, 0), 1.9, 0.95, most=2).swapped() == 0
+    assert (made.replicas_with_swap(), made.counts(3)) == (3, (2, 1))
+    assert made.swap_note.startswith("1 strong for 4 an hour would be enough")
+    assert need((2, 0), 1.9, 0.95, most=2).replicas_with_swap() == 0
 
 
 def test_a_need_is_a_multiple_of_the_unit() -> None:
@@ -89,10 +94,10 @@ def test_a_need_is_a_multiple_of_the_unit() -> None:
     assert made.replicas(4.0) == (2, "2 strong for 8 an hour")
 
 
-def test_who_never_ran_is_believed_as_wrong_as_the_others_were() -> None:
-    ran = Known(Watch(Fit(PRIOR.times(3.0), (), windows=9)), StartUp(60.0))
-    known = {"cheap": ran, "strong": Known.initial(STRONG, 60.0)}
-    cheap, strong = believed((CHEAP, STRONG), known)
+def test_a_variant_that_has_not_run_is_corrected_by_the_error_of_the_others() -> None:
+    ran = LearnedVariant(Watch(Fit(PRIOR.times(3.0), (), windows=9)), StartUp(60.0))
+    known = {"cheap": ran, "strong": LearnedVariant.initial(STRONG, 60.0)}
+    cheap, strong = iteration_models((CHEAP, STRONG), known)
     assert cheap == PRIOR.times(3.0)
     assert strong.terms == pytest.approx(PRIOR.times(1.5).terms)
 

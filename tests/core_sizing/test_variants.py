@@ -1,4 +1,4 @@
-"""Variants: the need is held, never dearer than it must be, and nothing runs twice for little."""
+"""The chosen mix of variants covers the need, within bounds, at the lowest price."""
 
 from dataclasses import replace
 from itertools import product
@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from penstock.core.scaling.variants.cheapest import (
     WORTH_A_SWAP,
     Offer,
+    bounded_counts,
     choose,
-    fewer,
-    fullest,
-    holds,
+    covers,
+    fill_by_share,
     price,
-    taken,
-    within,
+    remove_one,
+    share,
 )
 
 SHARES = st.floats(0.05, 2.0)
@@ -40,12 +40,12 @@ def bounds_of(mix: tuple[Offer, ...], room: int) -> tuple[int, int]:
 
 
 @given(offers(), st.integers(0, 30), st.floats(0.01, 6.0))
-def test_the_need_is_held_or_nothing_more_may_be_had(mix, room, need) -> None:
+def test_the_need_is_covered_or_the_mix_is_at_its_bounds(mix, room, need) -> None:
     least, most = bounds_of(mix, room)
     choice = choose(mix, least, most, need)
-    if not holds(mix, choice.counts, need):
+    if not covers(mix, choice.counts, need):
         assert choice.move == "Grow"
-        assert choice.counts == fullest(mix, within(mix, least, most), most)
+        assert choice.counts == fill_by_share(mix, bounded_counts(mix, least, most), most)
 
 
 @given(offers(), st.integers(0, 30), st.floats(0.01, 6.0))
@@ -68,10 +68,10 @@ def test_from_nothing_it_is_never_dearer_than_one_variant_alone(mix, need) -> No
 
 
 @given(offers(most_replicas=4), st.floats(0.01, 4.0))
-def test_from_nothing_it_is_the_cheapest_there_is(mix, need) -> None:
+def test_from_nothing_it_is_the_cheapest_of_all_mixes(mix, need) -> None:
     mix = tuple(replace(offer, replicas=0, least=0) for offer in mix[:3])
     every = product(*(range(offer.most + 1) for offer in mix))
-    holding = [price(mix, counts) for counts in every if holds(mix, counts, need)]
+    holding = [price(mix, counts) for counts in every if covers(mix, counts, need)]
     if holding:
         assert price(mix, choose(mix, 0, 100, need).counts) == pytest.approx(min(holding))
 
@@ -80,7 +80,7 @@ def test_from_nothing_it_is_the_cheapest_there_is(mix, need) -> None:
 def test_more_need_never_costs_less_from_nothing(mix, need, factor) -> None:
     mix = tuple(replace(offer, replicas=0, least=0, most=4) for offer in mix)
     less, more = choose(mix, 0, 100, need), choose(mix, 0, 100, factor * need)
-    if holds(mix, more.counts, factor * need):
+    if covers(mix, more.counts, factor * need):
         assert price(mix, less.counts) <= price(mix, more.counts) + 1e-6
 
 
@@ -88,12 +88,12 @@ def test_more_need_never_costs_less_from_nothing(mix, need, factor) -> None:
 def test_only_one_way_at_a_time(mix, room, need) -> None:
     """A choice either adds replicas or removes them, never both."""
     least, most = bounds_of(mix, room)
-    current = within(mix, least, most)
+    current = bounded_counts(mix, least, most)
     choice = choose(mix, least, most, need)
     pairs = list(zip(current, choice.counts, strict=True))
     if choice.move == "Shrink":
         assert all(after <= before for before, after in pairs)
-        assert holds(mix, choice.counts, need)
+        assert covers(mix, choice.counts, need)
     else:
         assert all(after >= before for before, after in pairs)
     if choice.move == "Keep":
@@ -120,7 +120,7 @@ STRONG = Offer("strong", 0.6, 4.0, 0, 0, 8)
 @pytest.mark.parametrize(
     ("replicas", "need", "move", "counts"),
     [
-        ((0, 0), 0.2, "Grow", (1, 0)),  # a part of a strong one is not to be had
+        ((0, 0), 0.2, "Grow", (1, 0)),  # replicas cannot be divided
         ((0, 0), 0.5, "Grow", (0, 1)),
         ((0, 0), 0.8, "Grow", (1, 1)),
         ((0, 2), 1.3, "Grow", (1, 2)),
@@ -129,8 +129,8 @@ STRONG = Offer("strong", 0.6, 4.0, 0, 0, 8)
         ((2, 0), 0.5, "Swap", (2, 1)),  # 4 instead of 5
         ((2, 1), 0.5, "Shrink", (0, 1)),
         ((0, 1), 0.2, "Swap", (1, 1)),  # 2.5 instead of 4
-        ((2, 0), 0.6, "Grow", (2, 1)),  # of what it is to be in the end, 4 and not 7.5
-        ((3, 5), 3.7, "Keep", (3, 5)),  # 27.5; 28 else
+        ((2, 0), 0.6, "Grow", (2, 1)),  # the mix in the end costs 4 instead of 7.5
+        ((3, 5), 3.7, "Keep", (3, 5)),  # 27.5 instead of 28
     ],
 )
 def test_moves(replicas, need, move, counts) -> None:
@@ -145,21 +145,21 @@ def test_a_saving_that_is_small_moves_nothing() -> None:
         assert choose((Offer("here", 0.5, 1.0, 2, 0, 4), other), 0, 8).move == move
 
 
-def test_the_dearest_for_the_work_goes_first() -> None:
+def test_the_highest_unit_price_is_removed_first() -> None:
     mix = (replace(CHEAP, replicas=2), replace(STRONG, replicas=2))
-    assert fewer(mix, (2, 2), (0, 1)) == (1, 2)
-    assert fewer(mix, (2, 2), (2, 1)) == (2, 1)
-    assert fewer(mix, (2, 2), (2, 2)) == (2, 2)
+    assert remove_one(mix, (2, 2), (0, 1)) == (1, 2)
+    assert remove_one(mix, (2, 2), (2, 1)) == (2, 1)
+    assert remove_one(mix, (2, 2), (2, 2)) == (2, 2)
 
 
 @given(offers(), st.integers(0, 30))
 def test_what_is_within_bounds_stays(mix, room) -> None:
     least, most = bounds_of(mix, room)
-    counts = within(mix, least, most)
+    counts = bounded_counts(mix, least, most)
     assert least <= sum(counts) <= most
     if (
         all(o.least <= o.replicas <= o.most for o in mix)
         and least <= sum(o.replicas for o in mix) <= most
     ):
         assert counts == tuple(o.replicas for o in mix)
-    assert taken(mix, counts) >= 0
+    assert share(mix, counts) >= 0

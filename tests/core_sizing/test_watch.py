@@ -158,6 +158,6 @@ def test_what_is_held_counts_by_the_iterations_that_hold_it() -> None:
     first, busy = _engine(0.0, 0, 8, 0.0), _engine(2.0, 10, 8, 0.2)
     first, busy = replace(first, kv_usage=0.0), replace(busy, kv_usage=0.0)
     last = replace(_engine(4.0, 100, 8, 2.0), kv_usage=600 / 400_000)
-    window = Span.begun(first).after(first, busy).after(busy, last).window(last, 0.0)
+    window = Span.starting_at(first).after(first, busy).after(busy, last).window(last, 0.0)
     assert window is not None
     assert window.kv_tokens == pytest.approx(270)

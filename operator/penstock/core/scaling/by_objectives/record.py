@@ -14,7 +14,7 @@ from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.learned.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.scaling.learned.traffic import Mean, Traffic
 from penstock.core.scaling.learned.watch import Watch
-from penstock.core.scaling.variants.mixed import Known
+from penstock.core.scaling.variants.mixed import LearnedVariant
 
 VERSION: Literal[9] = 9
 # Relative differences below it are noise of the same load.
@@ -29,7 +29,7 @@ class Learned:
 
     watch: model of the iteration time. start_ups_s: of the last pods. counted: names of the pods that
     started already. prompt to attended: means of the requests. errors: of the forecasts. outcomes: late
-    requests. known: of each variant, if there are some.
+    requests. known: learned state by variant; empty without variants.
     """
 
     version: Literal[9]
@@ -44,14 +44,14 @@ class Learned:
     attended: Mean
     errors: Errors
     outcomes: Outcomes
-    known: Mapping[str, Known] = field(default_factory=dict)
+    known: Mapping[str, LearnedVariant] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: SizingState) -> "Learned":
         traffic = state.traffic
         return cls(
             version=VERSION,
-            watch=state.watch.kept(),
+            watch=state.watch.stored(),
             start_ups_s=state.startup.times_s,
             counted=state.startup.seen,
             prompt=traffic.prompt,
@@ -62,7 +62,7 @@ class Learned:
             attended=traffic.attended,
             errors=state.forecast.errors,
             outcomes=state.outcomes,
-            known={name: each.kept() for name, each in state.known.items()},
+            known={name: each.stored() for name, each in state.known.items()},
         )
 
     def restored(self, fresh: SizingState) -> SizingState:

@@ -25,7 +25,7 @@ from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
-from penstock.core.scaling.variants.mixed import MixedNeed, Variant, believed
+from penstock.core.scaling.variants.mixed import MixedNeed, Variant, iteration_models
 from penstock.core.spec.objectives import Objectives
 
 # KV tokens of an engine that has not reported them: no limit.
@@ -139,7 +139,7 @@ class Sizing:
         """Footprints on the replicas of each variant; None if there are no variants."""
         if not self.variants:
             return None
-        models = believed(self.variants, state.known)
+        models = iteration_models(self.variants, state.known)
         footprints = []
         for model, (name, known) in zip(models, state.known.items(), strict=True):
             room = self._room(state.readings.of_variant(name, seen))
@@ -184,10 +184,10 @@ class Sizing:
             entry = TrailEntry("delay", current, note)
         if entry.replicas < current:
             return "ScaleDown", state, [*entries, entry]
-        is_cheaper = mixed is not None and mixed.swapped() > current
+        is_cheaper = mixed is not None and mixed.replicas_with_swap() > current
         state = replace(state, swap=state.swap.updated(seen.now_s, is_low=is_cheaper))
         if mixed is not None and state.swap.is_over(SWAP_DELAY_S):
-            swap = TrailEntry("swap", mixed.swapped(), mixed.why_swapped)
+            swap = TrailEntry("swap", mixed.replicas_with_swap(), mixed.swap_note)
             return "Swap", state.unsettled(), [*entries, swap]
         return "ScaleDownDelayed" if kept < current else "Steady", state, [*entries, entry]
 

@@ -15,7 +15,7 @@ from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.traffic import Readings, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.signals import Observation
-from penstock.core.scaling.variants.mixed import Known, Variant
+from penstock.core.scaling.variants.mixed import LearnedVariant, Variant
 from penstock.core.spec.objectives import Objectives
 
 
@@ -45,7 +45,7 @@ class SizingState:
     news_s: float = 0.0
     seen_s: float = 0.0
     busy_s: float = 0.0
-    known: Mapping[str, Known] = field(default_factory=dict)
+    known: Mapping[str, LearnedVariant] = field(default_factory=dict)
     objectives: Objectives | None = None
 
     @property
@@ -62,9 +62,9 @@ class SizingState:
         pairs = self.readings.pairs(seen)
         prompt_tokens = self.traffic.prompt.value
         known = {
-            variant.name: (self.known.get(variant.name) or Known.initial(variant, startup_s)).after(
-                self.readings, seen.of_variant(variant.name), prompt_tokens
-            )
+            variant.name: (
+                self.known.get(variant.name) or LearnedVariant.initial(variant, startup_s)
+            ).after(self.readings, seen.of_variant(variant.name), prompt_tokens)
             for variant in variants
         }
         traffic = self.traffic.after(self.readings, seen, pairs.values())

@@ -1,1 +1,1 @@
-"""What is learned of engines, pods and requests, and the capacity of a replica that follows from it."""
+"""Models that are fitted to metrics of engines, pods and requests, and the capacity of a replica."""

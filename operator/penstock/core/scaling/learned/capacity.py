@@ -1,13 +1,14 @@
 """Capacity of a replica: the largest rate of the present mix of requests within the objectives.
 
 Let W be the seconds of engine time of a request, and c0 the part of an iteration that is the same for any
-batch. At a rate of r requests/s the engine is busy with requests for r * W of each second. The rest is c0's,
-so that iterations, and with them the tokens of a sequence, are
+batch. At r requests/s, requests take r * W of each second, and c0 takes the rest. So iterations, and with
+them the tokens of a sequence, are x seconds apart:
 
-    x = c0 / (1 - r * W)      seconds apart        (x = c0 + x * r * W, by Little's law)
+    x = c0 + x * r * W = c0 / (1 - r * W)
 
-and r * output * x sequences run at a time. Each limit on sequences and on KV tokens is solved for r;
-tpot_rate.py does so for x. benchmarks/replica_capacity.py compares the rates with simulated replicas.
+By Little's law, r * output * x sequences run at a time. The limits on sequences and on KV tokens are solved
+for r here, the limit on x in tpot_rate.py. benchmarks/replica_capacity.py compares the rates with simulated
+replicas.
 """
 
 from dataclasses import dataclass
@@ -26,11 +27,11 @@ MIN_BUSY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Mean request. uncached_tokens: tokens of its prompt that are computed.
+    """Mean request. uncached_tokens: prompt tokens that are not in the prefix cache.
 
-    held: KV tokens in the cache for each running sequence, as a multiple of those at half of the mean output.
+    held: KV tokens in the cache per running sequence, over those of the mean request at half of its output.
     attended: the same for the KV tokens that an output token attends to. Shared blocks make held smaller.
-    Outputs of different lengths make both larger, because the longest run for longest.
+    Outputs of different lengths make both larger, because long ones run for longer.
     """
 
     prompt_tokens: float
@@ -41,15 +42,17 @@ class Mix:
 
     @property
     def kv_tokens(self) -> float:
-        """KV tokens that an output token attends to, averaged over all tokens of such requests."""
+        """KV tokens that an output token attends to, mean over all output tokens."""
         return self.attended * self.halfway_tokens
 
     @property
     def held_tokens(self) -> float:
+        """KV tokens in the cache per running sequence."""
         return self.held * self.halfway_tokens
 
     @property
     def halfway_tokens(self) -> float:
+        """KV tokens of the mean request at half of its output."""
         return self.prompt_tokens + self.output_tokens / 2
 
 
@@ -65,9 +68,8 @@ class Room:
 class Capacity:
     """Capacity of one replica. rate: requests/s beyond which a queue grows without end or TPOT fails.
 
-    It has no margin for bursts of arrivals that wait for their first token. work_s: engine time of one
-    request. limit: the limit that binds. time_limit: fraction of its time that requests may take, by
-    engine time and TPOT alone.
+    The rate has no margin for bursts. work_s: engine time of one request. limit: the limit that binds.
+    time_limit: fraction of the engine's time that requests may take, by the limits on engine time and TPOT.
     """
 
     rate: float

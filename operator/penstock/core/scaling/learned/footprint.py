@@ -1,14 +1,14 @@
 """Footprint of requests: the replicas that a rate of arrivals keeps busy.
 
-A prompt is work that is due within the TTFT objective. An answer is a sequence that stays for its output
-tokens, one iteration each. So r answers a second are r * stay sequences in the system, with their KV tokens
+A prompt is work that is due within the TTFT objective. An answer is a sequence that runs for one iteration
+per output token, its stay. So r answers/s are r * stay sequences in the system, with their KV tokens
 (Little's law). The resource that takes the most replicas decides:
 
     engine time   (prompt work + decode work) / the fraction of its time that a replica may be busy
     KV cache      sequences * held tokens / usable tokens
     batch size    sequences / max_num_seqs
 
-Each is linear in the two rates, and all are taken at the pace of a full replica.
+Each is linear in the two rates. The stay is that at a full replica.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ MIN_SLACK = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Arrival rates: prompt tokens per second that are due, and answers per second that begin."""
+    """Arrival rates: due prompt tokens per second, and answers per second that start."""
 
     prompt_tokens: float
     answers: float
@@ -57,6 +57,7 @@ class Footprint:
 
     @classmethod
     def of(cls, model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> "Footprint":
+        """Footprint of a mix of requests on one kind of replica."""
         found = capacity(model, mix, room, objectives)
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * found.busy)
         slack_s = max(MIN_SLACK * objectives.max_wait_s, objectives.max_wait_s - own_s)

@@ -1,9 +1,9 @@
-"""How long one iteration of an engine takes, and how that is learned from what engines report.
+"""Iteration time of an engine: a linear model, fitted to the engines' metrics by recursive least squares.
 
-    T = c0 + c1 * prefill tokens + c3 * sequences that decode + c4 * KV tokens they attend to
+    T = c0 + c1 * prefill tokens + c3 * decoding sequences + c4 * KV tokens that these attend to
 
-The model of Vidur and of BLIS in its linear form (autoscaling literature numbers the coefficients
-so that c2 is attention within a prompt; here it is part of c1, at the prompt lengths there are).
+This is the linear form of the models of Vidur and BLIS. Literature on autoscaling has c2 for attention within
+a prompt. Here that is part of c1, at the present prompt lengths.
 """
 
 from collections.abc import Sequence
@@ -12,25 +12,26 @@ from statistics import median
 
 from penstock.core.scaling.signals import EngineReading
 
+# Coefficients of the model.
 NUM_TERMS = 4
 # An iteration at which two models are compared: prefill tokens, sequences, KV tokens.
 TYPICAL = (64.0, 8.0, 8_000.0)
-# Chi-square with one degree of freedom: one honest window in a thousand is beyond.
+# Chi-square with one degree of freedom beyond which a window is an outlier: one in a thousand is by chance.
 GATE = 10.8
-# So many windows beyond the gate in a row that agree on how far are no outliers: the engine has changed.
-# Those that a burst spoils do not agree: they said 2.3 to 8.6 times the time that was true.
+# Consecutive outliers after which the engine has changed, if their ratios of measured to expected time are
+# within this factor. Those of a burst are not: they ranged from 2.3 to 8.6.
 CHANGED_AFTER, AGREEING = 8, 2.0
-# Knowledge fades by half in 1,400 windows, about 45 minutes.
+# Weight of earlier windows after one more: half is forgotten in 1,400 windows, about 45 minutes.
 FORGETTING = 0.9995
-# A belief that is wrong by more than this factor is scaled to the first window before it is fitted.
-WRONG_BELIEF = 2.0
-# A window with fewer iterations says little.
+# A prior that is wrong by more than this factor is scaled to the first window.
+WRONG_PRIOR = 2.0
+# Least number of iterations in a window, so that its means are not those of a few of them.
 MIN_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class IterationModel:
-    """All in seconds: for an iteration, for each prefill token, sequence and KV token in it."""
+    """Iteration time in seconds: c0, and those for each prefill token, sequence and KV token."""
 
     base_s: float
     prefill_token_s: float
@@ -55,7 +56,7 @@ class IterationModel:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one engine did between two readings: means over its iterations."""
+    """Work of one engine between two readings, as means over its iterations."""
 
     steps: int
     prefill_tokens: float
@@ -67,12 +68,12 @@ class Window:
     def between(
         cls, earlier: EngineReading, later: EngineReading, kv_tokens: float, prompt_tokens: float
     ) -> "Window | None":
-        """kv_tokens: held in the mean iteration. prompt_tokens: of the mean request, which each that
-        decodes attends to, though it shares blocks with others. None when too little was computed,
-        or the engine began anew.
+        """The window between two readings; None if too little was computed or the engine restarted.
 
-        Of an engine that does not tell how long it was busy, the mean gap between tokens is taken for
-        the mean time of an iteration: it is where as many decode in each.
+        kv_tokens: in the cache, mean over iterations. prompt_tokens: of the mean request; a decoding
+        sequence attends to so many, though it may share blocks with others. If the engine does not report
+        its busy time, the mean time between tokens counts as the iteration time. The two are equal if all
+        iterations have the same number of sequences.
         """
         steps = later.steps - earlier.steps
         gaps = later.itl_s.increase_over(earlier.itl_s)
@@ -102,11 +103,10 @@ Matrix = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Recursive least squares over windows, in relative error: a slow engine is not a noisy one.
+    """Recursive least squares over windows. Errors are relative, so that a slow engine is not a noisy one.
 
-    scale: what each term contributes at a typical load, so that the numbers are alike.
-    covariance: of the scaled terms. noise: the variance of the relative residual. beyond: how many times
-    as long as expected the last windows took, where they were beyond the gate.
+    covariance: of the coefficients. noise: variance of the relative residual. windows: number of windows so
+    far. beyond: ratios of measured to expected time of the last windows, if these were outliers.
     """
 
     model: IterationModel
@@ -117,17 +117,17 @@ class Fit:
 
     @classmethod
     def around(cls, prior: IterationModel, spread: float = 0.5) -> "Fit":
-        """spread: by how much of itself each coefficient may be wrong, one standard deviation."""
+        """A fit to no window yet. spread: standard deviation of each coefficient, as a fraction of it."""
         diagonal = [(spread * max(term, 1e-9)) ** 2 for term in prior.terms]
         rows = range(NUM_TERMS)
         return cls(prior, tuple(tuple(diagonal[i] if i == j else 0.0 for j in rows) for i in rows))
 
     def after(self, window: Window) -> "Fit":
-        """With one more window, or without it when it cannot be true."""
+        """Add a window. An outlier is only remembered, until so many agree that the engine has changed."""
         features = (1.0, window.prefill_tokens, window.sequences, window.kv_tokens)
         expected = sum(a * b for a, b in zip(self.model.terms, features, strict=True))
         factor = window.time_s / max(expected, 1e-9)
-        if not self.windows and not 1 / WRONG_BELIEF < factor < WRONG_BELIEF:
+        if not self.windows and not 1 / WRONG_PRIOR < factor < WRONG_PRIOR:
             return replace(Fit.around(self.model.times(factor), 1.0), windows=1)
         weighted = [
             sum(a * b for a, b in zip(row, features, strict=True)) for row in self.covariance
@@ -135,8 +135,7 @@ class Fit:
         spread = sum(a * b for a, b in zip(weighted, features, strict=True))
         own = self.noise * window.time_s**2
         error = window.time_s - expected
-        surprise = error**2 / (spread + own)
-        if surprise > GATE:
+        if error**2 / (spread + own) > GATE:
             beyond = (*self.beyond, factor)[-CHANGED_AFTER:]
             if len(beyond) < CHANGED_AFTER or max(beyond) > AGREEING * min(beyond):
                 return replace(self, beyond=beyond)
@@ -147,13 +146,15 @@ class Fit:
         relative = (error / window.time_s) ** 2
         return Fit(
             IterationModel(*terms),
-            _shrunk(self.covariance, gain, weighted),
+            _updated_covariance(self.covariance, gain, weighted),
             noise=max(1e-4, 0.98 * self.noise + 0.02 * relative),
             windows=self.windows + 1,
         )
 
 
-def _shrunk(covariance: Matrix, gain: Sequence[float], weighted: Sequence[float]) -> Matrix:
+def _updated_covariance(
+    covariance: Matrix, gain: Sequence[float], weighted: Sequence[float]
+) -> Matrix:
     return tuple(
         tuple((value - g * w) / FORGETTING for value, w in zip(row, weighted, strict=True))
         for row, g in zip(covariance, gain, strict=True)

@@ -1,7 +1,7 @@
-"""What an engine is believed to be before it has reported: one row for each kind of hardware.
+"""Priors of the iteration time, by kind of hardware.
 
-Only the proportions count: the first window of a real engine scales them, and a few dozen more correct
-each term. A row is a model of about 8 billion weights, on the CPU of half a billion.
+A prior that is wrong by more than a factor of two is scaled to the first window of a real engine. Later
+windows correct each term. The rows are for a model of about 8 billion weights, on CPUs of half a billion.
 """
 
 import re
@@ -11,11 +11,11 @@ from penstock.core.scaling.learned.iteration import IterationModel
 
 CPU = IterationModel(base_s=0.04, prefill_token_s=2e-3, sequence_s=4e-3, kv_token_s=2e-6)
 GPU = IterationModel(base_s=0.02, prefill_token_s=8e-5, sequence_s=5e-5, kv_token_s=1.5e-7)
-# Slices of compute that a whole GPU has; a mig-1g device has one of them.
+# Compute slices of a whole GPU; a mig-1g device has one of them.
 MIG_SLICES = 7
 MIG = re.compile(r"/mig-(\d+)g\.")
-# Of GPU's row, an A100's: how many times the memory bandwidth, and the dense 16-bit operations a second,
-# by their makers' data sheets (A100 SXM 80 GB: 2.04 TB/s, 312 TFLOPS).
+# Memory bandwidth and dense 16-bit operations per second, as multiples of an A100's, whose times are in GPU.
+# Source: the makers' data sheets (A100 SXM 80 GB: 2.04 TB/s, 312 TFLOPS).
 KINDS: Mapping[str, tuple[float, float]] = {
     "b200": (3.9, 7.2),
     "h200": (2.35, 3.17),
@@ -34,8 +34,11 @@ WORD = re.compile(r"[a-z0-9]+")
 def prior(
     accelerator: tuple[str, int] | None, node_labels: Mapping[str, str] | None = None
 ) -> IterationModel:
-    """accelerator: (extended resource, count); None: the CPU. node_labels: that nodes must have, of
-    which one may name the kind of GPU, as nvidia.com/gpu.product does."""
+    """Prior for a kind of engine.
+
+    accelerator: extended resource and count; None: CPUs. node_labels: labels that its nodes must have. One
+    may name the kind of GPU, as nvidia.com/gpu.product does.
+    """
     if accelerator is None:
         return CPU
     slices = MIG.search(accelerator[0])

@@ -1,16 +1,22 @@
-"""How long a pod takes from being asked for to being ready: measured, never configured."""
+"""Start-up time: how long pods take from their creation until they are ready, as measured."""
 
 from dataclasses import dataclass
 
 from penstock.core.scaling.signals import PodView
 
+# Number of the last pods whose start-up times are kept.
 REMEMBERED = 32
+# Quantile of these times that is expected of the next pod. If it takes longer, requests wait for it.
 QUANTILE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class StartUp:
-    """times_s: of the last pods, in the order they became ready. seen: names that count already."""
+    """Start-up times.
+
+    prior_s: before any was measured. times_s: of the last pods, in the order in which they became ready.
+    seen: names of present pods that are counted already.
+    """
 
     prior_s: float
     times_s: tuple[float, ...] = ()
@@ -18,20 +24,21 @@ class StartUp:
 
     @property
     def expected_s(self) -> float:
-        """The 90th percentile of what was measured; the prior until there is a pod."""
+        """The 90th percentile of the measured times; the prior if there are none."""
         if not self.times_s:
             return self.prior_s
         ordered = sorted(self.times_s)
         return ordered[min(len(ordered) - 1, int(QUANTILE * len(ordered)))]
 
     def after(self, pods: tuple[PodView, ...]) -> "StartUp":
+        """Add the pods that became ready since the last observation."""
         names = frozenset(pod.name for pod in pods)
         new = sorted(
             (pod.ready_s, pod.ready_s - pod.created_s, pod.name)
             for pod in pods
             if pod.ready_s is not None and pod.name not in self.seen
         )
-        # Who was there already when it was first asked for did not start.
+        # Pods that were ready when they were created, as a simulation's first ones, did not start.
         took = tuple(took_s for _, took_s, _ in new if took_s > 0)
         if not new and self.seen <= names:
             return self

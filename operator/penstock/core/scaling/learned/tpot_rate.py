@@ -16,10 +16,10 @@ from statistics import NormalDist
 
 from penstock.core.spec.objectives import Objectives
 
-# What prompts get of an engine's step while sequences decode (penstock_engine/core/prefill_budget.py): the
-# time that decoding leaves of this fraction of the TPOT objective,
+# The engine fills a step with prompts up to this fraction of the TPOT objective, as in the engine's
+# core/prefill_budget.py.
 MAX_TPOT_FRACTION = 0.9
-# and at least this fraction of the step.
+# Least fraction of a step that prompts get: a quarter of the time of decoding, as there.
 MIN_PROMPT_SHARE = 0.2
 
 

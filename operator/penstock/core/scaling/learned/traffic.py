@@ -1,4 +1,4 @@
-"""What one look adds to the last: arrivals, the mix of requests, how often a prompt is cached."""
+"""Arrivals between two observations, and means of the requests: lengths, cached prompt tokens, KV tokens."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -13,35 +13,35 @@ MEMORY_REQUESTS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Of a quantity for each of something, where newer ones count more."""
+    """Mean of a quantity, in which the last MEMORY_REQUESTS count most. weight: number of values."""
 
     value: float = 0.0
     weight: float = 0.0
 
     def after(self, total: float, count: float) -> "Mean":
-        """With `count` more that sum up to `total`; either may come before the other."""
+        """Add `count` values that sum up to `total`. Either may be zero, as it may be counted later."""
         known = min(self.weight, MEMORY_REQUESTS)
         weight = known + count
         return self if weight <= 0 else Mean((self.value * known + total) / weight, weight)
 
 
 NOTHING = Mean()
-# Until requests have ended: a belief that the first few replace.
+# Priors of the mean output in tokens and of `Mix.held`, with the number of requests that they count for.
 FIRST_OUTPUT = Mean(200.0, 2.0)
 FIRST_HELD = Mean(1.0, 10.0)
-
 
 Pair = tuple[EngineReading, EngineReading]
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """The last good ones. engines: by pod."""
+    """Last readings of the gateway and of the ready engines, without missing ones. engines: by pod."""
 
     gateway: GatewayReading | None = None
     engines: Mapping[str, EngineReading] = field(default_factory=dict)
 
     def after(self, seen: Observation) -> "Readings":
+        """Replace the readings by those of an observation that are not missing."""
         gateway = seen.gateway if isinstance(seen.gateway, GatewayReading) else self.gateway
         engines = {}
         for pod in seen.ready:
@@ -52,12 +52,12 @@ class Readings:
         return Readings(gateway, engines)
 
     def of_variant(self, variant: str, seen: Observation) -> list[EngineReading]:
-        """Readings of the variant's engines that are ready."""
+        """Readings of the variant's ready engines."""
         ready = (pod.name for pod in seen.ready if pod.variant == variant)
         return [self.engines[name] for name in ready if name in self.engines]
 
     def are_older_than(self, seen: Observation) -> bool:
-        """Whether arrivals were counted since: numbers that stand still are no sign that nobody comes."""
+        """Whether an observation has newer metrics. Unchanged counters of the same time are no idleness."""
         if isinstance(seen.gateway, Missing):
             return False
         if seen.gateway is not None:
@@ -66,21 +66,23 @@ class Readings:
         return any(reading.at_s > last_s for reading in seen.readings)
 
     def pairs(self, seen: Observation) -> dict[str, Pair]:
-        """By pod, the last reading and the present one of each engine that did not begin anew between."""
+        """Last and present reading of each engine that did not restart in between, by pod."""
         found = {}
         for pod in seen.ready:
             old, new = self.engines.get(pod.name), pod.reading
-            if old and isinstance(new, EngineReading) and _goes_on(old, new):
+            if old and isinstance(new, EngineReading) and _is_same_process(old, new):
                 found[pod.name] = old, new
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests; held: as in
-    `Mix`; answered: tokens of those that ended, by the gateway; attended: to by these.
+    """Arrivals between the last two observations, and means per request.
 
-    ended: requests, ever. running: of the last look.
+    prompt, output: tokens, by the gateway's arrivals and by the engines. miss: uncached fraction of the
+    prompt. held: as in `Mix`. answered: output tokens of ended requests, by the gateway. attended: sum of
+    the tokens that these attend to. arrivals, prompt_tokens: between the last two observations. ended:
+    requests since the first observation. running: at the last one.
     """
 
     prompt: Mean = NOTHING
@@ -96,14 +98,14 @@ class Traffic:
 
     @property
     def output_tokens(self) -> float:
-        """Of a request. At first, each that runs counts as half a request: halfway on average."""
+        """Mean output. While few requests have ended, each running one counts as half of a request."""
         halves = max(0, self.running - self.ended) / 2
         known = self.output.weight
         return max(1.0, self.output.value * known / (known + halves))
 
     @property
     def mix(self) -> Mix | None:
-        """None until there was a request."""
+        """The mean request; None before the first one."""
         if not self.prompt.weight:
             return None
         uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
@@ -114,7 +116,7 @@ class Traffic:
         return replace(mix, attended=attended / mix.halfway_tokens)
 
     def after(self, then: Readings, seen: Observation, pairs: Collection[Pair]) -> "Traffic":
-        """then: the last good readings before those that are seen. pairs: of its engines."""
+        """Add an observation. then: the readings before it. pairs: from `Readings.pairs`."""
         arrivals, prompt_tokens = _arrived(then, seen, pairs)
         prompt = self.prompt.after(prompt_tokens, arrivals)
         ended = output_tokens = prompts = cached = 0
@@ -123,8 +125,8 @@ class Traffic:
             output_tokens += new.output_tokens - old.output_tokens
             prompts += new.prompt_tokens - old.prompt_tokens
             cached += new.cached_tokens - old.cached_tokens
-        # All tokens for each that ended: the mean of those that ended alone is too short while
-        # long ones still run (the estimate of a censored exponential).
+        # Tokens of all requests over the number of ended ones: while long requests run, the mean of ended
+        # ones alone is too small (estimator of a censored exponential distribution).
         output = self.output.after(output_tokens, ended)
         miss = self.miss
         if prompts > 0 and prompt.value:
@@ -159,8 +161,8 @@ class Traffic:
         )
 
 
-def _goes_on(old: EngineReading, new: EngineReading) -> bool:
-    """No counter went back: the engine did not begin anew between the two."""
+def _is_same_process(old: EngineReading, new: EngineReading) -> bool:
+    """Whether no counter decreased, as it does when an engine restarts."""
     return (
         new.finished >= old.finished
         and new.prompt_tokens >= old.prompt_tokens
@@ -170,10 +172,10 @@ def _goes_on(old: EngineReading, new: EngineReading) -> bool:
 
 
 def _arrived(then: Readings, seen: Observation, pairs: Collection[Pair]) -> tuple[int, int]:
-    """Requests and prompt tokens, by the gateway; where there is none, by what engines accepted."""
+    """Arrived requests and prompt tokens, by the gateway; without a gateway, those that engines accepted."""
     now = seen.gateway
     if isinstance(now, GatewayReading) and then.gateway is not None:
-        if now.arrivals < then.gateway.arrivals:  # it began anew
+        if now.arrivals < then.gateway.arrivals:  # it restarted
             return now.arrivals, now.prompt_tokens
         return (
             now.arrivals - then.gateway.arrivals,

@@ -1,9 +1,9 @@
-"""Engines whose iterations are looked at, each for as long as it takes to count its prompts right.
+"""Windows over which iteration times are measured, each long enough to count its prompt tokens correctly.
 
-A prompt's tokens are counted with its first token. Between two readings that are close, one that was
-begun before or is not finished yet is a good part of all. An engine under full load makes that worse: it
-gives prompts what time decoding leaves, so that every iteration takes as long as the others, and whatever
-error there is in the tokens looks as if prompts cost nothing.
+An engine counts the tokens of a prompt when its first output token is ready. So in a short window, prompts
+that are partly computed at its start or end are a large part of the count. Under full load the error is
+worst: prompts get the time that decoding leaves, so all iterations take the same time whatever the count of
+prompt tokens is, and a fit would find that prompts cost nothing.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,23 @@ from penstock.core.scaling.learned.iteration import Fit, Window
 from penstock.core.scaling.learned.traffic import Pair
 from penstock.core.scaling.signals import EngineReading
 
-# So many are looked at at a time; the others' turn comes.
+# Number of engines that are measured at a time, in turn. It bounds the time of a decision.
 MAX_SPANS = 8
-# Among so many prompts, the one that is cut at each end counts little.
+# Prompts in a window after which the partly computed ones at its ends count little.
 ENOUGH_PROMPTS = 300
-# An engine that does not tell how long it was busy tells nothing of a batch that grew or shrank by more than
-# this share of itself, and so many more: its tokens come from the iterations of one end, its means from all.
-# The first seconds of a flooded engine looked four times slower than it is, bursts of short answers as if
-# prompts cost a twentieth.
+# Largest change of the batch within a window of an engine that does not report its busy time: this fraction
+# of the batch, and so many sequences. Beyond it, the mean time between tokens is not the iteration time: it
+# was four times as long when a flood of requests began, and prompts seemed to cost a twentieth in bursts.
 ALIKE_SHARE, ALIKE = 0.5, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """first: its reading then. kv_tokens: held, summed over iterations. fewest, most: sequences that
-    ran in one of its readings."""
+    """Window that is not complete yet.
+
+    first: reading at its start. kv_tokens: tokens in the KV cache, summed over iterations. fewest, most:
+    running sequences at its readings.
+    """
 
     first: EngineReading
     kv_tokens: float
@@ -35,10 +37,11 @@ class Span:
     most: int
 
     @classmethod
-    def begun(cls, reading: EngineReading) -> "Span":
+    def starting_at(cls, reading: EngineReading) -> "Span":
         return cls(reading, 0.0, reading.running, reading.running)
 
     def after(self, old: EngineReading, new: EngineReading) -> "Span":
+        """Add the time between two readings."""
         held = (old.kv_tokens + new.kv_tokens) / 2
         return Span(
             self.first,
@@ -48,44 +51,48 @@ class Span:
         )
 
     @property
-    def is_alike(self) -> bool:
-        """Of an engine that tells how long it was busy, any batch is as good."""
-        is_told = self.first.busy_s is not None
-        return is_told or self.most - self.fewest <= ALIKE + ALIKE_SHARE * self.fewest
+    def has_steady_batch(self) -> bool:
+        """Whether the batch changed little enough. Any change is fine if the engine reports its busy time."""
+        reports_time = self.first.busy_s is not None
+        return reports_time or self.most - self.fewest <= ALIKE + ALIKE_SHARE * self.fewest
 
-    def is_counted(self, last: EngineReading) -> bool:
-        """No prompt was half computed at either end, or there were enough of them."""
+    def counts_prompts(self, last: EngineReading) -> bool:
+        """Whether its prompt tokens are counted well enough: none is pending at its ends, or many came."""
         prompts = last.ttft_s.count - self.first.ttft_s.count
         return prompts >= ENOUGH_PROMPTS or not (_has_prompts(self.first) or _has_prompts(last))
 
     def window(self, last: EngineReading, prompt_tokens: float) -> Window | None:
+        """The complete window; None if too little was computed in it."""
         kv_tokens = self.kv_tokens / max(1, last.steps - self.first.steps)
         return Window.between(self.first, last, kv_tokens, prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """fit: of what was seen so far. spans: by pod. turn: of whose engine comes next."""
+    """Fit of the iteration time, and the open windows. spans: by pod. turn: position of the next engine."""
 
     fit: Fit
     spans: Mapping[str, Span] = field(default_factory=dict)
     turn: int = 0
 
-    def kept(self) -> "Watch":
-        """As it is written down: who goes on from it looks anew."""
+    def stored(self) -> "Watch":
+        """The part that is stored: the fit, without open windows and outliers."""
         return Watch(replace(self.fit, beyond=()))
 
     def after(self, pairs: Mapping[str, Pair], prompt_tokens: float) -> "Watch":
-        """pairs: by pod, the last reading and the present one. prompt_tokens: of the mean request."""
+        """Add the readings of an observation.
+
+        pairs: last and present reading by pod. prompt_tokens: of the mean request.
+        """
         fit, spans = self.fit, {}
         for pod, span in self.spans.items():
             if pod not in pairs:
                 continue
             old, last = pairs[pod]
             span = span.after(old, last)
-            if not span.is_alike:
+            if not span.has_steady_batch:
                 continue
-            if span.is_counted(last):
+            if span.counts_prompts(last):
                 window = span.window(last, prompt_tokens)
                 fit = fit if window is None else fit.after(window)
             elif _has_prompts(last) or not _has_prompts(span.first):
@@ -98,7 +105,7 @@ class Watch:
             pod = pods[turn % len(pods)]
             turn += 1
             if pod not in spans:
-                spans[pod] = Span.begun(pairs[pod][1])
+                spans[pod] = Span.starting_at(pairs[pod][1])
         return Watch(fit, spans, turn)
 
 

@@ -1,1 +1,1 @@
-"""Services on several kinds of replicas: the cheapest mix that holds a need."""
+"""Services on several kinds of replicas: the cheapest mix that covers a need."""

@@ -1,25 +1,25 @@
-"""How many replicas of which variant: the cheapest mix that holds a need.
+"""Replicas of each variant: the cheapest mix that covers a need.
 
-A replica of a variant takes a share of the need: one over the number of its replicas that would hold
-the need alone. A mix whose shares sum up to one holds it as well, as in each inequality of which a need
-is made its parts add up.
+A replica of a variant covers a share of the need: one over the number of replicas of this variant that would
+be enough alone. A mix whose shares sum up to one covers the need, because the load on each resource is a sum
+over replicas.
 
-    the mix does not hold -> grow: the cheapest addition, and what runs is kept
-    a part of it holds    -> shrink: the cheapest part
-    another mix is cheaper by WORTH_A_SWAP, instead of what grows or stays
-                          -> what it has more comes first; the dear ones go when that serves
+    the present mix does not cover the need -> grow: all its replicas, and the cheapest addition
+    a part of it does                       -> shrink: the cheapest such part
+    another mix is cheaper by WORTH_A_SWAP  -> swap: add what that mix has more of; the others are removed
+                                               when it serves
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-# Of the price of keeping what runs: for less no pod is replaced.
+# Least saving for which pods are replaced, as a fraction of the price of the mix without a swap.
 WORTH_A_SWAP = 0.1
-# Of a variant that is cheaper for the work, so many fewer than would fit are tried beside all and none:
-# what is left is then held by a smaller one. The search stays short, and ends in one of each alone too.
+# The search tries the number of replicas that fits, up to so many fewer, and none. With fewer, a smaller
+# variant may cover the rest for less. It bounds the time of the search.
 FEWER_TRIED = 3
-# Three replicas and a rounding error are three.
+# Tolerance for floating-point error in shares and prices.
 ROUNDING = 1e-9
 
 Counts = tuple[int, ...]
@@ -28,8 +28,10 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One variant now. share: of the need, that one replica takes; above 0. replicas: asked for already.
-    least, most: its bounds."""
+    """Variant as a choice. share: of the need that one replica covers; above 0.
+
+    replicas: provisioned ones. least, most: its bounds.
+    """
 
     name: str
     share: float
@@ -39,20 +41,22 @@ class Offer:
     most: int
 
     @property
-    def dearness(self) -> float:
-        """Price of the whole need, if this variant took it in parts of a replica."""
+    def unit_price(self) -> float:
+        """Price of the whole need, if this variant covered it and replicas could be divided."""
         return self.price_per_hour / self.share
 
     @property
     def bounded(self) -> int:
-        """What may stay of the replicas, with what must be there."""
+        """The provisioned replicas within its bounds."""
         return max(self.least, min(self.most, self.replicas))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """move: what changes. target: what is to be left when what is replaced has gone: it is beside its
-    replacement in counts."""
+    """Next mix. counts: replicas of each offer. move: how these differ from the present ones.
+
+    target: the mix when replaced replicas are removed. Until then, counts have both.
+    """
 
     counts: Counts
     move: Literal["Keep", "Grow", "Shrink", "Swap"]
@@ -64,32 +68,34 @@ class Choice:
 
 
 def choose(offers: Sequence[Offer], least: int, most: int, need: float = 1.0) -> Choice:
-    """The next mix. least, most: replicas of all variants together. need: in shares.
+    """Choose the next mix: the cheapest that covers the need, or the largest if bounds allow none that does.
 
-    Where bounds leave no mix that holds, the one that takes most.
+    least, most: bounds of all replicas together. need: sum of shares.
     """
-    current = within(offers, least, most)
-    is_held = holds(offers, current, need)
-    if is_held:
+    current = bounded_counts(offers, least, most)
+    is_enough = covers(offers, current, need)
+    if is_enough:
         kept = cheapest(offers, _lows(offers), current, least, most, need) or current
         if kept != current:
             return Choice(kept, "Shrink", kept)
     else:
         grown = cheapest(offers, current, _highs(offers), least, most, need)
         if grown is None:
-            grown = fullest(offers, current, most)
+            grown = fill_by_share(offers, current, most)
             return Choice(grown, "Grow", grown)
         kept = grown
     other = cheapest(offers, _lows(offers), _highs(offers), least, most, need) or kept
     both = tuple(map(max, current, other))
     if price(offers, other) < (1 - WORTH_A_SWAP) * price(offers, kept) and sum(both) <= most:
-        return Choice(both, "Swap" if is_held else "Grow", other)
-    return Choice(kept, "Keep" if is_held else "Grow", kept)
+        return Choice(both, "Swap" if is_enough else "Grow", other)
+    return Choice(kept, "Keep" if is_enough else "Grow", kept)
 
 
 def cheapest_first(offers: Sequence[Offer], total: int) -> Counts:
-    """So many replicas, of those first that cost least each: as llm-d's WVA adds them, and takes them
-    away. For whoever does not know what each of them takes."""
+    """Fill up to `total` replicas by the price of a replica, as llm-d's WVA adds and removes them.
+
+    For rules that do not know the shares of the variants.
+    """
     counts = [offer.least for offer in offers]
     for i in sorted(range(len(offers)), key=lambda i: offers[i].price_per_hour):
         counts[i] += max(0, min(offers[i].most - counts[i], total - sum(counts)))
@@ -97,42 +103,46 @@ def cheapest_first(offers: Sequence[Offer], total: int) -> Counts:
 
 
 def price(offers: Sequence[Offer], counts: Counts) -> float:
-    """Of an hour."""
+    """Price of a mix per hour."""
     return sum(o.price_per_hour * n for o, n in zip(offers, counts, strict=True))
 
 
-def taken(offers: Sequence[Offer], counts: Counts) -> float:
-    """The share of the need that a mix takes."""
+def share(offers: Sequence[Offer], counts: Counts) -> float:
+    """Share of the need that a mix covers."""
     return sum(o.share * n for o, n in zip(offers, counts, strict=True))
 
 
-def holds(offers: Sequence[Offer], counts: Counts, need: float = 1.0) -> bool:
-    return taken(offers, counts) >= need - ROUNDING
+def covers(offers: Sequence[Offer], counts: Counts, need: float = 1.0) -> bool:
+    """Whether a mix covers a need."""
+    return share(offers, counts) >= need - ROUNDING
 
 
-def within(offers: Sequence[Offer], least: int, most: int) -> Counts:
-    """What is there, as far as bounds let it: the dearest for the work goes, the cheapest comes."""
+def bounded_counts(offers: Sequence[Offer], least: int, most: int) -> Counts:
+    """The present mix within all bounds.
+
+    Those with the highest unit price are removed first, and those with the lowest price per replica added.
+    """
     counts = [offer.bounded for offer in offers]
-    by_dearness = sorted(range(len(offers)), key=lambda i: offers[i].dearness)
-    for i in reversed(by_dearness):
+    by_unit_price = sorted(range(len(offers)), key=lambda i: offers[i].unit_price)
+    for i in reversed(by_unit_price):
         excess = max(0, sum(counts) - most)
         counts[i] -= min(excess, counts[i] - offers[i].least)
-    for i in sorted(by_dearness, key=lambda i: offers[i].price_per_hour):
+    for i in sorted(by_unit_price, key=lambda i: offers[i].price_per_hour):
         counts[i] += min(max(0, least - sum(counts)), offers[i].most - counts[i])
     return tuple(counts)
 
 
-def fewer(offers: Sequence[Offer], counts: Counts, target: Counts) -> Counts:
-    """One replica less, of what the target has fewer of: the dearest for the work."""
+def remove_one(offers: Sequence[Offer], counts: Counts, target: Counts) -> Counts:
+    """Remove one replica: of the offers of which the target has fewer, that with the highest unit price."""
     spare = [i for i, n in enumerate(counts) if n > target[i]]
     if not spare:
         return counts
-    gone = max(spare, key=lambda i: offers[i].dearness)
-    return tuple(n - (i == gone) for i, n in enumerate(counts))
+    removed = max(spare, key=lambda i: offers[i].unit_price)
+    return tuple(n - (i == removed) for i, n in enumerate(counts))
 
 
-def fullest(offers: Sequence[Offer], lows: Counts, most: int) -> Counts:
-    """As many as may be, of those first that take most."""
+def fill_by_share(offers: Sequence[Offer], lows: Counts, most: int) -> Counts:
+    """Add up to `most` replicas, largest share first."""
     counts = list(lows)
     for i in sorted(range(len(offers)), key=lambda i: (-offers[i].share, offers[i].price_per_hour)):
         counts[i] += max(0, min(offers[i].most - counts[i], most - sum(counts)))
@@ -142,16 +152,16 @@ def fullest(offers: Sequence[Offer], lows: Counts, most: int) -> Counts:
 def cheapest(
     offers: Sequence[Offer], lows: Counts, highs: Counts, least: int, most: int, need: float
 ) -> Counts | None:
-    """The cheapest mix between lows and highs that holds; None when there is none.
+    """The cheapest mix between lows and highs that covers the need; None if there is none.
 
-    Offers in the order of what work costs with them, depth first: of each as many as fit, or a few
-    fewer, or none. What is left costs no less than with the next one, which bounds the search. It is
-    never dearer than any one variant alone.
+    Branch and bound, depth first, by ascending unit price: of each offer as many replicas as fit, a few
+    fewer, or none. The rest of the need costs at least the unit price of the next offer, which is the bound.
+    The mix costs no more than any single variant. It may miss the optimum, as not all numbers are tried.
     """
-    order = sorted(range(len(offers)), key=lambda i: (offers[i].dearness, i))
+    order = sorted(range(len(offers)), key=lambda i: (offers[i].unit_price, i))
     search = _Search([offers[i] for i in order], [highs[i] - lows[i] for i in order])
     search.visit(
-        [], need - taken(offers, lows), most - sum(lows), max(0, least - sum(lows)), price=0.0
+        [], need - share(offers, lows), most - sum(lows), max(0, least - sum(lows)), price=0.0
     )
     if search.best is None:
         return None
@@ -160,7 +170,10 @@ def cheapest(
 
 
 class _Search:
-    """Additions to what must be there, offers from the cheapest for the work on."""
+    """Branch-and-bound search for the cheapest replicas to add, over offers by ascending unit price.
+
+    room: most replicas to add of each offer.
+    """
 
     def __init__(self, offers: Sequence[Offer], room: Sequence[int]) -> None:
         self._offers, self._room = offers, room
@@ -168,14 +181,18 @@ class _Search:
         self._best_price = float("inf")
 
     def visit(self, taken: list[int], rest: float, most: int, least: int, price: float) -> None:
-        """rest: of the need. least, most: replicas that are still to come. price: until here."""
+        """Try the numbers of the next offer.
+
+        taken: numbers of the offers so far. rest: of the need. least, most: replicas to add from here on.
+        price: of those so far.
+        """
         index = len(taken)
         if index == len(self._offers):
             if rest <= ROUNDING and least <= 0 and price < self._best_price - ROUNDING:
                 self.best, self._best_price = tuple(taken), price
             return
         offer = self._offers[index]
-        if price + max(0.0, rest) * offer.dearness >= self._best_price - ROUNDING:
+        if price + max(0.0, rest) * offer.unit_price >= self._best_price - ROUNDING:
             return
         for count in self._tried(index, rest, most, least):
             self.visit(
@@ -187,10 +204,11 @@ class _Search:
             )
 
     def _tried(self, index: int, rest: float, most: int, least: int) -> list[int]:
+        """Numbers of replicas of an offer to try, largest first."""
         offer, limit = self._offers[index], max(0, min(most, self._room[index]))
         enough = max(0, -int(-(rest - ROUNDING) // offer.share))
         fits = min(limit, enough)
-        filled = min(limit, max(enough, least))  # where more are asked for than the need takes
+        filled = min(limit, max(enough, least))  # least may be more than the need
         tried = {filled, 0, *range(max(0, fits - FEWER_TRIED), fits + 1)}
         return sorted(tried, reverse=True)
 

@@ -1,9 +1,9 @@
-"""The need of a service that runs on several variants, and what is learned of each.
+"""Need of a service that runs on several variants, and the learned state of each.
 
-    each variant's own engines -> its iteration time and its start-up -> its replicas for the need, alone
-      -> the share of the need that one replica takes -> the cheapest mix
+    engines of a variant -> iteration time, start-up time -> replicas of this variant alone for the need
+      -> share of the need that one replica covers -> cheapest mix
 
-The need is in replicas of the first variant by its prior, a unit that stays while engines are learned.
+The need is in replicas of the first variant by its prior. This unit stays the same while models are fitted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,22 +21,21 @@ from penstock.core.scaling.variants.cheapest import (
     Choice,
     Counts,
     Offer,
+    bounded_counts,
     choose,
-    fewer,
-    holds,
+    covers,
     price,
-    taken,
-    within,
+    remove_one,
+    share,
 )
 
-# No replica is so strong that it takes more of a need than this; of no need at all it takes all.
+# Largest share of a need that one replica covers, so that a need of zero has finite shares.
 MOST_SHARE = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One kind of engine that a service may have. prior: of its iteration time. price_per_hour: of one
-    replica, in any currency that all share."""
+    """Kind of replica. prior: of its iteration time. price_per_hour: in one currency for all variants."""
 
     name: str
     prior: IterationModel
@@ -45,42 +44,52 @@ class Variant:
     max_replicas: int
 
     def limited(self, most: Mapping[str, int]) -> "Variant":
+        """The variant within a limit on its replicas, if `most` has one. most: limits by name."""
         limit = min(self.max_replicas, most.get(self.name, self.max_replicas))
         return replace(self, min_replicas=min(self.min_replicas, limit), max_replicas=limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What was learned of the engines of one variant. kv_tokens: the least that one of them holds."""
+class LearnedVariant:
+    """Learned state of one variant. kv_tokens: smallest KV cache of its engines; None: none has run yet."""
 
     watch: Watch
     startup: StartUp
     kv_tokens: int | None = None
 
     @classmethod
-    def initial(cls, variant: Variant, startup_s: float) -> "Known":
+    def initial(cls, variant: Variant, startup_s: float) -> "LearnedVariant":
+        """The state before any of its engines ran."""
         return cls(Watch(Fit.around(variant.prior)), StartUp(startup_s))
 
     @property
     def fit(self) -> Fit:
         return self.watch.fit
 
-    def kept(self) -> "Known":
-        """As it is written down."""
-        return replace(self, watch=self.watch.kept())
+    def stored(self) -> "LearnedVariant":
+        """The part that is stored."""
+        return replace(self, watch=self.watch.stored())
 
-    def after(self, then: Readings, seen: Observation, prompt_tokens: float) -> "Known":
-        """seen: of this variant's pods."""
+    def after(self, then: Readings, seen: Observation, prompt_tokens: float) -> "LearnedVariant":
+        """Add an observation of this variant's pods. then: the readings before it.
+
+        prompt_tokens: of the mean request.
+        """
         held = [reading.kv_capacity_tokens for reading in seen.readings]
-        return Known(
+        return LearnedVariant(
             self.watch.after(then.pairs(seen), prompt_tokens),
             self.startup.after(seen.pods),
             min(held, default=self.kv_tokens),
         )
 
 
-def believed(variants: tuple[Variant, ...], known: Mapping[str, Known]) -> Iterator[IterationModel]:
-    """Of each variant: what was fitted; of one that never ran its prior, as wrong as the others' were."""
+def iteration_models(
+    variants: tuple[Variant, ...], known: Mapping[str, LearnedVariant]
+) -> Iterator[IterationModel]:
+    """The fitted model of each variant.
+
+    If it has not run yet: its prior, times the mean ratio of fitted to prior times of the others.
+    """
     factors = [
         known[variant.name].fit.model.time_s(*TYPICAL) / variant.prior.time_s(*TYPICAL)
         for variant in variants
@@ -93,7 +102,7 @@ def believed(variants: tuple[Variant, ...], known: Mapping[str, Known]) -> Itera
 
 
 class MixedNeed:
-    """The cheapest mix of variants that holds a need."""
+    """Turns a need into the cheapest mix of variants. `replicas` chooses the mix; other methods read it."""
 
     def __init__(
         self,
@@ -104,10 +113,14 @@ class MixedNeed:
         bounds: Bounds,
         mix: Mix,
     ) -> None:
-        """footprints: of the mix of requests on a replica of each variant. unit: on the replicas that needs
-        are in. counts: provisioned replicas. bounds: of all variants."""
+        """Make it for one decision.
+
+        footprints: of the mix of requests on a replica of each variant. unit: on the kind of replica that
+        needs are in. counts: provisioned replicas by variant. bounds: of all variants together. mix: mean
+        request.
+        """
         self._variants, self._footprints, self._mix = variants, footprints, mix
-        # Compared by the mean request: prompts and answers of the last seconds say less of the next ones.
+        # Variants are compared by the mean request, because the demand of the last seconds soon changes.
         mean = Demand(mix.prompt_tokens, answers=1.0)
         in_units = max(1e-9, unit.replicas(mean))
         self._scales = tuple(each.replicas(mean) / in_units for each in footprints)
@@ -118,6 +131,7 @@ class MixedNeed:
 
     @property
     def capacity_note(self) -> str:
+        """Capacity and price of a replica of each variant, for the trail."""
         pairs = zip(self._variants, self._footprints, strict=True)
         return "; ".join(
             f"{variant.name}, at most {variant.max_replicas}, each {variant.price_per_hour:g} an hour: "
@@ -126,7 +140,7 @@ class MixedNeed:
         )
 
     def replicas(self, need: float) -> tuple[int, str]:
-        """Replicas of all variants that hold a need, and the mix in words."""
+        """Choose the mix that covers a need: the number of all its replicas, and the mix in words."""
         self._offers = tuple(
             Offer(
                 name=variant.name,
@@ -142,21 +156,22 @@ class MixedNeed:
         )
         choice = self._choice = choose(self._offers, *self._bounds)
         counts = self._replicas if choice.move == "Swap" else choice.counts
-        return sum(counts), self.told(counts)
+        return sum(counts), self._note(counts)
 
-    def swapped(self) -> int:
-        """Of the last question: replicas with those that are to replace others; 0 of no swap."""
+    def replicas_with_swap(self) -> int:
+        """Replicas of the last mix with those that are to replace others; 0 if it is no swap."""
         return self._choice.total if self._choice.move == "Swap" else 0
 
     @property
-    def why_swapped(self) -> str:
-        return f"{self.told(self._choice.target)} hold it as well: they come before the others go"
+    def swap_note(self) -> str:
+        mix = self._note(self._choice.target)
+        return f"{mix} would be enough; new replicas start before others are removed"
 
     def decided(self, decision: Decision) -> Decision:
-        """With the mix."""
+        """Add the mix to a decision."""
         counts = self.counts(decision.desired)
         total = sum(counts)
-        entry = TrailEntry("variants", total, self.told(counts))
+        entry = TrailEntry("variants", total, self._note(counts))
         names = (variant.name for variant in self._variants)
         return replace(
             decision,
@@ -166,29 +181,30 @@ class MixedNeed:
         )
 
     def counts(self, total: int) -> Counts:
-        """About so many replicas of all, on the way to the mix of the last question.
+        """Counts by variant for about `total` replicas, on the way to the chosen mix.
 
-        More than hold it, as a queue asks for them: of what takes so much more. Fewer: without the
-        dearest that the mix can do without.
+        If these are more than cover the need, they cover so much more of it. If they are fewer than the
+        present ones, replicas with the highest unit price are removed first, down to the chosen mix.
         """
         least, most = self._bounds
-        bounded = within(self._offers, least, most)
-        is_held = holds(self._offers, bounded)
+        bounded = bounded_counts(self._offers, least, most)
+        is_enough = covers(self._offers, bounded)
         if self._choice.move == "Swap" and total == self._choice.total:
             return self._choice.counts
-        if is_held and total > sum(bounded) > 0:
-            need = taken(self._offers, bounded) * total / sum(bounded)
+        if is_enough and total > sum(bounded) > 0:
+            need = share(self._offers, bounded) * total / sum(bounded)
             return choose(self._offers, least, most, need).counts
         if total >= sum(bounded):
             within_total = max(least, min(most, total))
-            return bounded if is_held else choose(self._offers, least, within_total).counts
+            return bounded if is_enough else choose(self._offers, least, within_total).counts
         target = self._choice.counts
         while sum(bounded) > total:
             target = target if any(map(int.__gt__, bounded, target)) else (0,) * len(bounded)
-            bounded = fewer(self._offers, bounded, target)
+            bounded = remove_one(self._offers, bounded, target)
         return bounded
 
-    def told(self, counts: Counts) -> str:
+    def _note(self, counts: Counts) -> str:
+        """The mix and its price, in words."""
         parts = [
             f"{n} {variant.name}" for n, variant in zip(counts, self._variants, strict=True) if n
         ]
