@@ -118,7 +118,7 @@ class Arrivals:
             return self.dispersion
         # A change of the rate is not noise.
         found = min(self._surprise(first, middle), CHANGE**2 * self.dispersion)
-        share = min(1.0, elapsed_s / LONGEST_STEADY_S)
+        share = min(elapsed_s, SHORTEST_STEADY_S) / LONGEST_STEADY_S
         return max(LEAST_DISPERSION, self.dispersion + share * (found - self.dispersion))
 
     def _surprise(self, older: Arrived, newer: Arrived) -> float:

@@ -35,6 +35,9 @@ SCALE_UP_DELAY = 0.05
 # Dead band of scale-down: fewer replicas must hold the need and this fraction more. Without it, a load near a
 # whole number would reverse removals.
 SPARE = 0.05
+# A pod that is not ready after so many seconds, and after two start-ups, does not hold the number: it may be
+# waiting for a node. As progressDeadlineSeconds of a Deployment.
+PROGRESS_DEADLINE_S = 600.0
 # Time after a scale-up in which a single replica is not removed, as it would soon be needed again.
 GROWTH_KEPT_S = 600.0
 # Time for which another mix of variants must have been cheaper. Both are paid for until one goes.
@@ -168,7 +171,7 @@ class Sizing:
             return self._more(bounds, seen, wanted, state.unsettled(), lead_s, entries)
         state = replace(state, up=ScaleUpDelay())
         delay_s = max(self.calm_s, lead_s)
-        if seen.starting or seen.missing or state.news_s < seen.now_s:
+        if _is_starting(seen, lead_s) or seen.missing or state.news_s < seen.now_s:
             held = TrailEntry("steady", current, f"{current} are held until all replicas report")
             return "Steady", state.unsettled(), [*entries, held]
         spared = (1 + SPARE) * need.replicas
@@ -204,12 +207,21 @@ class Sizing:
 
         The first one is added at once. At the maximum nothing can be added, so nothing is waited for.
         """
-        if not 0 < seen.provisioned < bounds.max_replicas:
-            return "ScaleUp", replace(state, up=ScaleUpDelay(), grew_s=seen.now_s), entries
+        if seen.provisioned >= bounds.max_replicas:
+            return "ScaleUp", replace(state, up=ScaleUpDelay()), entries
+        grown = replace(state, up=ScaleUpDelay(), grew_s=seen.now_s)
+        if not seen.provisioned:
+            return "ScaleUp", grown, entries
         up, entry = state.up.delay(wanted, seen.provisioned, seen.now_s, SCALE_UP_DELAY * lead_s)
         if entry.step == "up":
-            return "ScaleUp", replace(state, up=up, grew_s=seen.now_s), [*entries, entry]
+            return "ScaleUp", grown, [*entries, entry]
         return "Steady", replace(state, up=up), [*entries, entry]
+
+
+def _is_starting(seen: Observation, lead_s: float) -> bool:
+    """Whether a pod is starting that was created recently enough to become ready."""
+    since_s = seen.now_s - max(PROGRESS_DEADLINE_S, 2 * lead_s)
+    return any(pod.created_s > since_s for pod in seen.starting)
 
 
 def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:

@@ -25,9 +25,9 @@ class SizingState:
 
     up, needs: delays of scale-up and scale-down. swap: how long another mix of variants has been cheaper.
     grew_s: time of the last scale-up, if there was one. news_s: time of the last new metrics. seen_s: time
-    of the last decision. busy_s: last time at which a request arrived, waited or ran. known: learned state
-    of each variant. If there are variants, watch keeps the prior of the first one, whose replicas are the
-    unit of the forecast. objectives: those that the forecast is for.
+    of the last decision; 0 before the first. busy_s: last time at which a request arrived, waited or ran.
+    known: learned state of each variant. If there are variants, watch keeps the prior of the first one, whose
+    replicas are the unit of the forecast. objectives: those that the forecast is for.
     """
 
     watch: Watch
@@ -69,7 +69,7 @@ class SizingState:
         }
         traffic = self.traffic.after(self.readings, seen, pairs.values())
         is_busy = traffic.arrivals > 0 or not seen.is_idle or not self.seen_s
-        faded = math.exp(-(seen.now_s - self.seen_s) / MEMORY_S)
+        faded = math.exp(-(seen.now_s - self.seen_s) / MEMORY_S) if self.seen_s else 1.0
         outcomes = Outcomes.between(self.readings.gateway, seen.gateway)
         return replace(
             self,

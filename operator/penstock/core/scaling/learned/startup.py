@@ -8,6 +8,9 @@ from penstock.core.scaling.signals import PodView
 REMEMBERED = 32
 # Quantile of these times that is expected of the next pod. If it takes longer, requests wait for it.
 QUANTILE = 0.9
+# Longest start-up that counts, in seconds. A pod that took longer waited for a node, which says nothing about
+# the next pod.
+LONGEST_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class StartUp:
             if pod.ready_s is not None and pod.name not in self.seen
         )
         # Pods that were ready when they were created, as a simulation's first ones, did not start.
-        took = tuple(took_s for _, took_s, _ in new if took_s > 0)
+        took = tuple(took_s for _, took_s, _ in new if 0 < took_s <= LONGEST_S)
         if not new and self.seen <= names:
             return self
         times_s = (*self.times_s, *took)[-REMEMBERED:]

@@ -168,9 +168,12 @@ class MixedNeed:
         return f"{mix} would be enough; new replicas start before others are removed"
 
     def decided(self, decision: Decision) -> Decision:
-        """Add the mix to a decision."""
+        """Add the mix to a decision. Limits of variants may make it smaller than a number that is held."""
         counts = self.counts(decision.desired)
         total = sum(counts)
+        if total < decision.desired == sum(self._replicas):
+            reason = f"{decision.reason}; bounded by the limits of the variants"
+            decision = replace(decision, code="Bounded", reason=reason)
         entry = TrailEntry("variants", total, self._note(counts))
         names = (variant.name for variant in self._variants)
         return replace(

@@ -1,0 +1,78 @@
+"""Defects of the rule by objectives that random observations have shown."""
+
+from dataclasses import replace
+
+import pytest
+from core_sizing.test_rule_defects import FAST, SLOW, MixedWorld
+from core_sizing.world import OBJECTIVES, RULE, STARTUP_S, World
+
+from penstock.core.scaling.by_objectives.record import Learned
+from penstock.core.scaling.learned.startup import LONGEST_S, StartUp
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import PodView
+
+# Of the clock of the operator, in seconds since 1970.
+TODAY_S = 1.7e9
+
+
+def test_new_operator_still_knows_how_many_requests_were_late() -> None:
+    old, new = World(1, Bounds(1, 20), late=0.2), World(1, Bounds(1, 20), late=0.2)
+    old.now_s = TODAY_S
+    old.runs(1200, 4.0)
+    new.state = Learned.of(old.state).restored(RULE.initial())
+    new.now_s, new.arrivals = old.now_s, old.arrivals
+    new.runs(2, 4.0)
+    assert new.state.outcomes == old.state.outcomes
+
+
+def test_pod_that_never_starts_does_not_keep_the_others() -> None:
+    """A pod without a node is pending for as long as it is asked for."""
+    world = World(4, Bounds(1, 20))
+    before = world.runs(900, 20.0)[-1]
+    created_s, asked = world.now_s, []
+
+    def with_pending() -> dict[str, object]:
+        pending = PodView("pending", "Starting", created_s, None, None)
+        return {"pods": (*world.observation().pods[:-1], pending)}
+
+    for _ in range(550):
+        asked += world.runs(2, 2.0, **with_pending())
+    assert set(asked[:290]) == {before}
+    assert asked[-1] == 1
+
+
+def test_pod_that_waited_hours_for_a_node_is_no_start_up() -> None:
+    pods = tuple(
+        PodView(f"pod-{i}", "Ready", 0.0, took_s, None)
+        for i, took_s in enumerate((LONGEST_S + 1, 90.0))
+    )
+    assert StartUp(STARTUP_S).after(pods[:1]).expected_s == STARTUP_S
+    assert StartUp(STARTUP_S).after(pods).expected_s == 90.0
+
+
+def test_time_at_the_maximum_is_no_scale_up() -> None:
+    """One replica of four is removed after the delay, because the last scale-up was long ago."""
+    world = World(4, Bounds(1, 4))
+    world.runs(1800, 60.0)
+    assert world.runs(STARTUP_S + 200, 13.0)[-1] == 3
+
+
+@pytest.mark.parametrize("gap_s", [600.0, 3600.0])
+def test_one_gap_says_little_about_the_dispersion(gap_s: float) -> None:
+    """It is one pair of windows, however long."""
+    world = World(1, Bounds(1, 20))
+    world.runs(900, 4.0)
+    before = world.state.load.arrivals.dispersion
+    world.now_s += gap_s
+    world.arrivals += 1.2 * gap_s * 4.0
+    world.runs(2, 4.0)
+    assert abs(world.state.load.arrivals.dispersion - before) < 0.2 * before
+
+
+def test_reason_names_the_limits_of_variants() -> None:
+    world = MixedWorld(slow=4, fast=0)
+    world.runs(60, 17.0)
+    limited = replace(world.rule, variants=(SLOW, FAST)).limited({"slow": 1, "fast": 1})
+    decision, _ = limited.decide(OBJECTIVES, world.bounds, world.observation(), world.state)
+    assert (decision.desired, decision.code) == (2, "Bounded")
+    assert "bounded by the limits of the variants" in decision.reason
