@@ -61,7 +61,7 @@ def decided(
     window, now_s = ScaleDownWindow(), 0.0
     for gap_s, need in needs:
         now_s += gap_s
-        window = window.after(now_s, need, delay_s)
+        window = window.updated(now_s, need, delay_s)
         current = max(current, need)  # a scale-up is at once
         step = window.entry(current, int(window.largest), now_s, delay_s)
         current = step.replicas
@@ -100,7 +100,7 @@ def test_window_without_a_delay_follows_the_need(delay_s: float) -> None:
 
 @pytest.mark.parametrize(("gap_s", "replicas"), [(MAX_GAP_S, 1), (MAX_GAP_S + 1, 5)])
 def test_gap_between_decisions_starts_the_window_again(gap_s: float, replicas: int) -> None:
-    """Nobody knows what was needed while nothing was decided."""
+    """The needs within a gap between decisions are unknown."""
     steps = [step for _, step in decided([*[(2.0, 1)] * 26, (gap_s, 1)], 5, 60.0)]
     assert steps[-1].replicas == replicas
 
@@ -134,7 +134,7 @@ def test_window_never_removes_what_was_needed_within_the_delay(
 def test_window_keeps_no_more_needs_than_there_are_numbers(needs: list[int]) -> None:
     window = ScaleDownWindow()
     for n, need in enumerate(needs):
-        window = window.after(2.0 * n, need, 1e6)
+        window = window.updated(2.0 * n, need, 1e6)
     kept = [need for _, need in window.needs]
     assert kept == sorted(set(kept), reverse=True)
     assert kept[0] == max(needs)

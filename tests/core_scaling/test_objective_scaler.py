@@ -13,7 +13,7 @@ from penstock.core.spec.service import VariantSpec
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
 FOR_FIVE = 310  # requests a tick that five replicas serve, and four do not
-# Ticks after which a load that lasts is asked for.
+# Ticks after which replicas for a lasting load are requested.
 PATIENT = 20
 
 

@@ -41,15 +41,17 @@ Rate = Callable[[float], float]
 Observed = tuple[int, int, float]
 
 
-def after(arrivals: Arrivals, requests: int, tokens: int, gap_s: float = PERIOD_S) -> Arrivals:
+def add_arrivals(
+    arrivals: Arrivals, requests: int, tokens: int, gap_s: float = PERIOD_S
+) -> Arrivals:
     now_s = arrivals.now.at_s + gap_s
-    return arrivals.after(now_s, requests, tokens, FOOTPRINT, KEPT_S)
+    return arrivals.updated(now_s, requests, tokens, FOOTPRINT, KEPT_S)
 
 
 def arrivals_of(observed: list[Observed]) -> Arrivals:
     arrivals = EMPTY
     for requests, tokens, gap_s in observed:
-        arrivals = after(arrivals, requests, tokens, gap_s)
+        arrivals = add_arrivals(arrivals, requests, tokens, gap_s)
     return arrivals
 
 
@@ -71,7 +73,7 @@ def history(
     while arrivals.now.at_s < seconds:
         gap_s = draw.uniform(*gaps_s) if gaps_s else PERIOD_S
         came = batch * poisson(draw, rate(arrivals.now.at_s) * gap_s / batch)
-        arrivals = after(arrivals, came, PROMPT_TOKENS * came, gap_s)
+        arrivals = add_arrivals(arrivals, came, PROMPT_TOKENS * came, gap_s)
         yield arrivals
 
 
@@ -139,7 +141,7 @@ def test_burst_of_one_observation_is_not_a_new_rate_for_long() -> None:
 def test_dispersion_is_the_size_of_batches(
     batch: int, rate: float, gaps_s: tuple[float, float] | None
 ) -> None:
-    """Also if observations are not evenly spaced, whatever the rate: one for single requests."""
+    """The dispersion of single requests is one at any rate, also with uneven observation times."""
     each = history(lambda _: rate, 3 * 3600, 1, batch, gaps_s)
     found = fmean(arrivals.dispersion for arrivals in each if arrivals.now.at_s > 1800)
     assert found == pytest.approx(batch, rel=0.25)
@@ -164,7 +166,7 @@ def test_nothing_arrives() -> None:
     assert idle.dispersion == PRIOR_DISPERSION
 
 
-@pytest.mark.parametrize("arrivals", [EMPTY, after(EMPTY, 0, 0)])
+@pytest.mark.parametrize("arrivals", [EMPTY, add_arrivals(EMPTY, 0, 0)])
 def test_first_observations_have_no_rate(arrivals: Arrivals) -> None:
     assert arrivals.steady_rates() == Demand(0.0, 0.0)
     assert arrivals.due_rate(SLACK_S, 8 * SLACK_S) == 0.0
@@ -180,7 +182,7 @@ def test_history_is_kept_for_the_longest_window_and_no_longer() -> None:
 def test_as_much_of_the_past_is_kept_as_is_asked_for() -> None:
     arrivals = EMPTY
     for n in range(1, 3000):
-        arrivals = arrivals.after(PERIOD_S * n, 1, 1, FOOTPRINT, kept_s=2000.0)
+        arrivals = arrivals.updated(PERIOD_S * n, 1, 1, FOOTPRINT, kept_s=2000.0)
     assert 2000 <= arrivals.now.at_s - arrivals.history[0].at_s <= 2000 + DROPPED_S + PERIOD_S
 
 

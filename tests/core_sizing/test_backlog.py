@@ -48,7 +48,7 @@ def backlog_of(waiting: list[int]) -> Backlog:
     """waiting: requests every two seconds."""
     backlog = Backlog()
     for n, requests in enumerate(waiting):
-        backlog = backlog.after(observed(PERIOD_S * n, (100 * requests, requests)), SPAN_S)
+        backlog = backlog.updated(observed(PERIOD_S * n, (100 * requests, requests)), SPAN_S)
     return backlog
 
 
@@ -86,7 +86,7 @@ def test_prompt_tokens_stand_without_waiting_requests() -> None:
     """An engine that prefills without a pause has running requests only."""
     backlog = Backlog()
     for n in range(40):
-        backlog = backlog.after(observed(PERIOD_S * n, (3000 + n, 0)), SPAN_S)
+        backlog = backlog.updated(observed(PERIOD_S * n, (3000 + n, 0)), SPAN_S)
     assert backlog.standing(SPAN_S) == Waiting(78.0, 3009, 0)
 
 

@@ -9,7 +9,7 @@ from penstock.core.scaling.learned.footprint import MIN_SLACK, Demand, Footprint
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import MAX_WAIT_S, Objectives
 
-# As in test_capacity: 1,000 tokens in are 0.1 s; 200 out over 1,100 KV tokens are 0.022 s.
+# The model of test_capacity: 1,000 prompt tokens take 0.1 s, 200 output tokens over 1,100 KV tokens 0.022 s.
 MODEL = IterationModel(0.020, 1e-4, 0.0, 1e-7)
 MIX = Mix(1000, 1000, 200)
 RELAXED = Objectives(3.0, 10.0)
@@ -107,7 +107,7 @@ def test_prompts_that_wait_are_worked_off_within_the_time_and_the_objective() ->
     [
         # The iteration of a prompt takes 0.12 s at an idle engine, and 1 / 0.52 of that if it is 96% busy.
         (Objectives(3.0, 10.0), 2.769, 2.770),
-        # One that takes longer than its objective still may wait for a tenth of it.
+        # A prompt that takes longer than its objective may still wait for a tenth of it.
         (Objectives(0.05, 10.0), MIN_SLACK * 0.05, MIN_SLACK * 0.05),
         # No objective for the first token.
         (Objectives(tpot_s=0.1), MAX_WAIT_S - 0.2, MAX_WAIT_S - 0.1),

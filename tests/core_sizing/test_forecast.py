@@ -1,4 +1,4 @@
-"""Forecasts one start-up ahead, and a margin from the errors that past ones had."""
+"""Forecasts one start-up ahead, and their margin from the errors of earlier forecasts."""
 
 import math
 import random
@@ -30,7 +30,7 @@ def forecast_of(load: Load, seconds: float, expected: Load | None = None) -> For
     for n in range(1, round(seconds / PERIOD_S) + 1):
         now_s = n * PERIOD_S
         level = (expected or load)(now_s)
-        forecast = forecast.after(now_s, load(now_s), level, lead_s=LEAD_S)
+        forecast = forecast.updated(now_s, load(now_s), level, lead_s=LEAD_S)
     return forecast
 
 
@@ -51,11 +51,11 @@ def burst_forecast(share: float, height: float, seconds: float) -> Forecast:
 @pytest.mark.parametrize("level", [0.3, 3.0, 30.0])
 @pytest.mark.parametrize("loss", [0.1, 0.02, 0.005])
 def test_first_margin_is_that_of_the_prior(level: float, loss: float) -> None:
-    """Of a normal load around the forecast, with the prior's spread, at most `loss` is beyond it.
+    """At most `loss` of a normal load around the forecast, with the prior's spread, is beyond the bound.
 
-    Between two deviations the margin is a little larger than it need be.
+    Between two deviations the margin is a little larger than necessary.
     """
-    forecast = Forecast().after(0.0, 1.5, level, lead_s=LEAD_S)
+    forecast = Forecast().updated(0.0, 1.5, level, lead_s=LEAD_S)
     drift = PRIOR_DRIFT * level * math.sqrt(LEAD_S / PRIOR_DRIFT_S)
     spread = math.hypot(math.sqrt(PRIOR_DISPERSION * NOISE * level), drift)
     quantiles = NormalDist(level, spread).quantiles(10_000)
@@ -129,7 +129,7 @@ def test_forecast_for_another_time_is_not_judged() -> None:
     forecast, longer_s = forecast_of(lambda _: 3.0, 600), 3 * (LEAD_S + DROPPED_S)
     watched_s = forecast.errors.watched_s
     for n in range(1, 10):
-        forecast = forecast.after(600 + PERIOD_S * n, 9.0, 3.0, lead_s=longer_s)
+        forecast = forecast.updated(600 + PERIOD_S * n, 9.0, 3.0, lead_s=longer_s)
     assert watched_s > 0
     assert forecast.errors.watched_s == watched_s
 
@@ -181,7 +181,7 @@ def test_new_forecast_goes_on_from_the_errors_of_an_earlier_one() -> None:
     before = burst_forecast(0.05, 4.0, 3600)
     anew = Forecast(errors=before.errors)
     for now_s in (9e6, 9e6 + PERIOD_S):
-        anew = anew.after(now_s, 2.0, 2.0, lead_s=LEAD_S)
+        anew = anew.updated(now_s, 2.0, 2.0, lead_s=LEAD_S)
     assert anew.since_s == 9e6
     assert anew.errors == before.errors
     margin = upper(before) - before.now.forecast

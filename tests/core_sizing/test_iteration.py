@@ -32,7 +32,7 @@ def windows(model: IterationModel, count: int, seed: int, noise: float = 0.03) -
 
 def fitted(fit: Fit, seen: list[Window]) -> Fit:
     for window in seen:
-        fit = fit.after(window)
+        fit = fit.updated(window)
     return fit
 
 
@@ -47,7 +47,7 @@ def test_the_model_comes_near_what_engines_do(seed: int) -> None:
 def test_an_outlier_is_passed_over() -> None:
     fit = fitted(Fit.around(WRONG), windows(TRUE, 200, 1))
     strange = replace(windows(TRUE, 1, 2)[0], time_s=1.0)
-    assert fit.after(strange).model == fit.model
+    assert fit.updated(strange).model == fit.model
 
 
 def test_an_engine_that_has_changed_is_believed_after_a_while() -> None:
@@ -102,7 +102,7 @@ def test_the_first_window_overrules_a_prior_that_is_off_by_a_factor_of_two(
 ) -> None:
     """A prior that is far off is rescaled; one that is about right is only corrected by the window."""
     window = Window(40, 0.0, 1.0, 0.0, factor * TRUE.time_s(0.0, 1.0, 0.0))
-    fit = Fit.around(TRUE).after(window)
+    fit = Fit.around(TRUE).updated(window)
     assert fit.windows == 1
     scaled = fit.model.prefill_token_s == pytest.approx(factor * TRUE.prefill_token_s)
     assert scaled == (is_overruled or factor == 1.0)
@@ -126,7 +126,7 @@ def test_the_fit_is_that_of_weighted_least_squares() -> None:
     expected, *_ = np.linalg.lstsq(rows * np.array(WRONG.terms), wanted)  # in alike numbers
     fit = Fit.around(WRONG)
     for window in seen:
-        fit = replace(fit.after(window), noise=noise)
+        fit = replace(fit.updated(window), noise=noise)
     assert fit.windows == count
     assert fit.model.terms == pytest.approx(expected * WRONG.terms, rel=1e-6)
 

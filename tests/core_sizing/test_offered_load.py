@@ -29,25 +29,25 @@ PERIOD_S = 2.0
 class Service:
     """Arrivals of one service, from 0 s on."""
 
-    load: OfferedLoad = field(default_factory=lambda: OfferedLoad().after(0.0, 0, 0, FOOTPRINT))
+    load: OfferedLoad = field(default_factory=lambda: OfferedLoad().updated(0.0, 0, 0, FOOTPRINT))
 
     def add(self, arrivals: int, prompt_tokens: int = 0) -> None:
         now_s = self.load.arrivals.now.at_s + PERIOD_S
-        self.load = self.load.after(now_s, arrivals, prompt_tokens, FOOTPRINT)
+        self.load = self.load.updated(now_s, arrivals, prompt_tokens, FOOTPRINT)
 
 
 def test_first_observation_counts_no_arrivals() -> None:
-    load = OfferedLoad().after(100.0, 50, 9999, FOOTPRINT)
+    load = OfferedLoad().updated(100.0, 50, 9999, FOOTPRINT)
     assert not load.is_known
     assert load.since_s == 100.0
-    known = load.after(102.0, 0, 0, FOOTPRINT)
+    known = load.updated(102.0, 0, 0, FOOTPRINT)
     assert known.is_known
     assert known.now(FOOTPRINT) == Demand(0.0, 0.0)
 
 
 def test_same_time_again_changes_nothing() -> None:
-    load = OfferedLoad().after(0.0, 0, 0, FOOTPRINT).after(2.0, 4, 4000, FOOTPRINT)
-    assert load.after(2.0, 9, 9000, FOOTPRINT) == load
+    load = OfferedLoad().updated(0.0, 0, 0, FOOTPRINT).updated(2.0, 4, 4000, FOOTPRINT)
+    assert load.updated(2.0, 9, 9000, FOOTPRINT) == load
 
 
 @pytest.mark.parametrize("seconds", [2, 10, 60, 3600])
@@ -64,7 +64,7 @@ def test_steady_rate_is_the_demand_from_its_first_interval_on(seconds: int) -> N
 
 
 def test_burst_of_answers_fades_with_the_stay() -> None:
-    """Of 100 answers that began at a time, the fraction exp(-t / stay) is there t seconds later."""
+    """The fraction exp(-t / stay) of 100 answers still runs t seconds after their start."""
     service = Service()
     for _ in range(1800):
         service.add(0)

@@ -31,23 +31,23 @@ def test_who_cannot_be_seen_or_began_anew_tells_nothing(
 
 
 def test_what_was_seen_fades() -> None:
-    assert Outcomes(100.0, 10.0).after(0.5, Outcomes(20.0, 1.0), is_served=True) == Outcomes(
+    assert Outcomes(100.0, 10.0).updated(0.5, Outcomes(20.0, 1.0), is_served=True) == Outcomes(
         70.0, 6.0
     )
 
 
 def test_who_waited_for_the_first_replica_was_not_late_for_too_few() -> None:
     waited = Outcomes(100.0, 10.0, waiting=25.0)
-    after = waited.after(1.0, Outcomes(20.0, 20.0), is_served=True)
+    after = waited.updated(1.0, Outcomes(20.0, 20.0), is_served=True)
     assert after == Outcomes(100.0, 10.0, waiting=5.0)
-    more = after.after(1.0, Outcomes(20.0, 8.0), is_served=True)
+    more = after.updated(1.0, Outcomes(20.0, 8.0), is_served=True)
     assert more == Outcomes(115.0, 13.0)
 
 
 def test_requests_that_wait_are_excused_only_if_no_replica_is_ready() -> None:
     seen = Outcomes(20.0, 1.0, waiting=7.0)
-    assert Outcomes().after(1.0, seen, is_served=True).waiting == 0
-    idle = Outcomes(waiting=30.0).after(1.0, seen, is_served=False)
+    assert Outcomes().updated(1.0, seen, is_served=True).waiting == 0
+    idle = Outcomes(waiting=30.0).updated(1.0, seen, is_served=False)
     assert idle == Outcomes(19.0, 0.0, waiting=7.0)
 
 
@@ -64,10 +64,10 @@ def test_before_any_outcome_the_objective_is_the_allowed_loss() -> None:
         # More were late than planned, or than allowed: never less than the objective says.
         (100_000, 900, 1.0),
         (100_000, 50_000, 1.0),
-        # Nobody was late: three times, however long that lasted.
+        # No request was late: three times, after any number of requests.
         (100_000, 0, MOST_LOSS),
         (10_000_000, 0, MOST_LOSS),
-        # Too few requests to show anything.
+        # Few requests: the prior counts most.
         (100, 0, 1 + 1 / PRIOR_LATE),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_new_operator_decides_as_the_old_one_after_a_minute(live: Any) -> None
 
 
 def test_errors_of_forecasts_outlive_the_operator(live: Any) -> None:
-    """Without them the margin would be that of the prior, which is larger for a steady load."""
+    """The margin of a steady load stays smaller than that of the prior."""
     ticks = list(live(5, 1300, mean_arrivals=40.0))
     kept = Learned.of(ticks[1250].state)
     margins = []
@@ -76,8 +76,8 @@ def test_pods_that_were_counted_are_not_counted_again(live: Any, learned: Learne
     (*_, last) = live(5, 100)
     restored = learned.restored(last.settings.rule.initial())
     new = PodView("new", "Ready", 0.0, 99.0, None)
-    assert restored.startup.after(last.seen.pods) == restored.startup
-    after = restored.startup.after((*last.seen.pods, new))
+    assert restored.startup.updated(last.seen.pods) == restored.startup
+    after = restored.startup.updated((*last.seen.pods, new))
     assert after.times_s == (*learned.start_ups_s, 99.0)
 
 

@@ -1,4 +1,4 @@
-"""What makes the rule add replicas: load one start-up ahead, bursts, and a standing backlog."""
+"""Causes of a scale-up: the load one start-up ahead, bursts, and a standing backlog."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ def test_step_is_asked_for_within_a_minute_and_kept() -> None:
 
 
 def test_growing_load_has_its_replicas_when_they_are_ready() -> None:
-    """From 4 to 36 requests/s in 27 minutes. The mean lags, but the margin grows with its errors."""
+    """Load from 4 to 36 requests/s in 27 minutes. The mean lags, but the margin grows with its errors."""
     world, slope = World(2, Bounds(1, 40)), 0.02
     world.runs(600, 4.0)
     asked = [world.runs(2, 4.0 + 2 * slope * n)[0] for n in range(800)]

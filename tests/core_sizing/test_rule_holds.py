@@ -64,7 +64,7 @@ def grown(calm: float, peak: float, peak_s: float) -> World:
 
 
 def test_one_replica_is_not_removed_alone_soon_after_a_scale_up() -> None:
-    """It is held until GROWTH_KEPT_S after the last scale-up, and then removed at once."""
+    """The replica is held until GROWTH_KEPT_S after the last scale-up, and then removed at once."""
     calm, peak = (10.0 * replicas / needed(10.0) for replicas in (2.5, 3.5))
     world = grown(calm, peak, 120.0)
     assert world.replicas == 4
@@ -132,7 +132,7 @@ def test_service_with_a_running_request_is_not_scaled_to_zero() -> None:
 
 
 def test_new_operator_keeps_the_replica_of_a_running_request() -> None:
-    """It has seen no arrival yet, so its load is 0."""
+    """The new operator has observed no arrival yet, so its load is 0."""
     old, new = World(1, Bounds(0, 4)), World(1, Bounds(0, 4))
     old.runs(600, 0.5)
     new.state = Learned.of(old.state).restored(RULE.initial())

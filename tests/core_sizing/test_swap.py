@@ -93,7 +93,7 @@ def test_nothing_is_swapped_while_pods_start() -> None:
 
 
 def test_the_calm_before_a_growth_does_not_count() -> None:
-    """One engine is not enough, from 500 s on until the rule asks for a second one."""
+    """The load needs a second engine from 500 s until the rule requests it."""
     state, num_ready, codes = RULE.initial(), 2, {}
     for look in range(1, 549):
         now_s = look * RULE.period_s

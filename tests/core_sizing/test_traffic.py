@@ -53,8 +53,8 @@ def look(
 def traffic_after(*looks: Observation) -> Traffic:
     readings, traffic = Readings(), Traffic()
     for seen in looks:
-        traffic = traffic.after(readings, seen, readings.pairs(seen).values())
-        readings = readings.after(seen)
+        traffic = traffic.updated(readings, seen, readings.pairs(seen).values())
+        readings = readings.updated(seen)
     return traffic
 
 
@@ -77,7 +77,7 @@ def test_arrivals_are_what_the_gateway_counted_since(
     first, second = (gateway(arrivals=a, prompt_tokens=t) for a, t in (before, now))
     traffic = traffic_after(look(at_gateway=first), look(at_gateway=second))
     assert (traffic.arrivals, traffic.prompt_tokens) == came
-    assert traffic.prompt == Mean().after(came[1], came[0])
+    assert traffic.prompt == Mean().updated(came[1], came[0])
 
 
 def test_the_first_look_counts_nothing() -> None:
@@ -114,10 +114,10 @@ def test_an_engine_whose_counters_went_back_is_no_pair(counter: str) -> None:
     """A restart is detected by one decreased counter: the others may exceed their old values."""
     before = engine(finished=10, prompt_tokens=100, cached_tokens=50, output_tokens=100)
     grown = engine(finished=11, prompt_tokens=101, cached_tokens=51, output_tokens=101)
-    assert list(Readings().after(look(before)).pairs(look(grown)).values()) == [(before, grown)]
+    assert list(Readings().updated(look(before)).pairs(look(grown)).values()) == [(before, grown)]
     for less in (1, 10):
         restarted = replace(grown, **{counter: getattr(before, counter) - less})
-        assert Readings().after(look(before)).pairs(look(restarted)) == {}
+        assert Readings().updated(look(before)).pairs(look(restarted)) == {}
 
 
 def test_means_are_of_what_the_gateway_saw_end() -> None:
@@ -153,9 +153,9 @@ def test_the_share_that_misses_the_cache_is_weighted_by_requests() -> None:
 def test_old_requests_fade_from_a_mean() -> None:
     mean = Mean()
     for _ in range(1000):
-        mean = mean.after(100.0, 1)
+        mean = mean.updated(100.0, 1)
     assert mean.value == pytest.approx(100.0)
     # After as many as are remembered, the new ones are half of it.
-    assert mean.after(0.0, MEMORY_REQUESTS).value == pytest.approx(50.0)
-    assert mean.after(0.0, 0) == replace(mean, weight=MEMORY_REQUESTS)
-    assert Mean().after(500.0, 0) == Mean()
+    assert mean.updated(0.0, MEMORY_REQUESTS).value == pytest.approx(50.0)
+    assert mean.updated(0.0, 0) == replace(mean, weight=MEMORY_REQUESTS)
+    assert Mean().updated(500.0, 0) == Mean()

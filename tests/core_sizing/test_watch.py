@@ -77,7 +77,7 @@ def watched(engines: list[Engine], looks: int) -> Iterator[Watch]:
     for _ in range(looks):
         after = [engine.look() for engine in engines]
         pairs = {f"p{i}": pair for i, pair in enumerate(zip(before, after, strict=True))}
-        watch, before = watch.after(pairs, 1_100.0), after
+        watch, before = watch.updated(pairs, 1_100.0), after
         yield watch
 
 
@@ -119,7 +119,7 @@ def test_who_is_gone_is_looked_at_no_more() -> None:
     engines = [Engine(random.Random(i)) for i in range(3)]
     *_, last = watched(engines, 2)
     reading = engines[0].look()
-    assert last.after({"p0": (reading, engines[0].look())}, 1_100.0).spans.keys() == {"p0"}
+    assert last.updated({"p0": (reading, engines[0].look())}, 1_100.0).spans.keys() == {"p0"}
 
 
 def _engine(at_s: float, steps: int, running: int, busy_s: float | None) -> EngineReading:
@@ -148,8 +148,8 @@ def test_a_batch_that_changed_tells_nothing_unless_the_engine_tells_its_time(
             _engine(2.0 * n, 50 * n, running, None if busy_s is None else 1.1 * n)
             for n, running in enumerate((before, before, after))
         ]
-        watch = Watch(Fit.around(PRIOR)).after({"p0": (looks[0], looks[0])}, 0.0)
-        watch = watch.after({"p0": (looks[0], looks[2])}, 0.0)
+        watch = Watch(Fit.around(PRIOR)).updated({"p0": (looks[0], looks[0])}, 0.0)
+        watch = watch.updated({"p0": (looks[0], looks[2])}, 0.0)
         assert (watch.fit.windows > 0) == is_told
 
 
@@ -158,6 +158,6 @@ def test_what_is_held_counts_by_the_iterations_that_hold_it() -> None:
     first, busy = _engine(0.0, 0, 8, 0.0), _engine(2.0, 10, 8, 0.2)
     first, busy = replace(first, kv_usage=0.0), replace(busy, kv_usage=0.0)
     last = replace(_engine(4.0, 100, 8, 2.0), kv_usage=600 / 400_000)
-    window = Span.starting_at(first).after(first, busy).after(busy, last).window(last, 0.0)
+    window = Span.starting_at(first).updated(first, busy).updated(busy, last).window(last, 0.0)
     assert window is not None
     assert window.kv_tokens == pytest.approx(270)

@@ -92,7 +92,7 @@ class ScaleDownWindow:
         """The largest need of the window; 0 if there is none."""
         return self.needs[0][1] if self.needs else 0.0
 
-    def after(self, now_s: float, need: float, delay_s: float) -> "ScaleDownWindow":
+    def updated(self, now_s: float, need: float, delay_s: float) -> "ScaleDownWindow":
         """Add the need at now_s, and drop needs that are older than delay_s."""
         if self.needs and now_s - self.needs[-1][0] > MAX_GAP_S:
             return ScaleDownWindow(now_s, ((now_s, need),))

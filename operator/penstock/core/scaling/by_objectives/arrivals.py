@@ -54,7 +54,7 @@ class Arrivals:
     def now(self) -> Arrived:
         return self.history[-1]
 
-    def after(
+    def updated(
         self, now_s: float, requests: int, prompt_tokens: int, footprint: Footprint, kept_s: float
     ) -> "Arrivals":
         """Add the arrivals since the last observation. kept_s: least time for which the history is kept."""
@@ -66,7 +66,7 @@ class Arrivals:
             self.now.replica_s + footprint.replicas(demand),
         )
         kept_s = max(kept_s, WINDOW_GROWTH * LONGEST_STEADY_S)
-        found = replace(self, history=(*self._after(now_s - kept_s), newest))
+        found = replace(self, history=(*self._recent(now_s - kept_s), newest))
         return replace(found, dispersion=found._dispersion(elapsed_s))
 
     def steady_rates(self) -> Demand:
@@ -141,7 +141,7 @@ class Arrivals:
         index = bisect_right(self.history, self.now.at_s - age_s, key=_time) - 1
         return self.history[max(0, min(index, len(self.history) - 2))]
 
-    def _after(self, oldest_s: float) -> tuple[Arrived, ...]:
+    def _recent(self, oldest_s: float) -> tuple[Arrived, ...]:
         if self.history[0].at_s > oldest_s - DROPPED_S:
             return self.history
         return self.history[bisect_right(self.history, oldest_s, key=_time) - 1 :]

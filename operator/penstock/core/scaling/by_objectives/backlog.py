@@ -39,7 +39,7 @@ class Backlog:
 
     history: tuple[Waiting, ...] = ()
 
-    def after(self, seen: Observation, span_s: float) -> "Backlog":
+    def updated(self, seen: Observation, span_s: float) -> "Backlog":
         recent = (each for each in self.history if each.at_s >= seen.now_s - span_s)
         return Backlog((*recent, Waiting.of(seen)))
 

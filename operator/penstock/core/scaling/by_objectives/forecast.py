@@ -1,7 +1,7 @@
-"""Forecast of the load at the time at which a pod that is requested now is ready, and its errors.
+"""Forecast of the load one start-up ahead, when a pod that is requested now is ready, and its errors.
 
 The upper bound of the forecast is the smallest number of replicas beyond which a small enough fraction of the
-load is expected. That is counted from the errors of past forecasts. Errors are multiples of the root of the
+load is expected. It is found from the errors of earlier forecasts. Errors are multiples of the root of the
 forecast, because the spread of independent requests grows with the root of their number (square-root
 staffing: Jennings, Mandelbaum, Massey and Whitt, 1996).
 """
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from penstock.core.scaling.by_objectives.arrivals import PRIOR_DISPERSION
 from penstock.core.scaling.signals import STALE_S
 
-# Deviations at which the load beyond is counted, in roots of the forecast.
+# Deviations beyond which the load is counted, as multiples of the root of the forecast.
 DEVIATIONS = (0.0, *(0.03 * 1.5**i for i in range(1, 18)))
 # Errors and the largest load fade by 63% in this time.
 MEMORY_S = 7200.0
-# Before any data: the level wanders by this fraction of itself, one standard deviation, within this time.
+# Prior: standard deviation of the change of the load within this time, as a fraction of the load.
 PRIOR_DRIFT, PRIOR_DRIFT_S = 0.1, 120.0
-# The belief before any data counts as much as errors of this time and of two start-ups.
+# The prior counts as much as errors that were measured for this time and two start-ups.
 PRIOR_S = 600.0
-# Forecasts of the first seconds are made of too few requests to be judged.
+# Forecasts of the first seconds are not judged: too few requests had come.
 WARM_UP_S = 20.0
-# Least load in the root of an error, so that a forecast of none has errors too.
+# Added to the forecast under the root, in replicas, so that a forecast of zero has a margin too.
 LEAST_LOAD = 0.01
 # Moments are dropped in batches of so many seconds, because each batch copies the history.
 DROPPED_S = 120.0
@@ -44,7 +44,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of past forecasts.
+    """Errors of earlier forecasts.
 
     load: mean load. beyond: mean load beyond the forecast, by deviation. peak: largest load, which
     fades. watched_s: time for which errors were counted.
@@ -55,7 +55,7 @@ class Errors:
     peak: float = 0.0
     watched_s: float = 0.0
 
-    def after(self, elapsed_s: float, then: Moment, load: float) -> "Errors":
+    def updated(self, elapsed_s: float, then: Moment, load: float) -> "Errors":
         """Add the error of a forecast whose time has come. elapsed_s: time since the last one."""
         weight = elapsed_s / (self.watched_s + elapsed_s)
         error, root = load - then.forecast, _root(then.forecast)
@@ -92,7 +92,7 @@ class Forecast:
     def now(self) -> Moment:
         return self.history[-1]
 
-    def after(self, now_s: float, load: float, forecast: float, *, lead_s: float) -> "Forecast":
+    def updated(self, now_s: float, load: float, forecast: float, *, lead_s: float) -> "Forecast":
         """Add the load now and its forecast for lead_s later, and the error of the forecast for now.
 
         While metrics were missing nothing was forecast, and the load across such a gap is not judged.
@@ -105,7 +105,7 @@ class Forecast:
         elapsed_s, age_s = now_s - self.now.at_s, now_s - then.at_s
         is_due = 0.9 * lead_s <= age_s <= lead_s + STALE_S and elapsed_s <= STALE_S
         if is_due and then.at_s > self.since_s + WARM_UP_S:
-            errors = errors.after(elapsed_s, then, load)
+            errors = errors.updated(elapsed_s, then, load)
         return Forecast(self.since_s, (*self._recent(now_s - lead_s), moment), errors)
 
     def upper(self, loss: float, *, lead_s: float, noise: float) -> float:
@@ -116,15 +116,15 @@ class Forecast:
         spread = math.hypot(math.sqrt(PRIOR_DISPERSION * noise * max(level, noise)), drift) / root
         measured = errors.watched_s / (errors.watched_s + PRIOR_S + 2 * lead_s)
 
-        def beyond(deviation: int) -> float:
-            """The fraction of the load beyond a deviation: measured, and by the prior."""
+        def excess(deviation: int) -> float:
+            """Fraction of the load beyond a deviation: the weighted mean of measured and prior."""
             prior = root * _normal_excess(DEVIATIONS[deviation], spread) / max(level, 1e-9)
             return (
                 measured * errors.beyond[deviation] / max(errors.load, 1e-9)
                 + (1 - measured) * prior
             )
 
-        return level + root * _crossing(beyond, loss)
+        return level + root * _crossing(excess, loss)
 
     def scaled(self, factor: float) -> "Forecast":
         """The forecast of a load that is `factor` times as large."""

@@ -36,7 +36,7 @@ class OfferedLoad:
         """Whether arrivals were observed over some time."""
         return len(self.arrivals.history) > 1
 
-    def after(
+    def updated(
         self, now_s: float, requests: int, prompt_tokens: int, footprint: Footprint
     ) -> "OfferedLoad":
         """Add the arrivals since the last observation. Those before the first one do not count."""
@@ -49,7 +49,7 @@ class OfferedLoad:
         longest_s = LONGEST_WINDOW_SLACKS * footprint.slack_s
         return OfferedLoad(
             self.since_s,
-            self.arrivals.after(now_s, requests, prompt_tokens, footprint, longest_s),
+            self.arrivals.updated(now_s, requests, prompt_tokens, footprint, longest_s),
             self.answers + share * (requests / elapsed_s - self.answers),
         )
 

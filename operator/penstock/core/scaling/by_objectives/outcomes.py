@@ -37,7 +37,7 @@ class Outcomes:
             return cls()
         return cls(ended + shed, late + shed, new.queued + new.in_flight)
 
-    def after(self, faded: float, more: "Outcomes", *, is_served: bool) -> "Outcomes":
+    def updated(self, faded: float, more: "Outcomes", *, is_served: bool) -> "Outcomes":
         """Add later outcomes. faded: decay of the earlier ones. is_served: whether a replica is ready.
 
         Requests that wait while no replica is ready are not counted once they are late: fewer or more

@@ -3,8 +3,8 @@
     observe -> capacity of a replica -> load -> forecast one start-up ahead -> need -> up | down | hold
 
 A pod that is requested now serves one start-up later. So the rule forecasts the load for that time, adds a
-margin from the errors of past forecasts, and requests the replicas that this takes. It removes replicas that
-were not needed for as long as a pod takes to start: keeping them for less is no dearer than starting
+margin from the errors of earlier forecasts, and requests the replicas that this takes. It removes replicas
+that were not needed for as long as a pod takes to start: keeping them for less is no dearer than starting
 them again (DelayedOff: Gandhi, Gupta, Harchol-Balter and Kozuch, 2010). Without metrics it holds the number.
 docs/concepts/scaling.md has the equation and all constants.
 """
@@ -74,7 +74,7 @@ class Sizing:
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
         seen = seen.without_stale(STALE_S)
-        state = state.after(seen, self.variants, self.startup_s)
+        state = state.updated(seen, self.variants, self.startup_s)
         if (why := missing_metrics(seen, uses_gateway=True)) is not None:
             return held_decision(bounds, seen, why), replace(state.unsettled(), up=ScaleUpDelay())
         mix = state.traffic.mix
@@ -113,7 +113,7 @@ class Sizing:
     def _in_new_units(
         self, objectives: Objectives, mix: Mix, state: SizingState, footprint: Footprint
     ) -> SizingState:
-        """The state with past forecasts as they are under the present objectives, if these have changed."""
+        """The state with its forecasts in replicas under the present objectives, if these have changed."""
         before = state.objectives
         if before == objectives:
             return state
@@ -168,14 +168,14 @@ class Sizing:
             TrailEntry("need", wanted, note),
         ]
         if wanted > current and (current or is_busy):
-            return self._more(bounds, seen, wanted, state.unsettled(), lead_s, entries)
+            return self._scale_up(bounds, seen, wanted, state.unsettled(), lead_s, entries)
         state = replace(state, up=ScaleUpDelay())
         delay_s = max(self.calm_s, lead_s)
         if _is_starting(seen, lead_s) or seen.missing or state.news_s < seen.now_s:
             held = TrailEntry("steady", current, f"{current} are held until all replicas report")
             return "Steady", state.unsettled(), [*entries, held]
         spared = (1 + SPARE) * need.replicas
-        needs = state.needs.after(seen.now_s, spared, delay_s)
+        needs = state.needs.updated(seen.now_s, spared, delay_s)
         state = replace(state, needs=needs)
         kept = _kept(spared, bounds, mixed, is_busy=is_busy)
         was_busy = is_busy or seen.now_s < state.busy_s + delay_s
@@ -194,7 +194,7 @@ class Sizing:
             return "Swap", state.unsettled(), [*entries, swap]
         return "ScaleDownDelayed" if kept < current else "Steady", state, [*entries, entry]
 
-    def _more(
+    def _scale_up(
         self,
         bounds: Bounds,
         seen: Observation,

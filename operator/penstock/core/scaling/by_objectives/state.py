@@ -52,7 +52,7 @@ class SizingState:
     def fit(self) -> Fit:
         return self.watch.fit
 
-    def after(
+    def updated(
         self, seen: Observation, variants: Iterable[Variant], startup_s: float
     ) -> "SizingState":
         """Add an observation of engines, pods and requests.
@@ -64,20 +64,20 @@ class SizingState:
         known = {
             variant.name: (
                 self.known.get(variant.name) or LearnedVariant.initial(variant, startup_s)
-            ).after(self.readings, seen.of_variant(variant.name), prompt_tokens)
+            ).updated(self.readings, seen.of_variant(variant.name), prompt_tokens)
             for variant in variants
         }
-        traffic = self.traffic.after(self.readings, seen, pairs.values())
+        traffic = self.traffic.updated(self.readings, seen, pairs.values())
         is_busy = traffic.arrivals > 0 or not seen.is_idle or not self.seen_s
         faded = math.exp(-(seen.now_s - self.seen_s) / MEMORY_S) if self.seen_s else 1.0
         outcomes = Outcomes.between(self.readings.gateway, seen.gateway)
         return replace(
             self,
-            watch=self.watch if known else self.watch.after(pairs, prompt_tokens),
-            startup=self.startup.after(seen.pods),
-            readings=self.readings.after(seen),
+            watch=self.watch if known else self.watch.updated(pairs, prompt_tokens),
+            startup=self.startup.updated(seen.pods),
+            readings=self.readings.updated(seen),
             traffic=traffic,
-            outcomes=self.outcomes.after(faded, outcomes, is_served=bool(seen.ready)),
+            outcomes=self.outcomes.updated(faded, outcomes, is_served=bool(seen.ready)),
             news_s=seen.now_s if self.readings.are_older_than(seen) else self.news_s,
             seen_s=seen.now_s,
             busy_s=seen.now_s if is_busy else self.busy_s,
@@ -86,15 +86,15 @@ class SizingState:
 
     def with_load(self, seen: Observation, footprint: Footprint, lead_s: float) -> "SizingState":
         """Add the backlog, the load of the arrivals and its forecast, in replicas of a footprint."""
-        backlog = self.backlog.after(seen, lead_s)
+        backlog = self.backlog.updated(seen, lead_s)
         if self.news_s < seen.now_s:  # the metrics are those of the last observation
             return replace(self, backlog=backlog)
         traffic = self.traffic
-        load = self.load.after(seen.now_s, traffic.arrivals, traffic.prompt_tokens, footprint)
+        load = self.load.updated(seen.now_s, traffic.arrivals, traffic.prompt_tokens, footprint)
         forecast = self.forecast
         if load.is_known:
             ahead = load.ahead(lead_s, footprint)
-            forecast = forecast.after(
+            forecast = forecast.updated(
                 seen.now_s,
                 footprint.replicas(load.now(footprint)),
                 footprint.replicas(ahead),

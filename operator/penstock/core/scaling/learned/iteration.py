@@ -122,7 +122,7 @@ class Fit:
         rows = range(NUM_TERMS)
         return cls(prior, tuple(tuple(diagonal[i] if i == j else 0.0 for j in rows) for i in rows))
 
-    def after(self, window: Window) -> "Fit":
+    def updated(self, window: Window) -> "Fit":
         """Add a window. An outlier is only remembered, until so many agree that the engine has changed."""
         features = (1.0, window.prefill_tokens, window.sequences, window.kv_tokens)
         expected = sum(a * b for a, b in zip(self.model.terms, features, strict=True))

@@ -33,7 +33,7 @@ class StartUp:
         ordered = sorted(self.times_s)
         return ordered[min(len(ordered) - 1, int(QUANTILE * len(ordered)))]
 
-    def after(self, pods: tuple[PodView, ...]) -> "StartUp":
+    def updated(self, pods: tuple[PodView, ...]) -> "StartUp":
         """Add the pods that became ready since the last observation."""
         names = frozenset(pod.name for pod in pods)
         new = sorted(

@@ -18,7 +18,7 @@ class Mean:
     value: float = 0.0
     weight: float = 0.0
 
-    def after(self, total: float, count: float) -> "Mean":
+    def updated(self, total: float, count: float) -> "Mean":
         """Add `count` values that sum up to `total`. Either may be zero, as it may be counted later."""
         known = min(self.weight, MEMORY_REQUESTS)
         weight = known + count
@@ -40,7 +40,7 @@ class Readings:
     gateway: GatewayReading | None = None
     engines: Mapping[str, EngineReading] = field(default_factory=dict)
 
-    def after(self, seen: Observation) -> "Readings":
+    def updated(self, seen: Observation) -> "Readings":
         """Replace the readings by those of an observation that are not missing."""
         gateway = seen.gateway if isinstance(seen.gateway, GatewayReading) else self.gateway
         engines = {}
@@ -115,10 +115,10 @@ class Traffic:
         attended = self.attended.value / self.answered.value
         return replace(mix, attended=attended / mix.halfway_tokens)
 
-    def after(self, then: Readings, seen: Observation, pairs: Collection[Pair]) -> "Traffic":
+    def updated(self, then: Readings, seen: Observation, pairs: Collection[Pair]) -> "Traffic":
         """Add an observation. then: the readings before it. pairs: from `Readings.pairs`."""
         arrivals, prompt_tokens = _arrived(then, seen, pairs)
-        prompt = self.prompt.after(prompt_tokens, arrivals)
+        prompt = self.prompt.updated(prompt_tokens, arrivals)
         ended = output_tokens = prompts = cached = 0
         for old, new in pairs:
             ended += new.finished - old.finished
@@ -127,17 +127,17 @@ class Traffic:
             cached += new.cached_tokens - old.cached_tokens
         # Tokens of all requests over the number of ended ones: while long requests run, the mean of ended
         # ones alone is too small (estimator of a censored exponential distribution).
-        output = self.output.after(output_tokens, ended)
+        output = self.output.updated(output_tokens, ended)
         miss = self.miss
         if prompts > 0 and prompt.value:
             share = prompts / prompt.value
-            miss = miss.after(share * max(0.0, 1 - cached / prompts), share)
+            miss = miss.updated(share * max(0.0, 1 - cached / prompts), share)
         running = sum(reading.running for reading in seen.readings)
         held = self.held
         if running and prompt.value:
             alone = Mix(prompt.value, 0.0, self.output_tokens).halfway_tokens
             kv_tokens = sum(reading.kv_tokens for reading in seen.readings)
-            held = held.after(ended * kv_tokens / (running * alone), ended)
+            held = held.updated(ended * kv_tokens / (running * alone), ended)
         return Traffic(
             prompt,
             output,
@@ -156,8 +156,8 @@ class Traffic:
             return self.answered, self.attended
         ended = new.ended - old.ended
         return (
-            self.answered.after(new.output_tokens - old.output_tokens, ended),
-            self.attended.after(new.attended_tokens - old.attended_tokens, ended),
+            self.answered.updated(new.output_tokens - old.output_tokens, ended),
+            self.attended.updated(new.attended_tokens - old.attended_tokens, ended),
         )
 
 

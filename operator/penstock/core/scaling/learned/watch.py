@@ -40,7 +40,7 @@ class Span:
     def starting_at(cls, reading: EngineReading) -> "Span":
         return cls(reading, 0.0, reading.running, reading.running)
 
-    def after(self, old: EngineReading, new: EngineReading) -> "Span":
+    def updated(self, old: EngineReading, new: EngineReading) -> "Span":
         """Add the time between two readings."""
         held = (old.kv_tokens + new.kv_tokens) / 2
         return Span(
@@ -79,7 +79,7 @@ class Watch:
         """The part that is stored: the fit, without open windows and outliers."""
         return Watch(replace(self.fit, beyond=()))
 
-    def after(self, pairs: Mapping[str, Pair], prompt_tokens: float) -> "Watch":
+    def updated(self, pairs: Mapping[str, Pair], prompt_tokens: float) -> "Watch":
         """Add the readings of an observation.
 
         pairs: last and present reading by pod. prompt_tokens: of the mean request.
@@ -89,12 +89,12 @@ class Watch:
             if pod not in pairs:
                 continue
             old, last = pairs[pod]
-            span = span.after(old, last)
+            span = span.updated(old, last)
             if not span.has_steady_batch:
                 continue
             if span.counts_prompts(last):
                 window = span.window(last, prompt_tokens)
-                fit = fit if window is None else fit.after(window)
+                fit = fit if window is None else fit.updated(window)
             elif _has_prompts(last) or not _has_prompts(span.first):
                 spans[pod] = span
         pods = list(pairs)

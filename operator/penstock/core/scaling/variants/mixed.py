@@ -70,15 +70,15 @@ class LearnedVariant:
         """The part that is stored."""
         return replace(self, watch=self.watch.stored())
 
-    def after(self, then: Readings, seen: Observation, prompt_tokens: float) -> "LearnedVariant":
+    def updated(self, then: Readings, seen: Observation, prompt_tokens: float) -> "LearnedVariant":
         """Add an observation of this variant's pods. then: the readings before it.
 
         prompt_tokens: of the mean request.
         """
         held = [reading.kv_capacity_tokens for reading in seen.readings]
         return LearnedVariant(
-            self.watch.after(then.pairs(seen), prompt_tokens),
-            self.startup.after(seen.pods),
+            self.watch.updated(then.pairs(seen), prompt_tokens),
+            self.startup.updated(seen.pods),
             min(held, default=self.kv_tokens),
         )
 
