@@ -18,8 +18,9 @@ from penstock.core.spec.objectives import Objectives
 @pytest.fixture
 def tick(live: Any) -> Any:
     """A service at rest at some replicas."""
-    (*_, last) = live(3, 200, mean_arrivals=60.0)
-    assert last.decision.code in ("Steady", "ScaleDownDelayed")
+    ticks = list(live(3, 200, mean_arrivals=60.0))
+    at_rest = ("Steady", "ScaleDownDelayed")
+    last = next(tick for tick in reversed(ticks) if tick.decision.code in at_rest)
     assert 1 < last.decision.desired < 10
     return last
 
@@ -31,6 +32,12 @@ def test_more_load_asks_for_more_and_less_for_fewer(tick: Any) -> None:
     assert more.decision.desired > number
     assert less.what.endswith("less load")
     assert less.decision.desired < number
+
+
+def test_less_load_counts_as_if_it_had_lasted_though_a_scale_up_was_just_now(tick: Any) -> None:
+    grown = replace(tick, state=replace(tick.state, grew_s=tick.seen.now_s))
+    *_, less = loads_that_change_decision(grown)
+    assert less.decision.desired == under_load(tick, 1.0).desired - 1
 
 
 def test_the_need_grows_as_the_load_does(tick: Any) -> None:

@@ -71,6 +71,7 @@ def under_load(tick: Tick, factor: float) -> Decision:
         forecast=state.forecast.scaled(factor),
         backlog=state.backlog.scaled(factor),
         needs=ScaleDownWindow(since_s=-math.inf),
+        grew_s=None,
     )
     seen = _scaled(tick.seen, readings.gateway, factor)
     return replace(tick, state=state, seen=seen).decide_again(with_settings(tick.settings, {}))
