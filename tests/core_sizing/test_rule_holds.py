@@ -66,12 +66,12 @@ def grown(calm: float, peak: float, peak_s: float) -> World:
 def test_one_replica_is_not_removed_alone_soon_after_a_scale_up() -> None:
     """The replica is held until GROWTH_KEPT_S after the last scale-up, and then removed at once."""
     calm, peak = (10.0 * replicas / needed(10.0) for replicas in (2.5, 3.5))
-    world = grown(calm, peak, 120.0)
+    world = grown(calm, peak, 60.0)
     assert world.replicas == 4
     grew_s = world.state.grew_s
     assert grew_s is not None
     kept_s = grew_s + GROWTH_KEPT_S - world.now_s
-    assert kept_s > 2 * STARTUP_S
+    assert kept_s > 1.5 * STARTUP_S
     assert set(world.runs(kept_s - 2, calm)) == {4}
     assert "one fewer is enough" in note(world.decision, "delay")
     assert world.runs(6, calm)[-1] == 3
@@ -79,7 +79,7 @@ def test_one_replica_is_not_removed_alone_soon_after_a_scale_up() -> None:
 
 def test_more_than_one_replica_are_removed_soon_after_a_scale_up() -> None:
     calm, peak = (10.0 * replicas / needed(10.0) for replicas in (1.5, 4.5))
-    world = grown(calm, peak, 120.0)
+    world = grown(calm, peak, 60.0)
     assert world.replicas >= 5
     grew_s = world.state.grew_s
     assert grew_s is not None
