@@ -46,8 +46,8 @@ def test_pod_that_waited_hours_for_a_node_is_no_start_up() -> None:
         PodView(f"pod-{i}", "Ready", 0.0, took_s, None)
         for i, took_s in enumerate((LONGEST_S + 1, 90.0))
     )
-    assert StartUp(STARTUP_S).after(pods[:1]).expected_s == STARTUP_S
-    assert StartUp(STARTUP_S).after(pods).expected_s == 90.0
+    assert StartUp(STARTUP_S).updated(pods[:1]).expected_s == STARTUP_S
+    assert StartUp(STARTUP_S).updated(pods).expected_s == 90.0
 
 
 def test_time_at_the_maximum_is_no_scale_up() -> None:
