@@ -11,7 +11,7 @@ from penstock.core.scaling.learned.startup import LONGEST_S, StartUp
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import PodView
 
-# Of the clock of the operator, in seconds since 1970.
+# Time of the operator's clock, in seconds since 1970.
 TODAY_S = 1.7e9
 
 
@@ -26,7 +26,7 @@ def test_new_operator_still_knows_how_many_requests_were_late() -> None:
 
 
 def test_pod_that_never_starts_does_not_keep_the_others() -> None:
-    """A pod without a node is pending for as long as it is asked for."""
+    """A pod without a node stays pending."""
     world = World(4, Bounds(1, 20))
     before = world.runs(900, 20.0)[-1]
     created_s, asked = world.now_s, []
@@ -51,7 +51,7 @@ def test_pod_that_waited_hours_for_a_node_is_no_start_up() -> None:
 
 
 def test_time_at_the_maximum_is_no_scale_up() -> None:
-    """One replica of four is removed after the delay, because the last scale-up was long ago."""
+    """The fourth replica is removed after the delay, because the last scale-up was long ago."""
     world = World(4, Bounds(1, 4))
     world.runs(1800, 60.0)
     assert world.runs(STARTUP_S + 200, 13.0)[-1] == 3
@@ -59,7 +59,7 @@ def test_time_at_the_maximum_is_no_scale_up() -> None:
 
 @pytest.mark.parametrize("gap_s", [600.0, 3600.0])
 def test_one_gap_says_little_about_the_dispersion(gap_s: float) -> None:
-    """It is one pair of windows, however long."""
+    """The gap is one pair of windows, however long."""
     world = World(1, Bounds(1, 20))
     world.runs(900, 4.0)
     before = world.state.load.arrivals.dispersion

@@ -36,7 +36,7 @@ def test_delay_is_a_code_and_a_reason() -> None:
     assert "4 are held: fewer are enough for 94 of 104 s" in world.decision.reason
     world.runs_until_another_number(4.0, most_s=60)
     assert world.decision.code == "ScaleDown"
-    assert "1 have been enough for 104 s" in world.decision.reason
+    assert "1 has been enough for 104 s" in world.decision.reason
 
 
 def test_what_was_needed_within_the_delay_is_kept() -> None:

@@ -112,4 +112,5 @@ class ScaleDownWindow:
         if lasted_s < delay_s:
             note = f"{current} are held: fewer are enough for {lasted_s:.0f} of {delay_s:.0f} s"
             return TrailEntry("delay", current, note)
-        return TrailEntry("down", least, f"{least} have been enough for {delay_s:.0f} s")
+        have = "has" if least == 1 else "have"
+        return TrailEntry("down", least, f"{least} {have} been enough for {delay_s:.0f} s")
