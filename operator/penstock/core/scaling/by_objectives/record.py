@@ -1,4 +1,4 @@
-"""Stored record of the learned state of the scaling rule, from which a new operator goes on.
+"""Stored record of the learned state of the scaling rule, from which a restarted operator continues.
 
 The load is not in it, because arrivals show it again within seconds.
 """

@@ -67,7 +67,7 @@ class Sizing:
         return SizingState(Watch(Fit.around(self.prior)), StartUp(self.startup_s))
 
     def limited(self, most: Mapping[str, int]) -> "Sizing":
-        """The rule with at most so many replicas of the variants that are named."""
+        """The rule with smaller limits on replicas of variants. most: limits by name."""
         return replace(self, variants=tuple(v.limited(most) for v in self.variants))
 
     def decide(
@@ -233,6 +233,6 @@ def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, st
 
 
 def _kept(need: float, bounds: Bounds, mixed: MixedNeed | None, *, is_busy: bool) -> int:
-    """Whole replicas that hold a need. The last one is for requests that wait or run."""
+    """Whole replicas for a need. The last one is kept only while requests wait or run."""
     replicas, _ = _whole(need, "", mixed)
     return max(bounds.min_replicas, replicas if replicas > 1 else int(is_busy))
