@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 from core_sizing.test_rule_defects import FAST, SLOW, MixedWorld
-from core_sizing.world import OBJECTIVES, RULE, STARTUP_S, World
+from core_sizing.world import OBJECTIVES, RULE, STARTUP_S, World, engine
 
 from penstock.core.scaling.by_objectives.record import Learned
+from penstock.core.scaling.delays import ScaleUpDelay
+from penstock.core.scaling.learned.iteration import Window
 from penstock.core.scaling.learned.startup import LONGEST_S, StartUp
 from penstock.core.scaling.rule import Bounds
-from penstock.core.scaling.signals import PodView
+from penstock.core.scaling.signals import Histogram, Missing, PodView
 
 # Time of the operator's clock, in seconds since 1970.
 TODAY_S = 1.7e9
@@ -76,3 +78,43 @@ def test_reason_names_the_limits_of_variants() -> None:
     decision, _ = limited.decide(OBJECTIVES, world.bounds, world.observation(), world.state)
     assert (decision.desired, decision.code) == (2, "Bounded")
     assert "bounded by the limits of the variants" in decision.reason
+
+
+def test_limit_that_leaves_enough_adds_no_other_variant() -> None:
+    """Of two fast replicas one may stay, which is enough."""
+    world = MixedWorld(slow=0, fast=2)
+    world.runs(60, 10.0)
+    limited = replace(world.rule, variants=(SLOW, FAST)).limited({"fast": 1})
+    decision, _ = limited.decide(OBJECTIVES, world.bounds, world.observation(), world.state)
+    assert decision.by_variant == {"slow": 0, "fast": 1}
+
+
+@pytest.mark.parametrize("blind_s", [2, 60, 600])
+def test_arrivals_count_while_no_engine_reports(blind_s: int) -> None:
+    world = World(4, Bounds(1, 20))
+    world.runs(1200, 20.0)
+    before = world.state.forecast.now
+    for _ in range(blind_s // 2):
+        pods = world.observation().pods
+        lost = tuple(replace(pod, reading=Missing(pod.name, "timeout")) for pod in pods)
+        world.runs(2, 20.0, pods=lost)
+    world.runs(2, 20.0)
+    after = world.state.forecast.now
+    assert (after.load, after.forecast) == pytest.approx((before.load, before.forecast), rel=0.02)
+
+
+@pytest.mark.parametrize("busy_s", [0.0, 100.0])
+def test_busy_time_that_went_back_or_stands_still_says_nothing(busy_s: float) -> None:
+    """An engine that restarted unseen has counted more than before, in less time."""
+    tokens = Histogram((1.0,), (3000, 0), 60.0)
+    old = replace(engine(0.0, 3), steps=100, busy_s=100.0)
+    new = replace(engine(0.0, 50), steps=400, busy_s=busy_s, itl_s=tokens)
+    assert Window.between(old, new, 1000.0, 2000.0) is None
+
+
+def test_scale_up_delay_starts_again_after_another_scale_up() -> None:
+    """A raised minReplicas may add replicas during the delay."""
+    delay, _ = ScaleUpDelay().delay(3, current=2, now_s=0.0, delay_s=5.0)
+    delay, entry = delay.delay(6, current=5, now_s=6.0, delay_s=5.0)
+    assert (entry.step, entry.replicas) == ("delay", 5)
+    assert delay.delay(6, current=5, now_s=12.0, delay_s=5.0)[1].replicas == 6

@@ -64,7 +64,7 @@ class ScaleUpDelay:
         wanted: replicas needed now, more than `current`. A scale-up starts the delay again.
         """
         since_s, least = now_s, wanted
-        if self.since_s is not None:
+        if self.since_s is not None and self.least > current:
             since_s, least = self.since_s, min(wanted, self.least)
         lasted_s = now_s - since_s
         if lasted_s >= delay_s:

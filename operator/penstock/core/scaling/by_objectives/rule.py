@@ -75,19 +75,16 @@ class Sizing:
     ) -> tuple[Decision, SizingState]:
         seen = seen.without_stale(STALE_S)
         state = state.updated(seen, self.variants, self.startup_s)
-        if (why := missing_metrics(seen, uses_gateway=True)) is not None:
-            return held_decision(bounds, seen, why), replace(state.unsettled(), up=ScaleUpDelay())
-        mix = state.traffic.mix
+        missing, mix = missing_metrics(seen, uses_gateway=True), state.traffic.mix
         if mix is None:
-            why = "no request has come yet"
-            return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
+            return _held(bounds, seen, state, missing, "no request has come yet")
         lead_s = self._lead_s(state)
         footprint = self._footprint(objectives, mix, state)
         state = self._in_new_units(objectives, mix, state, footprint)
         state = state.with_load(seen, footprint, lead_s)
-        if not state.forecast.history:
+        if missing is not None or not state.forecast.history:
             why = "arrivals have not been observed for long enough"
-            return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
+            return _held(bounds, seen, state, missing, why)
         loss = self.loss * state.outcomes.allowed_loss(objectives.attainment)
         need = Need.of(state, footprint, loss=loss, lead_s=lead_s)
         mixed = self._mixed(objectives, bounds, seen, mix, state, footprint)
@@ -216,6 +213,15 @@ class Sizing:
         if entry.step == "up":
             return "ScaleUp", grown, [*entries, entry]
         return "Steady", replace(state, up=up), [*entries, entry]
+
+
+def _held(
+    bounds: Bounds, seen: Observation, state: SizingState, missing: str | None, why: str
+) -> tuple[Decision, SizingState]:
+    """Hold the number because metrics are `missing`, or else for the reason `why`."""
+    if missing is not None:
+        return held_decision(bounds, seen, missing), replace(state.unsettled(), up=ScaleUpDelay())
+    return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
 
 
 def _is_starting(seen: Observation, lead_s: float) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.backlog import Backlog
 from penstock.core.scaling.by_objectives.forecast import MEMORY_S, Forecast
 from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
@@ -85,8 +86,12 @@ class SizingState:
         )
 
     def with_load(self, seen: Observation, footprint: Footprint, lead_s: float) -> "SizingState":
-        """Add the backlog, the load of the arrivals and its forecast, in replicas of a footprint."""
-        backlog = self.backlog.updated(seen, lead_s)
+        """Add the backlog, the load of the arrivals and its forecast, in replicas of a footprint.
+
+        Arrivals count whether engines report or not. Without their metrics the backlog is unknown.
+        """
+        is_known = missing_metrics(seen, uses_gateway=True) is None
+        backlog = self.backlog.updated(seen, lead_s) if is_known else self.backlog
         if self.news_s < seen.now_s:  # the metrics are those of the last observation
             return replace(self, backlog=backlog)
         traffic = self.traffic

@@ -89,6 +89,8 @@ class Window:
         decoding, time_s = gaps.count / steps, gaps.total / gaps.count
         if earlier.busy_s is not None and later.busy_s is not None:
             time_s = (later.busy_s - earlier.busy_s) / steps
+        if time_s <= 0:
+            return None
         return cls(
             steps=steps,
             prefill_tokens=max(0, computed) / steps,

@@ -26,7 +26,6 @@ from penstock.core.scaling.variants.cheapest import (
     covers,
     price,
     remove_one,
-    share,
 )
 
 # Largest share of a need that one replica covers, so that a need of zero has finite shares.
@@ -186,17 +185,14 @@ class MixedNeed:
     def counts(self, total: int) -> Counts:
         """Counts by variant for about `total` replicas, on the way to the chosen mix.
 
-        If these are more than cover the need, they cover so much more of it. If they are fewer than the
-        present ones, replicas with the highest unit price are removed first, down to the chosen mix.
+        If they are fewer than the present ones, replicas with the highest unit price are removed first, down
+        to the chosen mix.
         """
         least, most = self._bounds
         bounded = bounded_counts(self._offers, least, most)
         is_enough = covers(self._offers, bounded)
         if self._choice.move == "Swap" and total == self._choice.total:
             return self._choice.counts
-        if is_enough and total > sum(bounded) > 0:
-            need = share(self._offers, bounded) * total / sum(bounded)
-            return choose(self._offers, least, most, need).counts
         if total >= sum(bounded):
             within_total = max(least, min(most, total))
             return bounded if is_enough else choose(self._offers, least, within_total).counts
