@@ -80,6 +80,21 @@ def test_reason_names_the_limits_of_variants() -> None:
     assert "bounded by the limits of the variants" in decision.reason
 
 
+@pytest.mark.parametrize(
+    ("limits", "replicas", "why"),
+    [({}, 8, "maxReplicas 8"), ({"slow": 2, "fast": 2}, 4, "the limits of the variants")],
+)
+def test_variants_that_are_too_few_are_at_their_maximum(
+    limits: dict[str, int], replicas: int, why: str
+) -> None:
+    world = MixedWorld(slow=2, fast=2)
+    world.rule = world.rule.limited(limits)
+    world.runs(300, 300.0)
+    assert world.decision is not None
+    assert (world.replicas, world.decision.code) == (replicas, "AtMaximum")
+    assert world.decision.reason.endswith(f"bounded by {why}")
+
+
 def test_limit_that_leaves_enough_adds_no_other_variant() -> None:
     """Of two fast replicas one may stay, which is enough."""
     world = MixedWorld(slow=0, fast=2)

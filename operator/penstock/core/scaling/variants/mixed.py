@@ -15,7 +15,7 @@ from penstock.core.scaling.learned.iteration import TYPICAL, Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.traffic import Readings
 from penstock.core.scaling.learned.watch import Watch
-from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import Observation
 from penstock.core.scaling.variants.cheapest import (
     Choice,
@@ -170,9 +170,11 @@ class MixedNeed:
         """Add the mix to a decision. Limits of variants may make it smaller than a number that is held."""
         counts = self.counts(decision.desired)
         total = sum(counts)
-        if total < decision.desired == sum(self._replicas):
+        if code := self._code_at_limit(decision, counts):
             reason = f"{decision.reason}; bounded by the limits of the variants"
-            decision = replace(decision, code="Bounded", reason=reason)
+            if total == self._bounds[1]:
+                reason = f"{decision.reason}; bounded by maxReplicas {total}"
+            decision = replace(decision, code=code, reason=reason)
         entry = TrailEntry("variants", total, self._note(counts))
         names = (variant.name for variant in self._variants)
         return replace(
@@ -181,6 +183,15 @@ class MixedNeed:
             trail=(*decision.trail, entry),
             by_variant=dict(zip(names, counts, strict=True)),
         )
+
+    def _code_at_limit(self, decision: Decision, counts: Counts) -> DecisionCode | None:
+        """Code of a decision to hold the number that limits prevent or make too small; None for another."""
+        if decision.desired != sum(self._replicas):
+            return None
+        if sum(counts) < decision.desired:
+            return "Bounded"
+        is_largest = counts == self._choice.counts and not covers(self._offers, counts)
+        return "AtMaximum" if is_largest and decision.code == "Steady" else None
 
     def counts(self, total: int) -> Counts:
         """Counts by variant for about `total` replicas, on the way to the chosen mix.
