@@ -6,6 +6,7 @@ import pytest
 from core_sizing.test_rule_defects import FAST, SLOW, MixedWorld
 from core_sizing.world import OBJECTIVES, RULE, STARTUP_S, World, engine
 
+from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.iteration import Window
@@ -133,3 +134,11 @@ def test_scale_up_delay_starts_again_after_another_scale_up() -> None:
     delay, entry = delay.delay(6, current=5, now_s=6.0, delay_s=5.0)
     assert (entry.step, entry.replicas) == ("delay", 5)
     assert delay.delay(6, current=5, now_s=12.0, delay_s=5.0)[1].replicas == 6
+
+
+def test_requests_that_ended_in_time_after_a_wait_excuse_no_others() -> None:
+    """A hundred waited for the first replica, and were served soon enough."""
+    waited = Outcomes().updated(1.0, Outcomes(waiting=100.0), is_served=False)
+    served = waited.updated(1.0, Outcomes(requests=97.0, waiting=3.0), is_served=True)
+    later = served.updated(1.0, Outcomes(requests=50.0, late=50.0, waiting=3.0), is_served=True)
+    assert (later.requests, later.late) == (144.0, 47.0)

@@ -47,7 +47,7 @@ class Outcomes:
         return Outcomes(
             self.requests * faded + more.requests - excused,
             self.late * faded + more.late - excused,
-            self.waiting - excused if is_served else more.waiting,
+            min(self.waiting - excused, more.waiting) if is_served else more.waiting,
         )
 
     def allowed_loss(self, attainment: float) -> float:
