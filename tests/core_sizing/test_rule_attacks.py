@@ -97,7 +97,7 @@ def test_variants_that_are_too_few_are_at_their_maximum(
 
 
 def test_limit_that_leaves_enough_adds_no_other_variant() -> None:
-    """One of two fast replicas may stay, which is enough."""
+    """A limit leaves one of two fast replicas, which is enough."""
     world = MixedWorld(slow=0, fast=2)
     world.runs(60, 10.0)
     limited = replace(world.rule, variants=(SLOW, FAST)).limited({"fast": 1})
