@@ -38,7 +38,7 @@ def test_what_was_seen_fades() -> None:
 
 def test_who_waited_for_the_first_replica_was_not_late_for_too_few() -> None:
     waited = Outcomes(100.0, 10.0, waiting=25.0)
-    after = waited.updated(1.0, Outcomes(20.0, 20.0), is_served=True)
+    after = waited.updated(1.0, Outcomes(20.0, 20.0, waiting=5.0), is_served=True)
     assert after == Outcomes(100.0, 10.0, waiting=5.0)
     more = after.updated(1.0, Outcomes(20.0, 8.0), is_served=True)
     assert more == Outcomes(115.0, 13.0)
