@@ -141,6 +141,7 @@ def test_at_maximum_only_if_more_were_wanted():
     spare = (TrailEntry("need", 3, ""), TrailEntry("risk", 4, ""))
     assert not is_at_maximum(spec, Decision(3, "", "Steady", spare))
     assert is_at_maximum(spec, Decision(2, "", "OverBudget", ()))
+    assert is_at_maximum(spec, Decision(2, "", "AtMaximum", (TrailEntry("need", 2, ""),)))
 
 
 def test_phases_are_counted_when_they_begin():

@@ -174,8 +174,8 @@ def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
 
 
 def is_at_maximum(spec: ServiceSpec, decision: Decision) -> bool:
-    """Whether a step of the decision wanted more replicas than maxReplicas or a quota allows."""
-    if decision.code == OVER_BUDGET:
+    """Whether more replicas are needed than maxReplicas, limits of variants or a quota allow."""
+    if decision.code in (OVER_BUDGET, "AtMaximum"):
         return True
     is_at_bound = decision.desired >= spec.scaling.max_replicas
     wanted = (entry.replicas for entry in decision.trail if entry.step in REQUESTING_STEPS)
