@@ -17,12 +17,6 @@ SHORTEST_STEADY_S, LONGEST_STEADY_S, WINDOW_GROWTH = 10.0, 640.0, 1.5
 CHANGE = 3.3
 # Dispersion before any was measured: sessions and retries bring requests in groups.
 PRIOR_DISPERSION = 2.0
-# Least dispersion: less is measured where few requests came.
-LEAST_DISPERSION = 0.3
-# Shortest window for prompts that are due.
-SHORTEST_DUE_S = 2.0
-# Observations are dropped in batches of so many seconds, because each batch copies the history.
-DROPPED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,8 @@ class Arrivals:
             self.now.replica_s + footprint.replicas(demand),
         )
         kept_s = max(kept_s, WINDOW_GROWTH * LONGEST_STEADY_S)
-        found = replace(self, history=(*self._recent(now_s - kept_s), newest))
+        oldest = max(0, bisect_right(self.history, now_s - kept_s, key=_time) - 1)
+        found = replace(self, history=(*self.history[oldest:], newest))
         return replace(found, dispersion=found._dispersion(elapsed_s))
 
     def steady_rates(self) -> Demand:
@@ -80,7 +75,8 @@ class Arrivals:
 
     def due_rate(self, slack_s: float, longest_s: float) -> float:
         """Prompt tokens per second that are due, over the windows up to longest_s that end now."""
-        now, window_s, due = self.now, SHORTEST_DUE_S, 0.0
+        now, due = self.now, 0.0
+        window_s = now.at_s - self._ago(0.0).at_s
         longest_s = min(longest_s, now.at_s - self.history[0].at_s)
         while True:
             then = self._ago(window_s)
@@ -119,7 +115,8 @@ class Arrivals:
         # A change of the rate is not noise.
         found = min(self._surprise(first, middle), CHANGE**2 * self.dispersion)
         share = min(elapsed_s, SHORTEST_STEADY_S) / LONGEST_STEADY_S
-        return max(LEAST_DISPERSION, self.dispersion + share * (found - self.dispersion))
+        # Less than Poisson's is measured by chance where few requests come.
+        return max(1.0, self.dispersion + share * (found - self.dispersion))
 
     def _surprise(self, older: Arrived, newer: Arrived) -> float:
         """Squared change of the rate at `newer`, over its variance if requests came one by one (Poisson)."""
@@ -140,11 +137,6 @@ class Arrivals:
         """The newest observation that is at least age_s old, without the last one; else the oldest."""
         index = bisect_right(self.history, self.now.at_s - age_s, key=_time) - 1
         return self.history[max(0, min(index, len(self.history) - 2))]
-
-    def _recent(self, oldest_s: float) -> tuple[Arrived, ...]:
-        if self.history[0].at_s > oldest_s - DROPPED_S:
-            return self.history
-        return self.history[bisect_right(self.history, oldest_s, key=_time) - 1 :]
 
 
 def _time(arrived: Arrived) -> float:

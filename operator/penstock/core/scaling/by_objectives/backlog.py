@@ -6,12 +6,10 @@ replicas serve. The minimum over an interval tells both apart, as in CoDel (Nich
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from penstock.core.scaling.signals import GatewayReading, Observation
-
-# Fraction of a start-up that must have been observed before a backlog counts as standing.
-OBSERVED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,8 @@ class Backlog:
     history: tuple[Waiting, ...] = ()
 
     def updated(self, seen: Observation, span_s: float) -> "Backlog":
-        recent = (each for each in self.history if each.at_s >= seen.now_s - span_s)
-        return Backlog((*recent, Waiting.of(seen)))
+        index = max(0, bisect_right(self.history, seen.now_s - span_s, key=_time) - 1)
+        return Backlog((*self.history[index:], Waiting.of(seen)))
 
     def scaled(self, factor: float) -> "Backlog":
         """The backlog if `factor` times as much had waited at each time."""
@@ -50,8 +48,12 @@ class Backlog:
     def standing(self, span_s: float) -> Waiting | None:
         """The least that waited in the last span_s; None if nothing waited at some time of it."""
         first, last = self.history[0], self.history[-1]
-        if last.at_s - first.at_s < OBSERVED * span_s:
+        if last.at_s - first.at_s < span_s:
             return None
         tokens = min(each.prompt_tokens for each in self.history)
         requests = min(each.requests for each in self.history)
         return Waiting(last.at_s, tokens, requests) if tokens or requests else None
+
+
+def _time(waiting: Waiting) -> float:
+    return waiting.at_s

@@ -18,16 +18,15 @@ from penstock.core.scaling.signals import STALE_S
 DEVIATIONS = (0.0, *(0.03 * 1.5**i for i in range(1, 18)))
 # Errors and the largest load fade by 63% in this time.
 MEMORY_S = 7200.0
-# Prior: standard deviation of the change of the load within this time, as a fraction of the load.
-PRIOR_DRIFT, PRIOR_DRIFT_S = 0.1, 120.0
+# Prior: standard deviation of the change of the load in one second, as a fraction of the load. It grows with
+# the root of the time.
+PRIOR_DRIFT = 0.009
 # The prior counts as much as errors that were measured for this time and two start-ups.
 PRIOR_S = 600.0
 # Forecasts of the first seconds are not judged: too few requests had come.
 WARM_UP_S = 20.0
 # Added to the forecast under the root, in replicas, so that a forecast of zero has a margin too.
 LEAST_LOAD = 0.01
-# Moments are dropped in batches of so many seconds, because each batch copies the history.
-DROPPED_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +100,19 @@ class Forecast:
         if not self.history:
             return Forecast(now_s, (moment,), self.errors)
         errors = replace(self.errors, peak=self._peak(now_s, load))
-        then = self.history[max(0, bisect_right(self.history, now_s - lead_s, key=_time) - 1)]
+        index = max(0, bisect_right(self.history, now_s - lead_s, key=_time) - 1)
+        then = self.history[index]
         elapsed_s, age_s = now_s - self.now.at_s, now_s - then.at_s
-        is_due = 0.9 * lead_s <= age_s <= lead_s + STALE_S and elapsed_s <= STALE_S
+        is_due = lead_s <= age_s <= lead_s + STALE_S and elapsed_s <= STALE_S
         if is_due and then.at_s > self.since_s + WARM_UP_S:
             errors = errors.updated(elapsed_s, then, load)
-        return Forecast(self.since_s, (*self._recent(now_s - lead_s), moment), errors)
+        return Forecast(self.since_s, (*self.history[index:], moment), errors)
 
     def upper(self, loss: float, *, lead_s: float, noise: float) -> float:
         """Replicas beyond which at most the fraction `loss` of the load is expected to be."""
         level, errors = self.now.forecast, self.errors
         root = _root(level)
-        drift = PRIOR_DRIFT * level * math.sqrt(lead_s / PRIOR_DRIFT_S)
+        drift = PRIOR_DRIFT * level * math.sqrt(lead_s)
         spread = math.hypot(math.sqrt(PRIOR_DISPERSION * noise * max(level, noise)), drift) / root
         measured = errors.watched_s / (errors.watched_s + PRIOR_S + 2 * lead_s)
 
@@ -136,11 +136,6 @@ class Forecast:
             return self.errors.peak
         faded = 1 - (now_s - self.now.at_s) / MEMORY_S
         return max(load, self.errors.peak * faded)
-
-    def _recent(self, oldest_s: float) -> tuple[Moment, ...]:
-        if self.history[0].at_s > oldest_s - DROPPED_S:
-            return self.history
-        return self.history[bisect_right(self.history, oldest_s, key=_time) - 1 :]
 
 
 def _crossing(share: Callable[[int], float], loss: float) -> float:

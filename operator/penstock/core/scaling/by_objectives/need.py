@@ -3,13 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from penstock.core.scaling.by_objectives.forecast import WARM_UP_S
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.learned.footprint import Footprint
-
-# No margin is added to the forecast in the first seconds: its errors are unknown.
-WARM_UP_S = 60.0
-# A load that grows is held up to this multiple of its forecast, though it was never that large.
-BEYOND = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +30,8 @@ class Need:
         now, errors = state.forecast.now, state.forecast.errors
         upper = state.forecast.upper(loss, lead_s=lead_s, noise=footprint.noise)
         # More than was ever needed is not kept ready: that would be a guess.
-        margin = min(upper, max(BEYOND * now.forecast, errors.peak) + footprint.noise)
-        if now.at_s < state.forecast.since_s + WARM_UP_S:
+        margin = min(upper, max(now.forecast, errors.peak) + footprint.noise)
+        if now.at_s < state.forecast.since_s + WARM_UP_S:  # its errors are unknown
             margin = now.forecast
         standing = state.backlog.standing(lead_s)
         waiting, waits = 0.0, ""
