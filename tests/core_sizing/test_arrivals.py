@@ -11,11 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.scaling.by_objectives.arrivals import (
-    DROPPED_S,
-    LEAST_DISPERSION,
     LONGEST_STEADY_S,
     PRIOR_DISPERSION,
-    SHORTEST_DUE_S,
     SHORTEST_STEADY_S,
     WINDOW_GROWTH,
     Arrivals,
@@ -147,9 +144,9 @@ def test_dispersion_is_the_size_of_batches(
     assert found == pytest.approx(batch, rel=0.25)
 
 
-def test_dispersion_of_even_arrivals_falls_to_the_least() -> None:
+def test_dispersion_of_even_arrivals_falls_to_that_of_poisson_arrivals() -> None:
     even = arrivals_of([(6, 9000, PERIOD_S)] * 2000)
-    assert even.dispersion == LEAST_DISPERSION
+    assert even.dispersion == 1.0
 
 
 def test_change_of_the_rate_is_no_dispersion() -> None:
@@ -175,7 +172,7 @@ def test_first_observations_have_no_rate(arrivals: Arrivals) -> None:
 def test_history_is_kept_for_the_longest_window_and_no_longer() -> None:
     longest_s = WINDOW_GROWTH * LONGEST_STEADY_S
     for arrivals in history(lambda _: 10.0, 6000, 1):
-        assert len(arrivals.history) <= (longest_s + DROPPED_S) / PERIOD_S + 2
+        assert len(arrivals.history) <= longest_s / PERIOD_S + 3
     assert arrivals.now.at_s - arrivals.history[0].at_s >= longest_s
 
 
@@ -183,7 +180,7 @@ def test_as_much_of_the_past_is_kept_as_is_asked_for() -> None:
     arrivals = EMPTY
     for n in range(1, 3000):
         arrivals = arrivals.updated(PERIOD_S * n, 1, 1, FOOTPRINT, kept_s=2000.0)
-    assert 2000 <= arrivals.now.at_s - arrivals.history[0].at_s <= 2000 + DROPPED_S + PERIOD_S
+    assert 2000 <= arrivals.now.at_s - arrivals.history[0].at_s <= 2000 + 2 * PERIOD_S
 
 
 OBSERVED = st.lists(
@@ -207,7 +204,7 @@ def test_rates_are_within_those_that_were_observed(observed: list[Observed]) -> 
     tokens = [(b.prompt_tokens - a.prompt_tokens) / gap_s for gap_s, a, b in gaps]
     assert min(requests) * 0.999 <= rates.answers <= max(requests) * 1.001
     assert min(tokens) * 0.999 <= rates.prompt_tokens <= max(tokens) * 1.001
-    assert LEAST_DISPERSION <= arrivals.dispersion < math.inf
+    assert 1.0 <= arrivals.dispersion < math.inf
 
 
 @settings(deadline=None)
@@ -253,7 +250,7 @@ def test_prompts_that_are_due_by_hand(tokens: list[tuple[int, float]], longest_s
         (came / (window_s + SLACK_S), window_s) for window_s, came in windows if window_s <= limit_s
     ]
     exact, window_s = max(rates, default=(0.0, 0.0))
-    next_s = max(SHORTEST_DUE_S, WINDOW_GROWTH * window_s) + max(gap_s for _, gap_s in tokens)
+    next_s = WINDOW_GROWTH * window_s + max(gap_s for _, gap_s in tokens)
     assert due >= exact * (window_s + SLACK_S) / (next_s + SLACK_S) * (1 - 1e-9)
     without_slack = [
         came / (window_s + (SLACK_S if window_s < 0.99 * limit_s else 0.0))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.scaling.by_objectives.backlog import OBSERVED, Backlog, Waiting
+from penstock.core.scaling.by_objectives.backlog import Backlog, Waiting
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
@@ -68,7 +68,7 @@ def test_queue_that_was_empty_once_does_not_stand(pause: int) -> None:
     waiting = [50] * 30
     waiting[pause] = 0
     assert backlog_of(waiting).standing(SPAN_S) is None
-    assert backlog_of([50] * 30).standing(SPAN_S) == Waiting(58.0, 5000, 50)
+    assert backlog_of([50] * 31).standing(SPAN_S) == Waiting(60.0, 5000, 50)
 
 
 def test_pause_before_the_span_is_forgotten() -> None:
@@ -76,10 +76,10 @@ def test_pause_before_the_span_is_forgotten() -> None:
     assert backlog_of([0] * 100 + [4] * 31).standing(SPAN_S) == Waiting(260.0, 400, 4)
 
 
-def test_nothing_stands_before_half_of_the_span_was_observed() -> None:
-    enough = round(OBSERVED * SPAN_S / PERIOD_S) + 1
+def test_nothing_stands_before_the_span_was_observed() -> None:
+    enough = round(SPAN_S / PERIOD_S) + 1
     assert backlog_of([9] * (enough - 1)).standing(SPAN_S) is None
-    assert backlog_of([9] * enough).standing(SPAN_S) == Waiting(30.0, 900, 9)
+    assert backlog_of([9] * enough).standing(SPAN_S) == Waiting(60.0, 900, 9)
 
 
 def test_prompt_tokens_stand_without_waiting_requests() -> None:
@@ -94,5 +94,5 @@ def test_prompt_tokens_stand_without_waiting_requests() -> None:
 def test_least_of_the_span_by_hand(waiting: list[int]) -> None:
     recent = waiting[-round(SPAN_S / PERIOD_S) - 1 :]
     standing = backlog_of(waiting).standing(SPAN_S)
-    least = min(recent) if len(recent) > OBSERVED * SPAN_S / PERIOD_S else 0
+    least = min(recent) if len(recent) > SPAN_S / PERIOD_S else 0
     assert (standing.requests if standing else 0) == least

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.core.scaling.by_objectives.arrivals import PRIOR_DISPERSION
 from penstock.core.scaling.by_objectives.forecast import (
-    DROPPED_S,
     MEMORY_S,
     PRIOR_DRIFT,
-    PRIOR_DRIFT_S,
     WARM_UP_S,
     Forecast,
 )
@@ -56,7 +54,7 @@ def test_first_margin_is_that_of_the_prior(level: float, loss: float) -> None:
     Between two deviations the margin is a little larger than necessary.
     """
     forecast = Forecast().updated(0.0, 1.5, level, lead_s=LEAD_S)
-    drift = PRIOR_DRIFT * level * math.sqrt(LEAD_S / PRIOR_DRIFT_S)
+    drift = PRIOR_DRIFT * level * math.sqrt(LEAD_S)
     spread = math.hypot(math.sqrt(PRIOR_DISPERSION * NOISE * level), drift)
     quantiles = NormalDist(level, spread).quantiles(10_000)
     margin = upper(forecast, loss)
@@ -126,7 +124,7 @@ def test_first_seconds_and_the_first_start_up_are_not_judged() -> None:
 
 def test_forecast_for_another_time_is_not_judged() -> None:
     """A start-up that took much longer than expected: no forecast was made for so long ahead."""
-    forecast, longer_s = forecast_of(lambda _: 3.0, 600), 3 * (LEAD_S + DROPPED_S)
+    forecast, longer_s = forecast_of(lambda _: 3.0, 600), 3 * LEAD_S
     watched_s = forecast.errors.watched_s
     for n in range(1, 10):
         forecast = forecast.updated(600 + PERIOD_S * n, 9.0, 3.0, lead_s=longer_s)
@@ -154,7 +152,7 @@ def test_errors_are_forgotten_after_their_memory() -> None:
 
 def test_history_is_bounded() -> None:
     forecast = forecast_of(lambda _: 1.0, 3600)
-    assert len(forecast.history) <= (LEAD_S + DROPPED_S) / PERIOD_S + 3
+    assert len(forecast.history) <= LEAD_S / PERIOD_S + 3
 
 
 @given(

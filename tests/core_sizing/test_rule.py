@@ -75,18 +75,19 @@ def test_new_service_has_what_its_load_needs_after_the_scale_up_delay(rate: floa
     assert asked[-1] <= math.ceil((1 + SPARE) * needed(rate))
 
 
-def test_no_margin_is_added_in_the_first_minute() -> None:
+def test_no_margin_is_added_in_the_first_seconds() -> None:
     world = World(1, Bounds(1, 40))
-    world.runs(50, 20.0)
+    world.runs(18, 20.0)
     found = world.state.forecast.now.forecast
     assert f"{found:.2f} replicas hold all but" in note(world.decision, "need")
 
 
 @pytest.mark.parametrize(("loss", "replicas"), [(0.02, 3), (16.0, 2)])
 def test_margin_is_what_the_allowed_loss_leaves(loss: float, replicas: int) -> None:
-    """The load needs 1.97: two are enough, and with a tenth to spare they are not."""
+    """The load needs 1.77 after it has needed 2.36 for a while."""
     world = World(2, Bounds(1, 20), replace(RULE, loss=loss))
-    assert world.runs(1800, 10.0)[-1] == replicas
+    world.runs(120, 12.0)
+    assert world.runs(900, 9.0)[-1] == replicas
 
 
 @pytest.mark.parametrize(("late", "multiple"), [(0.0, MOST_LOSS), (0.015, 1.0), (0.2, 1.0)])
@@ -156,12 +157,12 @@ def test_closed_loop_that_fills_its_engines_grows_after_a_start_up(at_gateway: b
     world = World(1, Bounds(1, 20))
     world.runs(300, 1.0)
     asked: list[int] = []
-    while world.replicas == 1 and len(asked) < 60:
+    while world.replicas == 1 and len(asked) < 70:
         at_s, arrivals = world.now_s + 2, int(world.arrivals) + 2
         full = engine(at_s, arrivals, running=RULE.max_num_seqs)
-        full = replace(full, waiting=0 if at_gateway else 200)
+        full = replace(full, waiting=0 if at_gateway else 300)
         pods = (PodView("pod-0", "Ready", 0.0, 0.0, full),)
-        queued = gateway(at_s, arrivals, queued=200 if at_gateway else 0)
+        queued = gateway(at_s, arrivals, queued=300 if at_gateway else 0)
         asked += world.runs(2, 1.0, pods=pods, gateway=queued)
     assert asked[-1] == 2
     assert STARTUP_S <= 2 * len(asked) <= (1 + SCALE_UP_DELAY) * (STARTUP_S + 4) + 6
