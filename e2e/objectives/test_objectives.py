@@ -146,7 +146,7 @@ async def check_restart(stage: Stage, file: Path) -> None:
     took_s = await poll_until(is_back, within_s=90, what="the next operator decides")
     state = recordings[0].header.state
     print(f"the next operator decided {took_s:.1f} s later")
-    assert len(state.load.arrived) < 60
+    assert len(state.load.arrivals.history) < 60
     assert list(state.startup.times_s)[: len(before["start_ups_s"])] == before["start_ups_s"]
     assert state.fit.windows >= before["watch"]["fit"]["windows"] > 0
     assert state.traffic.output.value == pytest.approx(before["output"]["value"], rel=0.2)

@@ -168,6 +168,28 @@ def test_closed_loop_that_fills_its_engines_grows_after_a_start_up(at_gateway: b
     assert STARTUP_S <= 2 * len(asked) <= (1 + SCALE_UP_DELAY) * (STARTUP_S + 4) + 6
 
 
+def test_backlog_asks_for_nothing_while_pods_are_starting() -> None:
+    """They will serve it. Once all are ready, what still waits for a start-up asks for more."""
+    world = World(1, Bounds(1, 20))
+    world.runs(300, 1.0)
+    created_s, asked = world.now_s, []
+    for n in range(120):
+        at_s, arrivals = world.now_s + 2, int(world.arrivals) + 2
+        full = replace(engine(at_s, arrivals, running=RULE.max_num_seqs), waiting=300)
+        ready = (PodView("pod-0", "Ready", 0.0, 0.0, full),)
+        starting = tuple(
+            PodView(f"new-{i}", "Starting", created_s, None, None)
+            for i in range(world.replicas - 1)
+        )
+        pods = ready + (starting if n < 60 else ())
+        asked += world.runs(2, 1.0, pods=pods, gateway=gateway(at_s, arrivals, queued=1500))
+        if n == 5:
+            assert asked[-1] == 1
+            world.replicas = 2
+    assert set(asked[6:110]) == {2}
+    assert asked[-1] > 2
+
+
 def test_number_stays_within_bounds_and_the_reason_says_so() -> None:
     world = World(2, Bounds(2, 4))
     assert set(world.runs(300, 50.0)) <= {2, 3, 4}

@@ -21,7 +21,7 @@ from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.capacity import Mix, Room
 from penstock.core.scaling.learned.footprint import Demand, Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
-from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.learned.startup import StartUp, is_any_starting
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
@@ -35,9 +35,6 @@ SCALE_UP_DELAY = 0.05
 # Dead band of scale-down: fewer replicas must hold the need and this fraction more. Without it, a load near a
 # whole number would reverse removals.
 SPARE = 0.05
-# A pod that is not ready after so many seconds, and after two start-ups, does not hold the number: it may be
-# waiting for a node. As progressDeadlineSeconds of a Deployment.
-PROGRESS_DEADLINE_S = 600.0
 # Time after a scale-up in which a single replica is not removed, as it would soon be needed again.
 GROWTH_KEPT_S = 600.0
 # Time for which another mix of variants must have been cheaper. Both are paid for until one goes.
@@ -168,7 +165,7 @@ class Sizing:
             return self._scale_up(bounds, seen, wanted, state.unsettled(), lead_s, entries)
         state = replace(state, up=ScaleUpDelay())
         delay_s = max(self.calm_s, lead_s)
-        if _is_starting(seen, lead_s) or seen.missing or state.news_s < seen.now_s:
+        if is_any_starting(seen, lead_s) or seen.missing or state.news_s < seen.now_s:
             held = TrailEntry("steady", current, f"{current} are held until all replicas report")
             return "Steady", state.unsettled(), [*entries, held]
         spared = (1 + SPARE) * need.replicas
@@ -222,12 +219,6 @@ def _held(
     if missing is not None:
         return held_decision(bounds, seen, missing), replace(state.unsettled(), up=ScaleUpDelay())
     return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
-
-
-def _is_starting(seen: Observation, lead_s: float) -> bool:
-    """Whether a pod is starting that was created recently enough to become ready."""
-    since_s = seen.now_s - max(PROGRESS_DEADLINE_S, 2 * lead_s)
-    return any(pod.created_s > since_s for pod in seen.starting)
 
 
 def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:

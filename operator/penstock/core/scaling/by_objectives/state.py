@@ -12,7 +12,7 @@ from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.delays import ScaleDownDelay, ScaleDownWindow, ScaleUpDelay
 from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit
-from penstock.core.scaling.learned.startup import StartUp
+from penstock.core.scaling.learned.startup import StartUp, is_any_starting
 from penstock.core.scaling.learned.traffic import Readings, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.signals import Observation
@@ -88,10 +88,13 @@ class SizingState:
     def with_load(self, seen: Observation, footprint: Footprint, lead_s: float) -> "SizingState":
         """Add the backlog, the load of the arrivals and its forecast, in replicas of a footprint.
 
-        Arrivals count whether engines report or not. Without their metrics the backlog is unknown.
+        Arrivals count whether engines report or not. Without their metrics the backlog is unknown. It begins
+        anew while pods are starting: they were requested for what waits now, and will serve it.
         """
-        is_known = missing_metrics(seen, uses_gateway=True) is None
-        backlog = self.backlog.updated(seen, lead_s) if is_known else self.backlog
+        backlog = self.backlog
+        if missing_metrics(seen, uses_gateway=True) is None:
+            kept = Backlog() if is_any_starting(seen, lead_s) else backlog
+            backlog = kept.updated(seen, lead_s)
         if self.news_s < seen.now_s:  # the metrics are those of the last observation
             return replace(self, backlog=backlog)
         traffic = self.traffic

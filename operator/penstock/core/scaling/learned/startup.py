@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.core.scaling.signals import PodView
+from penstock.core.scaling.signals import Observation, PodView
 
 # Number of the last pods whose start-up times are kept.
 REMEMBERED = 32
@@ -11,6 +11,8 @@ QUANTILE = 0.9
 # Longest start-up that counts, in seconds. A pod that took longer waited for a node, which says nothing about
 # the next pod.
 LONGEST_S = 3600.0
+# A pod that takes longer than this and than two start-ups may never become ready: nothing waits for it.
+PROGRESS_DEADLINE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +49,9 @@ class StartUp:
             return self
         times_s = (*self.times_s, *took)[-REMEMBERED:]
         return StartUp(self.prior_s, times_s, (self.seen & names) | {name for _, _, name in new})
+
+
+def is_any_starting(seen: Observation, startup_s: float) -> bool:
+    """Whether a pod is starting that was created recently enough to become ready."""
+    since_s = seen.now_s - max(PROGRESS_DEADLINE_S, 2 * startup_s)
+    return any(pod.created_s > since_s for pod in seen.starting)
