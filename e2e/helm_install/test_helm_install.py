@@ -290,4 +290,4 @@ def test_an_uninstall_leaves_crds_and_what_users_made(history: History) -> None:
 
 
 def test_a_release_for_one_namespace_serves_what_was_left(history: History) -> None:
-    assert history.answer == "length"
+    assert history.answer in {"length", "stop"}  # tokens are drawn: the end may be among the first eight
