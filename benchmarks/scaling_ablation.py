@@ -56,6 +56,7 @@ def _first_dispersion(_arrivals: object, _elapsed_s: float) -> float:
 PARTS: Mapping[str, tuple[str, str, Any]] = {
     "margin": (f"{LAW}.forecast", "_crossing", _no_deviation),
     "more loss while few are late": (f"{LAW}.outcomes", "MOST_LOSS", 1.0),
+    "margin of a load that grows": (f"{LAW}.need", "BEYOND", 1.0),
     "backlog": (f"{LAW}.backlog", "Backlog.standing", _nothing_stands),
     "end of the window at a change": (f"{LAW}.arrivals", "CHANGE", inf),
     "measured dispersion": (f"{LAW}.arrivals", "Arrivals._dispersion", _first_dispersion),

@@ -7,6 +7,9 @@ from penstock.core.scaling.by_objectives.forecast import WARM_UP_S
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.learned.footprint import Footprint
 
+# A load that grows may have a margin up to this multiple of its forecast, though it was never that large.
+BEYOND = 1.2
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -30,7 +33,7 @@ class Need:
         now, errors = state.forecast.now, state.forecast.errors
         upper = state.forecast.upper(loss, lead_s=lead_s, noise=footprint.noise)
         # More than was ever needed is not kept ready: that would be a guess.
-        margin = min(upper, max(now.forecast, errors.peak) + footprint.noise)
+        margin = min(upper, max(BEYOND * now.forecast, errors.peak) + footprint.noise)
         if now.at_s < state.forecast.since_s + WARM_UP_S:  # its errors are unknown
             margin = now.forecast
         standing = state.backlog.standing(lead_s)
