@@ -30,11 +30,11 @@ def test_replicas_are_removed_after_the_delay_and_not_before(
 
 def test_delay_is_a_code_and_a_reason() -> None:
     world = World(4, Bounds(1, 20))
-    before = world.runs(100, 4.0)[-1]
+    before = world.runs(100, 3.0)[-1]
     assert world.decision is not None
     assert (before, world.decision.code) == (4, "ScaleDownDelayed")
     assert "4 are held: fewer are enough for 94 of 104 s" in world.decision.reason
-    world.runs_until_another_number(4.0, most_s=60)
+    world.runs_until_another_number(3.0, most_s=60)
     assert world.decision.code == "ScaleDown"
     assert "1 has been enough for 104 s" in world.decision.reason
 
