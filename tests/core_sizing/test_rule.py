@@ -169,7 +169,7 @@ def test_closed_loop_that_fills_its_engines_grows_after_a_start_up(at_gateway: b
 
 
 def test_backlog_asks_for_nothing_while_pods_are_starting() -> None:
-    """They will serve it. Once all are ready, what still waits for a start-up asks for more."""
+    """Starting pods will serve the backlog. Once all are ready, what still waits asks for more."""
     world = World(1, Bounds(1, 20))
     world.runs(300, 1.0)
     created_s, asked = world.now_s, []
