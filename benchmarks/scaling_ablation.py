@@ -2,7 +2,7 @@
 
     python benchmarks/scaling_ablation.py --seeds 1000-1059
 
-Each part is removed alone, and each is added alone to the base: the forecast without a margin or any delay.
+Each part is removed alone, and each is added alone to the base: the forecast with the scale-down delay only.
 A part is removed by another constant or function in its module. For each rule it prints the loads that
 attain their objectives, the points that are short on average, the GPU-hours over those of the best fixed
 number, and the paired difference of both from the whole rule (or from the base) with a 95 % interval over the

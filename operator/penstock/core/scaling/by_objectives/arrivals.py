@@ -6,9 +6,9 @@ followed as soon as it stands out of the noise, and a level that lasts is averag
 measured: the dispersion is the variance of the arriving work over that of a Poisson process.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from penstock.core.scaling.by_objectives.history import index_at
 from penstock.core.scaling.learned.footprint import Demand, Footprint
 
 # Windows: the shortest and longest of a steady rate, and the factor from one window to the next.
@@ -60,7 +60,7 @@ class Arrivals:
             self.now.replica_s + footprint.replicas(demand),
         )
         kept_s = max(kept_s, WINDOW_GROWTH * LONGEST_STEADY_S)
-        oldest = max(0, bisect_right(self.history, now_s - kept_s, key=_time) - 1)
+        oldest = index_at(self.history, now_s - kept_s)
         found = replace(self, history=(*self.history[oldest:], newest))
         return replace(found, dispersion=found._dispersion(elapsed_s))
 
@@ -135,9 +135,5 @@ class Arrivals:
 
     def _ago(self, age_s: float) -> Arrived:
         """The newest observation that is at least age_s old, without the last one; else the oldest."""
-        index = bisect_right(self.history, self.now.at_s - age_s, key=_time) - 1
+        index = index_at(self.history, self.now.at_s - age_s)
         return self.history[max(0, min(index, len(self.history) - 2))]
-
-
-def _time(arrived: Arrived) -> float:
-    return arrived.at_s

@@ -6,9 +6,9 @@ replicas serve. The minimum over an interval tells both apart, as in CoDel (Nich
 """
 
 import math
-from bisect import bisect_right
 from dataclasses import dataclass
 
+from penstock.core.scaling.by_objectives.history import index_at
 from penstock.core.scaling.signals import GatewayReading, Observation
 
 
@@ -38,7 +38,7 @@ class Backlog:
     history: tuple[Waiting, ...] = ()
 
     def updated(self, seen: Observation, span_s: float) -> "Backlog":
-        index = max(0, bisect_right(self.history, seen.now_s - span_s, key=_time) - 1)
+        index = index_at(self.history, seen.now_s - span_s)
         return Backlog((*self.history[index:], Waiting.of(seen)))
 
     def scaled(self, factor: float) -> "Backlog":
@@ -53,7 +53,3 @@ class Backlog:
         tokens = min(each.prompt_tokens for each in self.history)
         requests = min(each.requests for each in self.history)
         return Waiting(last.at_s, tokens, requests) if tokens or requests else None
-
-
-def _time(waiting: Waiting) -> float:
-    return waiting.at_s

@@ -7,11 +7,12 @@ staffing: Jennings, Mandelbaum, Massey and Whitt, 1996).
 """
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from penstock.core.scaling.by_objectives.arrivals import PRIOR_DISPERSION
+from penstock.core.scaling.by_objectives.history import index_at
 from penstock.core.scaling.signals import STALE_S
 
 # Deviations beyond which the load is counted, as multiples of the root of the forecast.
@@ -100,7 +101,7 @@ class Forecast:
         if not self.history:
             return Forecast(now_s, (moment,), self.errors)
         errors = replace(self.errors, peak=self._peak(now_s, load))
-        index = max(0, bisect_right(self.history, now_s - lead_s, key=_time) - 1)
+        index = index_at(self.history, now_s - lead_s)
         then = self.history[index]
         elapsed_s, age_s = now_s - self.now.at_s, now_s - then.at_s
         is_due = lead_s <= age_s <= lead_s + STALE_S and elapsed_s <= STALE_S
@@ -159,7 +160,3 @@ def _normal_excess(threshold: float, spread: float) -> float:
 
 def _root(load: float) -> float:
     return math.sqrt(load + LEAST_LOAD)
-
-
-def _time(moment: Moment) -> float:
-    return moment.at_s

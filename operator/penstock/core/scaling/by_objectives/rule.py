@@ -19,7 +19,7 @@ from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
 from penstock.core.scaling.delays import ScaleUpDelay
 from penstock.core.scaling.learned.capacity import Mix, Room
-from penstock.core.scaling.learned.footprint import Demand, Footprint
+from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp, is_any_starting
 from penstock.core.scaling.learned.watch import Watch
@@ -112,9 +112,8 @@ class Sizing:
         if before == objectives:
             return state
         if before is not None:
-            mean = Demand(mix.prompt_tokens, answers=1.0)
-            old = self._footprint(before, mix, state).replicas(mean)
-            factor = footprint.replicas(mean) / max(1e-9, old)
+            old = self._footprint(before, mix, state).request_replicas(mix)
+            factor = footprint.request_replicas(mix) / max(1e-9, old)
             state = replace(state, forecast=state.forecast.scaled(factor))
         return replace(state, objectives=objectives)
 

@@ -81,6 +81,10 @@ class Footprint:
         time = self.prompt_token * demand.prompt_tokens + self.answer * demand.answers
         return max(time, self.kv * demand.answers, self.batch * demand.answers)
 
+    def request_replicas(self, mix: Mix) -> float:
+        """Replicas that one mean request per second keeps busy, as a real number."""
+        return self.replicas(Demand(mix.prompt_tokens, answers=1.0))
+
     def waiting_replicas(self, prompt_tokens: float, sequences: float, within_s: float) -> float:
         """Replicas that serve waiting work: prompts within within_s, and all sequences at the same time."""
         time = self.prompt_token * prompt_tokens / (within_s + self.slack_s)

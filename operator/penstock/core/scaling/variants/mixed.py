@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.scaling.learned.capacity import Mix
-from penstock.core.scaling.learned.footprint import Demand, Footprint
+from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import TYPICAL, Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp
 from penstock.core.scaling.learned.traffic import Readings
@@ -120,9 +120,8 @@ class MixedNeed:
         """
         self._variants, self._footprints, self._mix = variants, footprints, mix
         # Variants are compared by the mean request, because the demand of the last seconds soon changes.
-        mean = Demand(mix.prompt_tokens, answers=1.0)
-        in_units = max(1e-9, unit.replicas(mean))
-        self._scales = tuple(each.replicas(mean) / in_units for each in footprints)
+        in_units = max(1e-9, unit.request_replicas(mix))
+        self._scales = tuple(each.request_replicas(mix) / in_units for each in footprints)
         self._replicas = tuple(counts.get(variant.name, 0) for variant in variants)
         self._bounds = bounds.min_replicas, bounds.max_replicas
         self._offers: tuple[Offer, ...] = ()
