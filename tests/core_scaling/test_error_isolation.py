@@ -28,11 +28,18 @@ async def test_a_decision_that_fails_is_of_one_service_alone(world):
     assert world.errors("scaler") == 2
 
 
-async def test_engines_that_cannot_be_looked_at_are_as_good_as_silent(world):
+async def test_engines_that_cannot_be_looked_at_are_as_good_as_silent(world, monkeypatch):
     mine, *_ = world.targets()
     ((view, _),) = mine.pods
-    # httpx raises InvalidURL, which is none of its errors in transport.
-    unreadable = ((view, "127.0.0.1:x\x00"),)
+    unreadable = ((view, "broken"),)
+    read = world.scraper.read
+
+    async def read_or_fail(pod, address):
+        if address == "broken":
+            raise RuntimeError("unexpected")
+        return await read(pod, address)
+
+    monkeypatch.setattr(world.scraper, "read", read_or_fail)
     world.others = [replace(mine, service=replace(mine.service, name="other"), pods=unreadable)]
     world.engine.usage = 1.0
     await world.tick()

@@ -185,9 +185,10 @@ def http(body, status="200 OK"):
         (http(TEXT), READING),
         (http("", "503 Service Unavailable"), Missing("p", "status 503")),
         (http("", "404 Not Found"), Missing("p", "status 404")),
-        (b"garbage\r\n\r\n", Missing("p", "RemoteProtocolError")),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nx", Missing("p", "RemoteProtocolError")),
-        (b"", Missing("p", "RemoteProtocolError")),
+        (http("", "302 Found\r\nlocation: /metrics"), Missing("p", "status 302")),
+        (b"garbage\r\n\r\n", Missing("p", "ClientResponseError")),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nx", Missing("p", "ClientPayloadError")),
+        (b"", Missing("p", "ServerDisconnectedError")),
     ],
 )
 async def test_over_a_socket(scraper, answer, expected):
@@ -202,7 +203,7 @@ async def test_an_engine_that_hangs_or_is_gone(scraper):
         missing = await scraper.read("p", address)
         assert isinstance(missing, Missing)
         assert "Timeout" in missing.reason
-    assert await scraper.read("p", address) == Missing("p", "ConnectError")
+    assert await scraper.read("p", address) == Missing("p", "ClientConnectorError")
 
 
 FEED = GatewayReport(VERSION, 5.0, {})

@@ -181,7 +181,7 @@ async def test_engine_is_read_directly_if_it_can_be(prometheus, engine, scraper)
     if isinstance(reading, EngineReading):
         assert reading.at_s >= heard_s
     else:
-        assert reading == Missing(POD, "ConnectError")
+        assert reading == Missing(POD, "ClientConnectorError")
 
     async def is_known():
         return isinstance((await read_through_prometheus(NOBODY))[0], EngineReading)
@@ -197,5 +197,5 @@ async def test_engine_and_prometheus_are_unreachable(prometheus, scraper):
     finally:
         prometheus.process.send_signal(signal.SIGCONT)
     (missing,) = seen.missing
-    assert missing.reason.startswith("ConnectError; ")
+    assert missing.reason.startswith("ClientConnectorError; ")
     assert "cannot be queried" in missing.reason

@@ -73,8 +73,7 @@ def run(
 ) -> None:
     """Reconcile InferenceServices until SIGTERM; one replica leads, the others stand by."""
     configure_logs(log_format, log_level)
-    for chatty in ("kopf", "httpx"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
     identity = f"{os.environ.get('POD_NAME', socket.gethostname())}-{os.getpid()}"
     settings = Settings(
         identity,

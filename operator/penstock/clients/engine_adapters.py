@@ -13,14 +13,13 @@ from typing import Any, Literal
 
 import aiohttp
 
+from penstock.clients.pod_session import pod_session
 from penstock.core.adapters.replica import Copy, CopyState
 from penstock.core.observed.lora_engine import LoraRuntime
 
 # Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
 # at most 60 s.
 LIST_TIMEOUT_S, LOAD_TIMEOUT_S, UNLOAD_TIMEOUT_S = 2.5, 65.0, 10.0
-# Engines close an idle connection after 5 s (uvicorn's default): the client must do it first.
-IDLE_CONNECTION_S = 4.0
 # Bound on a list: an engine has at most 1024 adapters, with some 200 bytes for each.
 MAX_LIST_BYTES = 1 << 20
 MAX_ERROR_BYTES = 16 << 10
@@ -134,11 +133,7 @@ class EngineAdapters:
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),
-            )
+            self._session = pod_session()
         return self._session
 
 
