@@ -156,7 +156,7 @@ def test_damaged_metadata_are_refused_whatever_is_damaged(folder: Path) -> None:
     ("key", "value", "message"),
     [
         ("general.architecture", "rwkv6", "GGUF architecture rwkv6 is not supported"),
-        ("llama.expert_count", 8, "llama.expert_count is not supported"),
+        ("llama.expert_count", 8, "llama.expert_count 8 is not supported"),
         ("llama.rope.dimension_count", 16, "rope.dimension_count 16 is not supported, only 32"),
         ("llama.rope.scaling.type", "su", "rope.scaling.type su is not supported"),
         ("llama.attention.head_count", "four", "num_attention_heads must be a whole number"),

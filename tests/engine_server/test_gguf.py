@@ -15,6 +15,7 @@ from gguf_files import write_gguf
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file import tokenizer as gguf_tokenizer
 from penstock_engine.gguf_file.file import read_gguf
+from penstock_engine.gguf_file.pre_tokenizer import PRE_TOKENIZERS
 from penstock_engine.tokens import ChatTemplateError, Tokenizer
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -115,6 +116,87 @@ def with_tokenizer(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+# With the merges alone, hello is hel and lo.
+WORDS = ["<s>", "h", "e", "l", "o", "he", "hel", "lo", "hello"]
+MERGES = ["h e", "he l", "l o"]
+
+
+def with_words(path: Path, kind: str, **metadata: str | int | bool) -> Path:
+    """Writes a file whose tokens are WORDS. kind: tokenizer.ggml.model. metadata: of tokenizer.ggml."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model(kind)
+    writer.add_token_list(WORDS)
+    writer.add_token_types([3, *[1] * (len(WORDS) - 1)])
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(0)
+    for key, value in metadata.items():
+        add = {str: writer.add_string, int: writer.add_uint32, bool: writer.add_bool}[type(value)]
+        add(f"tokenizer.ggml.{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"pre": "llama-bpe"}, ["<s>", "hello"]),
+        ({"pre": "llama3"}, ["<s>", "hello"]),
+        ({"pre": "falcon3"}, ["<s>", "hello"]),
+        ({"pre": "tekken"}, ["<s>", "hello"]),
+        ({"pre": "llama-bpe", "add_bos_token": False}, ["hello"]),
+        ({"pre": "qwen2"}, ["hel", "lo"]),
+        ({"pre": "gpt-4o"}, ["hel", "lo"]),
+        ({"pre": "smollm", "add_bos_token": True}, ["<s>", "hel", "lo"]),
+    ],
+)
+def test_a_pre_tokenizer_has_the_defaults_of_llama_cpp(
+    tmp_path: Path, metadata: dict[str, Any], expected: list[str]
+) -> None:
+    tokenizer = Tokenizer(with_words(tmp_path / "made.gguf", "gpt2", **metadata))
+    assert tokenizer.words(tokenizer.encode("hello")) == expected
+
+
+def test_every_known_pre_tokenizer_builds_a_tokenizer(tmp_path: Path) -> None:
+    for pre in PRE_TOKENIZERS:
+        tokenizer = Tokenizer(with_words(tmp_path / f"{pre}.gguf", "gpt2", pre=pre))
+        assert tokenizer.decode(tokenizer.encode("hello")) == "hello"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text", "expected"),
+    [
+        ({}, "Hello", ["<s>", "\u2581Hello"]),
+        ({"add_space_prefix": True}, "Hello", ["<s>", "\u2581Hello"]),
+        ({"add_space_prefix": False}, "Hello", ["<s>", "Hello"]),
+        ({"add_space_prefix": False}, " Hello", ["<s>", "\u2581Hello"]),
+        ({"add_bos_token": False}, "Hello", ["\u2581Hello"]),
+    ],
+)
+def test_a_sentencepiece_vocabulary_is_prefixed_as_the_file_says(
+    tmp_path: Path, metadata: dict[str, bool], text: str, expected: list[str]
+) -> None:
+    writer = GGUFWriter(tmp_path / "made.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    pieces = ["\u2581", *"Helo", "He", "Hel", "Hell", "Hello", "\u2581Hello"]
+    writer.add_token_list(["<unk>", "<s>", "</s>", *pieces])
+    writer.add_token_scores([0.0, 0.0, 0.0, *(-float(index) for index in range(len(pieces)))])
+    writer.add_token_types([2, 3, 3, *[1] * len(pieces)])
+    for key, value in metadata.items():
+        writer.add_bool(f"tokenizer.ggml.{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tokenizer = Tokenizer(tmp_path / "made.gguf")
+    ids = tokenizer.encode(text)
+    assert tokenizer.words(ids) == expected
+    has_lost_space = metadata.get("add_space_prefix", True)
+    assert tokenizer.decode(ids) == (text.lstrip() if has_lost_space else text)
 
 
 @pytest.mark.parametrize(("bos", "expected"), [(True, [3, 0, 1]), (False, [0, 1])])

@@ -7,6 +7,7 @@ from typing import Any
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import GgufFile
 from penstock_engine.gguf_file.names import ROPE_FACTORS
+from penstock_engine.gguf_file.special_tokens import end_token_ids
 
 ARCHITECTURES: Mapping[str, str] = {
     "llama": "LlamaForCausalLM",
@@ -30,13 +31,32 @@ KEYS: Mapping[str, str] = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
-# Keys of computations that are not implemented.
-REFUSED = ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "logit_scale")
+# Keys of computations that are not implemented, with their values that change nothing.
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "expert_count": (0,),
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "logit_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "embedding_scale": (0.0, 1.0),
+    "attention.output_scale": (0.0, 1.0),
+    "attention.temperature_scale": (0.0,),
+    "use_parallel_residual": (False,),
+    "rope.dimension_sections": ([],),
+    "rope.scaling.attn_factor": (1.0,),
+    "rope.scaling.yarn_ext_factor": (-1.0, 1.0),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "rope.scaling.alpha": (0.0,),
+}
+# Keys of lengths that must be head_dim: of values, of the rotated part, and in sliding-window layers.
+HEAD_LENGTHS = (
+    "attention.value_length", "attention.key_length_swa", "attention.value_length_swa",
+    "rope.dimension_count", "rope.dimension_count_swa",
+)  # fmt: skip
 # Number of layers of Gemma 2 27B and Gemma 3 27B. These divide attention scores by the square root of
 # hidden_size / heads instead of head_dim, and GGUF has no key for that.
 NUM_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-# Keys of tokens that end an answer: end of text, end of turn, end of a message to a tool.
-END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 def make_config(file: GgufFile) -> dict[str, Any]:
@@ -47,9 +67,9 @@ def make_config(file: GgufFile) -> dict[str, Any]:
             f"GGUF architecture {file.architecture or 'unknown'} is not supported; supported are "
             f"{', '.join(sorted(ARCHITECTURES))}",
         )
-    for key in REFUSED:
-        if file.value(key):
-            raise _bad(f"{file.architecture}.{key} is not supported")
+    for key, harmless in REFUSED.items():
+        if (value := file.value(key)) is not None and value not in harmless:
+            raise _bad(f"{file.architecture}.{key} {value} is not supported")
     try:
         return _translate(file)
     except (TypeError, ArithmeticError, LookupError) as error:
@@ -63,7 +83,7 @@ def _translate(file: GgufFile) -> dict[str, Any]:
         "model_type": file.architecture,
         "vocab_size": _vocab_size(file),
         "tie_word_embeddings": "output.weight" not in file.tensors,
-        "eos_token_id": _end_ids(file),
+        "eos_token_id": end_token_ids(file),
     }
     raw.setdefault("head_dim", _head_dim(raw))
     _check_rotation(file, raw)
@@ -88,11 +108,6 @@ def check_token_count(file: GgufFile, vocab_size: int) -> None:
         )
 
 
-def _end_ids(file: GgufFile) -> list[int]:
-    ids = [file.metadata.get(f"tokenizer.ggml.{key}") for key in END_KEYS]
-    return sorted({i for i in ids if i is not None})
-
-
 def _head_dim(raw: Mapping[str, Any]) -> int | None:
     """Default head dimension, hidden_size / heads. None if one of them is missing, which is an error
     that is reported later."""
@@ -101,15 +116,10 @@ def _head_dim(raw: Mapping[str, Any]) -> int | None:
 
 
 def _check_rotation(file: GgufFile, raw: Mapping[str, Any]) -> None:
-    """Raise ModelError if only a part of each head is rotated, or values differ in length from keys."""
-    rotated = file.value("rope.dimension_count")
-    if rotated not in (None, raw["head_dim"]):
-        raise _bad(f"rope.dimension_count {rotated} is not supported, only {raw['head_dim']}")
-    value_length = file.value("attention.value_length")
-    if value_length not in (None, raw["head_dim"]):
-        raise _bad(
-            f"attention.value_length {value_length} is not supported as it differs from keys"
-        )
+    """Raise ModelError if only a part of each head is rotated, or heads differ in length."""
+    for key in HEAD_LENGTHS:
+        if file.value(key) not in (None, raw["head_dim"]):
+            raise _bad(f"{key} {file.value(key)} is not supported, only {raw['head_dim']}")
 
 
 def _windows(file: GgufFile) -> dict[str, Any]:
@@ -136,23 +146,29 @@ def _scale(file: GgufFile, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rope(file: GgufFile) -> dict[str, Any]:
-    if ROPE_FACTORS in file.tensors:
-        return {"rope_scaling": _factors(file)}
-    kind = file.value("rope.scaling.type") or "none"
-    if kind == "none":
-        return {}
-    if kind not in ("linear", "yarn"):
+    """RoPE scaling as llama.cpp reads it: linear if there is a factor and no type."""
+    kind = file.value("rope.scaling.type") or "linear"
+    if kind not in ("none", "linear", "yarn"):
         raise _bad(f"rope.scaling.type {kind} is not supported in a GGUF file")
+    factor = file.value("rope.scaling.factor") or file.value("rope.scale_linear") or 1.0
+    is_scaled = kind != "none" and factor != 1
+    if ROPE_FACTORS in file.tensors:
+        if is_scaled:
+            raise _bad(f"rope.scaling.factor {factor} is not supported beside {ROPE_FACTORS}")
+        return {"rope_scaling": _factors(file)}
+    if not is_scaled:
+        return {}
+    if kind == "linear":
+        return {"rope_scaling": {"rope_type": kind, "factor": factor}}
     keys = {
-        "factor": "factor",
         "original_max_position_embeddings": "original_context_length",
-        "attention_factor": "attn_factor",
+        "attention_factor": "yarn_attn_factor",
         "beta_fast": "yarn_beta_fast",
         "beta_slow": "yarn_beta_slow",
     }
     scaling = {name: file.value(f"rope.scaling.{key}") for name, key in keys.items()}
     given = {name: value for name, value in scaling.items() if value is not None}
-    return {"rope_scaling": {"rope_type": kind, **given}}
+    return {"rope_scaling": {"rope_type": kind, "factor": factor, **given}}
 
 
 def _factors(file: GgufFile) -> dict[str, Any]:
