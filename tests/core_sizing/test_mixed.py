@@ -51,6 +51,7 @@ def need(replicas: tuple[int, int], cheap: float, strong: float, most: int = 8) 
         ((1, 0), (2.0, 1.0), 2, (1, 1)),  # in the end 4 an hour, not 5
         ((1, 0), (2.6, 1.3), 2, (1, 1)),
         ((1, 0), (4.0, 2.0), 2, (1, 1)),  # of so few, those that take most
+        ((1, 0), (6.0, 4.0), 2, (2, 0)),  # on the way to 6 cheap, though strong ones take more
         ((1, 1), (2.0, 1.0), 2, (1, 1)),
         ((1, 1), (2.0, 1.0), 1, (0, 1)),  # fewer: the dearest that it can do without
         ((2, 2), (2.0, 1.0), 3, (1, 2)),

@@ -7,7 +7,12 @@ import pytest
 from core_sizing.world import RULE, STARTUP_S, World, engine, gateway, needed, note
 
 from penstock.core.scaling.by_objectives.outcomes import MOST_LOSS
-from penstock.core.scaling.by_objectives.rule import GROWTH_KEPT_S, SCALE_UP_DELAY, SPARE
+from penstock.core.scaling.by_objectives.rule import (
+    GROWTH_KEPT_S,
+    MAX_GROWTH,
+    SCALE_UP_DELAY,
+    SPARE,
+)
 from penstock.core.scaling.rule import Bounds
 from penstock.core.scaling.signals import EngineReading, PodView
 
@@ -59,6 +64,15 @@ def test_more_must_be_needed_for_a_part_of_a_start_up(startup_s: float) -> None:
     assert delay_s <= 2 * asked.count(before) <= delay_s + 6
 
 
+def test_one_scale_up_at_most_doubles_the_number() -> None:
+    """The next one follows a delay later if the load is still there."""
+    world = World(2, Bounds(1, 40))
+    before = world.runs(600, 8.0)[-1]
+    assert world.runs_until_another_number(100.0, most_s=60) == MAX_GROWTH * before
+    assert note(world.decision, "up").endswith(f"; at most 2 x {before} at a time")
+    assert world.runs(60, 100.0)[-1] >= math.ceil(needed(100.0))
+
+
 def test_service_without_replicas_does_not_wait_to_be_sure() -> None:
     world = World(0, Bounds(0, 20))
     assert max(world.runs(10, 20.0)) > 1
@@ -70,8 +84,9 @@ def test_new_service_has_what_its_load_needs_after_the_scale_up_delay(rate: floa
     world = World(1, Bounds(1, 40))
     asked = world.runs(1200, rate)
     least = math.ceil(needed(rate))
+    delays = max(1, math.ceil(math.log(least, MAX_GROWTH)))
     delay = round(SCALE_UP_DELAY * (STARTUP_S + 4) / 2)
-    assert set(asked[delay + 5 :]) <= {least, least + 1}
+    assert set(asked[delays * (delay + 1) + 5 :]) <= {least, least + 1}
     assert asked[-1] <= math.ceil((1 + SPARE) * needed(rate))
 
 

@@ -32,6 +32,9 @@ from penstock.core.spec.objectives import Objectives
 UNKNOWN_KV_TOKENS = 10**9
 # Scale-up delay, as a fraction of a start-up: shorter peaks are over before a pod could help.
 SCALE_UP_DELAY = 0.05
+# Most replicas after one scale-up, as a multiple of the present ones, which is the default of an HPA. A growth
+# by k is requested at most log2(k) delays later. Without it, a burst of one decision bought 20 replicas for 4.
+MAX_GROWTH = 2
 # Dead band of scale-down: fewer replicas must hold the need and this fraction more. Without it, a load near a
 # whole number would reverse removals.
 SPARE = 0.05
@@ -198,7 +201,8 @@ class Sizing:
     ) -> tuple[DecisionCode, SizingState, list[TrailEntry]]:
         """Request more replicas once they have been needed for the scale-up delay.
 
-        The first one is added at once. At the maximum nothing can be added, so nothing is waited for.
+        The first ones are added at once, later ones at most MAX_GROWTH times the present number. At the
+        maximum nothing can be added, so nothing is waited for.
         """
         if seen.provisioned >= bounds.max_replicas:
             return "ScaleUp", replace(state, up=ScaleUpDelay()), entries
@@ -207,7 +211,7 @@ class Sizing:
             return "ScaleUp", grown, entries
         up, entry = state.up.delay(wanted, seen.provisioned, seen.now_s, SCALE_UP_DELAY * lead_s)
         if entry.step == "up":
-            return "ScaleUp", grown, [*entries, entry]
+            return "ScaleUp", grown, [*entries, _limited(entry, seen.provisioned)]
         return "Steady", replace(state, up=up), [*entries, entry]
 
 
@@ -218,6 +222,16 @@ def _held(
     if missing is not None:
         return held_decision(bounds, seen, missing), replace(state.unsettled(), up=ScaleUpDelay())
     return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
+
+
+def _limited(up: TrailEntry, current: int) -> TrailEntry:
+    """The step of a scale-up, with at most MAX_GROWTH times the present replicas."""
+    limit = MAX_GROWTH * current
+    if up.replicas <= limit:
+        return up
+    return replace(
+        up, replicas=limit, note=f"{up.note}; at most {MAX_GROWTH} x {current} at a time"
+    )
 
 
 def _whole(replicas: float, note: str, mixed: MixedNeed | None) -> tuple[int, str]:

@@ -141,6 +141,14 @@ def remove_one(offers: Sequence[Offer], counts: Counts, target: Counts) -> Count
     return tuple(n - (i == removed) for i, n in enumerate(counts))
 
 
+def add_towards(offers: Sequence[Offer], counts: Counts, target: Counts, total: int) -> Counts:
+    """Add replicas that the target has, up to `total`, those with the lowest unit price first."""
+    added = list(counts)
+    for i in sorted(range(len(offers)), key=lambda i: offers[i].unit_price):
+        added[i] += max(0, min(target[i] - added[i], total - sum(added)))
+    return tuple(added)
+
+
 def fill_by_share(offers: Sequence[Offer], lows: Counts, most: int) -> Counts:
     """Add up to `most` replicas, largest share first."""
     counts = list(lows)

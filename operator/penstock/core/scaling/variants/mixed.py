@@ -21,6 +21,7 @@ from penstock.core.scaling.variants.cheapest import (
     Choice,
     Counts,
     Offer,
+    add_towards,
     bounded_counts,
     choose,
     covers,
@@ -205,7 +206,8 @@ class MixedNeed:
             return self._choice.counts
         if total >= sum(bounded):
             within_total = max(least, min(most, total))
-            return bounded if is_enough else choose(self._offers, least, within_total).counts
+            grown = add_towards(self._offers, bounded, self._choice.counts, within_total)
+            return bounded if is_enough else grown
         target = self._choice.counts
         while sum(bounded) > total:
             target = target if any(map(int.__gt__, bounded, target)) else (0,) * len(bounded)
