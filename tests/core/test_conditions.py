@@ -16,6 +16,7 @@ from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.metric_gate import MetricGate
+from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import CONTROL, Object, ServiceSpec, VariantSpec
 
@@ -318,6 +319,37 @@ def test_scaling_active(
 ) -> None:
     spec = replace(SPEC, scaling=replace(SPEC.scaling, mode=mode))
     assert condition_of("ScalingActive", spec=spec, scaling=report) == expected
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        (None, ("Unknown", "NoDecision", "no decision has been made yet")),
+        (
+            REPORT,
+            ("True", "Attainable", "no engine is known to miss the objectives while it is idle"),
+        ),
+        (
+            replace(REPORT, trail=(("unattainable", 1, "not attainable: a TTFT of 2 s"),)),
+            ("False", "ObjectivesUnattainable", "not attainable: a TTFT of 2 s"),
+        ),
+    ],
+)
+def test_objectives_that_no_number_of_replicas_keeps(
+    report: ScalingReport | None, expected: tuple[str, str, str]
+) -> None:
+    scaling = replace(SPEC.scaling, objectives=Objectives(0.5))
+    spec = replace(SPEC, scaling=scaling)
+    assert condition_of("ObjectivesAttainable", spec=spec, scaling=report) == expected
+
+
+@pytest.mark.parametrize(("mode", "objectives"), [("Active", None), ("External", Objectives(0.5))])
+def test_nothing_is_said_on_objectives_without_them_and_from_outside(
+    mode: Any, objectives: Objectives | None
+) -> None:
+    spec = replace(SPEC, scaling=replace(SPEC.scaling, mode=mode, objectives=objectives))
+    tree = conditions(spec, observed_with(), Plan(OLD, SETTLED, ()), REPORT)
+    assert "ObjectivesAttainable" not in {c.type for c in tree}
 
 
 def test_nothing_is_said_on_scaling_from_outside() -> None:

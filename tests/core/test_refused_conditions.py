@@ -8,7 +8,7 @@ from service_spec import SMALL
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.reconcile.condition_types import TYPES
+from penstock.core.reconcile.condition_types import CONDITIONAL_TYPES, TYPES
 from penstock.core.reconcile.refused_conditions import Refusal, refused_conditions
 from penstock.core.reconcile.status import render_refused
 from penstock.core.routing.pick import Side
@@ -85,12 +85,10 @@ def test_a_service_without_replicas_by_its_spec_is_ready() -> None:
     )
 
 
-@pytest.mark.parametrize("known", ["ScalingActive", "MetricsReadable"])
+@pytest.mark.parametrize("known", CONDITIONAL_TYPES)
 def test_no_condition_vanishes_and_none_is_added(known: str) -> None:
     found = conditions_of(SERVING, known, "other.io/Seen")
-    assert [*found] == [
-        each for each in TYPES if each not in {"ScalingActive", "MetricsReadable"} - {known}
-    ]
+    assert [*found] == [each for each in TYPES if each == known or each not in CONDITIONAL_TYPES]
 
 
 def test_the_numbers_of_pods_are_kept_current() -> None:

@@ -43,9 +43,18 @@ def test_one_objective_alone(objectives: Objectives, limit: str) -> None:
     assert capacity(MODEL, MIX, Room(1e9, 1e9), objectives).limit == limit
 
 
-def test_an_objective_that_no_engine_meets_leaves_a_sliver() -> None:
-    found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
+def test_tpot_that_only_a_lone_request_keeps_leaves_a_sliver() -> None:
+    """An idle engine takes 20.11 ms for a token."""
+    found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.0202))
+    assert found.limit == "TPOT"
     assert 0 < found.rate < 0.1 / WORK_S
+
+
+def test_tpot_that_an_idle_engine_misses_is_no_limit() -> None:
+    """More replicas would not keep it, so engine time decides."""
+    found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
+    assert (found.limit, found.rate) == ("engine time", pytest.approx(0.96 / WORK_S))
+    assert found.time_limit == pytest.approx(0.96)
 
 
 def test_outputs_that_differ_are_attended_to_for_longer() -> None:

@@ -107,8 +107,10 @@ def test_prompts_that_wait_are_worked_off_within_the_time_and_the_objective() ->
     [
         # The iteration of a prompt takes 0.12 s at an idle engine, and 1 / 0.52 of that if it is 96% busy.
         (Objectives(3.0, 10.0), 2.769, 2.770),
-        # A prompt that takes longer than its objective may still wait for a tenth of it.
-        (Objectives(0.05, 10.0), MIN_SLACK * 0.05, MIN_SLACK * 0.05),
+        # A prompt that takes nearly all of its objective may still wait for a tenth of it.
+        (Objectives(0.15, 10.0), MIN_SLACK * 0.15, MIN_SLACK * 0.15),
+        # One that takes longer even at an idle engine may wait for as long as its own prefill.
+        (Objectives(0.05, 10.0), 0.119, 0.121),
         # No objective for the first token.
         (Objectives(tpot_s=0.1), MAX_WAIT_S - 0.2, MAX_WAIT_S - 0.1),
     ],
@@ -118,6 +120,21 @@ def test_slack_is_what_the_prefill_leaves_of_the_objective(
 ) -> None:
     slack_s = Footprint.of(MODEL, MIX, Room(1e9, 1e9), objectives).slack_s
     assert least_s <= slack_s <= most_s
+
+
+@pytest.mark.parametrize(
+    ("objectives", "missed"),
+    [
+        (Objectives(0.1201, 0.0202), ""),
+        (Objectives(0.05, 0.1), "a TTFT of 0.12 s alone on an engine, objective 0.05 s"),
+        (Objectives(3.0, 0.01), "a TPOT of 0.0201 s alone on an engine, objective 0.01 s"),
+        (Objectives(tpot_s=0.1), ""),
+    ],
+)
+def test_objectives_that_an_idle_engine_misses_are_named(
+    objectives: Objectives, missed: str
+) -> None:
+    assert Footprint.of(MODEL, MIX, Room(1e9, 1e9), objectives).unattainable == missed
 
 
 def test_requests_that_are_larger_vary_more() -> None:

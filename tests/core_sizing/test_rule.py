@@ -13,8 +13,10 @@ from penstock.core.scaling.by_objectives.rule import (
     SCALE_UP_DELAY,
     SPARE,
 )
-from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.learned.iteration import MIN_WINDOWS
+from penstock.core.scaling.rule import UNATTAINABLE, Bounds
 from penstock.core.scaling.signals import EngineReading, PodView
+from penstock.core.spec.objectives import Objectives
 
 
 def test_step_is_asked_for_within_a_minute_and_kept() -> None:
@@ -71,6 +73,25 @@ def test_one_scale_up_at_most_doubles_the_number() -> None:
     assert world.runs_until_another_number(100.0, most_s=60) == MAX_GROWTH * before
     assert note(world.decision, "up").endswith(f"; at most 2 x {before} at a time")
     assert world.runs(60, 100.0)[-1] >= math.ceil(needed(100.0))
+
+
+def test_objectives_that_an_idle_engine_misses_buy_no_replicas() -> None:
+    """An engine takes 15 ms for a token, whatever waits. The rule says so once engines were measured."""
+    world = World(1, Bounds(1, 40))
+    fast = needed(20.0)
+    world.objectives = Objectives(3.0, 0.012)
+    asked = world.runs(600, 20.0)
+    assert world.decision is not None
+    assert asked[-1] <= math.ceil(1.2 * fast)
+    assert world.decision.unattainable is None
+    fit = replace(world.state.fit, windows=MIN_WINDOWS)
+    world.state = replace(world.state, watch=replace(world.state.watch, fit=fit))
+    world.runs(2, 20.0)
+    assert note(world.decision, UNATTAINABLE) in world.decision.reason
+    assert world.decision.unattainable == (
+        "not attainable: a TPOT of 0.0151 s alone on an engine, objective 0.012 s; "
+        "replicas are sized by engine time"
+    )
 
 
 def test_service_without_replicas_does_not_wait_to_be_sure() -> None:

@@ -59,6 +59,7 @@ class World:
         self.now_s, self.arrivals = 0.0, 0.0
         self.decision: Decision | None = None
         self.max_num_seqs: int | None = None
+        self.objectives = OBJECTIVES
 
     def runs(self, seconds: float, rate: float, **changes: object) -> list[int]:
         """The numbers asked for. changes: of each observation."""
@@ -67,7 +68,7 @@ class World:
             self.now_s += RULE.period_s
             self.arrivals += rate * RULE.period_s
             self.decision, self.state = self.rule.decide(
-                OBJECTIVES, self.bounds, replace(self.observation(), **changes), self.state
+                self.objectives, self.bounds, replace(self.observation(), **changes), self.state
             )
             self.replicas = self.decision.desired
             asked.append(self.replicas)

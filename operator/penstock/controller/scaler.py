@@ -181,7 +181,10 @@ class Scaler:
         is_limited = decision.code == quotas.OVER_BUDGET
         numbers = (decision.desired, decision.by_variant)
         is_news = (
-            last is None or (last.desired, last.by_variant) != numbers or was_limited != is_limited
+            last is None
+            or (last.desired, last.by_variant) != numbers
+            or was_limited != is_limited
+            or (last.unattainable is None) != (decision.unattainable is None)
         )
         if (
             last

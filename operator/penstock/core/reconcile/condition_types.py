@@ -21,13 +21,16 @@ MEANINGS: Mapping[str, str] = {
     ),
     "MetricsReadable": "The user's metrics of a canary can be read. Only if the spec has any.",
     "ScalingActive": "Penstock decides on the replicas. Not in mode External.",
+    "ObjectivesAttainable": (
+        "An idle engine keeps the objectives for the mean request. Only if the spec has any."
+    ),
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
     "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",
 }
 TYPES = tuple(MEANINGS)
-# Conditions that are left out if the spec has no metrics, or sets the replicas itself.
-CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive")
+# Conditions that are left out if the spec has no metrics, sets the replicas itself, or has no objectives.
+CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive", "ObjectivesAttainable")
 
 ROUTE_MEANINGS: Mapping[str, str] = {
     "Accepted": "Requests for the model name follow this route.",
@@ -60,6 +63,7 @@ REASONS: Mapping[str, str] = {
     "AllowedBefore": (
         "The running revision is kept with a field that is no longer allowed; the message names it."
     ),
+    "Attainable": "An idle engine keeps the objectives, or it has not been measured yet.",
     "AwaitingPromotion": "A user has to promote or abort the revision, or to resume its canary.",
     "BadConfig": "The model's config.json cannot be served.",
     "BadTokenizer": "The model's tokenizer cannot be read.",
@@ -91,6 +95,9 @@ REASONS: Mapping[str, str] = {
     "NotAModel": "There is no config.json at `spec.model.uri`.",
     "NotStalled": "No change by a user is required.",
     "Passed": "The check of the model succeeded without a report.",
+    "ObjectivesUnattainable": (
+        "An engine misses an objective though it has no other request, so more replicas do not help."
+    ),
     "Paused": "A user has paused the canary; it keeps its share of the traffic.",
     "PodForbidden": "RBAC, a quota or pod security forbids the pod.",
     "PodTemplateRejected": "The API server refuses the pod template as invalid.",

@@ -71,6 +71,7 @@ def conditions(
         progress,
         *_metrics_readable(spec, gates),
         *_scaling_active(spec, scaling),
+        *_objectives_attainable(spec, scaling),
         reconciling(plan, progress, stop, (model, workload)),
         stop,
         ready(observed, valid, causes, traffic),
@@ -242,3 +243,18 @@ def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> tuple[C
     if spec.scaling.mode == "DryRun":
         return condition("True", "DryRun", "decisions are recorded, not applied")
     return condition("True", "Active", "decisions are based on the engines' metrics")
+
+
+def _objectives_attainable(
+    spec: ServiceSpec, scaling: ScalingReport | None
+) -> tuple[Condition, ...]:
+    """The condition ObjectivesAttainable; none without objectives or in mode External."""
+    if spec.scaling.objectives is None or spec.scaling.mode == "External":
+        return ()
+    if scaling is None:
+        found: tuple[Truth, str, str] = "Unknown", "NoDecision", "no decision has been made yet"
+    elif scaling.unattainable is not None:
+        found = "False", "ObjectivesUnattainable", scaling.unattainable
+    else:
+        found = "True", "Attainable", "no engine is known to miss the objectives while it is idle"
+    return (Condition("ObjectivesAttainable", *found),)

@@ -33,6 +33,7 @@ def refused_conditions(
         Condition(
             "ScalingActive", "False", reason, f"{text}: the number of replicas stays as it is"
         ),
+        Condition("ObjectivesAttainable", "Unknown", reason, text),
         Condition("Reconciling", "False", STALLED, SEE_STALLED),
         Condition("Stalled", "True", reason, refusal.message),
         _ready(refusal, observed, traffic),

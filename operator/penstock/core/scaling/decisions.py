@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
+from penstock.core.scaling.rule import UNATTAINABLE, Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import Observation
 
 # Steps whose notes belong to the reason.
-REASON_STEPS = frozenset({"blind", "forecast", "need", "delay", "down", "swap"})
+REASON_STEPS = frozenset({"blind", UNATTAINABLE, "forecast", "need", "delay", "down", "swap"})
 # Steps whose notes belong to the reason if they changed the number.
 CHANGE_STEPS = frozenset({"queue", "up"})
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.scaling.rule import UNATTAINABLE
 from penstock.core.spec.service import Object
 
 
@@ -21,6 +22,11 @@ class ScalingReport:
     at: str
     trail: tuple[tuple[str, int, str], ...]
     by_variant: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unattainable(self) -> str | None:
+        """The objectives that an idle engine misses, if the rule found any."""
+        return next((note for step, _, note in self.trail if step == UNATTAINABLE), None)
 
     @classmethod
     def of(cls, status: Object) -> "ScalingReport | None":

@@ -24,6 +24,9 @@ DecisionCode = Literal[
     "MetricsMissing",
 ]
 
+# Step of the trail that names the objectives which an idle engine misses.
+UNATTAINABLE = "unattainable"
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -63,6 +66,11 @@ class Decision:
     trail: tuple[TrailEntry, ...] = ()
     valid: bool = True
     by_variant: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unattainable(self) -> str | None:
+        """The objectives that an idle engine misses, if the rule found any."""
+        return next((entry.note for entry in self.trail if entry.step == UNATTAINABLE), None)
 
 
 class Rule(Protocol[StateT]):

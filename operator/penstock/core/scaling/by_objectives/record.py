@@ -19,8 +19,6 @@ from penstock.core.scaling.variants.mixed import LearnedVariant
 VERSION: Literal[9] = 9
 # Relative differences below it are noise of the same load.
 NOTABLE_SHARE = 0.15
-# Number of windows from which an iteration model is more than its prior.
-MIN_WINDOWS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Learned:
         Errors of the forecasts of an idle service change for a while; that alone is not written.
         """
         if kept is None:
-            return any(starts or fit.windows >= MIN_WINDOWS for fit, starts in self._fitted())
+            return any(starts or fit.is_measured for fit, starts in self._fitted())
         if self.known.keys() != kept.known.keys():
             return True
         pairs = [

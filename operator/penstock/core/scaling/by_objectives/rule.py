@@ -23,7 +23,7 @@ from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp, is_any_starting
 from penstock.core.scaling.learned.watch import Watch
-from penstock.core.scaling.rule import Bounds, Decision, DecisionCode, TrailEntry
+from penstock.core.scaling.rule import UNATTAINABLE, Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
 from penstock.core.scaling.variants.mixed import MixedNeed, Variant, iteration_models
 from penstock.core.spec.objectives import Objectives
@@ -32,8 +32,8 @@ from penstock.core.spec.objectives import Objectives
 UNKNOWN_KV_TOKENS = 10**9
 # Scale-up delay, as a fraction of a start-up: shorter peaks are over before a pod could help.
 SCALE_UP_DELAY = 0.05
-# Most replicas after one scale-up, as a multiple of the present ones, which is the default of an HPA. A growth
-# by k is requested at most log2(k) delays later. Without it, a burst of one decision bought 20 replicas for 4.
+# Most replicas after one scale-up, as a multiple of the present ones: the default of an HPA. A growth by k is
+# requested at most log2(k) delays later. Without it, one decision in a burst bought 20 replicas for 4.
 MAX_GROWTH = 2
 # Dead band of scale-down: fewer replicas must hold the need and this fraction more. Without it, a load near a
 # whole number would reverse removals.
@@ -90,6 +90,9 @@ class Sizing:
         mixed = self._mixed(objectives, bounds, seen, mix, state, footprint)
         capacity = mixed.capacity_note if mixed else footprint.note(mix)
         trail = [*source_entries(seen), TrailEntry("capacity", seen.provisioned, capacity)]
+        if missed := _unattainable(state, footprint, mixed):
+            note = f"not attainable: {missed}; replicas are sized by engine time"
+            trail.append(TrailEntry(UNATTAINABLE, seen.provisioned, note))
         code, state, entries = self._step(bounds, seen, need, mixed, state, lead_s)
         trail += entries
         decision = bounded_decision(bounds, seen.provisioned, trail[-1].replicas, code, trail)
@@ -222,6 +225,14 @@ def _held(
     if missing is not None:
         return held_decision(bounds, seen, missing), replace(state.unsettled(), up=ScaleUpDelay())
     return held_decision(bounds, seen, why, "NoRequests"), state.unsettled()
+
+
+def _unattainable(state: SizingState, footprint: Footprint, mixed: MixedNeed | None) -> str:
+    """The objectives that idle engines of all kinds miss, in words; empty until engines were measured."""
+    if mixed is not None:
+        is_measured = any(known.fit.is_measured for known in state.known.values())
+        return mixed.unattainable if is_measured else ""
+    return footprint.unattainable if state.fit.is_measured else ""
 
 
 def _limited(up: TrailEntry, current: int) -> TrailEntry:

@@ -11,8 +11,10 @@ for r here, the limit on x in tpot_rate.py. benchmarks/replica_capacity.py compa
 replicas.
 """
 
+import math
 from dataclasses import dataclass
 
+from penstock.core.scaling.learned.idle_engine import IdleEngine
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.scaling.learned.tpot_rate import RequestTimes, tpot_rate
 from penstock.core.spec.objectives import Objectives
@@ -21,7 +23,8 @@ from penstock.core.spec.objectives import Objectives
 MAX_BUSY = 0.96
 # Fraction of the KV cache; beyond it, sequences are preempted and computed twice.
 MAX_KV_USAGE = 0.9
-# Least fraction of the engine's time that counts as usable, even if no batch keeps the TPOT objective.
+# Least fraction of the engine's time that counts as usable, even if no batch keeps a TPOT objective that an
+# idle engine keeps.
 MIN_BUSY = 0.05
 
 
@@ -91,7 +94,10 @@ def work_s(model: IterationModel, uncached: float, output: float, kv_tokens: flo
 
 
 def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> Capacity:
-    """Capacity of one replica for a mix of requests."""
+    """Capacity of one replica for a mix of requests.
+
+    A TPOT objective that an idle engine misses is no limit, because more replicas would not help.
+    """
     work = request_work_s(model, mix)
     prompt = model.prefill_token_s * mix.uncached_tokens
     times = RequestTimes(max(1e-9, model.base_s), prompt, work, mix.output_tokens)
@@ -99,12 +105,13 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
     decode = mix.output_tokens * times.base_s
     limits = {
         "engine time": MAX_BUSY / work,
-        "TPOT": max(MIN_BUSY / work, tpot_rate(times, objectives)),
         "KV cache": kv / (decode * mix.held_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
+    if IdleEngine.of(model, mix.uncached_tokens, mix.kv_tokens).tpot_s <= objectives.tpot_s:
+        limits["TPOT"] = max(MIN_BUSY / work, tpot_rate(times, objectives))
     limit = min(limits, key=lambda name: limits[name])
-    time_limit = work * min(limits["engine time"], limits["TPOT"])
+    time_limit = work * min(limits["engine time"], limits.get("TPOT", math.inf))
     return Capacity(limits[limit], work, limit, time_limit)
 
 

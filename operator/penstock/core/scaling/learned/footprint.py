@@ -21,10 +21,11 @@ from penstock.core.scaling.learned.capacity import (
     capacity,
     request_work_s,
 )
+from penstock.core.scaling.learned.idle_engine import IdleEngine
 from penstock.core.scaling.learned.iteration import IterationModel
 from penstock.core.spec.objectives import Objectives
 
-# Fraction of the TTFT objective that a prompt may wait at least, though its own prefill takes longer.
+# Fraction of the TTFT objective that a prompt may wait at least, though its own prefill takes the rest.
 MIN_SLACK = 0.1
 
 
@@ -41,9 +42,10 @@ class Footprint:
     """Replicas per unit of demand, of one kind of replica.
 
     prompt_token: by engine time, per prompt token/s. answer, kv, batch: by engine time, KV cache and batch
-    size, per answer/s. slack_s: time that a prompt may wait for its prefill. stay_s: time between the first
-    and the last token of an answer at a full replica. noise: variance of the load over its mean, for Poisson
-    arrivals.
+    size, per answer/s. slack_s: time that a prompt may wait for its prefill; the time of that prefill if an
+    idle engine misses the TTFT objective. stay_s: time between the first and the last token of an answer at
+    a full replica. noise: variance of the load over its mean, for Poisson arrivals. unattainable: the
+    objectives that an idle engine misses, in words; empty if there is none.
     """
 
     capacity: Capacity
@@ -54,13 +56,17 @@ class Footprint:
     slack_s: float
     stay_s: float
     noise: float
+    unattainable: str = ""
 
     @classmethod
     def of(cls, model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> "Footprint":
         """Footprint of a mix of requests on one kind of replica."""
         found = capacity(model, mix, room, objectives)
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * found.busy)
+        idle = IdleEngine.of(model, mix.uncached_tokens, mix.kv_tokens)
         slack_s = max(MIN_SLACK * objectives.max_wait_s, objectives.max_wait_s - own_s)
+        if idle.ttft_s > objectives.max_wait_s:
+            slack_s = idle.ttft_s
         stay_s = mix.output_tokens * max(1e-9, model.base_s) / max(0.02, 1 - found.busy)
         prompt_s = model.prefill_token_s * mix.uncached_tokens
         work_s = request_work_s(model, mix)
@@ -74,6 +80,7 @@ class Footprint:
             slack_s=slack_s,
             stay_s=stay_s,
             noise=squares / 2 / work_s / found.time_limit,
+            unattainable=idle.misses(objectives),
         )
 
     def replicas(self, demand: Demand) -> float:

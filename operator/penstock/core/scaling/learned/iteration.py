@@ -25,6 +25,8 @@ CHANGED_AFTER, AGREEING = 8, 2.0
 FORGETTING = 0.9995
 # A prior that is wrong by more than this factor is scaled to the first window.
 WRONG_PRIOR = 2.0
+# Number of windows from which a fit is more than its prior.
+MIN_WINDOWS = 5
 # Least number of iterations in a window, so that its means are not those of a few of them.
 MIN_STEPS = 4
 
@@ -123,6 +125,10 @@ class Fit:
         diagonal = [(spread * max(term, 1e-9)) ** 2 for term in prior.terms]
         rows = range(NUM_TERMS)
         return cls(prior, tuple(tuple(diagonal[i] if i == j else 0.0 for j in rows) for i in rows))
+
+    @property
+    def is_measured(self) -> bool:
+        return self.windows >= MIN_WINDOWS
 
     def updated(self, window: Window) -> "Fit":
         """Add a window. An outlier is only remembered, until so many agree that the engine has changed."""

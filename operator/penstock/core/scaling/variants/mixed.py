@@ -138,6 +138,16 @@ class MixedNeed:
             for variant, footprint in pairs
         )
 
+    @property
+    def unattainable(self) -> str:
+        """The objectives that an idle engine of each variant misses, in words; empty if one keeps them."""
+        pairs = list(zip(self._variants, self._footprints, strict=True))
+        if not all(footprint.unattainable for _, footprint in pairs):
+            return ""
+        return "; ".join(
+            f"{variant.name}: {footprint.unattainable}" for variant, footprint in pairs
+        )
+
     def replicas(self, need: float) -> tuple[int, str]:
         """Choose the mix that covers a need: the number of all its replicas, and the mix in words."""
         self._offers = tuple(

@@ -1,0 +1,34 @@
+"""Latencies of the mean request on an idle engine, which no number of replicas can improve."""
+
+from dataclasses import dataclass
+
+from penstock.core.scaling.learned.iteration import IterationModel
+from penstock.core.spec.objectives import Objectives
+
+
+@dataclass(frozen=True, slots=True)
+class IdleEngine:
+    """TTFT and TPOT of the mean request alone on an engine, in seconds."""
+
+    ttft_s: float
+    tpot_s: float
+
+    @classmethod
+    def of(cls, model: IterationModel, uncached_tokens: float, kv_tokens: float) -> "IdleEngine":
+        """uncached_tokens, kv_tokens: of the mean request, as in `Mix`."""
+        return cls(
+            ttft_s=model.time_s(uncached_tokens, 0, 0),
+            tpot_s=model.time_s(0, 1, kv_tokens),
+        )
+
+    def misses(self, objectives: Objectives) -> str:
+        """The objectives that the engine misses though it is idle, in words; empty if there is none."""
+        compared = [
+            ("TTFT", self.ttft_s, objectives.ttft_s),
+            ("TPOT", self.tpot_s, objectives.tpot_s),
+        ]
+        return " and ".join(
+            f"a {name} of {idle_s:.3g} s alone on an engine, objective {objective_s:g} s"
+            for name, idle_s, objective_s in compared
+            if idle_s > objective_s
+        )
