@@ -46,8 +46,12 @@ class Health:
         await web.TCPSite(runner, host, port).start()
         return runner
 
+    def is_loop_running(self) -> bool:
+        """Whether the event loop has run lately. Another thread may ask."""
+        return monotonic() - self._beat_s < MAX_LAG_S
+
     async def _healthz(self, _: web.Request) -> web.Response:
-        is_well = monotonic() - self._beat_s < MAX_LAG_S
+        is_well = self.is_loop_running()
         return web.Response(text="ok" if is_well else "stuck", status=200 if is_well else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:

@@ -18,6 +18,7 @@ from penstock.controller.adapter_metrics import AdapterMetrics
 from penstock.controller.adapter_placer import AdapterPlacer, Sources
 from penstock.controller.adapter_rollouts import RolloutSources
 from penstock.controller.canary_cases import CanaryCase, canary_cases
+from penstock.controller.election import LeadershipLost
 from penstock.controller.health import Health
 from penstock.controller.judge import Judge
 from penstock.controller.kv_scaler import KvScaler
@@ -42,10 +43,6 @@ logger = logging.getLogger(__name__)
 RESYNC_S = 300.0  # all services are reconciled this often, even without an event
 
 
-class LeadershipLost(Exception):
-    """Another replica may lead now. The process ends, and is restarted as a standby."""
-
-
 class Leader:
     """Runs the work that only the leading replica does. stop: event that SIGTERM and SIGINT set."""
 
@@ -63,8 +60,6 @@ class Leader:
         self._settings = settings
         self._health = health
         self._stop = stop
-        self._leading: asyncio.Task[None] | None = None
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
         self._queue = WorkQueue(self._reconcile, health.failures, health.metrics)
         self._watches = Watches(
@@ -85,14 +80,12 @@ class Leader:
         """Return the last placement of a service's adapters; None if there is none."""
         return self._adapter_placer.record(key)
 
-    async def raise_errors(self) -> None:
-        """Wait for an error in `lead` and raise it: the election does not await the task of `lead`."""
-        await self._ended
-
     async def lead(self) -> None:
-        """Run the watches, the scaler, the judge and the periodic resync until one of them ends."""
+        """Run the watches, the scaler, the judge and the periodic resync until one of them ends.
+
+        Nothing is written after this returns or raises.
+        """
         logger.info("leading")
-        self._leading = asyncio.current_task()
         self._health.metrics.leading.set(1)
         self._metrics.is_leading = True
         try:
@@ -111,21 +104,10 @@ class Leader:
                 stop_on_signals(self._stop)  # in place of Kopf's handlers
                 await kopf.run_tasks(watch, ignored=ours)
                 raise LeadershipLost("the watches have ended")
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - handed to `raise_errors`, which ends the process
-            if not self._ended.done():
-                self._ended.set_exception(error)
         finally:
+            self._metrics.is_leading = False
             await self._scraper.close()
             await self._engine_adapters.close()
-
-    async def end(self) -> None:
-        """Stop leading. Nothing is written after this returns."""
-        self._metrics.is_leading = False
-        if self._leading is not None:
-            self._leading.cancel()
-            await asyncio.wait({self._leading})
 
     async def _reconcile(self, key: Key) -> float | None:
         return await self._reconciler.reconcile(key)
