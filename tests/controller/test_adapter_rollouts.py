@@ -258,7 +258,7 @@ async def test_commands_of_users(stand: AdapterStand, capsys: pytest.CaptureFixt
 
 def test_targets_of_commands() -> None:
     assert parse_target("chat").text == "chat"
-    assert parse_target("isvc/chat") == parse_target("chat")
+    assert parse_target("psvc/chat") == parse_target("chat")
     assert parse_target("loraadapter/sql") == SQL
     for wrong in ("pod/chat", "lora/"):
         with pytest.raises(Refused, match="lora/NAME"):

@@ -27,8 +27,15 @@ STABLE = {
             "phase": "Stable", "strategy": "Canary", "revision": "aaa",
             "phaseTransitionTime": "2026-01-01T00:00:00Z", "message": "all [/good] and [well]",
         },
+        "conditions": [{"type": "RolledOut", "status": "True", "reason": "Stable", "message": ""}],
     },
 }  # fmt: skip
+
+STALLED = [
+    {"type": "RolledOut", "status": "False", "reason": "UnsupportedByRuntime", "message": "no"},
+    {"type": "Reconciling", "status": "False", "reason": "Stalled", "message": "see Stalled"},
+    {"type": "Stalled", "status": "True", "reason": "UnsupportedByRuntime", "message": "not here"},
+]
 
 Answer = tuple[int, dict[str, Any]]
 
@@ -245,6 +252,31 @@ def test_a_refused_restart_names_the_commands_that_the_phase_takes(
     assert outcome.stderr.strip().endswith(said)
 
 
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (
+            "Discarding",
+            "cannot promote chat, which is Discarding: the new revision's pods finish their streams and "
+            "terminate",
+        ),
+        (
+            "Rejected",
+            "cannot promote chat, which is Rejected: like Stable, with a revision that is not retried; "
+            "possible now: resume",
+        ),
+        ("Stable", "cannot promote chat, which is Stable: no rollout is in progress"),
+    ],
+)
+def test_a_refused_command_says_what_the_phase_does(phase: str, said: str, api: ApiServer) -> None:
+    service = json.loads(json.dumps(STABLE))
+    service["status"]["rollout"]["phase"] = phase
+    api.answers = [(200, service)]
+    outcome = penstock("rollout", "promote", "psvc/chat")
+    assert outcome.exit_code == 1
+    assert outcome.stderr == f"penstock rollout: {said}\n"
+
+
 def test_an_api_server_that_cannot_be_reached_is_named(api: ApiServer, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(path.read_text().replace(api.url, "http://127.0.0.1:1"))
@@ -294,8 +326,45 @@ def test_an_outage_has_another_exit_code_than_a_failed_rollout(
     assert penstock("rollout", "status", "chat", "--watch").exit_code == 2
     rejected = json.loads(json.dumps(STABLE))
     rejected["status"]["rollout"]["phase"] = "Rejected"
+    rejected["status"]["conditions"] = STALLED
     api.answers = [(200, rejected)]
     assert penstock("rollout", "status", "chat", "--watch").exit_code == 1
+
+
+def test_a_watch_fails_at_once_if_the_spec_is_refused(api: ApiServer) -> None:
+    """The phase is that of the last accepted spec, whose revision goes on serving."""
+    refused = json.loads(json.dumps(STABLE))
+    refused["status"]["conditions"] = STALLED
+    api.answers = [(200, refused)]
+    outcome = penstock("rollout", "status", "chat", "--watch")
+    assert outcome.exit_code == 1
+    assert "  stalled: not here" in outcome.stdout
+
+
+def test_a_watch_fails_if_the_service_does_not_take_an_adapter(api: ApiServer) -> None:
+    """No version of such an adapter is rolled out, so its status has no phase."""
+    status = {"observedGeneration": 1, "conditions": STALLED}
+    api.answers = [(200, STABLE | {"status": status})]
+    outcome = penstock("rollout", "status", "lora/sql", "--watch")
+    assert outcome.exit_code == 1
+    assert outcome.stdout.splitlines() == [
+        "lora/sql: no revision has been rolled out yet",
+        "  stalled: not here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_shown"), [("Judging", True), ("Paused", False), ("Stable", False)]
+)
+def test_missing_requests_are_named_only_while_a_canary_waits_for_them(
+    phase: str, is_shown: bool, api: ApiServer
+) -> None:
+    body = json.loads(json.dumps(STABLE))
+    evidence = {"metric": "TTFT", "canarySamples": 0}
+    body["status"]["rollout"] |= {"phase": phase, "evidence": [evidence]}
+    api.answers = [(200, body)]
+    shown = penstock("rollout", "status", "chat").stdout
+    assert ("the canary has not answered a request yet" in shown) == is_shown
 
 
 @pytest.mark.parametrize(
@@ -314,6 +383,11 @@ def test_an_outage_has_another_exit_code_than_a_failed_rollout(
             {"phase": "Waiting", "strategy": "BlueGreen"},
             "bbb",
             "  waiting for: kubectl penstock rollout promote or abort chat",
+        ),
+        (
+            {"phase": "Paused"},
+            "bbb",
+            "  waiting for: kubectl penstock rollout promote or abort or resume chat",
         ),
     ],
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -13,7 +13,8 @@ from penstock.cli.rollout_evidence import print_by_bin, print_by_tenant, read_tr
 from penstock.cli.rollout_revisions import MANAGER
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget, parse_target
-from penstock.clients.kube import Kube, connect
+from penstock.clients.kube import Kube, Object, connect
+from penstock.core.observed.rollout_state import PHASES, Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
@@ -23,14 +24,16 @@ app = typer.Typer(no_args_is_help=True)
 
 Target = Annotated[
     str,
-    typer.Argument(help="Name of the InferenceService, or lora/NAME for a LoraAdapter."),
+    typer.Argument(
+        help="Name of the InferenceService or psvc/NAME, or lora/NAME for a LoraAdapter."
+    ),
 ]
 Watch = Annotated[
     bool,
     typer.Option(
         "--watch",
         "-w",
-        help="Follow the rollout to its end; exit 1 if it ends otherwise than requested, "
+        help="Follow the rollout to its end; exit 1 if it is stalled or ends otherwise than requested, "
         "2 if the API server does not answer for a minute.",
     ),
 ]
@@ -154,9 +157,7 @@ async def _send(
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
     possible = commands.applicable_actions(rollout["strategy"], rollout["phase"]) if rollout else ()
     if revision is None or action not in possible:
-        phase = rollout.get("phase", "not reconciled yet")
-        hint = f"possible now: {', '.join(possible)}" if possible else "no rollout is in progress"
-        raise Refused(f"cannot {action} {target.text}, which is {phase}; {hint}")
+        raise Refused(f"cannot {action} {target.text}, which is {_describe(rollout, possible)}")
     text = commands.format_command(action, revision, secrets.token_hex(4))
     patch = {
         "metadata": {
@@ -166,5 +167,16 @@ async def _send(
     }
     await kube.merge(target.resource, namespace, target.name, patch, manager=MANAGER)
     console.print(f"{target.text}: requested {action} of revision {revision}")
-    expected = "Rejected" if action == "abort" else "Stable"
-    return not watch or await follow(kube, namespace, target, watch=True, expected=expected)
+    is_abort = action == "abort"
+    return not watch or await follow(kube, namespace, target, watch=True, is_abort=is_abort)
+
+
+def _describe(rollout: Object, possible: Sequence[Action]) -> str:
+    """The phase with its meaning, and the commands that it takes."""
+    if not rollout:
+        return "not reconciled yet"
+    phase: Phase = rollout["phase"]
+    if phase == "Stable":
+        return "Stable: no rollout is in progress"
+    hint = f"; possible now: {', '.join(possible)}" if possible else ""
+    return f"{phase}: {PHASES[phase]}{hint}"

@@ -6,12 +6,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.rollout_outcome import rollout_outcome
 from penstock.cli.rollout_target import RolloutTarget
 from penstock.cli.terminal import make_console
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.kube import Kube, Object
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.rollout_state import SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status
+from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
 from penstock.core.rollout import commands
 from penstock.errors import Forbidden, Transient
 
@@ -19,39 +22,38 @@ console = make_console()
 
 POLL_S = 1.0
 RETRY_FOR_S = 60.0  # a restart of the API server takes less
-SETTLED_PHASES = ("Stable", "Rejected")
 
 
 async def follow(
-    kube: Kube, namespace: str, target: RolloutTarget, *, watch: bool, expected: str = "Stable"
+    kube: Kube, namespace: str, target: RolloutTarget, *, watch: bool, is_abort: bool = False
 ) -> bool:
     """Print the rollout; with `watch` again at each change until it ends.
 
-    Returns whether it ended in the phase `expected`; without `watch` True. Raises KubeError.
+    is_abort: whether a rejection is asked for. Returns whether it ended as asked; without `watch` True.
+    Raises KubeError.
     """
     shown: list[object] = []
     evidence: list[Object] = []
     gates: list[Object] = []
-    had_ended = False
+    outcome: bool | None = None
     while True:
         body = await _read(kube, namespace, target, retry_for_s=RETRY_FOR_S if watch else 0)
         status = body["status"]
         rollout = status.get("rollout") or {}
-        current = [rollout, status.get("traffic"), _waiting_for(status)]
+        current = [rollout, status.get("traffic"), _obstacle(status)]
         if current != shown:
             _print(target.text, body)
         if (new_evidence := rollout.get("evidence", [])) and new_evidence != evidence:
-            _print_evidence(new_evidence)
+            _print_evidence(new_evidence, rollout["phase"])
         if (new_gates := rollout.get("gates", [])) and new_gates != gates:
             _print_gates(new_gates)
         shown, evidence, gates = current, new_evidence, new_gates
         if not watch:
             return True
-        # Two reads must show the end: after `undo` a rollout is Rejected for a moment.
-        has_ended = _has_ended(body)
-        if has_ended and had_ended:
-            return bool(rollout["phase"] == expected)
-        had_ended = has_ended
+        # Two reads must agree: after `undo` a rollout is Rejected for a moment.
+        earlier, outcome = outcome, rollout_outcome(body, is_abort=is_abort)
+        if outcome is not None and outcome == earlier:
+            return outcome
         await asyncio.sleep(POLL_S)
 
 
@@ -75,18 +77,8 @@ async def _read(kube: Kube, namespace: str, target: RolloutTarget, *, retry_for_
             await asyncio.sleep(error.delay_s or POLL_S)
 
 
-def _has_ended(body: Object) -> bool:
-    """Whether the rollout has ended and the operator has read the current spec and the last command."""
-    status = body["status"]
-    rollout = status.get("rollout") or {}
-    command = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
-    is_read = commands.parse_command(command) is None or rollout.get("command") == command
-    is_observed = status.get("observedGeneration") == body["metadata"]["generation"]
-    return is_observed and is_read and rollout.get("phase") in SETTLED_PHASES
-
-
-def _waiting_for(status: Object) -> str:
-    """Return the text of the status on what the rollout waits for; empty if there is none.
+def _obstacle(status: Object) -> str:
+    """What the rollout waits for, or why it is stalled, in words; empty if there is nothing to say.
 
     The conditions say it after the reason for the phase.
     """
@@ -94,19 +86,21 @@ def _waiting_for(status: Object) -> str:
     by_type = {c["type"]: c for c in status.get("conditions", [])}
     stalled, reconciling = by_type.get("Stalled", {}), by_type.get("Reconciling", {})
     if stalled.get("status") == "True" and stalled["reason"] != "Rejected":
-        return str(stalled["message"])
+        return f"stalled: {stalled['message']}"
     if reconciling.get("reason") == "AwaitingPromotion":
         return ""  # the commands are printed
-    _, _, waiting_for = str(reconciling.get("message", "")).partition(f"{reason}; ")
-    return waiting_for
+    message = str(reconciling.get("message", ""))
+    waiting_for = message if reason is None else message.partition(f"{reason}; ")[2]
+    return f"waiting: {waiting_for}" if waiting_for else ""
 
 
 def _print(service: str, body: Object) -> None:
     """Print the phase, what it waits for, the last rejected revision, and the traffic split."""
     status = body["status"]
-    rollout = status.get("rollout")
+    rollout, obstacle = status.get("rollout"), _obstacle(status)
     if rollout is None:
         console.print(f"{service}: no revision has been rolled out yet")
+        _print_line(obstacle)
         return
     rejected, stable = rollout.get("rejected"), status.get("stableRevision")
     if rejected and rollout["phase"] == "Rejected":
@@ -122,8 +116,7 @@ def _print(service: str, body: Object) -> None:
                 f"rejected {rejected['rejectionTime']}: {rejected['revision']}: "
                 f"{rejected['message']}"
             )
-    if waiting_for := _waiting_for(status):
-        console.print(f"  waiting: {waiting_for}")
+    _print_line(obstacle)
     if actions := _awaited_actions(rollout):
         console.print(f"  waiting for: kubectl penstock rollout {' or '.join(actions)} {service}")
     for share in status.get("traffic", []):
@@ -131,6 +124,11 @@ def _print(service: str, body: Object) -> None:
     if mirror := status.get("mirror"):
         names = " and ".join(target["revision"] + _cohort(target) for target in mirror["targets"])
         console.print(f"  {mirror['percent']} % mirrored to {names}; their responses are discarded")
+
+
+def _print_line(text: str) -> None:
+    if text:
+        console.print(f"  {text}")
 
 
 def _cohort(target: Object) -> str:
@@ -164,15 +162,15 @@ def _strategy(body: Object) -> str:
 
 
 def _awaited_actions(rollout: Object) -> list[str]:
-    """The commands of a user that a BlueGreen rollout waits for; none in other phases."""
-    if rollout["phase"] != "Waiting":
+    """The commands of a user that the rollout waits for; none in phases that end without one."""
+    if rollout["phase"] not in PHASES_THAT_USERS_END:
         return []
-    return list(commands.applicable_actions(rollout["strategy"], "Waiting"))
+    return list(commands.applicable_actions(rollout["strategy"], rollout["phase"]))
 
 
-def _print_evidence(evidence: list[Object]) -> None:
+def _print_evidence(evidence: list[Object], phase: str) -> None:
     if not any(each["canarySamples"] for each in evidence):
-        if evidence:
+        if phase == "Judging":
             console.print(
                 "  the canary has not answered a request yet; time without requests does not count "
                 "towards spec.rollout.canary.maxDuration"

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, Resource
 from penstock.core.manifests.stored_record import adapter_prefix
 
+# As kubectl names them.
 KINDS: Mapping[str, Resource] = {
-    **dict.fromkeys(("isvc", "inferenceservice", "inferenceservices"), INFERENCE_SERVICES),
+    **dict.fromkeys(("psvc", "inferenceservice", "inferenceservices"), INFERENCE_SERVICES),
     **dict.fromkeys(("lora", "loraadapter", "loraadapters"), LORA_ADAPTERS),
 }
 
@@ -43,5 +44,7 @@ def parse_target(text: str) -> RolloutTarget:
     if not slash:
         return RolloutTarget(INFERENCE_SERVICES, text)
     if kind not in KINDS or not name:
-        raise Refused(f"{text} is neither the name of an InferenceService nor lora/NAME")
+        raise Refused(
+            f"{text} is neither the name of an InferenceService, nor psvc/NAME, nor lora/NAME"
+        )
     return RolloutTarget(KINDS[kind], name)

@@ -1,0 +1,38 @@
+"""The outcome of a rollout, as the conditions of its object say it."""
+
+from penstock.clients.kube import Object
+from penstock.core.observed.rollout_state import SETTLED_PHASES
+from penstock.core.rollout import commands
+
+
+def rollout_outcome(body: Object, *, is_abort: bool = False) -> bool | None:
+    """Whether a rollout ended as asked; None while it goes on, or while the operator has not read it.
+
+    body: the service or adapter, with the current names in its status. is_abort: whether a rejection is
+    asked for. The phase alone would not do: a refused spec leaves the rollout of the one before as it is.
+    """
+    if not _is_read(body):
+        return None
+    if is_abort:
+        phase = (body["status"].get("rollout") or {}).get("phase")
+        return phase == "Rejected" if phase in SETTLED_PHASES else None
+    if _is_true(body, "Stalled"):
+        return False
+    return True if _is_true(body, "RolledOut") else None
+
+
+def _is_true(body: Object, condition: str) -> bool:
+    """Whether the status has this condition with the status True."""
+    return any(
+        each["type"] == condition and each["status"] == "True"
+        for each in body["status"].get("conditions", [])
+    )
+
+
+def _is_read(body: Object) -> bool:
+    """Whether the operator has read the current spec and the last command."""
+    status, metadata = body["status"], body["metadata"]
+    command = metadata.get("annotations", {}).get(commands.ANNOTATION)
+    last_read = (status.get("rollout") or {}).get("command")
+    is_command_read = commands.parse_command(command) is None or last_read == command
+    return is_command_read and bool(status.get("observedGeneration") == metadata["generation"])
