@@ -2,8 +2,7 @@
 
 import aiohttp
 
-# Engines close an idle connection after 5 s (uvicorn's default): the client must do it first.
-IDLE_CONNECTION_S = 4.0
+from penstock.clients.pod_connections import PodConnector
 
 
 def pod_session() -> aiohttp.ClientSession:
@@ -13,7 +12,7 @@ def pod_session() -> aiohttp.ClientSession:
     with the number of connections, as it does with httpx.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+        connector=PodConnector(),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import aiohttp
 from multidict import CIMultiDict
 
+from penstock.clients.pod_connections import PodConnector
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
@@ -27,7 +28,7 @@ from penstock.gateway.service_stats import ServiceStats
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
-from penstock.gateway.upstream import IDLE_CONNECTION_S, body_payload
+from penstock.gateway.upstream import body_payload
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 # The status that a copy with an incomplete response counts as.
@@ -193,7 +194,7 @@ class RequestMirror:
                 total=self._settings.total_timeout_s, sock_connect=self._settings.connect_timeout_s
             )
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+                connector=PodConnector(),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),

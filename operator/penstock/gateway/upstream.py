@@ -10,6 +10,7 @@ from typing import Self
 
 import aiohttp
 
+from penstock.clients.pod_connections import PodConnector
 from penstock.core.routing.retry import Failure, failure_of
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.response_usage import error_status
@@ -17,8 +18,6 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.sse import DONE_EVENT, SseBuffer
 from penstock.gateway.timeline import RequestPhase, Timeline
 
-# Engines close an idle connection after 5 s (uvicorn's default): the gateway must do it first.
-IDLE_CONNECTION_S = 4.0
 # Bodies above this are sent in pieces. A single write is cheaper for a smaller one, and the copy that the
 # transport makes of its unsent bytes is small.
 PIECES_FROM_BYTES = 64 << 10
@@ -152,7 +151,7 @@ class Upstream:
         self._settings = settings
         self.held_bytes = 0
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+            connector=PodConnector(),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
