@@ -233,3 +233,20 @@ def test_an_invalid_service_has_the_series_of_its_status():
     world.services[KEY]["spec"] = {"model": {}}
     assert value(world, specs.CONDITION_STATUS, "Ready", "True") == 1
     assert value(world, specs.REPLICAS, OLD, "") is None
+
+
+def test_services_may_change_while_series_are_made():
+    """Metrics are rendered in a thread."""
+    world = World()
+
+    class Changing(dict):
+        def __getitem__(self, name):
+            if name == "metadata":
+                world.services[("default", "new")] = rolled_out_service("new", "u2")
+                world.metrics.observe_decision(
+                    SERVICE, Observation(0.0, (), 2), Decision(2, "why", "Hold", (), True)
+                )
+            return super().__getitem__(name)
+
+    world.services = {KEY: Changing(rolled_out_service()), ("default", "b"): rolled_out_service()}
+    assert value(world, specs.SPEC_GENERATION) == 7

@@ -25,10 +25,13 @@ class AdapterMetrics(Collector):
         self._placer = placer
 
     def collect(self) -> Iterable[Metric]:
-        """Return all series; none while another replica leads, which places no adapters."""
+        """Return all series; none while another replica leads, which places no adapters.
+
+        Called in a thread: what the event loop may change meanwhile is copied.
+        """
         found = [
             ("/".join(key), sample)
-            for key, service in self._placer.services.items()
+            for key, service in dict(self._placer.services).items()
             for sample in _samples(service)
         ]
         found += [
@@ -50,7 +53,7 @@ def _samples(service: AdapterService) -> Iterator[Sample]:
     yield Sample(specs.COPIES_WANTED, sum(each.copies for each in wanted.values()))
     yield Sample(specs.COPIES_LOADED, loaded)
     yield Sample(specs.SLOTS, sum(replica.slots for replica in service.replicas))
-    yield Sample(specs.FAILING, len({name.rpartition("@")[0] for name in service.errors}))
+    yield Sample(specs.FAILING, len({name.rpartition("@")[0] for name in [*service.errors]}))
     yield Sample(specs.LOADS, service.num_loads, ("ok",))
     yield Sample(specs.LOADS, service.num_failed_loads, ("failed",))
     yield Sample(specs.UNLOADS, service.num_unloads)

@@ -5,6 +5,7 @@ import asyncio
 from aiohttp import web
 
 from penstock.clients.clock import monotonic
+from penstock.clients.metrics_page import MetricsPage
 from penstock.controller import placements as adapters
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
@@ -20,6 +21,7 @@ class Health:
         self.metrics = OperatorMetrics()
         self.failures = Failures(self.metrics)
         self._beat_s = monotonic()
+        self._page = MetricsPage(self.metrics.render)
 
     async def beat(self) -> None:
         """Record once a second that the event loop runs, until cancelled."""
@@ -55,5 +57,5 @@ class Health:
         return web.Response(text="ok" if is_well else "stuck", status=200 if is_well else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = self.metrics.render(request.headers.get("Accept", ""))
+        body, content_type = await self._page.get(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})

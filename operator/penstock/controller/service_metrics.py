@@ -118,10 +118,13 @@ class ServiceMetrics(Collector):
             self._history(key, after["metadata"]["uid"]).phases[phase] += 1
 
     def collect(self) -> Iterable[Metric]:
-        """Return all series; none while another replica leads."""
+        """Return all series; none while another replica leads.
+
+        Called in a thread: what the event loop may change meanwhile is copied.
+        """
         if not self.is_leading:
             return []
-        services = self._services()
+        services = dict(self._services())
         deployments, pods = map(by_service, self._children())
         found: list[tuple[str, Sample]] = []
         for key, body in services.items():
@@ -134,9 +137,10 @@ class ServiceMetrics(Collector):
         self, key: Key, body: Object, deployments: list[Object], pods: list[Object]
     ) -> list[Sample]:
         status, metadata = stored_status(body), body["metadata"]
-        history = self._history(key, metadata["uid"])
+        history = self._known_history(key, metadata["uid"]) or _History(metadata["uid"])
         found = [*status_samples(status, metadata.get("generation", 0))]
-        found += [Sample(specs.ROLLOUT_TRANSITIONS, n, (p,)) for p, n in history.phases.items()]
+        phases = dict(history.phases)
+        found += [Sample(specs.ROLLOUT_TRANSITIONS, n, (p,)) for p, n in phases.items()]
         spec = accepted_spec(body)
         if spec is None:
             return found
@@ -152,10 +156,14 @@ class ServiceMetrics(Collector):
 
     def _history(self, key: Key, uid: str) -> _History:
         """The counts of a service; new ones if it was created again."""
-        history = self._histories.get(key)
-        if history is None or history.uid != uid:
+        history = self._known_history(key, uid)
+        if history is None:
             history = self._histories[key] = _History(uid)
         return history
+
+    def _known_history(self, key: Key, uid: str) -> _History | None:
+        history = self._histories.get(key)
+        return history if history is not None and history.uid == uid else None
 
 
 def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
@@ -163,9 +171,9 @@ def _decision_samples(spec: ServiceSpec, history: _History) -> Iterator[Sample]:
     decision = history.decision
     if decision is None or spec.scaling.mode == "External":
         return
-    for reason, count in history.reasons.items():
+    for reason, count in dict(history.reasons).items():
         yield Sample(specs.DECISIONS, count, (reason,))
-    for direction, count in history.steps.items():
+    for direction, count in dict(history.steps).items():
         yield Sample(specs.SCALE_STEPS, count, (direction,))
     yield Sample(specs.LAST_DECISION_REASON, 1, (decision.code,))
     yield Sample(specs.BLIND, not decision.valid)
