@@ -11,6 +11,8 @@ import pytest
 import torch
 from transformers import AutoModel, PreTrainedTokenizerFast
 
+from penstock_engine.core.step import SequenceOutput, Step
+
 TEXTS = ["The engine", "The gateway waits for its engine", "A"]
 
 
@@ -53,6 +55,42 @@ def test_base64_has_the_same_numbers(client: httpx.Client) -> None:
     packed = embed(client, TEXTS[0], encoding_format="base64")["data"][0]["embedding"]
     raw = base64.b64decode(packed)
     assert struct.unpack(f"<{len(raw) // 4}f", raw) == pytest.approx(plain, abs=1e-5)
+
+
+class VectorRunner:
+    """Returns a vector of the prompt's first token for each sequence; records the steps' sizes."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
+        self.sizes.append(len(step.sequences))
+        return {
+            sequence.request_id: SequenceOutput((1,), embedding=(float(sequence.history[0]), 1.0))
+            for sequence in step.sequences
+        }
+
+
+async def test_many_texts_are_computed_some_at_a_time(serve_runner: Any) -> None:
+    """Client libraries send up to 2,048 texts, which is what OpenAI takes; here the queue holds 2."""
+    runner = VectorRunner()
+    client = serve_runner(lambda: runner, max_num_seqs=4, max_num_queued_reqs=2)
+    texts = [[number % 1000 + 1] for number in range(2048)]
+    raw = {"input": texts, "use_activation": False}
+    answer = await client.post("/v1/embeddings", json=raw)
+    assert answer.status_code == 200, answer.text
+    assert [data["embedding"] for data in answer.json()["data"]] == [[text[0], 1] for text in texts]
+    assert max(runner.sizes) == 4
+    refused = await client.post("/v1/embeddings", json={"input": [*texts, [1]]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"] == "input: must not have more than 2048 entries"
+
+
+def test_shorter_vectors_are_not_supported(client: httpx.Client) -> None:
+    answer = client.post("/v1/embeddings", json={"input": "x", "dimensions": 8})
+    assert answer.json()["error"]["message"] == (
+        "dimensions is not supported: the model was not trained for shorter vectors"
+    )
 
 
 def test_usage_has_prompt_tokens_only(client: httpx.Client) -> None:

@@ -1,9 +1,10 @@
 """Builds OpenAI's JSON for completions and chat: whole answers and streams."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from penstock_engine.server.answer_format import AnswerFormat
@@ -33,8 +34,9 @@ class Answer:
     """The answer to a request, streamed or whole. created: Unix time in seconds.
 
     has_prompt_details: whether `usage` has the number of cached prompt tokens.
-    has_reasoning_details: whether it has the number of reasoning tokens. on_failed_call: called, from any
-    thread, for each choice with text that began like a tool call and was none.
+    has_reasoning_details: whether it has the number of reasoning tokens. max_concurrent: maximum number of
+    choices in the engine at once, of an answer that is not streamed; None: all. on_failed_call: called,
+    from any thread, for each choice with text that began like a tool call and was none.
     """
 
     kind: Kind
@@ -44,6 +46,7 @@ class Answer:
     created: int
     has_prompt_details: bool = True
     has_reasoning_details: bool = False
+    max_concurrent: int | None = None
     on_failed_call: Callable[[], None] = lambda: None
     _token_text: TokenToText = field(init=False)
 
@@ -53,7 +56,8 @@ class Answer:
 
     async def collect(self) -> list[list[Piece]]:
         """Waits for all pieces of each choice and returns them. Raises RequestError."""
-        return await _all_or_none([self._collect(choice) for choice in self.choices])
+        work = [partial(self._collect, choice) for choice in self.choices]
+        return await _all_or_none(work, self.max_concurrent or len(work))
 
     async def _collect(self, choice: Choice) -> list[Piece]:
         async with aclosing(self.generator.pieces(choice)) as pieces:
@@ -77,8 +81,8 @@ class Answer:
             "finish_reason": whole.finish_reason,
             "stop_reason": whole.stop_reason,
         }
-        if choice.sampling.wants_embedding and choice.last_event is not None:
-            body["embedding"] = choice.last_event.embedding
+        if choice.sampling.wants_embedding:
+            body["embedding"] = choice.embedding
         body["token_ids"] = self._token_ids(whole)
         if self.kind == "chat":
             builder = ChatMessageBuilder(self.format, self.on_failed_call)
@@ -279,9 +283,15 @@ class Answer:
         }
 
 
-async def _all_or_none(work: list[Coroutine[Any, Any, T]]) -> list[T]:
-    """Runs all concurrently. If one fails or this is cancelled, cancels the others and waits for them."""
-    tasks = [asyncio.ensure_future(item) for item in work]
+async def _all_or_none(work: Sequence[Callable[[], Awaitable[T]]], max_concurrent: int) -> list[T]:
+    """Runs all, some at a time. If one fails or this is cancelled, cancels the others and waits for them."""
+    slots = asyncio.Semaphore(max_concurrent)
+
+    async def run(item: Callable[[], Awaitable[T]]) -> T:
+        async with slots:
+            return await item()
+
+    tasks = [asyncio.create_task(run(item)) for item in work]
     try:
         return list(await asyncio.gather(*tasks))
     finally:

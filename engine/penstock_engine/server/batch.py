@@ -8,9 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import build_request, has_no_effect, read_object
-from penstock_engine.server.chat_request import BatchChatRequest
+from penstock_engine.server.chat_request import MAX_CONVERSATIONS, BatchChatRequest
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.schemas import MAX_BATCH
 
 # Parameters that a batch rejects, and the values (besides null) that have no effect and are accepted.
 # vLLM rejects the first four too; the others would apply to one conversation only.
@@ -32,7 +31,7 @@ class BatchRequest(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str | None = None
-    messages: Annotated[list[list[Json]], Field(min_length=1, max_length=MAX_BATCH)]
+    messages: Annotated[list[list[Json]], Field(min_length=1, max_length=MAX_CONVERSATIONS)]
 
 
 class BatchDialect:

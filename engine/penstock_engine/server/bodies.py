@@ -22,6 +22,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "chat_template": (),
+    "dimensions": (),
     "documents": ([],),
     "enable_response_messages": (False,),
     "ec_transfer_params": ({},),
@@ -58,6 +59,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 # Error messages of some of them. The others get a general one.
 REASONS = {
     "chat_template": UNTRUSTED_TEMPLATE,
+    "dimensions": "dimensions is not supported: the model was not trained for shorter vectors",
     "use_beam_search": "use_beam_search: this engine has no beam search: leave it out",
 }
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from penstock_engine.server.chat_template import ReasoningEffort, TemplateVariables
-from penstock_engine.server.schemas import MAX_BATCH, MAX_MESSAGES, GenerationRequest
+from penstock_engine.server.schemas import MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 from penstock_engine.tokens import Tokenizer
 
@@ -137,6 +137,10 @@ class ChatCompletionRequest(GenerationRequest):
         return self.continue_final_message
 
     @property
+# Conversations of one request to /v1/chat/completions/batch; bounds the work that a small body can cause.
+MAX_CONVERSATIONS = 64
+
+
     def answer_role(self) -> str:
         """The role of the answer's message."""
         return "assistant" if self.has_generation_prompt else self.messages[-1].role
@@ -145,6 +149,10 @@ class ChatCompletionRequest(GenerationRequest):
     def echoed_text(self) -> str:
         """The text of the message that the answer continues, if the request wants it echoed; else ""."""
         last = self.messages[-1]
+    @property
+    def num_prompts(self) -> int:
+        return len(self.conversations)
+
         return last.text if self.echo and last.role == self.answer_role else ""
 
     @property
@@ -157,7 +165,7 @@ class BatchChatRequest(ChatCompletionRequest):
 
     conversations: Annotated[
         list[Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]],
-        Field(min_length=1, max_length=MAX_BATCH),
+        Field(min_length=1, max_length=MAX_CONVERSATIONS),
     ]
 
     @property

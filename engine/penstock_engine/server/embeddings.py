@@ -4,11 +4,11 @@ An embedding is the state at the last token after the final norm, scaled to leng
 vLLM makes embeddings from a generative model.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi.responses import Response
-from pydantic import BaseModel, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import build_request, known_parameters, read_object, validate
@@ -26,6 +26,8 @@ from penstock_engine.server.vectors import EmbedDtype, Endianness, as_base64, no
 
 Side = Literal["left", "right"]
 
+MAX_INPUTS = 2048  # texts of one request, as in OpenAI's API
+
 # Fields that have the same meaning in a completion or chat request.
 SHARED = (
     "model",
@@ -39,11 +41,16 @@ SHARED = (
 CHAT_FIELDS = ("add_generation_prompt", "chat_template_kwargs", "continue_final_message")
 
 
+def _check_number(inputs: list[Prompt]) -> list[Prompt]:
+    if len(inputs) > MAX_INPUTS:
+        raise ValueError(f"must not have more than {MAX_INPUTS} entries")
+    return inputs
+
+
 class EmbeddingsRequest(BaseModel):
     """A request for embeddings of texts (`input`) or of a chat (`messages`).
 
-    dimensions: only null, because the model was not trained for shorter vectors. use_activation and
-    its older name normalize: whether vectors are scaled to length 1.
+    use_activation and its older name normalize: whether vectors are scaled to length 1.
     """
 
     model: str | None = None
@@ -52,13 +59,13 @@ class EmbeddingsRequest(BaseModel):
         PlainValidator(
             prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
         ),
+        AfterValidator(_check_number),
     ] = None
     messages: list[Json] | None = None
     task: Literal["embed"] | None = None
     encoding_format: Literal["float", "base64"] = "float"
     embed_dtype: EmbedDtype = "float32"
     endianness: Endianness = "native"
-    dimensions: None = None
     use_activation: bool | None = None
     normalize: bool | None = None
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
@@ -169,11 +176,11 @@ class EmbeddingsDialect:
         if request.task is not None:
             raise RequestError(400, "task is only allowed at /pooling", param="task")
 
-    def _encode(self, vector: tuple[float, ...]) -> str | tuple[float, ...]:
+    def _encode(self, vector: Sequence[float]) -> str | tuple[float, ...]:
         request = self._request
         scaled = normalized(vector) if request.is_normalized else vector
         if request.encoding_format == "float":
-            return scaled
+            return tuple(scaled)
         return as_base64(scaled, request.embed_dtype, request.endianness)
 
 

@@ -1,6 +1,7 @@
 """Generates the text of a choice: submits its sequence, detokenizes and stops it."""
 
 import uuid
+from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -53,7 +54,8 @@ class Choice:
 
     index: among all choices of the request. number: among the n choices of its prompt. fork_of: id
     of the sequence of the prompt's first choice, whose KV cache this one shares; or "".
-    reasoning: counter of reasoning tokens; None if reasoning is not parsed. first_token_s: time.
+    reasoning: counter of reasoning tokens; None if reasoning is not parsed. embedding: of the prompt;
+    empty unless requested. first_token_s: time.
     """
 
     index: int
@@ -69,6 +71,7 @@ class Choice:
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = field(default=(), init=False)
+    embedding: "array[float]" = field(default_factory=lambda: array("f"), init=False)
     last_event: TokenEvent | None = field(default=None, init=False)
 
 
@@ -125,6 +128,10 @@ class Generator:
             ):
                 async for event in events:
                     choice.last_event = event
+                    if event.embedding:
+                        # A request may have thousands of vectors. A tuple takes 8 times the memory.
+                        choice.embedding = array("f", event.embedding)
+                        choice.last_event = event._replace(embedding=())
                     _raise_failure(event, record)
                     piece = self._piece(event, choice, text)
                     held.append(piece)

@@ -83,7 +83,10 @@ async def _prepare(
     request, choices, answer_format = await asyncio.to_thread(
         preprocess, state, dialect, raw, arrival_s, deadline, tpot
     )
-    state.admit_tokens(sum(len(choice.prompt) for choice in choices))
+    max_concurrent = state.memory_plan.max_num_seqs if request.wants_embedding else len(choices)
+    # The longest prompts may wait at the same time.
+    lengths = sorted(len(choice.prompt) for choice in choices)
+    state.admit_tokens(sum(lengths[-max_concurrent:]))
     await constrain(choices, answer_format, state.grammars)
     apply_thinking_budget(choices, request, answer_format, state.tokenizer, state.options)
     request_id = request.request_id or http.scope["request_id"]
@@ -107,6 +110,7 @@ async def _prepare(
         or dialect.always_reports_cached_tokens,
         has_reasoning_details=state.options.reasoning_parser is not None
         and isinstance(request, ChatCompletionRequest),
+        max_concurrent=max_concurrent,
         on_failed_call=state.metrics.observe_failed_call,
     )
 

@@ -76,21 +76,8 @@ def preprocess(
         )
     vocab_size = state.memory_plan.model.vocab_size
     param = "messages" if isinstance(request, ChatCompletionRequest) else "prompt"
+    _check_num_choices(state, request)
     prompts = encode(state, request)
-    if len(prompts) * request.n > state.options.max_n_sequences:
-        raise RequestError(
-            400,
-            f"prompts times n must not be more than {state.options.max_n_sequences} "
-            "(--max-n-sequences)",
-            param="n",
-        )
-    if len(prompts) * request.n > state.max_open_choices:
-        raise RequestError(
-            400,
-            f"prompts times n must not be more than {state.max_open_choices}, which is what this "
-            "engine runs (--max-num-seqs) and queues (--max-num-queued-reqs) at once",
-            param="n",
-        )
     choices: list[Choice] = []
     for prompt in prompts:
         # If the request has no seed, each prompt gets another one: equal prompts get different answers.
@@ -118,6 +105,30 @@ def preprocess(
         for choice in choices:
             choice.reasoning = ReasoningTokenCounter(is_open=answer_format.is_thinking)
     return request, choices, answer_format
+
+
+def _check_num_choices(state: ServerState, request: GenerationRequest) -> None:
+    """Raises RequestError for more choices than one request may have.
+
+    Embeddings have a limit of their own, and are computed some at a time.
+    """
+    if request.wants_embedding:
+        return
+    num_choices = request.num_prompts * request.n
+    if num_choices > state.options.max_n_sequences:
+        raise RequestError(
+            400,
+            f"prompts times n must not be more than {state.options.max_n_sequences} "
+            "(--max-n-sequences)",
+            param="n",
+        )
+    if num_choices > state.max_open_choices:
+        raise RequestError(
+            400,
+            f"prompts times n must not be more than {state.max_open_choices}, which is what this "
+            "engine runs (--max-num-seqs) and queues (--max-num-queued-reqs) at once",
+            param="n",
+        )
 
 
 def check_model_name(state: ServerState, name: str | None) -> None:

@@ -20,7 +20,6 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
 MAX_STOP_TOKENS = 256
 MAX_MESSAGES = 2048
-MAX_BATCH = 64
 MAX_LOGPROB_TOKENS = 128
 MAX_SALT_CHARS = 128
 MAX_BIASES = 1024
@@ -169,6 +168,10 @@ class GenerationRequest(BaseModel):
         return self
 
     @property
+    def num_prompts(self) -> int:
+        return 1
+
+    @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
@@ -211,8 +214,6 @@ def prompts(value: Any) -> list[Prompt]:
         return [value]
     if not isinstance(value, list) or not value:
         raise ValueError("must be a text, a list of token ids, or a list of either, and not empty")
-    if len(value) > MAX_BATCH:
-        raise ValueError(f"must not have more than {MAX_BATCH} entries")
     if not all(isinstance(entry, str) or _is_tokens(entry) for entry in value):
         raise ValueError("must be made of texts, or of lists of token ids")
     return value
@@ -233,6 +234,10 @@ class CompletionRequest(GenerationRequest):
         ),
     ]
     logprobs: int | None = Field(default=None, ge=-1)
+
+    @property
+    def num_prompts(self) -> int:
+        return len(self.prompt)
 
     @property
     def requested_max_tokens(self) -> int | None:
