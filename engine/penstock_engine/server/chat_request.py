@@ -1,23 +1,17 @@
 """Schemas of chat completion requests and their messages."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from penstock_engine.server.chat_template import ReasoningEffort, TemplateVariables
+from penstock_engine.server.content import Content
 from penstock_engine.server.schemas import MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 from penstock_engine.tokens import Tokenizer
 
 # Fields of a message that the model would have to see, and that this engine cannot pass to it.
 UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
-
-
-class TextPart(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    type: Literal["text"]
-    text: str
 
 
 class Message(BaseModel):
@@ -33,7 +27,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: str = Field(pattern=r"^[A-Za-z0-9_ .:/-]{1,64}$")
-    content: str | list[TextPart] | None = None
+    content: Content = []
     name: str | None = Field(default=None, max_length=256)
     tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
     tool_call_id: str | None = Field(default=None, max_length=256)
@@ -44,8 +38,6 @@ class Message(BaseModel):
     def _check_calls(self) -> "Message":
         if self.tool_calls and self.role != "assistant":
             raise ValueError("tool_calls is only allowed with role: assistant")
-        if self.role == "tool" and not self.tool_call_id:
-            raise ValueError("a message of role tool needs the tool_call_id that it answers")
         return self
 
     @model_validator(mode="after")
@@ -58,28 +50,22 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        content = self.content or ""
-        return content if isinstance(content, str) else "\n".join(part.text for part in content)
+        return "\n".join(self.content)
 
     def for_template(self, *, as_parts: bool) -> dict[str, Any]:
         """Returns the message for the chat template. as_parts: content as a list of parts, not a text."""
         reasoning = self.reasoning or self.reasoning_content
         optional = {
             "name": self.name,
-            "tool_calls": [call.model_dump() for call in self.tool_calls or ()],
+            "tool_calls": [call.for_template() for call in self.tool_calls or ()],
             "tool_call_id": self.tool_call_id,
             "reasoning": reasoning,
             "reasoning_content": reasoning,  # the name in most templates
         }
         given = {name: value for name, value in optional.items() if value}
-        content = self._parts() if as_parts else self.text
+        parts = [{"type": "text", "text": text} for text in self.content]
+        content = parts if as_parts else self.text
         return {"role": self.role, "content": content} | given
-
-    def _parts(self) -> list[dict[str, Any]]:
-        content = self.content or []
-        if isinstance(content, str):
-            return [{"type": "text", "text": content}]
-        return [{"type": "text", "text": part.text} for part in content]
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -137,10 +123,6 @@ class ChatCompletionRequest(GenerationRequest):
         return self.continue_final_message
 
     @property
-# Conversations of one request to /v1/chat/completions/batch; bounds the work that a small body can cause.
-MAX_CONVERSATIONS = 64
-
-
     def answer_role(self) -> str:
         """The role of the answer's message."""
         return "assistant" if self.has_generation_prompt else self.messages[-1].role
@@ -149,15 +131,15 @@ MAX_CONVERSATIONS = 64
     def echoed_text(self) -> str:
         """The text of the message that the answer continues, if the request wants it echoed; else ""."""
         last = self.messages[-1]
-    @property
-    def num_prompts(self) -> int:
-        return len(self.conversations)
-
         return last.text if self.echo and last.role == self.answer_role else ""
 
     @property
     def effective_tool_choice(self) -> ToolChoice:
         return (self.tool_choice or "auto") if self.tools else "none"
+
+
+# Conversations of one request to /v1/chat/completions/batch; bounds the work that a small body can cause.
+MAX_CONVERSATIONS = 64
 
 
 class BatchChatRequest(ChatCompletionRequest):
@@ -167,6 +149,10 @@ class BatchChatRequest(ChatCompletionRequest):
         list[Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]],
         Field(min_length=1, max_length=MAX_CONVERSATIONS),
     ]
+
+    @property
+    def num_prompts(self) -> int:
+        return len(self.conversations)
 
     @property
     def chats(self) -> list[ChatCompletionRequest]:

@@ -38,7 +38,7 @@ class Function(Strict):
 
 
 class ToolParam(Strict):
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: Function
 
     def for_template(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class FunctionName(Strict):
 
 
 class NamedTool(Strict):
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionName
 
 
@@ -75,13 +75,13 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 def _parse_arguments(value: Any) -> dict[str, Any]:
-    """Parses a call's arguments, which are JSON as text. Raises ValueError."""
+    """Parses a call's arguments: JSON as text, or an object, as some servers write it. Raises ValueError."""
     try:
-        arguments = read_json(value or "{}") if isinstance(value, str) else None
+        arguments = read_json(value or "{}") if isinstance(value, str) else value
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise ValueError("must be the text of a JSON object")
+        raise ValueError("must be a JSON object, or its text")
     return arguments
 
 
@@ -93,6 +93,9 @@ class CalledFunction(Strict):
 class CallParam(Strict):
     """A tool call in an earlier assistant message. Clients send back all of its fields."""
 
-    id: str = Field(max_length=MAX_CALL_ID_CHARS)
+    id: str | None = Field(default=None, max_length=MAX_CALL_ID_CHARS)
     type: Literal["function"] = "function"
     function: CalledFunction
+
+    def for_template(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"id"} if self.id is None else None)

@@ -4,18 +4,21 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.content import Content, check_type
 from penstock_engine.server.schemas import MAX_MESSAGES, StopStrings
 
 MAX_BLOCKS = 2048
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
+Texts = Annotated[Content, Field(max_length=MAX_BLOCKS)]
 
-class Text(BaseModel):
-    type: Literal["text"]
+
+class TextBlock(BaseModel):
+    type: Literal["text"] = "text"
     text: str
 
 
@@ -36,28 +39,42 @@ class ToolUse(BaseModel):
 class ToolResult(BaseModel):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[Text] = ""
+    content: Texts = []
 
 
-Block = Annotated[Text | Thinking | ToolUse | ToolResult, Field(discriminator="type")]
-Blocks = Annotated[list[Block], Field(max_length=MAX_BLOCKS)]
-Texts = Annotated[list[Text], Field(max_length=MAX_BLOCKS)]
+BLOCK_TYPES = ("redacted_thinking", "text", "thinking", "tool_result", "tool_use")
+
+
+def _as_blocks(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _check_block(block: Any) -> Any:
+    return {**block, "type": check_type(block, BLOCK_TYPES)}
+
+
+Block = Annotated[
+    Annotated[TextBlock | Thinking | ToolUse | ToolResult, Field(discriminator="type")],
+    BeforeValidator(_check_block),
+]
+Blocks = Annotated[
+    list[Block],
+    Field(max_length=MAX_BLOCKS),
+    BeforeValidator(_as_blocks, json_schema_input_type=str | list[Block]),
+]
 
 
 class Message(BaseModel):
     role: Literal["user", "assistant", "system"]
-    content: str | Blocks
+    content: Blocks
 
     def as_chat(self) -> Iterator[Json]:
         """Yields the equivalent chat messages. Each tool result becomes a message of its own."""
-        if isinstance(self.content, str):
-            yield {"role": self.role, "content": self.content}
-            return
         for block in self.content:
             if isinstance(block, ToolResult):
-                content = text_of(block.content)
+                content = "\n".join(block.content)
                 yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
-        texts = [block.text for block in self.content if isinstance(block, Text)]
+        texts = [block.text for block in self.content if isinstance(block, TextBlock)]
         calls = [_call(block) for block in self.content if isinstance(block, ToolUse)]
         reasoning = [block.thinking for block in self.content if isinstance(block, Thinking)]
         if texts or calls:
@@ -128,14 +145,14 @@ class CountTokensRequest(BaseModel):
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    system: str | Texts | None = None
+    system: Texts = []
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
 
     def as_chat(self) -> Json:
         """Returns the body of the equivalent chat request."""
-        system = text_of(self.system or "")
+        system = "\n".join(self.system)
         messages: list[Json] = [{"role": "system", "content": system}] if system else []
         messages += [each for message in self.messages for each in message.as_chat()]
         body: Json = {"model": self.model, "messages": messages}
@@ -185,10 +202,6 @@ class MessagesRequest(CountTokensRequest):
             options = {"include_usage": True, "continuous_usage_stats": True}
             body |= {"stream": True, "stream_options": options}
         return body
-
-
-def text_of(content: str | list[Text]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 def _call(block: ToolUse) -> Json:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
+from penstock_engine.server.content import Content
 from penstock_engine.server.responses.tools import Tool, arguments_of
 from penstock_engine.server.schemas import MAX_MESSAGES
 
@@ -30,32 +31,25 @@ STORED_AT_OPENAI = ("conversation", "prompt")
 IGNORED = ("stream_options",)
 
 
-class Part(BaseModel):
-    """A text part of an item. Parts of other types, such as images, are rejected."""
-
-    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
-    text: str
-
-
 class Message(BaseModel):
     """A message. status: of an answer that is sent back; the model continues an incomplete one."""
 
     type: Literal["message"] = "message"
     status: Literal["in_progress", "completed", "incomplete"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
+    content: Content
 
 
 class Reasoning(BaseModel):
     type: Literal["reasoning"]
-    content: list[Part] | None = None
+    content: Content = []
 
 
 class FunctionCall(BaseModel):
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: str
+    arguments: str | Json
 
 
 class CustomCall(BaseModel):
@@ -68,11 +62,34 @@ class CustomCall(BaseModel):
 class CallOutput(BaseModel):
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: str | list[Part]
+    output: Content
+
+
+ITEM_TYPES = (
+    "custom_tool_call", "custom_tool_call_output", "function_call", "function_call_output", "message",
+    "reasoning",
+)  # fmt: skip
+
+
+def _check_item(item: Any) -> Any:
+    """Sets the type of an item that has none to message. Raises ValueError for an unknown type."""
+    if not isinstance(item, dict):
+        raise ValueError("must be an object with a type")
+    kind = item.get("type") or "message"
+    if kind not in ITEM_TYPES:
+        raise ValueError(f"{str(kind)[:64]} is not supported by this engine")
+    return {**item, "type": kind}
+
+
+def _as_items(value: Any) -> Any:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
 Item = Annotated[
-    Message | Reasoning | FunctionCall | CustomCall | CallOutput, Field(discriminator="type")
+    Annotated[
+        Message | Reasoning | FunctionCall | CustomCall | CallOutput, Field(discriminator="type")
+    ],
+    BeforeValidator(_check_item),
 ]
 
 
@@ -129,7 +146,11 @@ class ResponsesRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    input: str | Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
+    input: Annotated[
+        list[Item],
+        Field(min_length=1, max_length=MAX_MESSAGES),
+        BeforeValidator(_as_items, json_schema_input_type=str | list[Item]),
+    ]
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     stream: bool = False
@@ -156,14 +177,6 @@ class ResponsesRequest(BaseModel):
             return body
         return {name: value for name, value in body.items() if value is not None}
 
-    @field_validator("input", mode="before")
-    @classmethod
-    def _name_messages(cls, value: Any) -> Any:
-        """Sets the type of items that have none to message."""
-        if not isinstance(value, list):
-            return value
-        return [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
-
     @model_validator(mode="after")
     def _check_memory(self) -> "ResponsesRequest":
         for name in STORED_AT_OPENAI:
@@ -178,8 +191,6 @@ class ResponsesRequest(BaseModel):
     @property
     def items(self) -> list[Json]:
         """The input as a list of items."""
-        if isinstance(self.input, str):
-            return [{"type": "message", "role": "user", "content": self.input}]
         return [item.model_dump(exclude_none=True) for item in self.input]
 
     def as_chat(self) -> Json:
@@ -209,7 +220,7 @@ class ResponsesRequest(BaseModel):
     @property
     def is_continued(self) -> bool:
         """Whether the input ends with an incomplete assistant message, which the answer continues."""
-        last = None if isinstance(self.input, str) else self.input[-1]
+        last = self.input[-1]
         return (
             isinstance(last, Message)
             and last.role == "assistant"
@@ -224,9 +235,6 @@ class ResponsesRequest(BaseModel):
         """Yields chat messages. Adjacent items of the assistant become one message."""
         if self.instructions:
             yield {"role": "system", "content": self.instructions}
-        if isinstance(self.input, str):
-            yield {"role": "user", "content": self.input}
-            return
         turn: Json = {}
         for item in self.input:
             is_assistant = not isinstance(item, CallOutput)
@@ -248,9 +256,9 @@ def _add_to_turn(turn: Json, item: Item) -> None:
     turn.setdefault("content", "")
     match item:
         case Message():
-            turn["content"] += _text_of(item.content)
+            turn["content"] += "".join(item.content)
         case Reasoning():
-            turn["reasoning"] = turn.get("reasoning", "") + _text_of(item.content or "")
+            turn["reasoning"] = turn.get("reasoning", "") + "".join(item.content)
         case FunctionCall():
             _add_call(turn, item.call_id, item.name, item.arguments)
         case CustomCall():
@@ -259,7 +267,7 @@ def _add_to_turn(turn: Json, item: Item) -> None:
             raise AssertionError("an output is not the assistant's")
 
 
-def _add_call(turn: Json, call_id: str, name: str, arguments: str) -> None:
+def _add_call(turn: Json, call_id: str, name: str, arguments: str | Json) -> None:
     function = {"name": name, "arguments": arguments}
     call = {"id": call_id, "type": "function", "function": function}
     turn["tool_calls"] = [*turn.get("tool_calls", ()), call]
@@ -267,14 +275,10 @@ def _add_call(turn: Json, call_id: str, name: str, arguments: str) -> None:
 
 def _chat_message(item: Item) -> Json:
     if isinstance(item, CallOutput):
-        content = _text_of(item.output)
+        content = "".join(item.output)
         return {"role": "tool", "tool_call_id": item.call_id, "content": content}
     assert isinstance(item, Message)
-    return {"role": item.role, "content": _text_of(item.content)}
-
-
-def _text_of(content: str | list[Part]) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+    return {"role": item.role, "content": "".join(item.content)}
 
 
 def _named_tool(tool: NamedTool) -> Json:

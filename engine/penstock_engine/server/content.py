@@ -1,0 +1,57 @@
+"""Content of messages in all APIs: a text, or a list of parts with texts."""
+
+from collections.abc import Collection
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainValidator
+
+# The field of a part that has its text, by the part's type: in OpenAI's chats and responses, in
+# Anthropic's messages, and in histories that clients convert between them. vLLM reads the same types.
+TEXT_FIELDS = {
+    "input_text": "text",
+    "output_text": "text",
+    "reasoning_text": "text",
+    "refusal": "refusal",
+    "summary_text": "text",
+    "text": "text",
+    "thinking": "thinking",
+}
+
+
+def check_type(value: Any, known: Collection[str]) -> str:
+    """Returns the type of a part, "text" by default. Raises ValueError if it is not a known one."""
+    if not isinstance(value, dict):
+        raise ValueError("must be a text, or an object with a type")
+    kind = value.get("type") or "text"
+    if kind not in known:
+        raise ValueError(f"{str(kind)[:64]} is not supported: this model reads text only")
+    return str(kind)
+
+
+def _read_text(value: Any) -> str:
+    """Returns the text of a part. Raises ValueError."""
+    if isinstance(value, str):
+        return value
+    kind = check_type(value, TEXT_FIELDS)
+    text = value.get(TEXT_FIELDS[kind])
+    if not isinstance(text, str):
+        raise ValueError(f"{TEXT_FIELDS[kind]} must be a text")
+    return text
+
+
+def as_parts(value: Any) -> Any:
+    """Returns content as a list of parts. Raises ValueError if it is neither a text nor a list."""
+    if value is None or isinstance(value, str):
+        return [value] if value else []
+    if not isinstance(value, list):
+        raise ValueError("must be a text or a list of parts")
+    return value
+
+
+# The text of a part.
+Text = Annotated[str, PlainValidator(_read_text, json_schema_input_type=str | dict[str, Any])]
+# The texts of all parts.
+Content = Annotated[
+    list[Text],
+    BeforeValidator(as_parts, json_schema_input_type=str | list[str | dict[str, Any]] | None),
+]
