@@ -137,6 +137,12 @@ def test_an_echo_with_logprobs_has_those_of_the_prompt(client: httpx.Client) -> 
         assert len(top) <= 2
 
 
+def test_minus_one_is_no_thinking_budget_on_any_engine(client: httpx.Client) -> None:
+    assert len(complete(client, thinking_token_budget=-1, max_tokens=1)["choices"]) == 1
+    answer = client.post("/v1/completions", json={"prompt": "a", "thinking_token_budget": 5})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "thinking_token_budget")
+
+
 def test_prompt_logprobs_do_not_depend_on_the_cache(client: httpx.Client) -> None:
     """The second request finds all blocks in the prefix cache, but does not use them."""
     body = {"prompt_logprobs": 2, "max_tokens": 1, "prompt": PROMPT * 20}

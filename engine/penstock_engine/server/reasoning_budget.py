@@ -24,10 +24,11 @@ def apply_thinking_budget(
 ) -> None:
     """Adds a reasoning budget to each choice's constraint, if the request has one.
 
-    An answer without reasoning gets no budget. Raises RequestError without a reasoning parser.
+    -1 is no budget. An answer without reasoning gets none. Raises RequestError without a reasoning
+    parser.
     """
     num_tokens = request.thinking_token_budget
-    if num_tokens is None:
+    if num_tokens in (None, -1):
         return
     if options.reasoning_parser is None:
         raise RequestError(
@@ -36,8 +37,6 @@ def apply_thinking_budget(
             "--reasoning-parser: leave it out",
             param=PARAM,
         )
-    if num_tokens == -1:
-        return
     closing = tuple(tokenizer.encode(THINK_END, add_special_tokens=False))
     is_chat = isinstance(request, ChatCompletionRequest)
     for choice in choices:
