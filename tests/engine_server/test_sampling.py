@@ -137,6 +137,17 @@ def test_an_echo_with_logprobs_has_those_of_the_prompt(client: httpx.Client) -> 
         assert len(top) <= 2
 
 
+def test_a_stop_token_that_the_model_lacks_never_stops(client: httpx.Client) -> None:
+    """Clients have one list for several models, such as the two end tokens of Llama 3."""
+    body = {"min_tokens": 2, "allowed_token_ids": [70], "return_token_ids": True}
+    choice = complete(client, stop_token_ids=[999_999], max_tokens=4, **body)["choices"][0]
+    assert (choice["token_ids"], choice["finish_reason"]) == ([70] * 4, "length")
+    choice = complete(
+        client, stop_token_ids=[999_999, 70, 71], max_tokens=1, **body | {"min_tokens": 0}
+    )
+    assert choice["choices"][0]["stop_reason"] == 70
+
+
 def test_minus_one_is_no_thinking_budget_on_any_engine(client: httpx.Client) -> None:
     assert len(complete(client, thinking_token_budget=-1, max_tokens=1)["choices"]) == 1
     answer = client.post("/v1/completions", json={"prompt": "a", "thinking_token_budget": 5})

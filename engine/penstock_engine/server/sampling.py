@@ -57,7 +57,8 @@ def sampling_params(
         logit_bias=request.logit_bias,
         bad_words=tuple(_bad_word_tokens(request, tokenizer)),
         allowed_token_ids=None if allowed is None else frozenset(allowed),
-        stop_token_ids=frozenset(request.stop_token_ids or ()),
+        # Clients have one list for several models. A token that the model lacks never comes.
+        stop_token_ids=frozenset(t for t in request.stop_token_ids or () if t < vocab_size),
         ignore_eos=request.ignore_eos,
         seed=seed,
         wants_embedding=request.wants_embedding,
@@ -80,7 +81,6 @@ def _check_num_logprobs(name: str, requested: int, vocab_size: int, max_logprobs
 
 def _check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
     for name, tokens in (
-        ("stop_token_ids", request.stop_token_ids),
         ("allowed_token_ids", request.allowed_token_ids),
         ("logit_bias", request.logit_bias),
         ("logprob_token_ids", request.logprob_token_ids),
