@@ -12,6 +12,7 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.parsers.partial_tag import partial_tag_overlap
 from penstock_engine.template import TemplateOptions, loops_over_content
+from penstock_engine.token_bytes import TokenBytes
 
 REPLACEMENT = "\ufffd"
 
@@ -153,6 +154,14 @@ class Tokenizer:
     def words(self, ids: Sequence[int]) -> list[str]:
         """Entries of the vocabulary for token ids; they may differ from the decoded text."""
         return [self._backend.id_to_token(token) or "" for token in ids]
+
+    @cached_property
+    def _bytes(self) -> TokenBytes:
+        return TokenBytes(self._backend)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token stands for, which may be part of a character."""
+        return self._bytes.read(token_id)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)

@@ -137,6 +137,71 @@ def test_an_echo_with_logprobs_has_those_of_the_prompt(client: httpx.Client) -> 
         assert len(top) <= 2
 
 
+def test_an_echo_repeats_the_prompt_as_it_was_sent(client: httpx.Client) -> None:
+    """With its special tokens, so that offsets and the length of the prompt find places in the text."""
+    prompt = "<|im_start|>user\nhi — 日本 🌦️<|im_end|>\n"
+    ids = client.post("/tokenize", json={"prompt": prompt}).json()["tokens"]
+    for sent in (prompt, ids):
+        body = {"prompt": sent, "echo": True, "logprobs": 0, "max_tokens": 4, "temperature": 0}
+        choice = complete(client, **body)["choices"][0]
+        assert choice["text"].startswith(prompt)
+        logprobs = choice["logprobs"]
+        assert logprobs["text_offset"] == sorted(logprobs["text_offset"])
+        for token, offset in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
+            assert "\ufffd" in token or choice["text"].startswith(token, offset)
+        assert logprobs["text_offset"][len(ids)] == len(prompt)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompts", [PROMPT, [PROMPT, "The gateway"]])
+def test_a_prompt_is_scored_without_an_answer(
+    client: httpx.Client, prompts: Any, stream: bool
+) -> None:
+    body = {"prompt": prompts, "echo": True, "logprobs": 1, "temperature": 0}
+    longer = complete(client, max_tokens=1, **body)
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    answer = client.post(
+        "/v1/completions", json=body | options | {"max_tokens": 0, "stream": stream}
+    )
+    assert answer.status_code == 200, answer.text
+    lines = answer.text.split("\n\n") if stream else [answer.text]
+    bodies = [json.loads(line.removeprefix("data: ")) for line in lines if line.endswith("}")]
+    choices = sorted((c for b in bodies for c in b["choices"]), key=lambda c: c["index"])
+    sent = [prompts] if isinstance(prompts, str) else prompts
+    assert [choice["text"] for choice in choices] == sent
+    for choice, reference in zip(choices, longer["choices"], strict=True):
+        assert choice["finish_reason"] == "length"
+        own, longer_own = choice["logprobs"], reference["logprobs"]
+        for name in ("tokens", "text_offset"):
+            assert own[name] == longer_own[name][:-1]
+        assert own["token_logprobs"][1:] == pytest.approx(
+            longer_own["token_logprobs"][1:-1], abs=1e-4
+        )
+        assert list(map(list, own["top_logprobs"][1:])) == list(
+            map(list, longer_own["top_logprobs"][1:-1])
+        )
+    prompt_tokens = longer["usage"]["prompt_tokens"]
+    assert bodies[-1]["usage"] | {"prompt_tokens_details": None} == {
+        "prompt_tokens": prompt_tokens, "completion_tokens": 0, "total_tokens": prompt_tokens,
+        "prompt_tokens_details": None,
+    }  # fmt: skip
+
+
+def test_bytes_of_tokens_join_to_the_text(client: httpx.Client) -> None:
+    """Also where characters are split over tokens, which have no text of their own."""
+    text = "naïve €5, 日本 👩‍👩‍👧"
+    ids = client.post("/tokenize", json={"prompt": text}).json()["tokens"]
+    assert len(ids) > len(text)
+    body = {"prompt": ids, "echo": True, "logprobs": 0, "max_tokens": 0}
+    names = complete(client, **body)["choices"][0]["logprobs"]["tokens"]
+    assert any("\ufffd" in name for name in names)
+    content = []
+    for token in ids:
+        forced = chat(client, logprobs=True, max_tokens=1, allowed_token_ids=[token])
+        content += forced["choices"][0]["logprobs"]["content"][0]["bytes"]
+    assert bytes(content).decode() == text
+
+
 def test_a_stop_token_that_the_model_lacks_never_stops(client: httpx.Client) -> None:
     """Clients have one list for several models, such as the two end tokens of Llama 3."""
     body = {"min_tokens": 2, "allowed_token_ids": [70], "return_token_ids": True}

@@ -185,6 +185,18 @@ def ids_of(text: str) -> list[int]:
     return [PARTS.index(part) for part in re.findall(pattern, text)]
 
 
+def test_bytes_of_byte_level_tokens_join_to_the_text(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode(TEXT + "<|im_end|>", add_special_tokens=False)
+    assert b"".join(map(tokenizer.token_bytes, ids)).decode() == TEXT + "<|im_end|>"
+    assert tokenizer.token_bytes(10**6) == b""
+
+
+def test_bytes_of_sentencepiece_tokens_keep_spaces(tmp_path: Path) -> None:
+    tokenizer = sentencepiece_tokenizer(tmp_path)
+    ids = ids_of("<s>▁Paris<0xC3><0xA9>")
+    assert list(map(tokenizer.token_bytes, ids)) == [b"<s>", b" Paris", b"\xc3", b"\xa9"]
+
+
 def test_stop_strings_do_not_count_before_min_tokens(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("one two one two")
     full = len(ids)

@@ -1,29 +1,33 @@
 """Builds OpenAI's JSON for completions and chat: whole answers and streams."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
+from penstock_engine.core.step import TokenLogprobs
+from penstock_engine.server.all_or_none import all_or_none
 from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.chat_message import ChatMessageBuilder
+from penstock_engine.server.echo import echoed_text, prompt_offsets
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator, Piece, join_pieces
 from penstock_engine.server.json_text import JsonText, encode_line
 from penstock_engine.server.logprobs import (
-    TokenToText,
+    NameToken,
     chat_logprobs,
     completion_logprobs,
     prompt_logprobs,
-    token_to_text,
+    text_offsets,
+    token_namer,
 )
+from penstock_engine.server.usage import UsageReport
 from penstock_engine.wire import SSE_DONE, SSE_END, SSE_PREFIX
 
 Kind = Literal["chat", "completion"]
 Json = dict[str, Any]
-T = TypeVar("T")
 
 # Items in the queue of a stream: an event of a choice, its failure, or None at its end.
 Item = bytes | RequestError | None
@@ -33,10 +37,9 @@ Item = bytes | RequestError | None
 class Answer:
     """The answer to a request, streamed or whole. created: Unix time in seconds.
 
-    has_prompt_details: whether `usage` has the number of cached prompt tokens.
-    has_reasoning_details: whether it has the number of reasoning tokens. max_concurrent: maximum number of
-    choices in the engine at once, of an answer that is not streamed; None: all. on_failed_call: called,
-    from any thread, for each choice with text that began like a tool call and was none.
+    max_concurrent: maximum number of choices in the engine at once, if the answer is not streamed; None:
+    all. on_failed_call: called, from any thread, for each choice with text that began like a tool call and
+    was none.
     """
 
     kind: Kind
@@ -44,20 +47,22 @@ class Answer:
     format: AnswerFormat
     choices: list[Choice]
     created: int
-    has_prompt_details: bool = True
-    has_reasoning_details: bool = False
+    report: UsageReport = field(default_factory=UsageReport)
     max_concurrent: int | None = None
     on_failed_call: Callable[[], None] = lambda: None
-    _token_text: TokenToText = field(init=False)
+    _name_token: NameToken = field(init=False)
+    _hidden: frozenset[int] = field(init=False)  # tokens that are no part of the answer's text
 
     def __post_init__(self) -> None:
-        as_ids = bool(self.generator.request.return_tokens_as_token_ids)
-        self._token_text = token_to_text(self.generator.tokenizer, as_ids=as_ids)
+        request, tokenizer = self.generator.request, self.generator.tokenizer
+        self._name_token = token_namer(tokenizer, as_ids=bool(request.return_tokens_as_token_ids))
+        is_hiding = request.skip_special_tokens
+        self._hidden = frozenset(tokenizer.special_tokens.values() if is_hiding else ())
 
     async def collect(self) -> list[list[Piece]]:
         """Waits for all pieces of each choice and returns them. Raises RequestError."""
         work = [partial(self._collect, choice) for choice in self.choices]
-        return await _all_or_none(work, self.max_concurrent or len(work))
+        return await all_or_none(work, self.max_concurrent or len(work))
 
     async def _collect(self, choice: Choice) -> list[Piece]:
         async with aclosing(self.generator.pieces(choice)) as pieces:
@@ -68,7 +73,7 @@ class Answer:
         wholes = [join_pieces(pieces) for pieces in collected]
         bodies = [self._choice_body(*each) for each in zip(self.choices, wholes, strict=True)]
         name = "chat.completion" if self.kind == "chat" else "text_completion"
-        body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
+        body = self._head(name) | {"choices": bodies, "usage": self.report.usage(self.choices)}
         if self.kind == "chat":
             body["prompt_logprobs"] = self._prompt_logprobs(self.choices[0])
             body["prompt_token_ids"] = self._prompt_token_ids(self.choices[0])
@@ -77,7 +82,9 @@ class Answer:
     def _choice_body(self, choice: Choice, whole: Piece) -> Json:
         body: Json = {
             "index": choice.index,
-            "logprobs": self._logprobs(choice, whole, 0, is_first=True),
+            "logprobs": self._logprobs(
+                choice, whole, len(self._echoed_text(choice)), is_first=True
+            ),
             "finish_reason": whole.finish_reason,
             "stop_reason": whole.stop_reason,
         }
@@ -90,7 +97,7 @@ class Answer:
             reason = builder.finish_reason(whole)
             return body | {"message": message, "finish_reason": reason}
         return body | {
-            "text": self._echoed(choice) + whole.text,
+            "text": self._echoed_text(choice) + whole.text,
             "prompt_logprobs": self._prompt_logprobs(choice),
             "prompt_token_ids": self._prompt_token_ids(choice),
         }
@@ -108,33 +115,39 @@ class Answer:
         """Whether the text of each choice begins with its prompt."""
         return self.kind == "completion" and self.generator.request.echo
 
-    def _echoed(self, choice: Choice) -> str:
-        if not self._echoes_prompts:
-            return ""
-        skip = self.generator.request.skip_special_tokens
-        return self.generator.tokenizer.decode(choice.prompt, skip_special_tokens=skip)
+    def _echoed_text(self, choice: Choice) -> str:
+        return echoed_text(self.generator.request, choice, self.generator.tokenizer)
 
     def _prompt_logprobs(self, choice: Choice) -> list[JsonText | None] | None:
         if self.generator.request.prompt_logprobs is None:
             return None
-        return prompt_logprobs(choice.prompt_logprobs, self._token_text)
+        return prompt_logprobs(choice.prompt_logprobs, self._name_token)
 
     def _logprobs(
         self, choice: Choice, piece: Piece, offset: int, *, is_first: bool
     ) -> Json | None:
         """Returns the log-probabilities of a piece; None if not requested.
 
-        offset: characters before the piece. is_first: whether an echoed prompt belongs to the piece.
+        offset: characters before the piece, those of an echoed prompt included. is_first: whether an echoed
+        prompt belongs to the piece.
         """
         if self.generator.request.num_logprobs is None:
             return None
         if self.kind == "chat":
-            return chat_logprobs(piece.logprobs, self._token_text)
-        if not (is_first and self._echoes_prompts):
-            return completion_logprobs(piece.logprobs, piece.token_ids, offset, self._token_text)
-        logprobs = (None, *choice.prompt_logprobs, *piece.logprobs)
-        tokens = [*choice.prompt, *piece.token_ids]
-        return completion_logprobs(logprobs, tokens, 0, self._token_text)
+            return chat_logprobs(piece.logprobs, self._name_token)
+        logprobs: Sequence[TokenLogprobs | None] = piece.logprobs
+        tokens: Sequence[int] = piece.token_ids
+        offsets = text_offsets(map(self._width, tokens), offset)
+        if is_first and self._echoes_prompts:
+            logprobs = (None, *choice.prompt_logprobs, *logprobs)
+            tokens = (*choice.prompt, *tokens)
+            echoed = prompt_offsets(self._echoed_text(choice), choice, self._name_token)
+            offsets = echoed + offsets
+        return completion_logprobs(logprobs, tokens, offsets, self._name_token)
+
+    def _width(self, token_id: int) -> int:
+        """Returns the number of characters of a token in the answer's text."""
+        return 0 if token_id in self._hidden else self._name_token(token_id).num_chars
 
     async def stream(self) -> AsyncGenerator[bytes]:
         """Yields server-sent events, the first one once the first token is there.
@@ -159,7 +172,7 @@ class Answer:
                     yield item
             else:
                 if self.generator.request.include_usage:
-                    yield frame(self._chunk([], self._usage(self.choices)))
+                    yield frame(self._chunk([], self.report.usage(self.choices)))
             yield SSE_DONE
         finally:
             for task in tasks:
@@ -168,6 +181,8 @@ class Answer:
 
     async def _stream_choice(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
         offset = 0
+        if self._echoes_prompts:
+            offset = len(await asyncio.to_thread(self._echoed_text, choice))
         is_first = True
         is_chat = self.kind == "chat"
         builder = ChatMessageBuilder(self.format, self.on_failed_call) if is_chat else None
@@ -177,8 +192,7 @@ class Answer:
                     if is_first and builder is not None:
                         for event in self._opening_events(choice):
                             items.put_nowait(event)
-                    echoed = choice.prompt if is_first and self._echoes_prompts else []
-                    if echoed:  # building the event may take long
+                    if is_first and self._echoes_prompts:  # building the event may take long
                         event = await asyncio.to_thread(
                             self._delta_event, choice, piece, offset, builder, is_first=True
                         )
@@ -188,8 +202,7 @@ class Answer:
                     if event:
                         items.put_nowait(event)
                     if self.generator.request.num_logprobs is not None:
-                        tokens = (*echoed, *piece.token_ids)
-                        offset += sum(len(self._token_text(token)) for token in tokens)
+                        offset += sum(map(self._width, piece.token_ids))
             items.put_nowait(None)
         except RequestError as error:
             items.put_nowait(error)
@@ -226,7 +239,7 @@ class Answer:
         if builder is None:
             body["token_ids"] = self._token_ids(piece)
             body["prompt_token_ids"] = self._prompt_token_ids(choice) if is_first else None
-            echoed = self._echoed(choice) if is_first else ""
+            echoed = self._echoed_text(choice) if is_first else ""
             return self._event(choice, body | {"text": echoed + piece.text})
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(piece.token_ids)
@@ -244,12 +257,12 @@ class Answer:
 
     def _event(self, choice: Choice, body: Json) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk
-        return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
+        return frame(self._chunk([body], self.report.usage([choice]) if is_counted else None))
 
     def _opening_event(self, choice: Choice, body: Json, *, shows_prompt: bool) -> bytes:
         """Builds an event that counts no answer tokens, though some may have been generated already."""
         is_counted = self.generator.request.usage_in_every_chunk
-        counts = self._usage([choice], has_begun=False) if is_counted else None
+        counts = self.report.usage([choice], has_begun=False) if is_counted else None
         chunk = self._chunk([body], counts)
         if shows_prompt and self.generator.request.return_token_ids:
             chunk["prompt_token_ids"] = choice.prompt
@@ -262,17 +275,6 @@ class Answer:
             body["usage"] = usage_so_far
         return body
 
-    def _usage(self, choices: list[Choice], *, has_begun: bool = True) -> Json:
-        """Returns the token usage of choices. has_begun: False counts no tokens of the answer."""
-        counts = usage(choices, has_begun=has_begun)
-        if not self.has_prompt_details:
-            counts["prompt_tokens_details"] = None
-        if self.has_reasoning_details:
-            counters = [choice.reasoning for choice in choices if choice.reasoning and has_begun]
-            num_tokens = sum(counter.num_tokens for counter in counters)
-            counts["completion_tokens_details"] = {"reasoning_tokens": num_tokens}
-        return counts
-
     def _head(self, name: str) -> Json:
         prefix = "chatcmpl" if self.kind == "chat" else "cmpl"
         return {
@@ -283,39 +285,6 @@ class Answer:
         }
 
 
-async def _all_or_none(work: Sequence[Callable[[], Awaitable[T]]], max_concurrent: int) -> list[T]:
-    """Runs all, some at a time. If one fails or this is cancelled, cancels the others and waits for them."""
-    slots = asyncio.Semaphore(max_concurrent)
-
-    async def run(item: Callable[[], Awaitable[T]]) -> T:
-        async with slots:
-            return await item()
-
-    tasks = [asyncio.create_task(run(item)) for item in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def frame(body: Json) -> bytes:
     """Returns a body as a server-sent event."""
     return SSE_PREFIX + encode_line(body) + SSE_END
-
-
-def usage(choices: list[Choice], *, has_begun: bool = True) -> Json:
-    """Returns OpenAI's token usage of all choices; a prompt with several choices counts once.
-
-    has_begun: False counts no tokens of the answer.
-    """
-    firsts = [choice for choice in choices if choice.number == 0] or choices[:1]
-    num_prompt_tokens = sum(len(choice.prompt) for choice in firsts)
-    num_completion_tokens = sum(choice.completion_tokens for choice in choices if has_begun)
-    return {
-        "prompt_tokens": num_prompt_tokens,
-        "completion_tokens": num_completion_tokens,
-        "total_tokens": num_prompt_tokens + num_completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(c.cached_tokens for c in firsts)},
-    }

@@ -81,7 +81,7 @@ class ChatCompletionRequest(GenerationRequest):
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
-    top_logprobs: int = Field(default=0, ge=-1)
+    top_logprobs: int = Field(default=0, ge=-1, strict=True)
     tools: Tools = Field(default=[])
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True

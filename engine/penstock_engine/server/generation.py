@@ -154,6 +154,8 @@ class Generator:
         choice.cached_tokens = event.num_cached_tokens
         choice.first_token_s = event.first_token_s
         choice.prompt_logprobs = choice.prompt_logprobs or event.prompt_logprobs
+        if self.request.only_scores_prompt:
+            return Piece("", (), (), "length")
         # The stop token is no part of the text, unless the request includes it.
         hidden = None if self.request.include_stop_str_in_output else event.ending_token_id
         new, num_read = "", 0

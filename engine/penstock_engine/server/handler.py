@@ -22,6 +22,7 @@ from penstock_engine.server.request_log import log_choice, log_failure
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.state import ServerState
 from penstock_engine.server.streaming import EventStream, cancel_on_disconnect
+from penstock_engine.server.usage import UsageReport
 
 MakeResponse = Callable[[Dialect, Answer], Awaitable[Response]]
 
@@ -106,10 +107,12 @@ async def _prepare(
         answer_format,
         choices,
         int(time.time()),
-        has_prompt_details=state.options.enable_prompt_tokens_details
-        or dialect.always_reports_cached_tokens,
-        has_reasoning_details=state.options.reasoning_parser is not None
-        and isinstance(request, ChatCompletionRequest),
+        UsageReport(
+            has_prompt_details=state.options.enable_prompt_tokens_details
+            or dialect.always_reports_cached_tokens,
+            has_reasoning_details=state.options.reasoning_parser is not None
+            and isinstance(request, ChatCompletionRequest),
+        ),
         max_concurrent=max_concurrent,
         on_failed_call=state.metrics.observe_failed_call,
     )

@@ -3,8 +3,10 @@
 Each token's entry is encoded immediately (json_text.py explains why).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from penstock_engine.core.step import TokenLogprobs
@@ -12,31 +14,57 @@ from penstock_engine.server.json_text import JsonText, to_text
 from penstock_engine.tokens import Tokenizer
 
 Json = dict[str, Any]
-TokenToText = Callable[[int], str]
-
 # Log-probability of a token that cannot be sampled. JSON has no infinity; OpenAI and vLLM write this.
 MIN_LOGPROB = -9999.0
 
 
-def token_to_text(tokenizer: Tokenizer, *, as_ids: bool) -> TokenToText:
-    """Returns a function from a token id to its text or, with as_ids, to `token_id:N`.
+@dataclass(frozen=True, slots=True)
+class NamedToken:
+    """A token as clients see it. name: its text, or `token_id:N`. content: its bytes."""
 
-    The function caches all texts: use it for one request only.
+    name: str
+    content: bytes
+
+    @property
+    def num_chars(self) -> int:
+        """Number of characters that begin in the token: of those of a text, each is counted once."""
+        return sum(byte & 0xC0 != 0x80 for byte in self.content)
+
+
+NameToken = Callable[[int], NamedToken]
+
+
+def token_namer(tokenizer: Tokenizer, *, as_ids: bool) -> NameToken:
+    """Returns a function from a token id to the token. as_ids: whether names are `token_id:N`.
+
+    The function caches all tokens: use it for one request only.
     """
-    if as_ids:
-        return lambda token_id: f"token_id:{token_id}"
-    return cache(lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False))
+
+    def name_token(token_id: int) -> NamedToken:
+        content = tokenizer.token_bytes(token_id)
+        name = f"token_id:{token_id}" if as_ids else content.decode(errors="replace")
+        return NamedToken(name, content)
+
+    return cache(name_token)
 
 
-def chat_logprobs(logprobs: Sequence[TokenLogprobs], to_name: TokenToText) -> Json:
+def text_offsets(widths: Iterable[int], start: int) -> list[int]:
+    """Returns where tokens begin in a text, in characters, never before it.
+
+    widths: number of characters of each token. start: where the first one begins.
+    """
+    return [max(0, end) for end in accumulate(widths, initial=start)][:-1]
+
+
+def chat_logprobs(logprobs: Sequence[TokenLogprobs], name_token: NameToken) -> Json:
     """Returns the `logprobs` of a chat choice or delta."""
     return {
         "content": [
             to_text(
-                _chat_token(entry.token_id, entry.logprob, to_name)
+                _chat_token(entry.token_id, entry.logprob, name_token)
                 | {
                     "top_logprobs": [
-                        _chat_token(token, value, to_name) for token, value in entry.top
+                        _chat_token(token, value, name_token) for token, value in entry.top
                     ]
                 }
             )
@@ -45,54 +73,52 @@ def chat_logprobs(logprobs: Sequence[TokenLogprobs], to_name: TokenToText) -> Js
     }
 
 
-def _chat_token(token_id: int, logprob: float, to_name: TokenToText) -> Json:
-    text = to_name(token_id)
-    return {"token": text, "logprob": max(logprob, MIN_LOGPROB), "bytes": list(text.encode())}
+def _chat_token(token_id: int, logprob: float, name_token: NameToken) -> Json:
+    token = name_token(token_id)
+    return {
+        "token": token.name, "logprob": max(logprob, MIN_LOGPROB), "bytes": list(token.content),
+    }  # fmt: skip
 
 
 def completion_logprobs(
     logprobs: Sequence[TokenLogprobs | None],
     tokens: Sequence[int],
-    offset: int,
-    to_name: TokenToText,
+    offsets: Sequence[int],
+    name_token: NameToken,
 ) -> Json:
     """Returns the `logprobs` of a completion choice.
 
-    logprobs: one entry per token; None for the first token of an echoed prompt. offset: characters
-    before the first token.
+    logprobs: one entry per token; None for the first token of an echoed prompt. offsets: where the tokens
+    begin in the text, in characters.
     """
-    texts = [to_name(token) for token in tokens]
-    offsets = []
-    for text in texts:
-        offsets.append(offset)
-        offset += len(text)
     return {
-        "tokens": texts,
-        "text_offset": offsets,
+        "tokens": [name_token(token).name for token in tokens],
+        "text_offset": list(offsets),
         "token_logprobs": [entry and max(entry.logprob, MIN_LOGPROB) for entry in logprobs],
-        "top_logprobs": [entry and to_text(_by_text(entry, to_name)) for entry in logprobs],
+        "top_logprobs": [entry and to_text(_by_name(entry, name_token)) for entry in logprobs],
     }
 
 
-def _by_text(entry: TokenLogprobs, to_name: TokenToText) -> dict[str, float]:
-    """Returns log-probabilities by text: the sampled token, then the most likely ones.
+def _by_name(entry: TokenLogprobs, name_token: NameToken) -> dict[str, float]:
+    """Returns log-probabilities by name: the sampled token, then the most likely ones.
 
-    Of two tokens with the same text, the more likely one counts.
+    Of two tokens with the same name, the more likely one counts.
     """
     values: dict[str, float] = {}
     for token, value in ((entry.token_id, entry.logprob), *entry.top):
-        text = to_name(token)
-        values[text] = max(value, values.get(text, MIN_LOGPROB))
+        name = name_token(token).name
+        values[name] = max(value, values.get(name, MIN_LOGPROB))
     return values
 
 
 def prompt_logprobs(
-    logprobs: Sequence[TokenLogprobs], to_name: TokenToText
+    logprobs: Sequence[TokenLogprobs], name_token: NameToken
 ) -> list[JsonText | None]:
     """Returns prompt_logprobs in vLLM's format: null for the first token, then objects by token id."""
 
     def as_json(token: int, value: float, rank: int) -> Json:
-        return {"logprob": max(value, MIN_LOGPROB), "rank": rank, "decoded_token": to_name(token)}
+        name = name_token(token).name
+        return {"logprob": max(value, MIN_LOGPROB), "rank": rank, "decoded_token": name}
 
     return [
         None,

@@ -41,6 +41,10 @@ def sampling_params(
             400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
         )
     has_echo = request.echo and isinstance(request, CompletionRequest)
+    if request.only_scores_prompt and not has_echo:
+        raise RequestError(
+            400, "max_tokens must be at least 1 without echo: true", param="max_tokens"
+        )
     if has_echo and prompt_logprobs is None and request.num_logprobs is not None:
         prompt_logprobs = num_logprobs
     allowed = request.allowed_token_ids

@@ -130,7 +130,7 @@ class GenerationRequest(BaseModel):
     allowed_token_ids: list[TokenId] | None = Field(
         default=None, min_length=1, max_length=MAX_ALLOWED_TOKENS
     )
-    prompt_logprobs: int | None = Field(default=None, ge=-1)
+    prompt_logprobs: int | None = Field(default=None, ge=-1, strict=True)
     logprob_token_ids: list[TokenId] | None = Field(
         default=None, min_length=1, max_length=MAX_LOGPROB_TOKENS
     )
@@ -197,6 +197,11 @@ class GenerationRequest(BaseModel):
         return self.max_tokens
 
     @property
+    def only_scores_prompt(self) -> bool:
+        """Whether the answer has no token. The engine computes one with the prompt."""
+        return False
+
+    @property
     def num_logprobs(self) -> int | None:
         """Number of most likely tokens to report per position; -1: all; None: no log-probabilities.
 
@@ -233,7 +238,8 @@ class CompletionRequest(GenerationRequest):
             prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
         ),
     ]
-    logprobs: int | None = Field(default=None, ge=-1)
+    max_tokens: int | None = Field(default=None, ge=0)
+    logprobs: int | None = Field(default=None, ge=-1, strict=True)
 
     @property
     def num_prompts(self) -> int:
@@ -241,7 +247,11 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def requested_max_tokens(self) -> int | None:
-        return 16 if self.max_tokens is None else self.max_tokens  # 16 is OpenAI's default
+        return 16 if self.max_tokens is None else max(1, self.max_tokens)  # 16 is OpenAI's default
+
+    @property
+    def only_scores_prompt(self) -> bool:
+        return self.max_tokens == 0
 
     @property
     def num_logprobs(self) -> int | None:

@@ -160,7 +160,7 @@ class ResponsesRequest(BaseModel):
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
     include: list[IncludeValue] = []
-    top_logprobs: int = Field(default=0, ge=-1)
+    top_logprobs: int = Field(default=0, ge=-1, strict=True)
     truncation: Literal["disabled"] = "disabled"
     store: bool = True
     background: bool = False
