@@ -278,7 +278,8 @@ STRUCTURED_ANSWERS = counter(
 )
 TOOL_PARSE_FAILURES = counter(
     "penstock:tool_parse_failures_total",
-    "Answers with text that begins like a tool call and is none that the request allows.",
+    "Answers with a tool call that the request does not allow, that is cut off, or whose arguments "
+    "are not JSON.",
 )
 
 CPU_THREADS = gauge(

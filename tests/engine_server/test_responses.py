@@ -6,10 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.server.deltas import Delta
+from penstock_engine.server.deltas import Delta, message_deltas
 from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.server.responses.custom_calls import CustomCalls
 from penstock_engine.server.responses.items import as_input, item
 from penstock_engine.server.responses.request import ResponsesRequest
+from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.wire import SSE_DONE
 
 ASK = "What is a penstock?"
@@ -230,6 +232,73 @@ def test_an_output_call_of_a_custom_tool_can_be_an_input_item() -> None:
     assert as_input(output) == {
         "type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "text",
     }  # fmt: skip
+
+
+INPUT_TEXT = 'say "a"\\\nnot é 😀 </tool_call>\t}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (json.dumps({"input": INPUT_TEXT}), INPUT_TEXT),
+        (json.dumps({"input": INPUT_TEXT}, ensure_ascii=False), INPUT_TEXT),
+        (' {\n "input" :\t"" }', ""),
+        ('{"input": "cut', "cut"),
+        ('{"input": "cut \\ud83d', "cut "),
+        ('{"input": "lone \\ud83d\\u0041 \\udc00."}', "lone \ufffdA \ufffd."),
+        ('{"input": "bad \\q."}', "bad \\q."),
+        ('{"inp', ""),
+        ("{}", "{}"),
+        ('{"input": 5}', '{"input": 5}'),
+        ('{"other": "x"}', '{"other": "x"}'),
+    ],
+)
+@pytest.mark.parametrize("length", [1, 2, 7, 1000])
+def test_the_input_of_a_custom_call_is_decoded_as_it_arrives(
+    arguments: str, text: str, length: int
+) -> None:
+    pieces = [arguments[at : at + length] for at in range(0, len(arguments), length)]
+    deltas = [Delta("call", "", 0, "c1", "patch"), *(Delta("call", piece) for piece in pieces)]
+    translated = list(CustomCalls(frozenset({"patch"})).translate(deltas))
+    assert "".join(delta.text for delta in translated) == text
+    assert all(delta.is_custom for delta in translated)
+
+
+def test_calls_of_functions_beside_custom_calls_keep_their_arguments() -> None:
+    deltas = [
+        Delta("call", '{"input"', 0, "c1", "patch"), Delta("call", ': "x"}', 0),
+        Delta("call", '{"input"', 1, "c2", "look"), Delta("call", ': "x"}', 1),
+    ]  # fmt: skip
+    translated = list(CustomCalls(frozenset({"patch"})).translate(deltas))
+    assert [(d.text, d.is_custom) for d in translated] == [
+        ("", True), ("x", True), ('{"input"', False), (': "x"}', False),
+    ]  # fmt: skip
+
+
+def test_arguments_that_continue_a_call_precede_the_text_after_it() -> None:
+    call = {"index": 0, "function": {"arguments": "}"}}
+    begun = {"index": 1, "id": "c2", "function": {"name": "look", "arguments": ""}}
+    deltas = message_deltas({"content": "Done.", "tool_calls": [call, begun]})
+    assert [(d.kind, d.text, d.index) for d in deltas] == [
+        ("call", "}", 0), ("text", "Done.", 0), ("call", "", 1),
+    ]  # fmt: skip
+
+
+def test_a_cut_off_call_is_not_part_of_a_stored_conversation() -> None:
+    store = ResponseStore()
+    dialect = ResponsesDialect("7", 0, store)
+    dialect.read(json.dumps(BODY | {"store": True}).encode(), {})
+    calls = [
+        {"id": "c1", "function": {"name": "look", "arguments": "{}"}},
+        {"id": "c2", "function": {"name": "look", "arguments": '{"a'}},
+    ]
+    message = {"content": None, "tool_calls": calls}
+    usage = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
+    choice = {"message": message, "finish_reason": "length"}
+    whole = dialect.whole({"model": "soup", "choices": [choice], "usage": usage})
+    assert [item["status"] for item in whole["output"]] == ["completed", "incomplete"]
+    items = store.history(whole["id"], 10_000)
+    assert [item.get("call_id") for item in items] == [None, "c1"]
 
 
 def test_adjacent_assistant_items_become_one_message() -> None:

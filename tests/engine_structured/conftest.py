@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from engine_server import launched_engine
+from engine_structured.streamed_calls import append_call
 
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.structured.compiler import GrammarCompiler
@@ -131,8 +132,7 @@ class ChatEngine:
                 if "reasoning" in delta:
                     message["reasoning"] = (message["reasoning"] or "") + delta["reasoning"]
                 for call in delta.get("tool_calls", ()):
-                    assert call.pop("index") == len(message.setdefault("tool_calls", []))
-                    message["tool_calls"].append(call)
+                    append_call(message.setdefault("tool_calls", []), call)
                 reason = choice["finish_reason"] or reason
         is_null = not content and bool(message["reasoning"] or "tool_calls" in message)
         message["content"] = None if is_null else content

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from engine_structured.streamed_calls import append_call
 
 from penstock_engine.parsers.tool_format import HERMES, MISTRAL
 from penstock_engine.server.answer_format import AnswerFormat
@@ -31,8 +32,10 @@ def view(text: str, reason: str = "stop", **form: Any) -> dict[str, Any]:
     for field in ("content", "reasoning"):
         joined = "".join(delta.get(field, "") for delta in deltas)
         assert joined == (message.get(field) or "")
-    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
-    assert [call["index"] for call in calls] == list(range(len(calls)))
+    calls: list[dict[str, Any]] = []
+    for delta in deltas:
+        for call in delta.get("tool_calls", ()):
+            append_call(calls, call)
     functions = [call["function"] for call in calls]
     assert functions == [call["function"] for call in message.get("tool_calls", ())]
     assert streamed.finish_reason(pieces[-1]) == whole.finish_reason(piece)

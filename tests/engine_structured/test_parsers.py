@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock_engine.parsers.answer_parser import AnswerParser
 from penstock_engine.parsers.json_scan import JsonScanner
-from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
+from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Part, Reasoning
 from penstock_engine.parsers.reasoning_parser import ReasoningParser
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
@@ -32,26 +33,45 @@ FORMATS = {
 }
 TOOLS = ("add", "get_weather", "now")
 
+
+@dataclass(frozen=True)
+class Call:
+    """A call with all of its arguments."""
+
+    name: str
+    arguments: str
+
+
+Joined = Content | Reasoning | Call
+
 ADD = Call("add", '{"a": 1, "b": [2, {"c": "}"}]}')
 NOW = Call("now", "{}")
 WEATHER = Call("get_weather", '{"city": "Zürich </tool_call> \\" [TOOL_CALLS]{"}')
 
 
-def parse(parser: AnswerParser, chunks: list[str]) -> list[Part]:
-    """Parses all chunks and joins adjacent parts of one kind."""
-    parts = [part for chunk in chunks for part in parser.push(chunk)] + parser.finish()
-    joined: list[Part] = []
+def join(parts: Iterable[Part]) -> list[Joined]:
+    """Joins adjacent parts of one kind, and calls with their arguments."""
+    joined: list[Joined] = []
     for part in parts:
         last = joined[-1] if joined else None
-        if isinstance(part, Call) or last is None or type(part) is not type(last):
-            joined.append(part)
-        else:
-            assert not isinstance(last, Call)
-            joined[-1] = type(part)(last.text + part.text)
+        match part:
+            case CallStart(name):
+                joined.append(Call(name, ""))
+            case CallArguments(text):
+                assert isinstance(last, Call)
+                joined[-1] = Call(last.name, last.arguments + text)
+            case Content(text) | Reasoning(text) if isinstance(last, type(part)):
+                joined[-1] = type(part)(last.text + text)
+            case Content() | Reasoning():
+                joined.append(part)
     return joined
 
 
-def parse_calls(form: ToolFormat, chunks: list[str]) -> list[Part]:
+def parse(parser: AnswerParser, chunks: list[str]) -> list[Joined]:
+    return join([part for chunk in chunks for part in parser.push(chunk)] + parser.finish())
+
+
+def parse_calls(form: ToolFormat, chunks: list[str]) -> list[Joined]:
     return parse(AnswerParser(None, ToolCallParser(form, TOOLS)), chunks)
 
 
@@ -87,6 +107,15 @@ ADD_1 = Call("add", '{"a": 1}')
         ("hermes", f"<tool_call>[{ADD_JSON}, {ADD_JSON}]</tool_call>", [ADD_1, ADD_1]),
         ("hermes", '<tool_call>{"name": "now"}</tool_call>', [NOW]),
         ("hermes", '<tool_call>{"name": "now", "arguments": null}</tool_call>', [NOW]),
+        ("hermes", '<tool_call>{"name": "add", "arguments": "{\\"a\\": 1}"}</tool_call>', [ADD_1]),
+        ("hermes", '<tool_call>{"name": "now", "arguments": ""}</tool_call>', [NOW]),
+        ("hermes", '<tool_call>{"arguments": {"a":1}, "name": "add"}</tool_call>', [ADD_1]),
+        ("hermes", '<tool_call>{"id": {}, "name": "add", "arguments": {"a": 1}, "x": [2]}</tool_call>',
+         [ADD_1]),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": 1}</tool_call>Done.',
+         [ADD_1, Content("Done.")]),
+        ("hermes", f"<tool_call>[{ADD_JSON}, 5]</tool_call>", [ADD_1, Content(", 5]</tool_call>")]),
+        ("hermes", f"<tool_call>[{ADD_JSON}, ", [ADD_1]),
         ("hermes", f"<tool_call> oh no <tool_call>{ADD_JSON}</tool_call>",
          [Content("<tool_call> oh no "), ADD_1]),
         ("hermes", f"<tool_call>{{}}</tool_call><tool_call>{ADD_JSON}</tool_call>",
@@ -113,7 +142,7 @@ ADD_1 = Call("add", '{"a": 1}')
         ("plain_list", "[1, 2]", [Content("[1, 2]")]),
     ],
 )  # fmt: skip
-def test_tool_calls_and_content_are_separated(form: str, text: str, parts: list[Part]) -> None:
+def test_tool_calls_and_content_are_separated(form: str, text: str, parts: list[Joined]) -> None:
     assert parse_calls(FORMATS[form], [text]) == parts
     assert parse_calls(FORMATS[form], list(text)) == parts
 
@@ -122,14 +151,13 @@ def test_tool_calls_and_content_are_separated(form: str, text: str, parts: list[
     "json_text",
     [
         "[]", "{", "[1]", "null", '{"name": "rm", "arguments": {}}', '{"name": 5, "arguments": {}}',
-        '{"arguments": {}}', '{"name": "add", "arguments": "{}"}',
-        '{"name": "add", "arguments": [1]}', '{"name": "add", "arguments": {"a": NaN}}',
-        '{"name": "add", "arguments": {"a": 1e999}}', '{"name": "add", "arguments": {"a": 01}}',
-        '{"name": "add", "arguments": {"a": "\\ud800"}}', "{'name': 'add', 'arguments': {}}",
-        '{"name": "add", "arguments": {"a": __import__("os").getpid()}}',
-        '{"name": "add", "arguments": {"a": ' + "9" * 5000 + "}}",
-        '{"name": "add", "arguments": ' + '{"a":' * 50_000 + "1" + "}" * 50_001,
-        '{"name": "add", "arguments": {"a": "unclosed}}',
+        '{"arguments": {}}', '{"name": "add", "arguments": "{"}', '{"name": "add", "arguments": "1"}',
+        '{"name": "add", "arguments": [1]}', "{'name': 'add', 'arguments': {}}",
+        '{"name": "add", "arguments"', '{"name": "add", "arguments": "{}',
+        '{"arguments": {"a": NaN}, "name": "add"}', '{"arguments": {"a": 1e999}, "name": "add"}',
+        '{"arguments": {"a": "\\ud800"}, "name": "add"}',
+        '{"arguments": {"a": ' + "9" * 5000 + '}, "name": "add"}',
+        '{"arguments": ' + '{"a":' * 50_000 + "1" + "}" * 50_000 + ', "name": "add"}',
     ],
     ids=lambda text: text[:40],
 )  # fmt: skip
@@ -137,6 +165,81 @@ def test_tool_calls_and_content_are_separated(form: str, text: str, parts: list[
 def test_a_malformed_call_is_content(form: ToolFormat, json_text: str) -> None:
     text = f"{form.opening}{json_text}"
     assert parse_calls(form, [text]) == [Content(text)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a": NaN}', '{"a": 01}', '{"a": __import__("os").getpid()}', "{'a': 1}", "{a}",
+        '{"a":' * 50_000 + "1" + "}" * 50_000, '{"a": ' + "9" * 5000 + "}", '{"a": "unclosed}', "{",
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_call_that_has_begun_keeps_arguments_that_are_not_json(
+    form: ToolFormat, arguments: str
+) -> None:
+    """They have been sent by then. The call counts as failed."""
+    text = form.first + form.call[0] % "add" + arguments
+    for chunks in ([text], list(text)):
+        parser = AnswerParser(None, ToolCallParser(form, TOOLS))
+        assert parse(parser, chunks) == [Call("add", arguments)]
+        assert parser.has_failed_call
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_call_begins_with_its_name_and_its_arguments_follow_as_they_arrive(
+    form: ToolFormat,
+) -> None:
+    before, after = form.call
+    opening = form.first + before % "add"
+    arguments = '{"a": 1, "b": [2, {"c": "}"}]}'
+    parser = ToolCallParser(form, TOOLS)
+    parts = [parser.push(character) for character in opening + arguments + after + form.last]
+    assert not any(parts[: len(opening)])
+    first, *others = parts[len(opening) : len(opening) + len(arguments)]
+    assert first == [CallStart("add"), CallArguments("{")]
+    assert others == [[CallArguments(character)] for character in arguments[1:]]
+    assert not any(parts[len(opening) + len(arguments) :])
+    assert parser.finish() == []
+
+
+def test_a_call_whose_name_comes_last_begins_at_its_end() -> None:
+    parser = ToolCallParser(HERMES, TOOLS)
+    text = '<tool_call>{"arguments": {"a": 1}, "name": "add"'
+    assert [part for character in text for part in parser.push(character)] == []
+    assert parser.push("}") == [CallStart("add"), CallArguments('{"a": 1}')]
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_cut_off_answer_of_forced_calls_has_partial_calls_and_no_content(
+    form: ToolFormat,
+) -> None:
+    """However much of the text there is, it is the beginning of the whole answer."""
+    text = write_calls(form, [ADD, WEATHER])
+    for length in range(len(text) + 1):
+        whole = parse(
+            AnswerParser(None, ToolCallParser(form, TOOLS, is_forced=True)), [text[:length]]
+        )
+        by_character = AnswerParser(None, ToolCallParser(form, TOOLS, is_forced=True))
+        assert parse(by_character, list(text[:length])) == whole
+        for part, complete in zip(whole, (ADD, WEATHER), strict=False):
+            assert isinstance(part, Call)
+            assert part.name == complete.name
+            assert complete.arguments.startswith(part.arguments)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_forced_call_of_the_only_tool_has_a_name_from_the_first_character_on(
+    form: ToolFormat,
+) -> None:
+    text = write_calls(form, [ADD])
+    for length in range(1, len(text)):
+        parser = ToolCallParser(form, ["add"], is_forced=True)
+        (call,) = join(parser.push(text[:length]) + parser.finish())
+        assert isinstance(call, Call)
+        assert call.name == "add"
+    assert ToolCallParser(form, ["add"], is_forced=True).finish() == []
 
 
 @pytest.mark.parametrize(
@@ -156,7 +259,7 @@ def test_a_malformed_call_is_content(form: ToolFormat, json_text: str) -> None:
         (True, " <t", [Reasoning(" <t")]),
     ],
 )
-def test_reasoning_and_content_are_separated(is_open: bool, text: str, parts: list[Part]) -> None:
+def test_reasoning_and_content_are_separated(is_open: bool, text: str, parts: list[Joined]) -> None:
     for chunks in ([text], list(text)):
         assert parse(AnswerParser(ReasoningParser(is_open=is_open), None), chunks) == parts
 
@@ -233,12 +336,13 @@ def test_parts_do_not_depend_on_chunking(
     make: Callable[[], AnswerParser], chunked: tuple[str, list[str]]
 ) -> None:
     text, chunks = chunked
-    whole = parse(make(), [text])
+    parser = make()
+    whole = parse(parser, [text])
     assert parse(make(), chunks) == whole == parse(make(), list(text))
     for part in whole:
         if isinstance(part, Call):
             assert part.name in TOOLS
-            assert isinstance(json.loads(part.arguments), dict)
+            assert parser.has_failed_call or isinstance(json.loads(part.arguments), dict)
 
 
 @given(st.text(alphabet='abc <>[]{}"\\;/', max_size=80), st.sampled_from(list(FORMATS.values())))
@@ -273,6 +377,8 @@ def test_json_scanner_finds_the_end_of_a_value(value: object, ascii_only: bool) 
         ("<tool_call>now</tool_call>", True),
         ('<tool_call>{"name": "now", "argu', True),
         ("<tool_call>", True),
+        ('<tool_call>{"name": "now", "arguments": {', True),
+        ('<tool_call>{"name": "now", "arguments": {}', False),
         ('<tool_call>{"name": "now"} and <tool_ca', False),
     ],
 )

@@ -18,7 +18,7 @@ class AnswerParser:
 
     @property
     def has_failed_call(self) -> bool:
-        """Whether text so far began like a tool call and was none."""
+        """Whether text so far began like a tool call and was none, or was cut off or is not JSON."""
         return self._tools is not None and self._tools.has_failed
 
     def push(self, text: str) -> list[Part]:

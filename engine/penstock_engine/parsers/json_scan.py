@@ -2,21 +2,33 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 _DELIMITERS = re.compile(r'["\\{}\[\]]')
 
 
 class JsonScanner:
-    """Finds the bracket that closes the first one, in linear time. It does not validate the JSON."""
+    """Finds the brackets of JSON in text that arrives in chunks, in linear time.
+
+    It does not validate the JSON.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._is_escaped = False
 
-    def find_end(self, chunk: str) -> int | None:
-        """Returns the index just after the value's last character; None if it does not end in this chunk."""
+    @property
+    def depth(self) -> int:
+        """Number of brackets that are open."""
+        return self._depth
+
+    def brackets(self, chunk: str) -> Iterator[tuple[int, int]]:
+        """Yields the index after each bracket outside of strings, and how deep the text is nested there.
+
+        A caller that stops at a bracket goes on with the chunk after it.
+        """
         start = 1 if self._is_escaped and chunk else 0
         self._is_escaped &= not chunk
         for match in _DELIMITERS.finditer(chunk):
@@ -33,9 +45,11 @@ class JsonScanner:
                 self._in_string = True
             elif delimiter != "\\":
                 self._depth += 1 if delimiter in "{[" else -1
-                if self._depth <= 0:
-                    return at + 1
-        return None
+                yield at + 1, self._depth
+
+    def find_end(self, chunk: str) -> int | None:
+        """Returns the index just after the bracket that closes the first one; None if it has not come."""
+        return next((end for end, depth in self.brackets(chunk) if depth <= 0), None)
 
 
 def read_json(text: str) -> Any:
@@ -44,6 +58,16 @@ def read_json(text: str) -> Any:
     Raises ValueError if the text is not strict JSON, RecursionError if it is nested too deeply.
     """
     return json.loads(text, parse_constant=_reject_constant)
+
+
+def parse_object(text: str) -> dict[str, Any] | None:
+    """Parses the text of a JSON object that can be written again; None if the text is anything else."""
+    try:
+        value = read_json(text)
+        write_json(value)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def write_json(value: Any) -> str:

@@ -18,11 +18,17 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A complete tool call. arguments: a JSON object, as text."""
+class CallStart:
+    """The beginning of a tool call. Its arguments follow, until another call begins."""
 
     name: str
-    arguments: str
 
 
-Part = Content | Reasoning | Call
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """Text that continues the arguments of a tool call: a JSON object, unless it was cut off."""
+
+    text: str
+
+
+Part = Content | Reasoning | CallStart | CallArguments

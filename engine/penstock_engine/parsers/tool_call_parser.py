@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from enum import Enum
 
-from penstock_engine.parsers.json_scan import JsonScanner
+from penstock_engine.parsers.call_reader import CallReader
 from penstock_engine.parsers.partial_tag import partial_tag_overlap
-from penstock_engine.parsers.parts import Content, Part
-from penstock_engine.parsers.tool_format import ToolFormat, read_calls
+from penstock_engine.parsers.parts import CallStart, Content, Part
+from penstock_engine.parsers.tool_format import ToolFormat
 
 MAX_HEADER_CHARS = 200
 
@@ -15,47 +15,65 @@ class _State(Enum):
     START = "only white space so far"
     TEXT = "content"
     HEADER = "after an opening tag, before the JSON"
-    JSON = "inside the JSON"
+    CALLS = "inside the JSON"
     AFTER = "after a call"
 
 
 class ToolCallParser:
-    """Splits generated text into content and complete tool calls.
+    """Splits generated text into content and tool calls.
 
     Text that only looks like a call of one of `names` is returned as content. White space before the
     first call of an answer and after each call is dropped. has_failed: whether text began like a call and
-    was none, or was cut off inside one.
+    was none, or a call was cut off or has arguments that are not JSON.
     """
 
-    def __init__(self, form: ToolFormat, names: Collection[str]) -> None:
+    def __init__(
+        self, form: ToolFormat, names: Collection[str], *, is_forced: bool = False
+    ) -> None:
+        """is_forced: whether a grammar lets the answer consist of calls only, so that it has no content."""
         self._form = form
         self._names = names
+        self._is_forced = is_forced
         self._state = _State.START
         self._rest = ""  # not parsed yet
-        self._source: list[
-            str
-        ] = []  # text of the unfinished call, from its tag on; leading white space
-        self._header = ""
-        self._json: list[str] = []
-        self._scanner = JsonScanner()
+        self._source: list[str] = []  # text before the JSON, from the tag on; leading white space
+        self._reader = CallReader(names, None, "")
+        self._num_calls = 0  # of the readers before this one
         self._parts: list[Part] = []
         self.has_failed = False
 
     def push(self, text: str) -> list[Part]:
-        """Returns the content and the calls that are certain after this chunk."""
+        """Returns the parts that are certain after this chunk."""
         self._rest += text
         while self._rest and self._advance():
             pass
-        parts, self._parts = self._parts, []
-        return parts
+        return self._take_parts()
 
     def finish(self) -> list[Part]:
         """Returns the text held back so far. Call it once, after the last chunk."""
-        if self._state is _State.AFTER:
-            return []
-        self.has_failed |= self._state in (_State.HEADER, _State.JSON)
-        text = "".join(self._source) + self._rest
-        return [Content(text)] if text else []
+        if self._state is _State.CALLS:
+            self._parts += self._reader.finish()
+            self.has_failed |= self._reader.has_failed or self._reader.is_rejected
+        elif self._state is not _State.AFTER:
+            self.has_failed |= self._state is _State.HEADER
+            self._emit("".join(self._source) + self._rest)
+        if self._is_forced and (name := self._cut_off_name()) is not None:
+            self._parts.append(CallStart(name))
+        return self._take_parts()
+
+    def _take_parts(self) -> list[Part]:
+        parts, self._parts = self._parts, []
+        if self._is_forced:
+            parts = [part for part in parts if not isinstance(part, Content)]
+        return parts
+
+    def _cut_off_name(self) -> str | None:
+        """Returns the name of a forced call that was cut off before its arguments; None if unknown."""
+        is_first = self._num_calls + self._reader.num_calls == 0
+        has_text = self._state is not _State.START or bool(self._rest)
+        if is_first and has_text and len(self._names) == 1:
+            return next(iter(self._names))
+        return self._reader.cut_off_name() if self._state is _State.CALLS else None
 
     def _advance(self) -> bool:
         """Makes one state transition. Returns False if more text is needed."""
@@ -65,9 +83,9 @@ class ToolCallParser:
             case _State.TEXT:
                 return self._find_opening()
             case _State.HEADER:
-                return self._begin_json()
-            case _State.JSON:
-                return self._read_json()
+                return self._begin_calls()
+            case _State.CALLS:
+                return self._read_calls()
             case _State.AFTER:
                 return self._skip_separators()
 
@@ -101,7 +119,7 @@ class ToolCallParser:
         self._rest = self._rest[certain:]
         return False
 
-    def _begin_json(self) -> bool:
+    def _begin_calls(self) -> bool:
         if not self._skip_space():
             return False
         at = 0
@@ -112,28 +130,23 @@ class ToolCallParser:
         if at < 0:
             self._emit_source()
             return True
-        self._header = self._rest[:at]
-        self._source.append(self._header)
+        name = self._rest[:at].partition("[")[0].strip() if at else None
+        self._source.append(self._rest[:at])
         self._rest = self._rest[at:]
-        self._scanner = JsonScanner()
-        self._json = []
-        self._state = _State.JSON
+        self._num_calls += self._reader.num_calls
+        self._reader = CallReader(self._names, name, "".join(self._source))
+        self._source = []
+        self._state = _State.CALLS
         return True
 
-    def _read_json(self) -> bool:
-        end = self._scanner.find_end(self._rest)
-        self._json.append(self._rest[:end])
-        self._source.append(self._rest[:end])
-        self._rest = "" if end is None else self._rest[end:]
-        if end is None:
+    def _read_calls(self) -> bool:
+        reader = self._reader
+        self._parts += reader.push(self._rest)
+        self._rest = reader.take_rest()
+        if not reader.is_finished:
             return False
-        try:
-            self._parts += read_calls(self._header, "".join(self._json), self._names)
-        except (ValueError, RecursionError):
-            self._emit_source()
-        else:
-            self._source = []
-            self._state = _State.AFTER
+        self.has_failed |= reader.has_failed or reader.is_rejected
+        self._state = _State.TEXT if reader.is_rejected else _State.AFTER
         return True
 
     def _skip_separators(self) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock_engine.parsers.json_scan import read_json, write_json
-from penstock_engine.parsers.parts import Call
+
+ARGUMENT_KEYS = ("arguments", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +90,37 @@ PLAIN_LIST = ToolFormat(
 )
 
 
-def read_calls(header: str, source: str, names: Collection[str]) -> list[Call]:
-    """Parses one JSON text into tool calls.
+def read_call(source: str, names: Collection[str]) -> tuple[str, str]:
+    """Parses the JSON text of one call. Returns its name, and its arguments as the text of a JSON object.
 
-    header: text between the tag and the JSON. names: the tools that may be called. Raises ValueError if
-    the text is anything else than calls of these tools.
+    names: the tools that may be called. Raises ValueError if the text is anything else than a call of one
+    of these tools, RecursionError if it is nested too deeply.
     """
-    value = read_json(source)
-    if header:
-        value = {"name": header.partition("[")[0].strip(), "arguments": value}
-    entries = value if isinstance(value, list) else [value]
-    if not entries:
-        raise ValueError("no call")
-    return [_read_call(entry, names) for entry in entries]
-
-
-def _read_call(entry: Any, names: Collection[str]) -> Call:
+    entry = read_json(source)
     if not isinstance(entry, dict):
         raise ValueError("a call is not an object")
     name = entry.get("name")
-    arguments = entry.get("arguments", entry.get("parameters"))
     if not isinstance(name, str) or name not in names:
         raise ValueError("no such tool")
+    arguments = entry.get("arguments", entry.get("parameters"))
+    if isinstance(
+        arguments, str
+    ):  # written twice as JSON, as in the history of some models' training
+        arguments = read_json(arguments or "{}")
     if arguments is not None and not isinstance(arguments, dict):
         raise ValueError("the arguments are not an object")
-    return Call(name, write_json(arguments or {}))
+    return name, write_json(arguments or {})
+
+
+def name_before_arguments(head: str, names: Collection[str]) -> str | None:
+    """Returns the name in a call's JSON text that ends where its arguments begin.
+
+    None if no name precedes the arguments, or the name is not one of `names`.
+    """
+    try:
+        entry = read_json(head + "{}}")
+    except (ValueError, RecursionError):
+        return None
+    name = entry.get("name")
+    is_begun = list(entry)[-1] in ARGUMENT_KEYS and isinstance(name, str) and name in names
+    return name if is_begun else None

@@ -45,9 +45,10 @@ class AnswerFormat:
     is_thinking: whether the answer begins inside reasoning; None: reasoning is not parsed.
     shows_reasoning: whether the reasoning is sent to the client.
 
-    call_format: syntax of tool calls; None: calls are not parsed. is_named: whether the request
-    names the tool to call. is_parallel: whether several calls are allowed. shows_special: whether
-    the tags are special tokens, which decoding must keep.
+    call_format: syntax of tool calls; None: calls are not parsed. is_forced: whether the answer
+    consists of calls only. is_named: whether the request names the tool to call. is_parallel:
+    whether several calls are allowed. shows_special: whether the tags are special tokens, which
+    decoding must keep.
 
     grammar: grammar of the whole text. grammar_param: the request's parameter that asks for it.
     """
@@ -58,6 +59,7 @@ class AnswerFormat:
     shows_reasoning: bool = True
     call_format: ToolFormat | None = None
     tool_names: frozenset[str] = frozenset()
+    is_forced: bool = False
     is_named: bool = False
     is_parallel: bool = True
     shows_special: bool = False
@@ -67,10 +69,17 @@ class AnswerFormat:
     def new_parser(self) -> AnswerParser:
         """Returns a parser for one choice."""
         reasoning = None if self.is_thinking is None else ReasoningParser(is_open=self.is_thinking)
-        calls = (
-            None if self.call_format is None else ToolCallParser(self.call_format, self.tool_names)
-        )
+        calls = None
+        if self.call_format is not None:
+            calls = ToolCallParser(self.call_format, self.tool_names, is_forced=self.is_forced)
         return AnswerParser(reasoning, calls)
+
+    @property
+    def unstoppable(self) -> str:
+        """Text up to which stop strings have no effect: what a forced call begins with."""
+        if self.call_format is None or not self.is_forced:
+            return ""
+        return self.call_format.call[0].partition("%s")[2]
 
 
 def choose_answer_format(
@@ -148,6 +157,7 @@ def _with_calls(
         answer_format,
         call_format=call_format,
         tool_names=frozenset(tool.name for tool in tools),
+        is_forced=tool_choice != "auto",
         is_named=is_named,
         is_parallel=request.parallel_tool_calls and not is_named,
         shows_special=call_format.opening in specials,

@@ -5,7 +5,7 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
+from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Part, Reasoning
 from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.generation import Piece
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 class ChatMessageBuilder:
     """Builds the message of one choice. Takes its pieces in order, or one piece with all of them.
 
-    on_failed_call: called at the end of an answer with text that began like a tool call and was none.
+    on_failed_call: called at the end of an answer with a tool call that was none, was cut off or is not JSON.
     """
 
     def __init__(self, answer_format: AnswerFormat, on_failed_call: Callable[[], None]) -> None:
@@ -25,6 +25,7 @@ class ChatMessageBuilder:
         self._on_failed_call = on_failed_call
         self._parser = answer_format.new_parser()
         self._num_calls = 0
+        self._is_dropped = False  # whether the open call is one more than the request allows
 
     def delta(self, piece: Piece) -> Json:
         """Returns the fields that this piece adds to the message; empty if its text is held back."""
@@ -60,12 +61,16 @@ class ChatMessageBuilder:
                 case Reasoning(text):
                     if self._format.shows_reasoning:
                         fields["reasoning"] = fields.get("reasoning", "") + text
-                case Call():
-                    if self._format.is_parallel or not self._num_calls:
-                        fields.setdefault("tool_calls", []).append(self._call(part))
+                case CallStart(name):
+                    self._is_dropped = self._num_calls > 0 and not self._format.is_parallel
+                    if not self._is_dropped:
+                        fields.setdefault("tool_calls", []).append(self._call_start(name))
+                case CallArguments(text):
+                    if not self._is_dropped:
+                        self._append_arguments(fields.setdefault("tool_calls", []), text)
         return fields
 
-    def _call(self, call: Call) -> Json:
+    def _call_start(self, name: str) -> Json:
         call_format = self._format.call_format
         assert call_format is not None
         number, self._num_calls = self._num_calls, self._num_calls + 1
@@ -74,5 +79,11 @@ class ChatMessageBuilder:
             "index": number,
             "id": call_format.id_prefix + random_part,
             "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
+            "function": {"name": name, "arguments": ""},
         }
+
+    def _append_arguments(self, calls: list[Json], text: str) -> None:
+        """Appends arguments to the open call: to its entry in the same delta, or to a new entry."""
+        if not calls:
+            calls.append({"index": self._num_calls - 1, "function": {"arguments": ""}})
+        calls[-1]["function"]["arguments"] += text

@@ -17,8 +17,8 @@ DeltaKind = Literal["reasoning", "text", "call"]
 class Delta:
     """Text that is appended to one block of a message: reasoning, content, or a call's arguments.
 
-    index: number of the call. id, name: set if a call begins here. is_custom: whether the call is
-    one of a custom tool, which has text instead of arguments. logprobs: of the text, one per token.
+    index: number of the call. id, name: set if a call begins here, else empty. is_custom: whether the
+    call is one of a custom tool, which has text instead of arguments. logprobs: of the text, one per token.
     """
 
     kind: DeltaKind
@@ -77,19 +77,29 @@ def _as_text(entry: Json | JsonText) -> JsonText:
 
 
 def message_deltas(message: Json, logprobs: Json | None = None) -> Iterator[Delta]:
-    """Yields the deltas of an OpenAI chat delta or message, in order."""
+    """Yields the deltas of an OpenAI chat delta or message, in order.
+
+    Arguments that continue a call come first, because whatever else is in the delta follows that call.
+    """
+    calls = [
+        _call_delta(number, call) for number, call in enumerate(message.get("tool_calls") or ())
+    ]
+    yield from (call for call in calls if not call.id)
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if reasoning:
         yield Delta("reasoning", reasoning)
     if message.get("content"):
         entries = (logprobs or {}).get("content") or ()
         yield Delta("text", message["content"], logprobs=list(map(_as_text, entries)))
-    for number, call in enumerate(message.get("tool_calls") or ()):
-        function: Json = call.get("function") or {}
-        yield Delta(
-            "call",
-            function.get("arguments") or "",
-            call.get("index", number),
-            call.get("id") or "",
-            function.get("name") or "",
-        )
+    yield from (call for call in calls if call.id)
+
+
+def _call_delta(number: int, call: Json) -> Delta:
+    function: Json = call.get("function") or {}
+    return Delta(
+        "call",
+        function.get("arguments") or "",
+        call.get("index", number),
+        call.get("id") or "",
+        function.get("name") or "",
+    )

@@ -185,7 +185,7 @@ class EngineMetrics:
             self._child(metric_specs.STRUCTURED_ANSWERS, outcome=outcome).inc()
 
     def observe_failed_call(self) -> None:
-        """Counts an answer with text that began like a tool call and was none. Thread-safe."""
+        """Counts an answer with a tool call that was none, was cut off or is not JSON. Thread-safe."""
         self._child(metric_specs.TOOL_PARSE_FAILURES).inc()
 
     def observe_rejection(self, reason: str) -> None:

@@ -1,12 +1,12 @@
 """Translates chat answers to Anthropic's Messages API, whole and streamed."""
 
-import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar
 
 from fastapi.responses import JSONResponse, Response
 
+from penstock_engine.parsers.json_scan import parse_object
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
     build_request,
@@ -146,7 +146,8 @@ def _block(delta: Delta) -> Json:
         case "text":
             return _empty_block(delta) | {"text": delta.text}
         case "call":
-            return _empty_block(delta) | {"input": _arguments(delta.text)}
+            # Arguments that were cut off cannot be shown, because the input is an object.
+            return _empty_block(delta) | {"input": parse_object(delta.text) or {}}
 
 
 def _delta_body(delta: Delta) -> Json:
@@ -157,15 +158,6 @@ def _delta_body(delta: Delta) -> Json:
             return {"type": "text_delta", "text": delta.text}
         case "call":
             return {"type": "input_json_delta", "partial_json": delta.text}
-
-
-def _arguments(text: str) -> Json:
-    """Parses a call's arguments. Returns {} if the answer was cut off inside them."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _end(finish_reason: str, stop_reason: str | int | None) -> Json:

@@ -20,10 +20,12 @@ from penstock_engine.server.deltas import Chunk, message_deltas, read_chunks
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.preprocessing import MAX_BODY_BYTES
+from penstock_engine.server.responses.custom_calls import CustomCalls
 from penstock_engine.server.responses.items import (
     as_input,
     failed,
     finished,
+    is_cut_off_call,
     item,
     last_item_status,
     response,
@@ -31,7 +33,7 @@ from penstock_engine.server.responses.items import (
 from penstock_engine.server.responses.request import IGNORED, SAME_IN_CHAT, ResponsesRequest
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.responses.stream import ResponseStream
-from penstock_engine.server.responses.tools import custom_names, with_custom_calls
+from penstock_engine.server.responses.tools import custom_names
 
 # Names in the Responses API of parameters that have another name in a chat request.
 PARAMS = {
@@ -97,7 +99,7 @@ class ResponsesDialect:
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
         chat_deltas = message_deltas(choice["message"], choice.get("logprobs"))
-        deltas = list(with_custom_calls(chat_deltas, self._custom_names))
+        deltas = list(CustomCalls(self._custom_names).translate(chat_deltas))
         reason = choice["finish_reason"]
         output: list[Json] = []
         for delta in deltas:
@@ -111,10 +113,10 @@ class ResponsesDialect:
 
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         stream = ResponseStream(self._initial)
+        calls = CustomCalls(self._custom_names)
         async with aclosing(read_chunks(events)) as chunks:
             async for chat_chunk in chunks:
-                deltas = list(with_custom_calls(chat_chunk.deltas, self._custom_names))
-                chunk = replace(chat_chunk, deltas=deltas)
+                chunk = replace(chat_chunk, deltas=list(calls.translate(chat_chunk.deltas)))
                 if stream.continues_item(chunk):
                     events_of_chunk = _named_events(stream, chunk)
                 else:  # the last events of an item repeat all of it, and may be large
@@ -136,7 +138,8 @@ class ResponsesDialect:
 
     def _store_response(self, whole: Json) -> None:
         if self._store is not None:
-            self._store.put(whole, self.items + [as_input(entry) for entry in whole["output"]])
+            output = [as_input(entry) for entry in whole["output"] if not is_cut_off_call(entry)]
+            self._store.put(whole, self.items + output)
 
 
 def _named_events(stream: ResponseStream, chunk: Chunk) -> list[bytes]:

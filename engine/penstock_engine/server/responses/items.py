@@ -2,9 +2,12 @@
 
 from typing import Any, Literal
 
+from penstock_engine.parsers.json_scan import parse_object
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Delta
 from penstock_engine.server.responses.request import ResponsesRequest
+
+CALL_TYPES = ("function_call", "custom_tool_call")
 
 PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc", "custom": "ctc"}
 
@@ -42,13 +45,21 @@ def response(head: Json, request: ResponsesRequest, *, is_stored: bool) -> Json:
 
 
 def end_status(finish_reason: str | None) -> Literal["completed", "incomplete"]:
-    """Returns the status of a finished response, and of its last item unless that is a call."""
+    """Returns the status of a finished response."""
     return "incomplete" if finish_reason == "length" else "completed"
 
 
 def last_item_status(delta: Delta, finish_reason: str | None) -> Literal["completed", "incomplete"]:
-    """Returns the status of the last item of a response. A call is always complete."""
-    return "completed" if delta.kind == "call" else end_status(finish_reason)
+    """Returns the status of the last item of a response. A call with whole arguments is complete."""
+    is_function = delta.kind == "call" and not delta.is_custom
+    if is_function and parse_object(delta.text) is not None:
+        return "completed"
+    return end_status(finish_reason)
+
+
+def is_cut_off_call(output: Json) -> bool:
+    """Whether an output item is a call that the end of the answer cut off, so that nobody can run it."""
+    return output["status"] == "incomplete" and output["type"] in CALL_TYPES
 
 
 def finished(initial: Json, output: list[Json], finish_reason: str | None, usage: Json) -> Json:

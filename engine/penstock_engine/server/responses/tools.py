@@ -5,14 +5,12 @@ of the function are translated back to calls of the custom tool.
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.deltas import Delta
 
 INPUT = "input"  # the parameter of a custom tool's function
 
@@ -75,22 +73,6 @@ def custom_names(tools: Iterable[FunctionTool | CustomTool]) -> frozenset[str]:
     return frozenset(tool.name for tool in tools if isinstance(tool, CustomTool))
 
 
-def with_custom_calls(deltas: Iterable[Delta], names: frozenset[str]) -> Iterator[Delta]:
-    """Replaces the arguments of calls of custom tools by their text input."""
-    for delta in deltas:
-        if delta.kind == "call" and delta.name in names:
-            yield replace(delta, is_custom=True, text=_input_of(delta.text))
-        else:
-            yield delta
-
-
 def arguments_of(text: str) -> str:
     """Returns the arguments of a custom tool's function for a text input."""
     return json.dumps({INPUT: text})
-
-
-def _input_of(arguments: str) -> str:
-    """Returns the text input in a call's arguments, or the arguments if they violate the schema."""
-    value = json.loads(arguments)
-    text = value.get(INPUT)
-    return text if isinstance(text, str) and len(value) == 1 else arguments
