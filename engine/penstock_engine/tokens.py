@@ -204,15 +204,19 @@ class TextStream:
         stop: Sequence[str] = (),
         *,
         min_tokens: int = 0,
+        unstoppable: str = "",
         include_stop: bool = False,
         skip_special_tokens: bool = True,
         after: Sequence[int] = (),
     ) -> None:
-        """min_tokens: number of first tokens in whose text stop strings are ignored. after: tokens
-        before the text; without any, SentencePiece drops the first space."""
+        """min_tokens: number of first tokens in whose text stop strings are ignored. unstoppable: stop
+        strings are ignored up to the end of its first occurrence. after: tokens before the text;
+        without any, SentencePiece drops the first space."""
         self._tokenizer = tokenizer
         self._stop_strings = stop
         self._min_tokens = min_tokens
+        self._unstoppable = unstoppable
+        self._tail = ""  # text that could be the beginning of `unstoppable`
         self._include_stop = include_stop
         self._skip = skip_special_tokens
         self._ids = list(after[-CONTEXT_TOKENS:])
@@ -226,14 +230,31 @@ class TextStream:
         """Add a token; returns the text that is final now. After a stop string, `stop` is set."""
         self._ids.append(token_id)
         self._num_pushed += 1
-        text = self._new_text(final=False)
-        return text if self._num_pushed <= self._min_tokens else self._release(text, final=False)
+        return self._advance(final=False)
 
     def finish(self) -> str:
         """The text that was held back; to be called after the last token."""
-        return (
-            "" if self.stop is not None else self._release(self._new_text(final=True), final=True)
-        )
+        return "" if self.stop is not None else self._advance(final=True)
+
+    def _advance(self, *, final: bool) -> str:
+        text = self._new_text(final=final)
+        num_ignored = self._num_unstoppable(text)
+        if self._num_pushed <= self._min_tokens and not final:
+            return text
+        return text[:num_ignored] + self._release(text[num_ignored:], final=final)
+
+    def _num_unstoppable(self, new: str) -> int:
+        """Number of characters at the beginning of new text that come before the end of `unstoppable`."""
+        if not self._unstoppable:
+            return 0
+        text = self._tail + new
+        at = text.find(self._unstoppable)
+        if at < 0:
+            self._tail = text[max(0, len(text) - len(self._unstoppable) + 1) :]
+            return len(new)
+        num_after = len(text) - at - len(self._unstoppable)
+        self._unstoppable = ""
+        return len(new) - num_after
 
     def _new_text(self, *, final: bool) -> str:
         before = self._decode(self._ids[self._prefix : self._read])

@@ -69,6 +69,18 @@ def test_a_stop_string_cuts_the_text(tokenizer: Tokenizer, stop: str, include: b
     assert text.finish() == ""
 
 
+@pytest.mark.parametrize("opening", ["<call>\n", "\n", "never"])
+@pytest.mark.parametrize("min_tokens", [0, 2, 200])
+def test_stop_strings_have_no_effect_before_the_end_of_an_opening(
+    tokenizer: Tokenizer, opening: str, min_tokens: int
+) -> None:
+    written = "a\nb <call>\nc\nd"
+    text = TextStream(tokenizer, ["\n"], unstoppable=opening, min_tokens=min_tokens)
+    kept = {"<call>\n": "a\nb <call>\nc", "\n": "a\nb <call>", "never": written}[opening]
+    streamed = "".join(stream(text, tokenizer.encode(written)))
+    assert streamed == (written if min_tokens == 200 else kept)
+
+
 def test_a_partial_stop_string_is_emitted_once_it_cannot_match(tokenizer: Tokenizer) -> None:
     text = TextStream(tokenizer, ["end of story", "aaab"])
     pieces = stream(text, tokenizer.encode("aaaaab is not the end"))

@@ -79,8 +79,9 @@ class Choice:
 class Generator:
     """Generates the choices of a request.
 
-    shows_special: whether special tokens stay in the text, because tags are among them. on_end:
-    functions that are called with each finished choice and its finish reason, "abort" or "error".
+    shows_special: whether special tokens stay in the text, because tags are among them. unstoppable:
+    text up to which stop strings have no effect. on_end: functions that are called with each finished
+    choice and its finish reason, "abort" or "error".
     """
 
     engine: AsyncEngine
@@ -90,6 +91,7 @@ class Generator:
     model: str
     request_id: str
     shows_special: bool = False
+    unstoppable: str = ""
     on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
@@ -102,6 +104,7 @@ class Generator:
             self.tokenizer,
             request.stop,
             min_tokens=choice.sampling.min_tokens,
+            unstoppable=self.unstoppable,
             include_stop=request.include_stop_str_in_output,
             skip_special_tokens=request.skip_special_tokens and not self.shows_special,
             # A completion continues its prompt's text; a new message is a text of its own.
