@@ -16,6 +16,7 @@ def command(
     baseline_rate: option.BaselineRate = None,
     control: option.Control = False,
     grow: option.Grow = False,
+    stream: option.Stream = True,
     utilization: option.Utilization = 0.3,
     hours: option.Hours = 1.0,
     runs: option.Runs = 300,
@@ -50,6 +51,7 @@ def command(
         history_hours=history_hours,
         utilization=utilization,
         grows=grow,
+        streams=stream,
     )
     text = json.dumps(summary(simulate(judge, scenario, runs, seed, jobs, alpha)), indent=2)
     typer.echo(text)

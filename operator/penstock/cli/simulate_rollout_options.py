@@ -32,6 +32,9 @@ Grow = Annotated[
         "--rate is the rate at the start.",
     ),
 ]
+Stream = Annotated[
+    bool, typer.Option(help="Whether answers are streamed. Else only whole answers have times.")
+]
 Utilization = Annotated[
     float, typer.Option(help="Utilization of pods, with --latency queue.", min=0.01, max=0.95)
 ]

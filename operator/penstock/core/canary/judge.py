@@ -41,6 +41,14 @@ STAKES: dict[Metric, float] = {
     "Output length": 0.04,
 }
 
+# Initial stakes while no answer of the control was streamed: the times of whole answers have the stakes of
+# TTFT and TPOT, which have no data. Without that, a canary ten times as slow kept its share for an hour.
+STAKES_WITHOUT_STREAMS: dict[Metric, float] = STAKES | {
+    "TTFT": 0.0,
+    "TPOT": 0.0,
+    "TTFT with queues": STAKES["TTFT"] + STAKES["TPOT"] + STAKES["TTFT with queues"],
+}
+
 # Tolerance of TTFT with queues, in multiples of the tolerance. Queues move it by more than the tolerance,
 # and the comparison at equal load is much more precise.
 QUEUE_TOLERANCES = 3.0
@@ -66,19 +74,28 @@ class JudgeState:
     judged_s: float
     weight: float
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether an answer of the control was streamed."""
+        return not (self.ttft.is_empty and self.tpot.is_empty)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one test. is_within: the regression is shown to be below its tolerance."""
+    """Result of one test.
+
+    stake: initial wealth. is_within: whether the regression is shown to be below its tolerance.
+    """
 
     metric: Metric
+    stake: float
     e_value: float
     is_within: bool
 
     @property
-    def stake(self) -> float:
+    def wealth(self) -> float:
         """Wealth of the test in the combined e-value."""
-        return 0.0 if self.is_within else STAKES[self.metric] * self.e_value
+        return 0.0 if self.is_within else self.stake * self.e_value
 
 
 def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
@@ -106,16 +123,16 @@ def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, J
         return _extended(state, block), state
     state = _with_block(state, block)
     findings = evaluate_tests(spec, state)
-    evidence = sum(finding.stake for finding in findings)
+    evidence = sum(finding.wealth for finding in findings)
     if evidence >= 1 / spec.alpha:
-        worst = max(findings, key=lambda finding: finding.stake)
+        worst = max(findings, key=lambda finding: finding.wealth)
         return Abort(f"{describe_test(spec, state, worst.metric)}; {_odds(evidence)}"), state
     if not _undecided(state, findings):
         return Accept(f"{_summary(spec, state)}; all within tolerance"), state
     if state.judged_s >= spec.max_duration_s:
         return _timed_out(spec, state, findings), state
     weight = next_weight(spec, state.weight, _progress(spec, state), evidence)
-    worst = max(findings, key=lambda finding: finding.stake)
+    worst = max(findings, key=lambda finding: finding.wealth)
     reason = f"{describe_test(spec, state, worst.metric)}; {_odds(evidence)}"
     return Continue(reason, weight), replace(state, weight=weight)
 
@@ -131,21 +148,19 @@ def evaluate_tests(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
     scale, alpha = spec.log_tolerance, spec.alpha
     ttft, tpot, output = state.ttft.estimate(), state.tpot.estimate(), state.output.estimate()
     overall, coarse = state.overall.estimate(), QUEUE_TOLERANCES * scale
-    return (
-        Finding("TTFT", ttft.e_value(scale), _is_within(ttft, scale, alpha)),
+    stakes = STAKES if state.has_streams else STAKES_WITHOUT_STREAMS
+    results: dict[Metric, tuple[float, bool]] = {
+        "TTFT": (ttft.e_value(scale), _is_within(ttft, scale, alpha)),
         # A null hypothesis of one tolerance: smaller regressions are tested at equal load.
-        Finding(
-            "TTFT with queues", overall.e_value(coarse, scale), _is_within(overall, coarse, alpha)
-        ),
-        Finding("TPOT", tpot.e_value(scale), _is_within(tpot, scale, alpha)),
-        Finding("Errors", state.errors.e_value(), state.errors.is_within(alpha)),
-        Finding(
-            "Objective violations", state.violations.e_value(), state.violations.is_within(alpha)
-        ),
+        "TTFT with queues": (overall.e_value(coarse, scale), _is_within(overall, coarse, alpha)),
+        "TPOT": (tpot.e_value(scale), _is_within(tpot, scale, alpha)),
+        "Errors": (state.errors.e_value(), state.errors.is_within(alpha)),
+        "Objective violations": (state.violations.e_value(), state.violations.is_within(alpha)),
         # A new model may answer at another length: only a drift beyond the tolerance, up or down, counts
         # against it, and acceptance does not wait for this test.
-        Finding("Output length", output.two_sided_e_value(scale, scale), False),
-    )
+        "Output length": (output.two_sided_e_value(scale, scale), False),
+    }
+    return tuple(Finding(metric, stakes[metric], *result) for metric, result in results.items())
 
 
 def _undecided(state: JudgeState, findings: tuple[Finding, ...]) -> list[Metric]:

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core.canary.evidence import (
     CONCURRENCY_BOUNDS,
     LENGTH_BOUNDS_TOKENS,
+    NO_REQUESTS,
     NUM_BINS,
     NUM_CONCURRENCY_BINS,
     NUM_QUEUE_BINS,
@@ -93,7 +94,7 @@ def live(
     while start_s < end_s:
         stop_s = min(end_s, start_s + span_s)
         seen = canary.span(start_s, stop_s), control.span(start_s, stop_s)
-        arms = [_arms(side, start_s, stop_s, limits) for side in seen]
+        arms = [_arms(side, start_s, stop_s, limits, scenario.streams) for side in seen]
         blocks = [Block(length_s=BLOCK_S, canary=a, control=b) for a, b in zip(*arms, strict=True)]
         per_minute = round(60 / BLOCK_S)
         for index in range(0, len(blocks), per_minute):
@@ -118,8 +119,16 @@ def _minute(side: Requests, from_s: float) -> SideMinute:
     )
 
 
-def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> list[Arm]:
-    """Evidence of one side, one Arm per block of the span."""
+def _whole(side: Requests) -> Floats:
+    """Log seconds of whole answers."""
+    seconds: Floats = np.log(np.exp(side.ttft) + np.exp(side.tpot + side.output))
+    return seconds
+
+
+def _arms(
+    side: Requests, start_s: float, stop_s: float, limits: Objectives, streams: bool
+) -> list[Arm]:
+    """Evidence of one side, one Arm per block of the span. streams: whether answers are streamed."""
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
     good = ~side.failed
@@ -130,7 +139,7 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
     violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)
     ttft = _cells((block * NUM_BINS + ahead)[good], side.ttft[good], blocks * NUM_BINS)
     tpot = _cells((block * NUM_TPOT_BINS + beside)[good], side.tpot[good], blocks * NUM_TPOT_BINS)
-    overall = _cells(block[good], side.ttft[good], blocks)
+    overall = _cells(block[good], (side.ttft if streams else _whole(side))[good], blocks)
     output = _cells(block[good], side.output[good], blocks)
     missed = _cells(
         (block * NUM_QUEUE_BINS + np.searchsorted(QUEUE_BOUNDS, side.ahead))[good],
@@ -147,8 +156,8 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
             requests=requests[i],
             errors=errors[i],
             violations=violations[i],
-            ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS],
-            tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS],
+            ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS] if streams else NO_REQUESTS.ttft,
+            tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS] if streams else NO_REQUESTS.tpot,
             overall=overall[i],
             output=output[i],
             missed=missed[i * NUM_QUEUE_BINS : (i + 1) * NUM_QUEUE_BINS],

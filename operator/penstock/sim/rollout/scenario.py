@@ -42,7 +42,8 @@ class Scenario:
 
     *_sigma: standard deviation of log latency (queue: of log service time). length_share: share of the
     variance of log TTFT that prompt length explains. grows: the rates are those of the start, and both grow
-    with the judge's weight. warm_up_s: time to fill the canary's prefix cache. history_hours: hours of
+    with the judge's weight. streams: whether answers are streamed; else only the times of whole ones are
+    known. warm_up_s: time to fill the canary's prefix cache. history_hours: hours of
     stable's error counts before the canary.
     """
 
@@ -59,3 +60,4 @@ class Scenario:
     history_hours: float = 1.0
     utilization: float = 0.3
     grows: bool = False
+    streams: bool = True
