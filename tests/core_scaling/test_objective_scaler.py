@@ -41,7 +41,7 @@ async def test_a_silent_gateway_holds_the_number(sized):
 async def test_of_two_gateways_both_must_answer(sized):
     sized.add_gateway(1, "gateway-b")
     await sized.tick(BLIND_TICKS_TO_REPORT)
-    assert "no usable metrics of the gateway (ConnectError)" in sized.report().reason
+    assert "no usable metrics of the gateway (ClientConnectorError)" in sized.report().reason
 
 
 async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(sized):

@@ -23,10 +23,10 @@ from penstock.core.scaling.rule import Bounds, Decision, Rule
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
 
-# Version 2 added the rule without objectives. Version 3 has another rule by objectives, with other settings
-# and another state, so that older recordings of that rule cannot be replayed.
-VERSION: Literal[3] = 3
-OLDER_VERSIONS = (1, 2)
+# Version 2 added the rule without objectives. Versions 3 and 4 have other rules by objectives, with other
+# states, so that older recordings of those cannot be replayed.
+VERSION: Literal[4] = 4
+OLDER_VERSIONS = (1, 2, 3)
 # For rules that do not use objectives.
 NO_OBJECTIVES = Objectives(math.inf, math.inf)
 
@@ -72,7 +72,7 @@ AnyTick = Tick | KvTick
 class Header:
     """First line of a recording. state: before the first decision."""
 
-    version: Literal[2, 3]
+    version: Literal[2, 3, 4]
     service: str
     settings: Settings | KvSettings
     state: SizingState | ScaleDownDelay

@@ -36,16 +36,19 @@ class Need:
         margin = min(upper, max(BEYOND * now.forecast, errors.peak) + footprint.noise)
         if now.at_s < state.forecast.since_s + WARM_UP_S:  # its errors are unknown
             margin = now.forecast
+        corrected, late = state.correction.factor * margin, ""
+        if state.correction.factor >= 1.005:
+            late = f", x {state.correction.factor:.2f} for late requests that the load does not explain"
         standing = state.backlog.standing(lead_s)
         waiting, waits = 0.0, ""
         if standing is not None:
             waiting = footprint.waiting_replicas(standing.prompt_tokens, standing.requests, lead_s)
             waits = f", and {waiting:.2f} for the backlog" if waiting >= 0.005 else ""
         return cls(
-            replicas=margin + waiting,
+            replicas=corrected + waiting,
             replicas_now=now.load + waiting,
-            note=f"{margin:.2f} replicas hold all but {loss:.2%} of it{waits}: "
-            f"need {math.ceil(100 * (margin + waiting)) / 100:.2f}",
+            note=f"{margin:.2f} replicas hold all but {loss:.2%} of it{late}{waits}: "
+            f"need {math.ceil(100 * (corrected + waiting)) / 100:.2f}",
             forecast_note=f"the load keeps {now.load:.2f} replicas busy, and {now.forecast:.2f} in "
             f"{lead_s:.0f} s by its forecast",
         )

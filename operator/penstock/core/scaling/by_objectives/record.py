@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
+from penstock.core.scaling.by_objectives.correction import Correction
 from penstock.core.scaling.by_objectives.forecast import Errors, Forecast
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
 from penstock.core.scaling.by_objectives.state import SizingState
@@ -16,7 +17,7 @@ from penstock.core.scaling.learned.traffic import Mean, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.variants.mixed import LearnedVariant
 
-VERSION: Literal[9] = 9
+VERSION: Literal[10] = 10
 # Relative differences below it are noise of the same load.
 NOTABLE_SHARE = 0.15
 
@@ -27,10 +28,10 @@ class Learned:
 
     watch: model of the iteration time. start_ups_s: of the last pods. counted: names of the pods that
     started already. prompt to attended: means of the requests. errors: of the forecasts. outcomes: late
-    requests. known: learned state by variant; empty without variants.
+    requests. correction: multiple of the need. known: learned state by variant; empty without variants.
     """
 
-    version: Literal[9]
+    version: Literal[10]
     watch: Watch
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]
@@ -42,6 +43,7 @@ class Learned:
     attended: Mean
     errors: Errors
     outcomes: Outcomes
+    correction: float
     known: Mapping[str, LearnedVariant] = field(default_factory=dict)
 
     @classmethod
@@ -60,6 +62,7 @@ class Learned:
             attended=traffic.attended,
             errors=state.forecast.errors,
             outcomes=state.outcomes,
+            correction=state.correction.factor,
             known={name: each.stored() for name, each in state.known.items()},
         )
 
@@ -74,6 +77,7 @@ class Learned:
             ),
             forecast=Forecast(errors=self.errors),
             outcomes=self.outcomes,
+            correction=Correction(self.correction),
             known=self.known,
         )
 
@@ -93,6 +97,7 @@ class Learned:
             ),
             (self.prompt.value, kept.prompt.value),
             (self.output.value, kept.output.value),
+            (self.correction, kept.correction),
         ]
         if not is_idle:
             errors, before = self.errors, kept.errors

@@ -86,11 +86,13 @@ class Sizing:
             why = "arrivals have not been observed for long enough"
             return _held(bounds, seen, state, missing, why)
         loss = self.loss * state.outcomes.allowed_loss(objectives.attainment)
-        need = Need.of(state, footprint, loss=loss, lead_s=lead_s)
         mixed = self._mixed(objectives, bounds, seen, mix, state, footprint)
+        missed = _unattainable(state, footprint, mixed)
+        state = _corrected(objectives, bounds, seen, state, mixed, missed, lead_s)
+        need = Need.of(state, footprint, loss=loss, lead_s=lead_s)
         capacity = mixed.capacity_note if mixed else footprint.note(mix)
         trail = [*source_entries(seen), TrailEntry("capacity", seen.provisioned, capacity)]
-        if missed := _unattainable(state, footprint, mixed):
+        if missed:
             note = f"not attainable: {missed}; replicas are sized by engine time"
             trail.append(TrailEntry(UNATTAINABLE, seen.provisioned, note))
         code, state, entries = self._step(bounds, seen, need, mixed, state, lead_s)
@@ -233,6 +235,31 @@ def _unattainable(state: SizingState, footprint: Footprint, mixed: MixedNeed | N
         is_measured = any(known.fit.is_measured for known in state.known.values())
         return mixed.unattainable if is_measured else ""
     return footprint.unattainable if state.fit.is_measured else ""
+
+
+def _corrected(
+    objectives: Objectives,
+    bounds: Bounds,
+    seen: Observation,
+    state: SizingState,
+    mixed: MixedNeed | None,
+    missed: str,
+    lead_s: float,
+) -> SizingState:
+    """The state with the correction for late requests that neither the load nor the objectives explain.
+
+    At the maximum a correction could change nothing, so that late requests there say nothing about it.
+    """
+    ready = mixed.ready_units(seen) if mixed else len(seen.ready)
+    is_short = state.forecast.now.load > ready or is_any_starting(seen, lead_s)
+    correction = state.correction.updated(
+        seen.now_s,
+        state.ended,
+        is_explained=is_short or bool(missed) or seen.provisioned >= bounds.max_replicas,
+        window_s=lead_s,
+        allowed=1 - objectives.attainment,
+    )
+    return replace(state, correction=correction)
 
 
 def _limited(up: TrailEntry, current: int) -> TrailEntry:

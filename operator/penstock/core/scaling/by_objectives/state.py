@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core.scaling.blind import missing_metrics
 from penstock.core.scaling.by_objectives.backlog import Backlog
+from penstock.core.scaling.by_objectives.correction import Correction
 from penstock.core.scaling.by_objectives.forecast import MEMORY_S, Forecast
 from penstock.core.scaling.by_objectives.offered_load import OfferedLoad
 from penstock.core.scaling.by_objectives.outcomes import Outcomes
@@ -24,11 +25,12 @@ from penstock.core.spec.objectives import Objectives
 class SizingState:
     """State of one service.
 
-    up, needs: delays of scale-up and scale-down. swap: how long another mix of variants has been cheaper.
-    grew_s: time of the last scale-up, if there was one. news_s: time of the last new metrics. seen_s: time
-    of the last decision; 0 before the first. busy_s: last time at which a request arrived, waited or ran.
-    known: learned state of each variant. If there are variants, watch keeps the prior of the first one, whose
-    replicas are the unit of the forecast. objectives: those that the forecast is for.
+    ended: outcomes since the last observation. up, needs: delays of scale-up and scale-down. swap: how long
+    another mix of variants has been cheaper. grew_s: time of the last scale-up, if there was one. news_s:
+    time of the last new metrics. seen_s: time of the last decision; 0 before the first. busy_s: last time at
+    which a request arrived, waited or ran. known: learned state of each variant. If there are variants, watch
+    keeps the prior of the first one, whose replicas are the unit of the forecast. objectives: those that the
+    forecast is for.
     """
 
     watch: Watch
@@ -39,6 +41,8 @@ class SizingState:
     forecast: Forecast = field(default_factory=Forecast)
     backlog: Backlog = field(default_factory=Backlog)
     outcomes: Outcomes = field(default_factory=Outcomes)
+    ended: Outcomes = field(default_factory=Outcomes)
+    correction: Correction = field(default_factory=Correction)
     up: ScaleUpDelay = field(default_factory=ScaleUpDelay)
     needs: ScaleDownWindow = field(default_factory=ScaleDownWindow)
     swap: ScaleDownDelay = field(default_factory=ScaleDownDelay)
@@ -71,14 +75,15 @@ class SizingState:
         traffic = self.traffic.updated(self.readings, seen, pairs.values())
         is_busy = traffic.arrivals > 0 or not seen.is_idle or not self.seen_s
         faded = math.exp(-(seen.now_s - self.seen_s) / MEMORY_S) if self.seen_s else 1.0
-        outcomes = Outcomes.between(self.readings.gateway, seen.gateway)
+        ended = Outcomes.between(self.readings.gateway, seen.gateway)
         return replace(
             self,
             watch=self.watch if known else self.watch.updated(pairs, prompt_tokens),
             startup=self.startup.updated(seen.pods),
             readings=self.readings.updated(seen),
             traffic=traffic,
-            outcomes=self.outcomes.updated(faded, outcomes, is_served=bool(seen.ready)),
+            outcomes=self.outcomes.updated(faded, ended, is_served=bool(seen.ready)),
+            ended=ended,
             news_s=seen.now_s if self.readings.are_older_than(seen) else self.news_s,
             seen_s=seen.now_s,
             busy_s=seen.now_s if is_busy else self.busy_s,

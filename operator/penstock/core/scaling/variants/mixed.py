@@ -138,6 +138,11 @@ class MixedNeed:
             for variant, footprint in pairs
         )
 
+    def ready_units(self, seen: Observation) -> float:
+        """The ready replicas of all variants, in the unit of needs."""
+        pairs = zip(self._variants, self._scales, strict=True)
+        return sum(len(seen.of_variant(v.name).ready) / max(1e-9, scale) for v, scale in pairs)
+
     @property
     def unattainable(self) -> str:
         """The objectives that an idle engine of each variant misses, in words; empty if one keeps them."""
