@@ -1,9 +1,12 @@
 """The rule over variants: counts of each variant on the way to the chosen mix."""
 
+import math
 from typing import Any
 
 import pytest
+from core_sizing.world import OBJECTIVES, World
 
+from penstock.core.scaling.by_objectives.need import Need, ShownUnit
 from penstock.core.scaling.learned.capacity import Capacity, Mix
 from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
@@ -92,6 +95,23 @@ def test_a_need_is_a_multiple_of_the_unit() -> None:
     made = need((0, 1), 1.0, 0.5)
     assert made.replicas(2.0) == (1, "1 strong for 4 an hour")
     assert made.replicas(4.0) == (2, "2 strong for 8 an hour")
+
+
+def test_reasons_are_in_replicas_of_the_first_variant() -> None:
+    """Not in those of its prior, which engines may miss by a factor of ten."""
+    assert need((1, 0), 2.0, 1.0).first == ("cheap", 2.0)
+    world = World(3, Bounds(1, 20))
+    world.runs(600, 12.0)
+    state = world.state
+    footprint = world.rule._footprint(OBJECTIVES, state.traffic.mix, state)
+    in_units = Need.of(state, footprint, loss=0.01, lead_s=100.0, unit=ShownUnit())
+    shown = Need.of(state, footprint, loss=0.01, lead_s=100.0, unit=ShownUnit(10.0, "cheap"))
+    assert shown.replicas == in_units.replicas
+    load, ahead = (10 * each for each in (state.forecast.now.load, state.forecast.now.forecast))
+    assert shown.forecast_note == (
+        f"the load keeps {load:.2f} cheap busy, and {ahead:.2f} in 100 s by its forecast"
+    )
+    assert shown.note.endswith(f"need {math.ceil(1000 * in_units.replicas) / 100:.2f}")
 
 
 def test_a_variant_that_has_not_run_is_corrected_by_the_error_of_the_others() -> None:

@@ -75,6 +75,22 @@ def test_one_scale_up_at_most_doubles_the_number() -> None:
     assert world.runs(60, 100.0)[-1] >= math.ceil(needed(100.0))
 
 
+@pytest.mark.parametrize(("limit", "assumed"), [(None, 200), (64, 64), (1000, 200)])
+def test_output_that_is_assumed_at_first_is_within_the_default_limit(
+    limit: int | None, assumed: int
+) -> None:
+    rule = replace(RULE, max_output_tokens=limit)
+    assert rule.initial().traffic.output.value == assumed
+
+
+def test_capacity_names_the_tokens_and_the_limit() -> None:
+    world = World(2, Bounds(1, 20))
+    world.runs(120, 4.0)
+    assert note(world.decision, "capacity") == (
+        "a replica takes 5.08 requests/s of 2000 prompt and 300 output tokens, 82% busy (limit: KV cache)"
+    )
+
+
 def test_objectives_that_an_idle_engine_misses_buy_no_replicas() -> None:
     """An engine takes 15 ms for a token, whatever waits. The rule says so once engines were measured."""
     world = World(1, Bounds(1, 40))

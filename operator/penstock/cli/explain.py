@@ -118,19 +118,23 @@ def _say_changes(tick: AnyTick) -> None:
     console.print("What would change the number:")
     table = Table("with", "replicas", "because")
     for change in found:
-        table.add_row(change.what, _numbers(change.decision), change.decision.reason)
+        table.add_row(
+            change.what,
+            _with_mix(str(change.decision.desired), change.decision),
+            change.decision.reason,
+        )
     console.print(table)
 
 
-def _numbers(decision: Decision) -> str:
-    """Format the number of replicas, with the numbers by variant if there are variants."""
+def _with_mix(text: str, decision: Decision) -> str:
+    """A number of replicas in words, with the numbers by variant if there are variants."""
     parts = [f"{count} {variant}" for variant, count in decision.by_variant.items() if count]
-    return f"{decision.desired} ({' + '.join(parts)})" if parts else str(decision.desired)
+    return f"{text} ({' + '.join(parts)})" if parts else text
 
 
 def _print_trail(decision: Decision) -> None:
-    word = "replica" if decision.desired == 1 else "replicas"
-    console.print(f"{_numbers(decision)} {word}, {decision.code}: {decision.reason}")
+    number = _with_mix(_replicas(decision.desired), decision)
+    console.print(f"{number}, {decision.code}: {decision.reason}")
     _table((entry.step, entry.replicas, entry.note) for entry in decision.trail)
 
 

@@ -18,6 +18,7 @@ PENSTOCK, VLLM, CUSTOM = "Penstock", "VLLM", "Custom"
 
 MAX_MODEL_LEN = "engine.maxModelLen"
 MAX_NUM_SEQS = "engine.maxNumSeqs"
+DEFAULT_MAX_TOKENS = "engine.generation.defaults.maxTokens"
 MAX_NUM_BATCHED_TOKENS = "engine.maxNumBatchedTokens"
 MEMORY_UTILIZATION = "engine.memoryUtilizationPercent"
 DTYPE = "engine.dtype"

@@ -12,6 +12,20 @@ BEYOND = 1.2
 
 
 @dataclass(frozen=True, slots=True)
+class ShownUnit:
+    """Unit of the replicas in reasons. factor: its number for one replica of the forecast's unit."""
+
+    factor: float = 1.0
+    name: str = "replicas"
+
+    def text(self, replicas: float) -> str:
+        return f"{self.factor * replicas:.2f}"
+
+    def rounded_up(self, replicas: float) -> str:
+        return f"{math.ceil(100 * self.factor * replicas) / 100:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """Needed replicas, as real numbers.
 
@@ -24,11 +38,19 @@ class Need:
     forecast_note: str
 
     @classmethod
-    def of(cls, state: SizingState, footprint: Footprint, *, loss: float, lead_s: float) -> "Need":
+    def of(
+        cls,
+        state: SizingState,
+        footprint: Footprint,
+        *,
+        loss: float,
+        lead_s: float,
+        unit: ShownUnit,
+    ) -> "Need":
         """Compute the need.
 
         loss: fraction of the load that may be beyond the replicas. lead_s: time until a pod that is
-        requested now serves.
+        requested now serves. unit: of the numbers in the reasons.
         """
         now, errors = state.forecast.now, state.forecast.errors
         upper = state.forecast.upper(loss, lead_s=lead_s, noise=footprint.noise)
@@ -43,12 +65,12 @@ class Need:
         waiting, waits = 0.0, ""
         if standing is not None:
             waiting = footprint.waiting_replicas(standing.prompt_tokens, standing.requests, lead_s)
-            waits = f", and {waiting:.2f} for the backlog" if waiting >= 0.005 else ""
+            waits = f", and {unit.text(waiting)} for the backlog" if waiting >= 0.005 else ""
         return cls(
             replicas=corrected + waiting,
             replicas_now=now.load + waiting,
-            note=f"{margin:.2f} replicas hold all but {loss:.2%} of it{late}{waits}: "
-            f"need {math.ceil(100 * (corrected + waiting)) / 100:.2f}",
-            forecast_note=f"the load keeps {now.load:.2f} replicas busy, and {now.forecast:.2f} in "
-            f"{lead_s:.0f} s by its forecast",
+            note=f"{unit.text(margin)} {unit.name} hold all but {loss:.2%} of it{late}{waits}: "
+            f"need {unit.rounded_up(corrected + waiting)}",
+            forecast_note=f"the load keeps {unit.text(now.load)} {unit.name} busy, and "
+            f"{unit.text(now.forecast)} in {lead_s:.0f} s by its forecast",
         )

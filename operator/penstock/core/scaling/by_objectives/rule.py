@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.scaling.blind import missing_metrics
-from penstock.core.scaling.by_objectives.need import Need
+from penstock.core.scaling.by_objectives.need import Need, ShownUnit
 from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.core.scaling.decisions import bounded_decision, held_decision, source_entries
 from penstock.core.scaling.delays import ScaleUpDelay
@@ -22,6 +22,7 @@ from penstock.core.scaling.learned.capacity import Mix, Room
 from penstock.core.scaling.learned.footprint import Footprint
 from penstock.core.scaling.learned.iteration import Fit, IterationModel
 from penstock.core.scaling.learned.startup import StartUp, is_any_starting
+from penstock.core.scaling.learned.traffic import FIRST_OUTPUT, Traffic
 from penstock.core.scaling.learned.watch import Watch
 from penstock.core.scaling.rule import UNATTAINABLE, Bounds, Decision, DecisionCode, TrailEntry
 from penstock.core.scaling.signals import STALE_S, EngineReading, Observation
@@ -51,20 +52,26 @@ class Sizing:
     prior: iteration time of an engine before it has reported, from `penstock calibrate` or a table.
     startup_s: start-up time of a pod until one has started. loss: fraction of the load that may be beyond
     the replicas, over the fraction of requests that may miss the objectives. calm_s: least scale-down
-    delay. max_num_seqs: of an engine that does not report it. variants: kinds of engines to choose from by
-    price; none if all are alike.
+    delay. max_num_seqs: of an engine that does not report it. max_output_tokens: of requests that set no
+    limit, which bounds the output assumed before any answer ended; None if there is none. variants: kinds of
+    engines to choose from by price; none if all are alike.
     """
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
+    max_output_tokens: int | None = None
     loss: float = 1.0
     calm_s: float = 60.0
     period_s: float = 2.0
     variants: tuple[Variant, ...] = ()
 
     def initial(self) -> SizingState:
-        return SizingState(Watch(Fit.around(self.prior)), StartUp(self.startup_s))
+        output = FIRST_OUTPUT
+        if self.max_output_tokens is not None:
+            output = replace(output, value=min(output.value, self.max_output_tokens))
+        traffic = Traffic(output=output)
+        return SizingState(Watch(Fit.around(self.prior)), StartUp(self.startup_s), traffic=traffic)
 
     def limited(self, most: Mapping[str, int]) -> "Sizing":
         """The rule with smaller limits on replicas of variants. most: limits by name."""
@@ -89,7 +96,11 @@ class Sizing:
         mixed = self._mixed(objectives, bounds, seen, mix, state, footprint)
         missed = _unattainable(state, footprint, mixed)
         state = _corrected(objectives, bounds, seen, state, mixed, missed, lead_s)
-        need = Need.of(state, footprint, loss=loss, lead_s=lead_s)
+        unit = ShownUnit()
+        if mixed:  # in replicas that exist, not in those of a prior that may be far off
+            name, factor = mixed.first
+            unit = ShownUnit(factor, f"replicas of {name}")
+        need = Need.of(state, footprint, loss=loss, lead_s=lead_s, unit=unit)
         capacity = mixed.capacity_note if mixed else footprint.note(mix)
         trail = [*source_entries(seen), TrailEntry("capacity", seen.provisioned, capacity)]
         if missed:

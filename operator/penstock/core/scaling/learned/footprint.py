@@ -100,6 +100,6 @@ class Footprint:
     def note(self, mix: Mix) -> str:
         found = self.capacity
         return (
-            f"a replica takes {found.rate:.2f} requests/s of {mix.prompt_tokens:.0f} and "
-            f"{mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
+            f"a replica takes {found.rate:.2f} requests/s of {mix.prompt_tokens:.0f} prompt and "
+            f"{mix.output_tokens:.0f} output tokens, {found.busy:.0%} busy (limit: {found.limit})"
         )

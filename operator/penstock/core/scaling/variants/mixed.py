@@ -138,6 +138,11 @@ class MixedNeed:
             for variant, footprint in pairs
         )
 
+    @property
+    def first(self) -> tuple[str, float]:
+        """The first variant, and its replicas for one of the unit of needs, which is its prior."""
+        return self._variants[0].name, self._scales[0]
+
     def ready_units(self, seen: Observation) -> float:
         """The ready replicas of all variants, in the unit of needs."""
         pairs = zip(self._variants, self._scales, strict=True)
