@@ -1,4 +1,4 @@
-"""Headers that are forwarded to engines."""
+"""Headers that are forwarded to engines and to clients."""
 
 import asyncio
 from dataclasses import replace
@@ -6,6 +6,14 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.routing.pick import Endpoint
+from penstock.gateway.upstream_headers import (
+    HOP_BY_HOP,
+    NOT_FOR_CLIENTS,
+    NOT_FOR_ENGINES,
+    filter_headers,
+    header_text,
+    headers_for_client,
+)
 
 BODY = b'{"model": "chat"}'
 
@@ -81,3 +89,65 @@ async def test_request_id_with_a_colon_is_forwarded(raw_engine):
     answer = await send(front, b"x-request-id: root:1-5f")
     assert b"x-request-id: root:1-5f" in answer
     assert b"x-request-id: root:1-5f" in heads[0].lower()
+
+
+def test_headers_to_pass_on():
+    headers = [
+        (b"X-Kept", b"1"), (b"x-kept", b"2"), (b"Connection", b"close, X-Named ,x-other"),
+        (b"connection", b"x-third"), (b"x-named", b"3"), (b"X-Other", b"4"), (b"x-third", b"5"),
+        (b"X-Penstock-Any", b"6"), (b"x-penstocks", b"7"), (b"Dropped", b"8"),
+        (b"x-value", b"x-named"),
+    ]  # fmt: skip
+    assert filter_headers(headers, frozenset({b"connection", b"dropped"})) == [
+        (b"x-kept", b"1"), (b"x-kept", b"2"), (b"x-penstocks", b"7"), (b"x-value", b"x-named"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dropped", [NOT_FOR_CLIENTS, NOT_FOR_ENGINES])
+def test_hop_by_hop_headers_are_not_passed_on(dropped):
+    assert filter_headers([(name, b"x") for name in sorted(HOP_BY_HOP)], dropped) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(b"abc", "abc"), ("São".encode(), "São"), (b"\xe9", "é")]
+)
+def test_header_text(value, text):
+    assert header_text(value) == text
+
+
+def test_control_characters_of_engines_are_spaces_for_clients():
+    """h11, which writes the response, raises an error for a vertical tab."""
+    values = [(b"x-a", b"a\x0bb\x00\x7f"), (b"x-b", b"a\tb\xff")]
+    assert headers_for_client(values) == [(b"x-a", b"a b"), (b"x-b", b"a\tb\xff")]
+
+
+@pytest.mark.parametrize("value", [b"\x0b", b"a\x0cb", b"\x01"])
+async def test_response_with_a_control_character_in_a_header_is_passed_on(
+    start_engine, start_gateway, value
+):
+    async def behave(request):
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-a: " + value
+        await request.send(head + b"\r\ncontent-length: 2\r\n\r\n{}")
+
+    front = await start_gateway(await start_engine(behave))
+    assert await front.ask(stream=False) == (200, b"{}")
+
+
+@pytest.mark.parametrize("code", [*range(1, 9), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F])
+async def test_control_character_in_a_header_of_a_client_is_a_400(
+    start_gateway, make_service, code
+):
+    """No engine is charged for it: it never gets the request."""
+    front = await start_gateway()
+    front.publish(make_service())
+    status = (await send(front, b"x-a: a" + bytes([code]) + b"b")).split(b"\r\n")[0]
+    assert status == b"HTTP/1.1 400 Bad Request"
+
+
+@pytest.mark.parametrize("code", [0x09, *range(0x20, 0x7F, 19), *range(0x80, 0x100, 13)])
+async def test_other_characters_of_a_client_reach_engines(raw_engine, code):
+    front, heads = raw_engine
+    answer = await send(front, b"x-a: a" + bytes([code]) + b"b")
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    sent = bytes([code]).decode("latin-1").encode()
+    assert b"x-a: a" + sent + b"b\r\n" in heads[0]

@@ -1,4 +1,4 @@
-"""Requests to engines: headers, held responses, limits, and which responses are retried."""
+"""Requests to engines: held responses, limits, and which responses are retried."""
 
 import asyncio
 import gzip
@@ -7,40 +7,9 @@ import io
 import pytest
 from gateway.engine_answers import DONE
 
-from penstock.gateway.upstream import (
-    HOP_BY_HOP,
-    NOT_FOR_CLIENTS,
-    NOT_FOR_ENGINES,
-    body_payload,
-    filter_headers,
-    header_text,
-)
+from penstock.gateway.upstream import body_payload
 
 EVENT = b'data: {"n": 0}\n\n'
-
-
-def test_headers_to_pass_on():
-    headers = [
-        (b"X-Kept", b"1"), (b"x-kept", b"2"), (b"Connection", b"close, X-Named ,x-other"),
-        (b"connection", b"x-third"), (b"x-named", b"3"), (b"X-Other", b"4"), (b"x-third", b"5"),
-        (b"X-Penstock-Any", b"6"), (b"x-penstocks", b"7"), (b"Dropped", b"8"),
-        (b"x-value", b"x-named"),
-    ]  # fmt: skip
-    assert filter_headers(headers, frozenset({b"connection", b"dropped"})) == [
-        (b"x-kept", b"1"), (b"x-kept", b"2"), (b"x-penstocks", b"7"), (b"x-value", b"x-named"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("dropped", [NOT_FOR_CLIENTS, NOT_FOR_ENGINES])
-def test_hop_by_hop_headers_are_not_passed_on(dropped):
-    assert filter_headers([(name, b"x") for name in sorted(HOP_BY_HOP)], dropped) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(b"abc", "abc"), ("São".encode(), "São"), (b"\xe9", "é")]
-)
-def test_header_text(value, text):
-    assert header_text(value) == text
 
 
 def test_large_body_is_sent_in_pieces():

@@ -7,10 +7,10 @@ from typing import Any
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import Receive
 from penstock.gateway.openai import RequestError
+from penstock.gateway.upstream_headers import CONTROL_CHARACTER, RawHeaders
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-RawHeaders = list[tuple[bytes, bytes]]
 
 CLIENT_LEFT_STATUS = 499
 # Time limit for sending the last event of a stream to a client that does not read.
@@ -27,12 +27,17 @@ class ClientDisconnected(Exception):
 def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, bytes]:
     """Return a request's headers by name. limit_bytes: bound on all names and values together.
 
-    Raises RequestError if they are too large, or the body is not JSON or is compressed.
+    Raises RequestError if they are too large or have control characters, or the body is not JSON or is
+    compressed.
     """
     if sum(len(name) + len(value) for name, value in headers) > limit_bytes:
         raise RequestError(431, f"the headers are larger than {limit_bytes} bytes")
     named: dict[bytes, bytes] = {}
-    for name, value in headers:  # RFC 9110, 5.3: repeated fields are joined with commas
+    for name, value in headers:
+        if CONTROL_CHARACTER.search(value):
+            header = name.decode("latin-1")
+            raise RequestError(400, f"the value of the header `{header}` has a control character")
+        # RFC 9110, 5.3: repeated fields are joined with commas
         named[name] = named[name] + b", " + value if name in named else value
     content_type = named.get(b"content-type", b"").split(b";")[0].strip().lower()
     if content_type not in JSON_TYPES:

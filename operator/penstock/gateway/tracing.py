@@ -30,7 +30,8 @@ from penstock.core.routing.retry import Failure
 from penstock.gateway.access_log import AccessLine
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.timeline import Interval, RequestPhase
-from penstock.gateway.upstream import RawHeaders, UpstreamRequest
+from penstock.gateway.upstream import UpstreamRequest
+from penstock.gateway.upstream_headers import RawHeaders
 from penstock_engine.traces import close, make_provider, make_tracer
 
 # Phases of an attempt; the first one starts it.

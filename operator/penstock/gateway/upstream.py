@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace, TracebackType
@@ -17,6 +17,7 @@ from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.sse import DONE_EVENT, SseBuffer
 from penstock.gateway.timeline import RequestPhase, Timeline
+from penstock.gateway.upstream_headers import RawHeaders, headers_for_client
 
 # Bodies above this are sent in pieces. A single write is cheaper for a smaller one, and the copy that the
 # transport makes of its unsent bytes is small.
@@ -26,23 +27,6 @@ END_AFTER_DONE_S = 1.0
 
 # Statuses that a response may have: 1xx is not final, and others are not valid HTTP.
 FINAL_STATUSES = range(200, 600)
-
-HOP_BY_HOP = frozenset(
-    {
-        b"connection", b"http2-settings", b"keep-alive", b"proxy-connection", b"te", b"trailer",
-        b"transfer-encoding", b"upgrade",
-    }
-)  # fmt: skip
-# Engines get no credentials. A compressed response would hide where events end.
-NOT_FOR_ENGINES = HOP_BY_HOP | {
-    b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
-    b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
-}  # fmt: skip
-# Headers between the gateway and its engines; they are never forwarded.
-INTERNAL_PREFIX = b"x-penstock-"
-NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
-
-RawHeaders = list[tuple[bytes, bytes]]
 
 
 class AttemptFailed(Exception):
@@ -220,7 +204,7 @@ class Upstream:
                 source.close()
 
     async def _read_start(self, source: aiohttp.ClientResponse) -> UpstreamResponse:
-        headers = filter_headers(source.raw_headers, NOT_FOR_CLIENTS)
+        headers = headers_for_client(source.raw_headers)
         if source.status == 200 and source.content_type == "text/event-stream":
             return await _read_first_event(source, headers)
         held = bytearray()
@@ -278,30 +262,6 @@ def _connection_trace() -> aiohttp.TraceConfig:
     trace.on_connection_create_end.append(note_connected)
     trace.on_connection_reuseconn.append(note_connected)
     return trace
-
-
-def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """Return the headers to pass on: not `dropped`, not internal, and not named by `Connection`."""
-    kept = [(name.lower(), value) for name, value in headers]
-    named = {
-        token.strip().lower()
-        for name, value in kept
-        if name == b"connection"
-        for token in value.split(b",")
-    }
-    return [
-        (name, value)
-        for name, value in kept
-        if name not in dropped and name not in named and not name.startswith(INTERNAL_PREFIX)
-    ]
-
-
-def header_text(value: bytes) -> str:
-    """Decode a header's value. aiohttp writes UTF-8, so a value that is UTF-8 is forwarded unchanged."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
 
 
 def body_payload(body: bytes) -> bytes | io.BytesIO:

@@ -1,15 +1,33 @@
-"""Builds the path and the headers of a request to an engine."""
+"""Headers that pass between clients and engines, and the path of a request to an engine."""
 
-from collections.abc import MutableMapping
+import re
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from multidict import CIMultiDict
 
 from penstock.gateway.snapshot import Service
-from penstock.gateway.upstream import NOT_FOR_ENGINES, filter_headers, header_text
 from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
 
 Scope = MutableMapping[str, Any]
+RawHeaders = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"http2-settings", b"keep-alive", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+# Engines get no credentials. A compressed response would hide where events end.
+NOT_FOR_ENGINES = HOP_BY_HOP | {
+    b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
+    b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
+}  # fmt: skip
+# Headers between the gateway and its engines; they are never forwarded.
+INTERNAL_PREFIX = b"x-penstock-"
+NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
+# What a header's value must not have (RFC 9110, 5.5). HTTP libraries refuse to send some of it.
+CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def path_with_query(scope: Scope) -> str:
@@ -31,3 +49,35 @@ def headers_for_engine(scope: Scope, request_id: str, service: Service) -> CIMul
     if service.objectives is not None and service.objectives.has_tpot:
         headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
     return headers
+
+
+def headers_for_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """The headers of an engine's response, with a space for each control character in a value."""
+    return [
+        (name, CONTROL_CHARACTER.sub(b" ", value).strip(b" \t"))
+        for name, value in filter_headers(headers, NOT_FOR_CLIENTS)
+    ]
+
+
+def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
+    """Return the headers to pass on: not `dropped`, not internal, and not named by `Connection`."""
+    kept = [(name.lower(), value) for name, value in headers]
+    named = {
+        token.strip().lower()
+        for name, value in kept
+        if name == b"connection"
+        for token in value.split(b",")
+    }
+    return [
+        (name, value)
+        for name, value in kept
+        if name not in dropped and name not in named and not name.startswith(INTERNAL_PREFIX)
+    ]
+
+
+def header_text(value: bytes) -> str:
+    """Decode a header's value. aiohttp writes UTF-8, so a value that is UTF-8 is forwarded unchanged."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
