@@ -135,5 +135,5 @@ def test_a_template_must_not_mount_adapters_writable() -> None:
 
 
 def test_a_forbidden_pod_names_the_folder_of_the_node() -> None:
-    _, text = explain_forbidden(spec("pvc://models", "file:///data"), "no")
+    _, text = explain_forbidden(spec("pvc://models", "file:///data"), "no hostPath volumes")
     assert "spec.engine.lora.sources[0]" in text

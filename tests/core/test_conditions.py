@@ -285,6 +285,7 @@ def test_rolled_out(
         (observed_with(preflight("Failed", REFUSED)), SETTLED, NEW, None),
         (observed_with(refusals={OLD: ("PodForbidden", "no")}), SETTLED, OLD, ("PodForbidden", "no")),
         (observed_with(refusals={OLD: ("PodForbidden", "no")}), SETTLED, NEW, None),
+        (observed_with(refusals={OLD: ("QuotaExceeded", "full")}), SETTLED, OLD, None),
         (observed_with(refusals={NEW: ("PodForbidden", "no")}), SETTLED, OLD, None),
         (
             observed_with(deployment(1), pod()), WRONG, NEW,
@@ -428,3 +429,10 @@ def test_a_refusal_names_the_field_to_change() -> None:
         "PodForbidden",
         "the API server does not allow the pod: no",
     )
+    full = 'pods "p" is forbidden: exceeded quota: q, requested: limits.cpu=1'
+    assert explain_forbidden(SPEC, full) == (
+        "QuotaExceeded",
+        f"the API server does not allow the pod: {full}",
+    )
+    unlimited = 'pods "p" is forbidden: failed quota: q: must specify limits.cpu for: engine'
+    assert explain_forbidden(SPEC, unlimited)[0] == "PodForbidden"

@@ -146,10 +146,12 @@ def test_no_replicas_by_the_spec_are_ready_and_answer_nobody() -> None:
 
 
 def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
+    refused = 'volume "model" uses restricted volume type "hostPath"'
     told = [
-        explain_forbidden(replace(SPEC, model_uri=uri), "no")[1] for uri in ("pvc://m", "file:///m")
+        explain_forbidden(replace(SPEC, model_uri=uri), message)[1]
+        for uri, message in (("pvc://m", refused), ("file:///m", refused), ("file:///m", "no CPU"))
     ]
-    assert ["hostPath" in text for text in told] == [False, True]
+    assert ["a pvc:// URI" in text for text in told] == [False, True, False]
     assert explain_forbidden(SPEC, "no")[0] == "PodForbidden"
 
 

@@ -127,6 +127,15 @@ def test_a_refusal_stalls_a_service_that_answers() -> None:
     ]
 
 
+def test_a_service_whose_quota_is_full_is_stalled_only_after_the_deadline() -> None:
+    observed = observed_in(preflight(), refusals={REVISION: ("QuotaExceeded", "it is full")})
+    found = tree(observed)
+    assert found["Reconciling"].message.endswith("; it is full")
+    assert said(found)[1:] == [("True", "Starting"), ("False", "NotStalled")]
+    made = plan(SPEC, observed, "image", NOW_S + SPEC.rollout.progress_deadline_s)
+    assert made.overdue == "no progress within 600 s: QuotaExceeded: it is full"
+
+
 def literals() -> set[str]:
     """CamelCase words in the modules that make conditions."""
     folder = Path(penstock.core.reconcile.__file__).parent

@@ -15,6 +15,7 @@ from penstock.core.spec.service import COHORT_LABEL, REVISION_LABEL, VARIANT_LAB
 
 # Fields that the API server adds to a pod's spec.
 POD_DEFAULTS = {"dnsPolicy": "ClusterFirst", "restartPolicy": "Always"}
+OVER_QUOTA = "FailedCreate", 'pods "p" is forbidden: exceeded quota: q, requested: pods=1'
 START_S = 1_800_000_000.0
 
 
@@ -32,13 +33,15 @@ class Placed(NamedTuple):
 
 @dataclass
 class Cluster:
-    """bad: revisions whose pods crash. refused: those whose preflight fails. room: pods that fit.
+    """bad: revisions whose pods crash. refused: those whose preflight fails. room: pods that fit. quota:
+    pods that may be created.
 
     bodies: manifests of the Deployments as last applied. repairs: names of the Deployments whose pod
     template was changed.
     """
 
     room: int = 1000
+    quota: int = 1000
     now_s: float = START_S
     bad: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
@@ -49,13 +52,15 @@ class Cluster:
     history: dict[str, Revision] = field(default_factory=dict)
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
     budget: ObservedBudget = field(default_factory=ObservedBudget)
+    over_quota: set[Placed] = field(default_factory=set)
     numbers: int = 0
 
     def observed_deployments(self):
         return tuple(
             ObservedDeployment(
                 name_of(placed), name_of(placed), placed.revision, replicas, 0, False,
-                self.bodies[placed], cohort=placed.cohort, variant=placed.variant,
+                self.bodies[placed], OVER_QUOTA if placed in self.over_quota else None,
+                placed.cohort, placed.variant,
             )
             for placed, replicas in self.deployments.items()
         )  # fmt: skip
@@ -116,6 +121,7 @@ class Cluster:
 
     def settle_pods(self, *, ready=True):
         """Deployments make and remove pods; those that fit and are not bad become ready."""
+        self.over_quota = set()
         for placed, replicas in self.deployments.items():
             mine = [p for p in self.serving() if placed_of(p) == placed]
             # A ReplicaSet removes pods that are not ready first.
@@ -123,6 +129,9 @@ class Cluster:
             for pod in mine[: max(0, len(mine) - replicas)]:
                 del self.pods[pod.name]
             for _ in range(replicas - len(mine)):
+                if len(self.serving()) >= self.quota:
+                    self.over_quota.add(placed)
+                    break
                 self.numbers += 1
                 name = f"{name_of(placed)}-{self.numbers}"
                 self.pods[name] = ObservedPod(

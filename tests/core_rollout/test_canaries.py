@@ -72,15 +72,18 @@ def test_stable_keeps_the_pods_that_its_share_needs(start_service):
 
 
 @pytest.mark.parametrize("room", [4, 5, 6, 7])
-def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(start_service, room):
+@pytest.mark.parametrize(("limit", "said"), [("room", "no GPU"), ("quota", "exceeded quota")])
+def test_a_canary_with_little_room_is_promoted_without_ever_having_too_few(
+    start_service, limit, said, room
+):
     """A pod more than the traffic needs is enough room for a canary without a control."""
     world = start_service("Canary", replicas=4, comparison="Stable")
-    world.room = room
+    setattr(world, limit, room)
     world.verdict = ACCEPT
     new, old = world.change()
     if room == 4:
         assert world.run(400)[-1] == "Rejected"
-        assert "no GPU" in world.rollout.rejected.reason
+        assert said in world.rollout.rejected.reason
         assert world.counts() == {old: 4}
         return
     assert world.run() == ["Starting", "Judging", "Growing", "Promoting", "Draining", "Stable"]

@@ -48,10 +48,8 @@ def replacing(draw):
 
 @given(replacing())
 def test_replacing_takes_no_pod_that_is_needed_and_makes_none_that_is_not(case):
-    total, new, old, limits, is_unschedulable = case
-    wanted_new, wanted_old = next_replicas(
-        total, new, old, **limits, is_unschedulable=is_unschedulable
-    )
+    total, new, old, limits, lacks_room = case
+    wanted_new, wanted_old = next_replicas(total, new, old, **limits, lacks_room=lacks_room)
     assert 0 <= wanted_old <= old.replicas
     assert min(new.replicas, total) <= wanted_new <= total
     if wanted_new > new.replicas:

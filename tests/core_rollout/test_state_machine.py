@@ -25,7 +25,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("time"), st.sampled_from([1, 5, 60, 700])),
     st.tuples(st.just("spec"), st.integers(0, 3)),
     st.tuples(st.just("scale"), st.integers(1, 12)),
-    st.tuples(st.just("room"), st.sampled_from([2, 5, 9, 1000])),
+    st.tuples(st.sampled_from(["room", "quota"]), st.sampled_from([2, 5, 9, 1000])),
     st.tuples(st.just("bad"), st.integers(0, 3)),
     st.tuples(st.just("refused"), st.integers(0, 3)),
     st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
@@ -47,7 +47,8 @@ def test_whatever_happens_invariants_hold_and_it_comes_to_rest(strategy, actions
     world.spec = replace(world.spec, rollout=RolloutSpec(strategy=strategy, scale_down_delay_s=20))
     for what, value in actions:
         act(world, what, value)
-    world.bad, world.refused, world.room, world.command = set(), set(), 1000, None
+    world.bad, world.refused, world.command = set(), set(), None
+    world.room = world.quota = 1000
     world.deaf, world.silent = set(), set()
     # A crash is forgotten, and the user who supplied the missing model deletes the preflight.
     world.pods = {
@@ -90,8 +91,8 @@ def act(world, what, value):
             world.change(seed=value)
         case "scale":
             world.desired = value
-        case "room":
-            world.room = value
+        case "room" | "quota":
+            setattr(world, what, value)
         case "bad" | "refused":
             getattr(world, what).add(
                 revision_of(

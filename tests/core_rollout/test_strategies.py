@@ -55,11 +55,12 @@ def test_one_that_cannot_start_is_rejected_and_not_tried_again(start_service, st
 
 @pytest.mark.parametrize(("surge", "unavailable"), [(1, 0), (0, 1), (2, 2), (1, 1), (3, 0)])
 @pytest.mark.parametrize("room", [4, 5, 100])
+@pytest.mark.parametrize("limit", ["room", "quota"])
 def test_rolling_keeps_its_promise_and_does_not_lock_up_without_room(
-    start_service, surge, unavailable, room
+    start_service, surge, unavailable, limit, room
 ):
     world = start_service("Rolling", max_surge=surge, max_unavailable=unavailable)
-    world.room = room
+    setattr(world, limit, room)
     new, old = world.change()
     if room == 4 and not unavailable:
         assert world.run(400)[-1] == "Rejected"

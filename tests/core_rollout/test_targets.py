@@ -359,7 +359,7 @@ def test_traffic_in_whole_percent(whole, by, weights):
 
 
 @pytest.mark.parametrize(
-    ("total", "new", "old", "surge", "unavailable", "is_unschedulable", "expected"),
+    ("total", "new", "old", "surge", "unavailable", "lacks_room", "expected"),
     [
         (4, (0, 0), (4, 4), 1, 0, False, (1, 4)),
         (4, (1, 0), (4, 4), 1, 0, False, (1, 4)),
@@ -376,7 +376,7 @@ def test_traffic_in_whole_percent(whole, by, weights):
     ],
 )
 def test_the_next_numbers_of_a_replacement(
-    total, new, old, surge, unavailable, is_unschedulable, expected
+    total, new, old, surge, unavailable, lacks_room, expected
 ):
     found = next_replicas(
         total,
@@ -384,7 +384,7 @@ def test_the_next_numbers_of_a_replacement(
         ReplicaCounts(*old),
         surge=surge,
         unavailable=unavailable,
-        is_unschedulable=is_unschedulable,
+        lacks_room=lacks_room,
     )
     assert found == expected
 

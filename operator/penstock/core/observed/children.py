@@ -8,6 +8,7 @@ from penstock.core.observed.accelerator_memory import Source
 from penstock.core.observed.label_selector import selects
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
+from penstock.core.observed.quota import exceeds_quota
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import RolloutMirror, Share
@@ -44,6 +45,11 @@ class ObservedDeployment:
     @property
     def side(self) -> Side:
         return Side(self.revision, self.cohort)
+
+    @property
+    def exceeds_quota(self) -> bool:
+        """Whether pods are missing that find no room in a ResourceQuota."""
+        return self.trouble is not None and exceeds_quota(self.trouble[1])
 
     @property
     def template_hash(self) -> str:
@@ -257,9 +263,12 @@ class ObservedState:
     def ready(self, revision: str | None, cohort: str | None = None) -> int:
         return sum(pod.is_ready for pod in self.serving(revision, cohort))
 
-    def is_unschedulable(self, revision: str | None) -> bool:
-        """Whether a pod of the revision waits for a node with room."""
-        return any(pod.is_unschedulable for pod in self.serving(revision))
+    def lacks_room(self, revision: str | None) -> bool:
+        """Whether a pod of the revision waits for room, on a node or in a quota."""
+        of_revision = (each for each in self.deployments if each.revision == revision)
+        return any(pod.is_unschedulable for pod in self.serving(revision)) or any(
+            each.exceeds_quota for each in of_revision
+        )
 
 
 def _decides(preflight: ObservedPod) -> int:

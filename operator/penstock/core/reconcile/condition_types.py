@@ -57,6 +57,8 @@ ROUTE_REASONS: Mapping[str, str] = {
 
 # Reason of a service without engines because spec.replicas is 0.
 SCALED_TO_ZERO = "ScaledToZero"
+# Reason of a pod that is refused only until a quota has room. The operator goes on trying to create it.
+QUOTA_EXCEEDED = "QuotaExceeded"
 
 REASONS: Mapping[str, str] = {
     "Active": "Scaling decisions are based on the engines' metrics.",
@@ -99,7 +101,7 @@ REASONS: Mapping[str, str] = {
         "An engine misses an objective though it has no other request, so more replicas do not help."
     ),
     "Paused": "A user has paused the canary; it keeps its share of the traffic.",
-    "PodForbidden": "RBAC, a quota or pod security forbids the pod.",
+    "PodForbidden": "RBAC, pod security, a limit range, or a quota for pods with limits forbids the pod.",
     "PodTemplateRejected": "The API server refuses the pod template as invalid.",
     "PreflightFailed": "The check of the model failed without a report.",
     "PreflightLost": "The pod that checks the model was lost with its node; the check is repeated.",
@@ -109,6 +111,7 @@ REASONS: Mapping[str, str] = {
     "Progressing": "Fewer engine pods are ready than needed.",
     "Promoting": "The gateways move all of the traffic to the new revision.",
     "QuantizedAlready": "The model is quantized already, so it cannot be quantized again.",
+    "QuotaExceeded": "A quota of the namespace has no room for the pod now; it is tried again.",
     "Readable": "The metrics of the canary can be read.",
     "Ready": "The service answers requests.",
     "Rejected": "The spec's revision was rolled back and is not tried again.",

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import on_variant, preflight_result
+from penstock.core.observed.quota import exceeds_quota
 from penstock.core.reconcile.condition_types import (
+    QUOTA_EXCEEDED,
     SCALED_TO_ZERO,
     Condition,
     Truth,
@@ -35,8 +37,11 @@ def explain_rejection(kind: str, message: str) -> tuple[str, str]:
 def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
     """(reason, message) for a pod that RBAC, a quota or pod security forbids (HTTP 403)."""
     text = f"the API server does not allow the pod: {message}"
+    if exceeds_quota(message):
+        return QUOTA_EXCEEDED, text
     uris = {"spec.model.uri": spec.model_uri} | written_sources(spec.settings)
-    if field := next((name for name, uri in uris.items() if uri.startswith("file://")), None):
+    field = next((name for name, uri in uris.items() if uri.startswith("file://")), None)
+    if field is not None and "hostPath" in message:
         text += (
             f"; the file:// folder of {field} needs a hostPath volume: where those are not allowed, set "
             f"{field} to a pvc:// URI"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, Rejection
-from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition
+from penstock.core.reconcile.condition_types import QUOTA_EXCEEDED, SCALED_TO_ZERO, Condition
 from penstock.core.reconcile.plan import Plan
 
 # Reconciling and Stalled are never both True.
@@ -51,12 +51,15 @@ def stalled(
     """The condition Stalled: no progress without a change (kstatus, Flux, Argo CD: a failure).
 
     conditions: SpecValid, ModelReady, WorkloadReady and RolledOut. Exceeding a deadline
-    no longer counts once pods come up.
+    no longer counts once pods come up. A quota without room may have some before the deadline.
     """
     valid, model, workload, progress = conditions
     preflight = observed.preflight(revision)
     verdict = preflight_result(preflight) if preflight else None
-    is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
+    refusal = observed.refusals.get(revision)
+    is_refused = (refusal is not None and refusal[0] != QUOTA_EXCEEDED) or (
+        verdict is not None and not verdict.ok
+    )
     if valid.status == "False":
         cause = valid
     elif is_refused and revision == plan.revision:

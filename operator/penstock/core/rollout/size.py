@@ -44,14 +44,15 @@ def next_replicas(
     *,
     surge: int,
     unavailable: int,
-    is_unschedulable: bool,
+    lacks_room: bool,
 ) -> tuple[int, int]:
     """Next replicas of a rolling update, as (new, old), on the way to `total` and 0.
 
     surge, unavailable: like maxSurge and maxUnavailable of a Deployment, with one difference: fewer than
-    `total` ready pods are allowed only if is_unschedulable (some new pods are unschedulable) or surge is 0.
+    `total` ready pods are allowed only if lacks_room (new pods find no room, on a node or in a quota) or
+    surge is 0.
     """
-    allowed = unavailable if is_unschedulable or not surge else 0
+    allowed = unavailable if lacks_room or not surge else 0
     # Old pods that are not ready serve nothing; the Deployment controller deletes those first.
     spare = old.replicas + new.ready - (total - allowed)
     wanted_old = old.replicas - max(0, min(old.replicas, spare))

@@ -127,11 +127,11 @@ class _View:
     def growing(self) -> Targets:
         """Scale the new revision up to `total`; its share follows its ready pods.
 
-        If its pods are unschedulable, stable is scaled down pod by pod to make room.
+        If its pods find no room, stable is scaled down pod by pod to make room.
         """
         ready, control = self._ready(self.new), self._ready(self.control)
         left: int | None = None
-        if self.observed.is_unschedulable(self.new.revision):
+        if self.observed.lacks_room(self.new.revision):
             enough = max(1, self.total - ready - control)
             left = min(enough, self._replicas(self.stable))
         pods: dict[Side, int | None] = {self.new: self.total, self.stable: left}
@@ -177,7 +177,7 @@ class _View:
             old,
             surge=surge,
             unavailable=unavailable,
-            is_unschedulable=observed.is_unschedulable(new.revision),
+            lacks_room=observed.lacks_room(new.revision),
         )
         if not self._is_admitted(new.revision):
             wanted, left = 0, old.replicas
@@ -211,12 +211,12 @@ class _View:
         return self.observed.ready(side.revision, side.cohort)
 
     def _stable_pods(self) -> dict[Side, int | None]:
-        """Pods of stable, and of its control while stable is short of ready pods and can be scheduled."""
+        """Pods of stable, and of its control while stable is short of ready pods and finds room."""
         if self.state.stable is None:
             return {}
         pods: dict[Side, int | None] = {self.stable: self.total}
         is_short = self._ready(self.stable) < self.total
-        has_room = not self.observed.is_unschedulable(self.stable.revision)
+        has_room = not self.observed.lacks_room(self.stable.revision)
         if is_short and has_room and self._ready(self.control):
             pods[self.control] = None
         return pods
