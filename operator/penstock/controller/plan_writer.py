@@ -9,6 +9,7 @@ from penstock.clients.kube import Kube, Object
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import DEPLOYMENTS, KINDS, PODS
 from penstock.controller.rejections import RejectionCache
+from penstock.core.observed.quota import exceeds_quota
 from penstock.core.reconcile import conditions
 from penstock.core.reconcile.plan import Plan
 from penstock.core.spec.service import REVISION_LABEL, ServiceSpec
@@ -64,7 +65,8 @@ class PlanWriter:
                 continue
             try:
                 _require_new(body, leftovers)
-                refusal = await self._write(spec, body, outcome.written)
+                roomier = planned.roomier.get(body["metadata"]["name"])
+                refusal = await self._write(spec, body, roomier, outcome.written)
             except Forbidden as error:
                 refusal = conditions.explain_forbidden(spec, str(error))
                 outcome.error = outcome.error or error
@@ -79,17 +81,18 @@ class PlanWriter:
         return outcome
 
     async def _write(
-        self, spec: ServiceSpec, body: Object, written: list[str]
+        self, spec: ServiceSpec, body: Object, roomier: Object | None, written: list[str]
     ) -> tuple[str, str] | None:
         """Write one object, and add the write to `written`.
 
-        Returns (reason, message) if the API server rejects it. Raises KubeError.
+        roomier: the pod to create if this one is forbidden. Returns (reason, message) if the API server
+        rejects it. Raises KubeError.
         """
         if cached := self.rejections.get(spec.uid, body, monotonic()):
             return cached
         try:
             if body["kind"] == "Pod":
-                await self._kube.create(PODS, spec.namespace, body)
+                await self._create_pod(spec.namespace, body, roomier)
                 written.append(f"create Pod/{body['metadata']['name']}")
             else:
                 await self._kube.apply(body, manager=OPERATOR_MANAGER)
@@ -106,6 +109,14 @@ class PlanWriter:
             logger.warning("rejected: %s", rejection[1], extra=service_fields(spec.key))
             return rejection
         return None
+
+    async def _create_pod(self, namespace: str, body: Object, roomier: Object | None) -> None:
+        try:
+            await self._kube.create(PODS, namespace, body)
+        except Forbidden as error:
+            if roomier is None or exceeds_quota(str(error)):
+                raise
+            await self._kube.create(PODS, namespace, roomier)
 
     async def scale_and_delete(self, spec: ServiceSpec, planned: Plan, outcome: Outcome) -> None:
         """Scale Deployments and delete objects.

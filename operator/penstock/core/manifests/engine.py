@@ -32,6 +32,8 @@ from penstock.core.spec.settings import PENSTOCK
 
 # Fields of the engine's container in the user's template that the preflight has too.
 PREFLIGHT_FIELDS = ("name", "env", "envFrom", "volumeMounts")
+# Resources of an engine that a preflight can take too. An accelerator may have no room for it.
+CHECKED_RESOURCES = ("cpu", "memory")
 
 
 def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
@@ -162,6 +164,25 @@ def preflight(
         },
         "spec": pod,
     }
+
+
+def roomier_preflight(preflight: Object, engine: Object) -> Object:
+    """The preflight with the CPU and memory of an engine, which its namespace has to allow anyway.
+
+    For namespaces whose limit range or quota does not allow a smaller pod. engine: its Deployment.
+    """
+    pod = deepcopy(preflight)
+    taken = _engine_container(engine["spec"]["template"]["spec"])["resources"]
+    _engine_container(pod["spec"])["resources"] = {
+        bound: {name: taken[bound][name] for name in CHECKED_RESOURCES if name in taken[bound]}
+        for bound in ("requests", "limits")
+        if bound in taken
+    }
+    return pod
+
+
+def _engine_container(pod: Object) -> Object:
+    return next(each for each in pod["containers"] if each["name"] == ENGINE_CONTAINER)
 
 
 def _overrides(spec: ServiceSpec) -> Object:

@@ -36,6 +36,13 @@ TRACING_VARIABLES = {
     "tracing.samplerArg": "OTEL_TRACES_SAMPLER_ARG",
 }
 
+# The preflight only reads headers: it checks the engine's resources, but does not need them. Both limits are
+# set, as a quota may count them and then refuses pods without.
+PREFLIGHT_RESOURCES: Object = {
+    "requests": {"cpu": "100m", "memory": "256Mi"},
+    "limits": {"cpu": "1", "memory": "256Mi"},
+}
+
 
 def serve_pod(spec: ServiceSpec, image: str) -> Object:
     """The engine's pod. image: of the runtime Penstock; other runtimes have their own."""
@@ -66,11 +73,7 @@ def preflight_pod(spec: ServiceSpec, image: str) -> Object:
     pod = _pod(spec, image, list(penstock.RUNTIME.command), args)
     container = pod["containers"][0]
     container["env"] += penstock.environment(spec)
-    # The preflight only reads headers. It checks the engine's resources, but does not need them.
-    container["resources"] = {
-        "requests": {"cpu": "100m", "memory": "256Mi"},
-        "limits": {"memory": "256Mi"},
-    }
+    container["resources"] = deepcopy(PREFLIGHT_RESOURCES)
     return pod
 
 

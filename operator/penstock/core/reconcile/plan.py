@@ -48,7 +48,8 @@ class Plan:
     """The next rollout state and the writes to make. Fields that hold writes stand in their order.
 
     revision: the spec's. generation: of shares and mirror, incremented with each change of them. total:
-    replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes.
+    replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes. roomier:
+    by name of a pod to create, the pod to create if that one is forbidden.
     lagging_gateway: message about the gateway that the rollout waits for; overdue: message about a phase
     that exceeded its deadline and continues; else empty. details: the writes in words, for the log.
     unread: kinds of objects that were not read and on which the arguments of a preflight depend.
@@ -65,6 +66,7 @@ class Plan:
     overdue: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
+    roomier: Mapping[str, Object] = field(default_factory=dict)
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()
     details: tuple[str, ...] = field(default=())
@@ -115,6 +117,7 @@ def plan(
         overdue="" if is_new else overdue(state, rollout_inputs),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
+        roomier=steps.roomier,
         scale=tuple(steps.scale),
         delete=tuple(steps.delete),
         details=tuple(steps.details),

@@ -1,7 +1,7 @@
 """Plans the preflights of a revision: one for each variant on which it checks something else."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.manifests import engine as manifests
@@ -25,12 +25,14 @@ from penstock.core.spec.settings import PENSTOCK, RUNTIME_TYPE
 class Preflights:
     """The preflights of a revision. is_passed: whether all of them passed, so that it may have engines.
 
-    create: pods to create. outdated: pods to delete, as a variant was changed or removed since. unread: kinds
-    of objects that were not read and on which the pods to create depend.
+    create: pods to create. roomier: by their names, what to create instead of one that is forbidden.
+    outdated: pods to delete, as a variant was changed or removed since. unread: kinds of objects that were
+    not read and on which the pods to create depend.
     """
 
     is_passed: bool
     create: tuple[Object, ...] = ()
+    roomier: Mapping[str, Object] = field(default_factory=dict)
     outdated: tuple[ObservedPod, ...] = ()
     unread: frozenset[Source] = frozenset()
 
@@ -40,15 +42,17 @@ def plan_preflights(
 ) -> Preflights:
     """Plan the preflights of a revision without engines. pods: its pod templates."""
     known = [*observed.preflights(revision)]
-    create, outdated, unread = [], [], set()
+    create, roomier, outdated, unread = [], {}, [], set()
     is_passed = True
-    for placed, body in _checks(spec, revision, pods):
+    for variant, placed, body in _checks(spec, revision, pods):
         pod = _existing(body, known)
         if pod is None:
             source = _unknown_memory(placed)
             if source is not None and source not in observed.devices:
                 unread.add(source)
             create.append(with_accelerator_memory(body, _memory_bytes(placed, body, observed)))
+            engine = manifests.deployment(placed, revision, pods, variant=variant)
+            roomier[body["metadata"]["name"]] = manifests.roomier_preflight(create[-1], engine)
             is_passed = False
             continue
         known.remove(pod)
@@ -58,13 +62,13 @@ def plan_preflights(
         is_passed = is_passed and verdict is not None and verdict.ok
     outdated += known  # of variants that were removed, or are not checked apart any more
     is_passed = is_passed and not outdated
-    return Preflights(is_passed, tuple(create), tuple(outdated), frozenset(unread))
+    return Preflights(is_passed, tuple(create), roomier, tuple(outdated), frozenset(unread))
 
 
 def _checks(
     spec: ServiceSpec, revision: str, pods: PinnedPods
-) -> Iterator[tuple[ServiceSpec, Object]]:
-    """The preflights that the revision needs, each with the service as placed on its variant.
+) -> Iterator[tuple[str, ServiceSpec, Object]]:
+    """The preflights that the revision needs, each with its variant and the service as placed on it.
 
     The only one of a service is not about a variant. The first one is named as an only one.
     """
@@ -73,7 +77,7 @@ def _checks(
     for number, (variant, placed) in enumerate(checked.items()):
         label = variant if is_apart else ""
         body = manifests.preflight(placed, revision, pods, variant, label, is_first=number == 0)
-        yield placed, body
+        yield variant, placed, body
 
 
 def _existing(body: Object, known: Sequence[ObservedPod]) -> ObservedPod | None:
