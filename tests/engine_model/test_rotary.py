@@ -1,8 +1,12 @@
 """Tests of rotary position embeddings against transformers."""
 
+import copy
+from typing import Any
+
 import pytest
 import torch
 import transformers
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as apply_partly
@@ -10,12 +14,15 @@ from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as apply
 from penstock_engine.kernels.torch_ops import rotate
 from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.layer import LayerKind
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
 
 
-def rotary_of(config: ModelConfig, max_positions: int) -> Rotary:
-    rope = config.ropes["full_attention"]
+def rotary_of(
+    config: ModelConfig, max_positions: int, kind: LayerKind = "full_attention"
+) -> Rotary:
+    rope = config.ropes[kind]
     return Rotary(
         rope.rope_type, rope.parameters, rotary_dim=rope.rotary_dim, theta=rope.theta,
         max_positions=max_positions, dtype=torch.float32, device="cpu",
@@ -93,3 +100,88 @@ def test_a_part_of_each_head_rotates(rope: dict[str, object], num_positions: int
     assert torch.equal(rotated_q[..., 24:], q[..., 24:])
     torch.testing.assert_close(rotated_q, expected_q, atol=2e-5, rtol=1e-5)
     torch.testing.assert_close(rotated_k, expected_k, atol=2e-5, rtol=1e-5)
+
+
+SIZES = {
+    "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 8,
+    "intermediate_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 512, "head_dim": 32,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
+BY_KIND = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": DEFAULT,
+}
+
+
+def without_type(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The same parameters with the older name of rope_type."""
+    return {"type" if key == "rope_type" else key: value for key, value in parameters.items()}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"rope_theta": 5e5},
+        {"rope_scaling": None, "rope_parameters": None},
+        {"rope_scaling": LINEAR},
+        {"rope_scaling": without_type(YARN), "rope_theta": 5e5},
+        {"rope_parameters": LINEAR},
+        {"rope_parameters": YARN | {"rope_theta": 5e5}},
+        {"rope_parameters": YARN, "rope_theta": 5e5},
+        {"rope_parameters": DEFAULT | {"rope_theta": 5e5}, "rope_theta": 3e5},
+        {"rope_parameters": DEFAULT, "rope_scaling": YARN},
+        {"rope_parameters": DEFAULT, "rope_scaling": without_type(YARN)},
+        {"rope_parameters": DEFAULT, "rope_scaling": YARN | {"rope_theta": 5e5}},
+        {"rope_parameters": YARN | DEFAULT | LINEAR, "rope_scaling": YARN},
+        {"rope_parameters": YARN, "rope_scaling": LINEAR},
+        {"rope_parameters": YARN, "rope_scaling": {}},
+        {"rope_parameters": LINEAR, "rope_scaling": {"rope_type": "default"}},
+    ],
+    ids=str,
+)
+def test_each_spelling_of_rope_is_read_as_by_transformers(keys: dict[str, Any]) -> None:
+    raw = SIZES | keys
+    reference_config = transformers.LlamaConfig.from_dict(copy.deepcopy(raw))
+    config = ModelConfig.parse(raw | {"architectures": ["LlamaForCausalLM"]}, {})
+    positions = torch.arange(512)
+    cos, sin = LlamaRotaryEmbedding(reference_config)(torch.zeros(1), positions[None])
+    own_cos, own_sin = rotary_of(config, 512)(positions)
+    torch.testing.assert_close(own_cos[:, 0], cos[0], atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(own_sin[:, 0, 16:], sin[0, :, 16:], atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"rope_theta": 5e5, "rope_local_base_freq": 2e4},
+        {"rope_scaling": LINEAR},
+        {"rope_scaling": LINEAR, "rope_theta": 5e5, "rope_local_base_freq": 2e4},
+        {"rope_parameters": BY_KIND},
+        {"rope_parameters": {"full_attention": BY_KIND["full_attention"]}},
+        {"rope_parameters": BY_KIND, "rope_scaling": LINEAR},
+        {"rope_parameters": BY_KIND, "rope_scaling": {"rope_type": "default"}},
+    ],
+    ids=str,
+)
+def test_each_spelling_of_rope_by_kind_is_read_as_by_transformers(keys: dict[str, Any]) -> None:
+    raw = SIZES | {"layer_types": ["full_attention", "sliding_attention"]} | keys
+    reference_config = transformers.Gemma3TextConfig.from_dict(copy.deepcopy(raw))
+    config = ModelConfig.parse(raw | {"architectures": ["Gemma3ForCausalLM"]}, {})
+    positions = torch.arange(512)
+    rotary = Gemma3RotaryEmbedding(reference_config)
+    kinds: tuple[LayerKind, ...] = ("full_attention", "sliding_attention")
+    for kind in kinds:
+        cos, _ = rotary(torch.zeros(1), positions[None], kind)
+        own_cos, _ = rotary_of(config, 512, kind)(positions)
+        torch.testing.assert_close(own_cos[:, 0], cos[0], atol=2e-5, rtol=1e-5)
+
+
+def test_scaling_that_is_added_to_a_config_keeps_its_theta() -> None:
+    """transformers would fall back to 10000, with which no such model was trained."""
+    raw = SIZES | {"rope_parameters": DEFAULT | {"rope_theta": 1e6}, "rope_scaling": YARN}
+    rope = ModelConfig.parse(raw | {"architectures": ["LlamaForCausalLM"]}, {}).ropes
+    assert (rope["full_attention"].rope_type, rope["full_attention"].theta) == ("yarn", 1e6)

@@ -23,6 +23,8 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "longrope": (),
 }
+# Parameters of every rope type. Advice to add rope_scaling to a config leaves them in rope_parameters.
+UNSCALED = ("rope_theta", "partial_rotary_factor")
 OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 
@@ -64,20 +66,19 @@ def parse_ropes(
     """Parse RoPE parameters for each kind of layer.
 
     They are in `rope_parameters`, or in older configs in `rope_scaling`, either for all layers or by
-    kind. In older configs, rope_local_base_freq is the rope_theta of sliding-window layers.
+    kind. As in transformers, rope_scaling counts if a config has both. In older configs,
+    rope_local_base_freq is the rope_theta of sliding-window layers.
 
     raw: config.json with the family's defaults. Raises ModelError.
     """
-    given = _object(raw.get("rope_parameters") or raw.get("rope_scaling"))
+    given = [_object(raw, key) for key in ("rope_parameters", "rope_scaling")]
     kinds = sorted({layer.kind for layer in layers})
     is_partial = "partial_rotary_factor" in family.defaults
-    is_by_kind = any(kind in given for kind in KINDS)
-    if not is_by_kind and "rope_local_base_freq" not in raw:
-        return dict.fromkeys(kinds, _parse(raw, given, head_dim, is_partial=is_partial))
-    by_kind = given if is_by_kind else {"full_attention": given}
+    if not any(map(_is_by_kind, given)) and "rope_local_base_freq" not in raw:
+        return dict.fromkeys(kinds, _parse(raw, _joined(*given), head_dim, is_partial=is_partial))
     ropes: dict[LayerKind, RopeConfig] = {}
     for kind in kinds:
-        own = _object(by_kind.get(kind))
+        own = _joined(*(_of_kind(parameters, kind) for parameters in given))
         if kind == "sliding_attention" and "rope_local_base_freq" in raw:
             own = {"rope_theta": raw["rope_local_base_freq"], **own}
         ropes[kind] = _parse(raw, own, head_dim, is_partial=is_partial)
@@ -95,23 +96,36 @@ def max_model_len(ropes: Mapping[LayerKind, RopeConfig]) -> int:
     return first.max_model_len
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value or {}, dict):
-        raise config_error("rope_parameters must be a JSON object, or one for each kind of layer")
-    return value or {}
+def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key) or {}
+    if not isinstance(value, dict):
+        raise config_error(f"{key} must be a JSON object, or one for each kind of layer")
+    return value
+
+
+def _is_by_kind(parameters: Mapping[str, Any]) -> bool:
+    return any(kind in parameters for kind in KINDS)
+
+
+def _of_kind(parameters: Mapping[str, Any], kind: LayerKind) -> Mapping[str, Any]:
+    """The part for one kind of layer. What is given for all layers applies to full attention only."""
+    if _is_by_kind(parameters):
+        return _object(parameters, kind)
+    return parameters if kind == "full_attention" else {}
+
+
+def _joined(parameters: Mapping[str, Any], scaling: Mapping[str, Any]) -> Mapping[str, Any]:
+    """rope_scaling in place of rope_parameters, of which it keeps what does not depend on scaling."""
+    if not scaling:
+        return parameters
+    return {key: parameters[key] for key in UNSCALED if key in parameters} | scaling
 
 
 def _parse(
     raw: Mapping[str, Any], parameters: Mapping[str, Any], head_dim: int, *, is_partial: bool
 ) -> RopeConfig:
     """Parse the parameters of one kind of layer. is_partial: whether rotary_dim may be below head_dim."""
-    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
-    if "long_factor" in parameters:  # older Phi-3 configs call it "su" or "yarn"
-        rope_type = "longrope"
-    if not isinstance(rope_type, str) or rope_type not in NEEDED:
-        raise config_error(
-            f"rope type {rope_type!r} is not supported; supported: {', '.join(NEEDED)}"
-        )
+    rope_type = _rope_type(parameters)
     for key in NEEDED[rope_type]:
         read_number(parameters, key)
     for key in OPTIONAL:
@@ -132,6 +146,21 @@ def _parse(
         max_position_embeddings=max_position_embeddings,
         parameters=completed,
     )
+
+
+def _rope_type(parameters: Mapping[str, Any]) -> str:
+    if "long_factor" in parameters:  # older Phi-3 configs call it "su" or "yarn"
+        return "longrope"
+    rope_type = parameters.get("rope_type", parameters.get("type"))
+    if rope_type is None and "factor" in parameters:
+        raise config_error("rope_scaling has a factor, but no rope_type: set it, such as to linear")
+    if rope_type is None:
+        return "default"
+    if not isinstance(rope_type, str) or rope_type not in NEEDED:
+        raise config_error(
+            f"rope type {rope_type!r} is not supported; supported: {', '.join(NEEDED)}"
+        )
+    return rope_type
 
 
 def _rotary_dim(raw: Mapping[str, Any], head_dim: int, is_partial: bool) -> int:
