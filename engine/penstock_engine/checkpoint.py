@@ -1,17 +1,17 @@
 """Checks a model's files by their headers. Imports no torch."""
 
-import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from penstock_engine import device
 from penstock_engine.core.errors import ModelError
-from penstock_engine.gguf_file.config import check_token_count
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.gguf_file.names import headers as gguf_headers
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.quantization.scheme import Header, cannot_split_order
+from penstock_engine.tokenizer_files import check_tokenizer
 from penstock_engine.weights import (
     checkpoint_files,
     parts_of,
@@ -29,6 +29,8 @@ def check_model(
 ) -> tuple[ModelConfig, dict[str, int]]:
     """Check a model. Returns its configuration, and the bytes of its tensors in memory, by name.
 
+    The configuration's end tokens are those of the model's files and of the tokenizer.
+
     quantization: of weights while loading; None: as in the checkpoint. dtype: of the model.
     tokenizer_dir: directory or GGUF file of the tokenizer; None: model_dir. Raises ModelError if a file
     is missing, truncated, or belongs to another model.
@@ -44,12 +46,10 @@ def check_model(
     scheme = model.scheme(quantization, dtype)
     shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
     _check_shapes(shapes, model, "config.json" if gguf is None else gguf.name)
-    tokenizer = tokenizer_dir or model_dir
-    if (holder := find_gguf(tokenizer)) is not None:
-        check_token_count(read_gguf(holder), model.vocab_size)
-    else:
-        _check_tokenizer(tokenizer / "tokenizer.json", model)
-    return model, num_bytes
+    ends = model.eos_token_ids | check_tokenizer(tokenizer_dir or model_dir, model.vocab_size)
+    # No token has an id outside of the vocabulary; some configurations say -1 for none.
+    drawn = frozenset(end for end in ends if 0 <= end < model.vocab_size)
+    return replace(model, eos_token_ids=drawn), num_bytes
 
 
 def check_order(model_dir: Path, model: ModelConfig) -> None:
@@ -106,20 +106,3 @@ def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig, sou
                 f"{source} says that {name} is {list(shape)}, but the weights say "
                 f"{list(shapes[name])}",
             )
-
-
-def _check_tokenizer(path: Path, model: ModelConfig) -> None:
-    if not path.is_file():
-        raise ModelError("NoTokenizer", "the folder has no tokenizer.json")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        vocab = content["model"]["vocab"]
-        # Unigram models list their tokens, the others number them.
-        top = max(vocab.values()) if isinstance(vocab, dict) else len(vocab) - 1
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError("BadTokenizer", "tokenizer.json cannot be read") from error
-    if top >= model.vocab_size:
-        raise ModelError(
-            "BadTokenizer",
-            f"tokenizer.json has token {top}, but the model has only {model.vocab_size} tokens",
-        )

@@ -110,11 +110,15 @@ def _judge_options(config: EngineConfig, options: ServeOptions) -> dict[str, Any
         "override_generation_config",
     )  # fmt: skip
     has_defaults = (config.model_dir / GENERATION_FILE).is_file()
-    if not has_defaults and all(getattr(options, n) == getattr(NO_OPTIONS, n) for n in names):
-        return None
-    from penstock_engine.server.option_checks import check_options  # takes a second
-
     try:
+        if options.chat_template is None:
+            from penstock_engine.template import check_own_templates  # imports jinja2
+
+            check_own_templates(config.tokenizer_dir)
+        if not has_defaults and all(getattr(options, n) == getattr(NO_OPTIONS, n) for n in names):
+            return None
+        from penstock_engine.server.option_checks import check_options  # takes a second
+
         check_options(config, options)
     except ModelError as error:
         return refusal(error, config.model_dir)

@@ -136,6 +136,7 @@ def _verdict(memory_plan: MemoryPlan, config: EngineConfig) -> dict[str, Any]:
         "weights_bytes": memory_plan.weights_bytes,
         "kv_bytes_per_token": memory_plan.kv_bytes_per_token,
         "max_model_len": memory_plan.max_model_len,
+        "eos_token_ids": sorted(memory_plan.model.eos_token_ids),
         "kv_capacity_tokens": memory_plan.kv_capacity_tokens,
         "max_num_seqs": memory_plan.max_num_seqs,
         "max_num_batched_tokens": memory_plan.max_num_batched_tokens,

@@ -1,6 +1,6 @@
 """Options of the chat template, and whether a template reads message content as a list of parts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,14 @@ from typing import Any
 from jinja2 import Environment, TemplateError, TemplateSyntaxError, nodes
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.file import find_gguf, read_gguf
+from penstock_engine.gguf_file.vocabulary import chat_template_of
+from penstock_engine.json_file import read_json_object
 from penstock_engine.serve_options import ContentFormat
+from penstock_engine.tokenizer_files import SETTINGS_NAME
+
+# Files of a model with chat templates. The settings have one only if the others do not exist.
+FILE_NAME, FOLDER_NAME = "chat_template.jinja", "additional_chat_templates"
 
 # Message of jinja2 about a tag that only transformers knows, such as {% generation %}.
 UNKNOWN_TAG = "unknown tag"
@@ -37,23 +44,55 @@ def read_template(given: str) -> str:
         except (OSError, ValueError) as error:
             message = f"--chat-template: the file {Path(given).name} cannot be read"
             raise ModelError("NoChatTemplate", message) from error
-    try:
-        _parse(text)
-    except TemplateSyntaxError as error:
-        if UNKNOWN_TAG not in str(error):
-            message = f"--chat-template: line {error.lineno}: {error.message}"
-            raise ModelError("BadChatTemplate", message) from error
+    check_template(text, "--chat-template")
     return text
 
 
-def _parse(template: str) -> nodes.Template:
-    return Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(template)
+def check_template(text: str, name: str) -> None:
+    """Raise ModelError if a template cannot be compiled. name: of the template, for the message."""
+    try:
+        _environment().compile(text)
+    except RecursionError as error:
+        raise ModelError("BadChatTemplate", f"{name} is nested too deeply") from error
+    except SyntaxError as error:  # such as break outside of a loop, which jinja2 does not find
+        raise ModelError("BadChatTemplate", f"{name}: {error.msg}") from error
+    except TemplateSyntaxError as error:
+        if UNKNOWN_TAG not in str(error):
+            message = f"{name}: line {error.lineno}: {error.message}"
+            raise ModelError("BadChatTemplate", message) from error
+
+
+def check_own_templates(place: Path) -> None:
+    """Raise ModelError if a chat template of a model cannot be compiled. place: folder or GGUF file."""
+    for name, text in _own_templates(place):
+        check_template(text, name)
+
+
+def _own_templates(place: Path) -> Iterator[tuple[str, str]]:
+    """Names and texts of the templates that transformers reads for a tokenizer."""
+    if (gguf := find_gguf(place)) is not None:
+        yield "tokenizer.chat_template", chat_template_of(read_gguf(gguf)) or ""
+        return
+    files = [place / FILE_NAME, *sorted((place / FOLDER_NAME).glob("*.jinja"))]
+    for path in filter(Path.is_file, files):
+        yield path.name, path.read_text(encoding="utf-8", errors="replace")
+    if not (place / SETTINGS_NAME).is_file() or any(map(Path.is_file, files)):
+        return
+    given = read_json_object(place / SETTINGS_NAME).get("chat_template")
+    named = given if isinstance(given, list) else [{"template": given}]
+    for entry in named:
+        if isinstance(entry, dict) and isinstance(text := entry.get("template"), str):
+            yield f"chat_template of {SETTINGS_NAME}", text
+
+
+def _environment() -> Environment:
+    return Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True)
 
 
 def loops_over_content(template: str) -> bool:
     """Whether a template has a loop over the content of a message."""
     try:
-        tree = _parse(template)
+        tree = _environment().parse(template)
     except TemplateError:
         return False  # rendering reports the error
     named = {

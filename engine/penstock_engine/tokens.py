@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.parsers.partial_tag import partial_tag_overlap
-from penstock_engine.template import TemplateOptions, loops_over_content
+from penstock_engine.template import TemplateOptions, check_own_templates, loops_over_content
 from penstock_engine.token_bytes import TokenBytes
 
 REPLACEMENT = "\ufffd"
@@ -34,6 +34,7 @@ RENDER_ERRORS = (
     AttributeError,
     LookupError,
     RecursionError,
+    SyntaxError,
     TypeError,
     ValueError,
 )
@@ -53,7 +54,9 @@ class Tokenizer:
         """Load the tokenizer of a directory or GGUF file. Raises ModelError if it cannot be read."""
         self._tokenizer = _load(model_dir)
         self.template = template
-        if template.text is not None:
+        if template.text is None:
+            check_own_templates(model_dir)
+        else:
             self._tokenizer.chat_template = template.text
         self._backend = self._tokenizer.backend_tokenizer
         # No text of n tokens has more characters than n times this.
@@ -61,7 +64,8 @@ class Tokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        return bool(self._tokenizer.chat_template)
+        given = self._tokenizer.chat_template
+        return "default" in given if isinstance(given, dict) else bool(given)
 
     @property
     def takes_tools(self) -> bool:
@@ -186,7 +190,7 @@ def _load(model_dir: Path) -> PreTrainedTokenizerFast:
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
             str(model_dir), local_files_only=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # damaged files lead to exceptions of any type
         raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
     return tokenizer
 

@@ -1,6 +1,8 @@
 """Tests of answers of a running engine: streams, stop strings, seeds, usage, request ids."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,25 @@ def test_a_stop_token_is_in_the_text_only_if_requested(
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"]["completion_tokens"] == 1
     assert text_of(answer) == (first if include else "")
+
+
+def test_an_answer_ends_at_the_end_token_of_the_tokenizer(
+    launch: Callable[..., Any], model_dir: Path, tmp_path: Path
+) -> None:
+    """Fine-tunes often have the end of a turn in tokenizer_config.json alone."""
+    folder = tmp_path / "model"
+    shutil.copytree(model_dir, folder)
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": 0}))
+    client, _ = launch("--max-model-len", "256", model=folder)
+    body = {"prompt": "The engine", "max_tokens": 8, "logit_bias": {"2": 100}}
+    ended, ignored = (complete(client, **body, ignore_eos=ignore) for ignore in (False, True))
+    assert ended["choices"][0]["finish_reason"] == "stop"
+    assert ignored["choices"][0]["finish_reason"] == "length"
+    grammar = {"structured_outputs": {"regex": "[ab]*"}}
+    constrained = complete(client, **body, **grammar, ignore_eos=False)
+    assert constrained["usage"]["completion_tokens"] == 1
 
 
 def test_special_tokens_are_in_the_text_only_if_requested(client: httpx.Client) -> None:

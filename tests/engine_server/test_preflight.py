@@ -154,6 +154,9 @@ BAD_FOLDERS: dict[str, tuple[Damage, str, str]] = {
     "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
     "no tokenizer": (delete_files("tokenizer.json"), "NoTokenizer", URI),
     "a tokenizer of garbage": (with_file("tokenizer.json", b"{}"), "BadTokenizer", URI),
+    "settings of a tokenizer that are not JSON": (
+        with_file("tokenizer_config.json", b"{"), "BadTokenizer", URI
+    ),
     "a tokenizer of another model": (add_token_beyond_vocabulary, "BadTokenizer", URI),
 }  # fmt: skip
 
@@ -243,12 +246,30 @@ def test_the_verdict_has_sizes_of_weights_and_cache(model_dir: Path) -> None:
         "weights_bytes": num_bytes,
         "kv_bytes_per_token": 2 * 4 * 4 * 32 * 4,
         "max_model_len": 4096,
+        "eos_token_ids": [0, 2],
         "kv_capacity_tokens": 2 * 4096,
         "max_num_seqs": 2,
         "max_num_batched_tokens": 512,
         "quantization": None,
         "dtype": "float32",
     }
+
+
+def test_the_end_tokens_are_those_of_the_model_and_of_its_tokenizer(folder: Path) -> None:
+    """Ids outside of the vocabulary are left out, because no token has them."""
+    config = EngineConfig(model_dir=folder, dtype="float32")
+    delete_files("generation_config.json")(folder)
+    config_with(eos_token_id=[0, -1, 99_999])(folder)
+    assert preflight(config, memory_limit_bytes=4 * GIB)["eos_token_ids"] == [0, 2]
+    with_file("tokenizer_config.json", b'{"eos_token": "<|endoftext|>"}')(folder)
+    assert preflight(config, memory_limit_bytes=4 * GIB)["eos_token_ids"] == [0]
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_byte_order_mark_is_passed_over(folder: Path, name: str) -> None:
+    path = folder / name
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert preflight(EngineConfig(model_dir=folder), memory_limit_bytes=4 * GIB)["ok"]
 
 
 def test_the_verdict_has_the_number_types_of_weights(model_dir: Path, folder: Path) -> None:

@@ -97,17 +97,6 @@ def _vocab_size(file: GgufFile) -> int:
     return embedding.shape[0]
 
 
-def check_token_count(file: GgufFile, vocab_size: int) -> None:
-    """Raise ModelError if the file has no tokens, or more than vocab_size."""
-    tokens = file.metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list):
-        raise ModelError("NoTokenizer", "the file has no tokenizer.ggml.tokens")
-    if len(tokens) > vocab_size:
-        raise ModelError(
-            "BadTokenizer", f"the file has {len(tokens)} tokens, the model only {vocab_size}"
-        )
-
-
 def _head_dim(raw: Mapping[str, Any]) -> int | None:
     """Default head dimension, hidden_size / heads. None if one of them is missing, which is an error
     that is reported later."""

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
-from penstock_engine.gguf_file.config import check_token_count, make_config
+from penstock_engine.gguf_file.config import make_config
 from penstock_engine.gguf_file.file import read_gguf
 from penstock_engine.gguf_file.names import tensors_by_name
+from penstock_engine.gguf_file.vocabulary import check_vocabulary
 
 
 def convert(path: Path, folder: Path) -> None:
@@ -27,7 +28,7 @@ def convert(path: Path, folder: Path) -> None:
         raise ModelError("BadTarget", f"{folder} is not an empty folder: give a new one")
     file = read_gguf(path)
     config = make_config(file) | {"dtype": "bfloat16"}
-    check_token_count(file, config["vocab_size"])
+    check_vocabulary(file, config["vocab_size"])
     tokenizer = load_tokenizer(file)
     checkpoint = GgufCheckpoint(path)
     names = sorted(tensors_by_name(file))

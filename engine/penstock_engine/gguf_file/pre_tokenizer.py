@@ -6,6 +6,9 @@ A GGUF file names only the pre-tokenizer; what goes with the name is known to th
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.file import GgufFile
+
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
@@ -21,6 +24,8 @@ class PreTokenizer:
     splits_digits: bool = False
 
 
+# SentencePiece vocabularies have no pre-tokenizer, and their texts begin with BOS.
+SENTENCEPIECE = PreTokenizer(adds_bos=True)
 BY_MERGES = PreTokenizer()
 LLAMA3 = PreTokenizer(ignores_merges=True, adds_bos=True)
 SINGLE_DIGITS = PreTokenizer(splits_digits=True)
@@ -41,3 +46,22 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
         SINGLE_DIGITS,
     ),
 }  # fmt: skip
+KINDS = ("gpt2", "llama")
+
+
+def pre_tokenizer_of(file: GgufFile) -> PreTokenizer:
+    """The pre-tokenizer of a GGUF file. Raises ModelError if text cannot be split as in training."""
+    kind, name = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
+    if kind not in KINDS:
+        raise ModelError(
+            "BadTokenizer",
+            f"tokenizer.ggml.model {kind!r} is not supported, only {', '.join(KINDS)}",
+        )
+    if kind == "llama":
+        return SENTENCEPIECE
+    if (found := PRE_TOKENIZERS.get(str(name))) is None:
+        raise ModelError(
+            "BadTokenizer",
+            f"tokenizer.ggml.pre {name!r} is not known, so text cannot be split as trained",
+        )
+    return found

@@ -12,8 +12,9 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import (
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import GgufFile
-from penstock_engine.gguf_file.pre_tokenizer import PRE_TOKENIZERS, PreTokenizer
+from penstock_engine.gguf_file.pre_tokenizer import PreTokenizer, pre_tokenizer_of
 from penstock_engine.gguf_file.special_tokens import token_id
+from penstock_engine.gguf_file.vocabulary import chat_template_of
 
 NAMED = {
     "bos_token": "bos_token_id",
@@ -21,17 +22,12 @@ NAMED = {
     "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }
-# SentencePiece vocabularies have no pre-tokenizer, and their texts begin with BOS.
-SENTENCEPIECE = PreTokenizer(adds_bos=True)
-KINDS = ("gpt2", "llama")
 
 
 def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
     """Build the tokenizer of a GGUF file. Raises ModelError if it is unknown or damaged."""
-    split = _pre_tokenizer(file)
-    template = file.metadata.get("tokenizer.chat_template")
-    if not isinstance(template, str | None):
-        raise _bad("tokenizer.chat_template must be a text")
+    split = pre_tokenizer_of(file)
+    template = chat_template_of(file)
     try:
         return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
             tokenizer_object=_NoDeepCopy(_backend(file, split)),
@@ -42,18 +38,7 @@ def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
             **_named(file, file.metadata["tokenizer.ggml.tokens"]),
         )
     except Exception as error:  # tokenizers raises nothing more specific
-        raise _bad("the tokenizer in the file cannot be read") from error
-
-
-def _pre_tokenizer(file: GgufFile) -> PreTokenizer:
-    kind, name = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
-    if kind not in KINDS:
-        raise _bad(f"tokenizer.ggml.model {kind!r} is not supported, only {', '.join(KINDS)}")
-    if kind == "llama":
-        return SENTENCEPIECE
-    if (found := PRE_TOKENIZERS.get(str(name))) is None:
-        raise _bad(f"tokenizer.ggml.pre {name!r} is not known, so text cannot be split as trained")
-    return found
+        raise ModelError("BadTokenizer", "the tokenizer in the file cannot be read") from error
 
 
 def _backend(file: GgufFile, split: PreTokenizer) -> Tokenizer:
@@ -88,7 +73,3 @@ class _NoDeepCopy:
 def _named(file: GgufFile, tokens: list[str]) -> dict[str, Any]:
     ids = {name: token_id(file, key) for name, key in NAMED.items()}
     return {name: None if i is None else tokens[i] for name, i in ids.items()}
-
-
-def _bad(message: str) -> ModelError:
-    return ModelError("BadTokenizer", message)

@@ -1,6 +1,5 @@
 """Model configuration, parsed and checked from config.json or a GGUF file. Imports no torch."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, Literal
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.config import make_config
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
+from penstock_engine.json_file import read_json_object
 from penstock_engine.models.fields import (
     config_error,
     read_count,
@@ -46,7 +46,8 @@ class ModelConfig:
 
     biases: the products that add a bias. attention_softcap, logits_softcap: limit x to
     softcap * tanh(x / softcap); None: no limit. ropes: rotary embedding of each kind of layer.
-    max_model_len: positions that the model supports. quantization: how a quantized checkpoint stores
+    max_model_len: positions that the model supports. eos_token_ids: of tokens that end an answer.
+    quantization: how a quantized checkpoint stores
     its weights, and quantization_method the name of that format; None: not quantized.
     """
 
@@ -190,12 +191,9 @@ class ModelConfig:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise config_error(f"{path.name} cannot be read as JSON") from error
-    if not isinstance(content, dict):
-        raise config_error(f"{path.name} must be a JSON object")
-    return content
+        return read_json_object(path)
+    except ValueError as error:
+        raise config_error(str(error)) from error
 
 
 def _architecture(raw: Mapping[str, Any]) -> str:
@@ -265,6 +263,6 @@ def _experts(raw: Mapping[str, Any]) -> ExpertsConfig:
 def _token_ids(raw: Mapping[str, Any]) -> frozenset[int]:
     ids = raw.get("eos_token_id")
     ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
-    if not all(isinstance(i, int) for i in ids):
-        raise config_error("eos_token_id must be a number or a list of numbers")
+    if not all(type(i) is int for i in ids):
+        raise config_error("eos_token_id must be a whole number or a list of whole numbers")
     return frozenset(ids)

@@ -118,7 +118,7 @@ def _joined(parameters: Mapping[str, Any], scaling: Mapping[str, Any]) -> Mappin
     """rope_scaling in place of rope_parameters, of which it keeps what does not depend on scaling."""
     if not scaling:
         return parameters
-    return {key: parameters[key] for key in UNSCALED if key in parameters} | scaling
+    return {**{key: parameters[key] for key in UNSCALED if key in parameters}, **scaling}
 
 
 def _parse(

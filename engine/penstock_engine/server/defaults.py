@@ -1,6 +1,5 @@
 """Default sampling parameters, from the model's generation_config.json or the operator's flags."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.json_file import read_json_object
 from penstock_engine.server.errors import from_validation
 from penstock_engine.server.schemas import CompletionRequest
 
@@ -55,12 +55,9 @@ def generation_defaults(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError("BadGenerationConfig", f"{FILE_NAME} cannot be read") from error
-    if not isinstance(content, dict):
-        raise ModelError("BadGenerationConfig", f"{FILE_NAME} is not a JSON object")
-    return content
+        return read_json_object(path)
+    except ValueError as error:
+        raise ModelError("BadGenerationConfig", str(error)) from error
 
 
 def _check(parameters: Mapping[str, Any]) -> None:
