@@ -6,7 +6,7 @@ import pytest
 from chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart.install import image_values, install_manifests
-from penstock.chart.names import GATEWAY, OPERATOR
+from penstock.chart.names import GATEWAY, OPERATOR, USER_EDIT_ROLE, USER_VIEW_ROLE
 from penstock.chart.resolve import MissingValue
 from penstock.chart.values import merged
 from penstock.core.observed.label_selector import selects
@@ -49,7 +49,7 @@ def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
 def test_rights_have_no_wildcard_and_lists_of_secrets(values: dict[str, Any]) -> None:
     roles = [each for (kind, _), each in objects(values).items() if kind.endswith("Role")]
     rules = [rule for role in roles for rule in role["rules"]]
-    assert len(roles) == 3
+    assert len(roles) == (5 if values.get("userRoles", {}).get("enabled", True) else 3)
     for rule in rules:
         assert "*" not in rule["apiGroups"] + rule["resources"] + rule["verbs"]
         assert not any(resource.startswith("secrets") for resource in rule["resources"])
@@ -71,7 +71,11 @@ def test_objects_are_in_the_namespace_of_the_installation(values: dict[str, Any]
 
 def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
     by_kind = objects({"watchNamespace": "team-a"})
-    assert not any(kind.startswith("ClusterRole") for kind, _ in by_kind)
+    # These two are for users, and are bound to nobody.
+    assert {(kind, name) for kind, name in by_kind if kind.startswith("ClusterRole")} == {
+        ("ClusterRole", USER_VIEW_ROLE),
+        ("ClusterRole", USER_EDIT_ROLE),
+    }
     # The Lease and the gateways are where the operator is.
     local = by_kind["Role", "penstock-operator-lease"]["rules"]
     assert [(rule["resources"], rule["verbs"]) for rule in local] == [

@@ -51,6 +51,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": False},
         "apiPriority": {"enabled": False},
         "admissionPolicy": {"enabled": False},
+        "userRoles": {"enabled": False},
     },
     "unrestricted_templates": {"operator": {"allowUnrestrictedTemplates": True}},
     "models_on_nodes": {"operator": {"allowedHostPaths": ["/models", "/mnt/a-b_c+d@e%f:g=h,i"]}},

@@ -6,6 +6,7 @@ NAMESPACE = "penstock-system"
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 LEASE_NAME, LEASE_ROLE = "penstock-operator", "penstock-operator-lease"
 OPERATOR_PORT = 8081
+USER_VIEW_ROLE, USER_EDIT_ROLE = "penstock-view", "penstock-edit"
 
 
 def gateway_url(namespace: str) -> str:

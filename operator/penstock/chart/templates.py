@@ -10,6 +10,7 @@ from penstock.chart.components import gateway, operator
 from penstock.chart.monitoring import monitoring
 from penstock.chart.network import network_policies
 from penstock.chart.tree import If, Tree
+from penstock.chart.user_roles import user_roles
 from penstock.core.spec.service import Object
 
 CRD_NAMES = [crd["metadata"]["name"] for crd in crds()]
@@ -21,6 +22,7 @@ def templates() -> dict[str, list[Tree]]:
     return {
         "crds": [If("crds.enabled", _keep_at_uninstall(crd)) for crd in crds()],
         "rights": rights.rights(),
+        "user-roles": user_roles(),
         "api-priority": api_priority(),
         "admission-policy": admission_policy(),
         "network-policies": network_policies(),

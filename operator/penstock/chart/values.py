@@ -57,6 +57,16 @@ class Crds(ValuesModel):
     )
 
 
+class UserRoles(ValuesModel):
+    """Rights of users on the kinds."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Let users with the roles view, edit and admin of Kubernetes read and, but for view, "
+        "write services, ModelRoutes and LoraAdapters where they have these roles.",
+    )
+
+
 # Variables that `tracing` sets must not be in gateway.extraEnv too.
 _TRACING_RULE: JsonDict = {
     "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
@@ -90,6 +100,7 @@ class Values(ValuesModel):
         pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
     )
     crds: Crds = Field(default=Crds(), description="CustomResourceDefinitions.")
+    user_roles: UserRoles = Field(default=UserRoles(), description="Rights of users on the kinds.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe level that operator and gateway log."
     )

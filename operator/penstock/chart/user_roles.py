@@ -1,0 +1,38 @@
+"""Rights on Penstock's kinds for users with the roles view, edit and admin of Kubernetes."""
+
+from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE, labels
+from penstock.chart.tree import If, Tree
+from penstock.core.spec.service import GROUP, Object
+
+_KINDS = ("inferenceservices", "modelroutes", "loraadapters")
+_READ = ["get", "list", "watch"]
+_WRITE = ["create", "delete", "deletecollection", "patch", "update"]
+
+
+def user_roles() -> list[Tree]:
+    """ClusterRoles that the API server adds to view, edit and admin, wherever these are granted.
+
+    Users write no status: that is the operator's.
+    """
+    status = [f"{kind}/status" for kind in _KINDS]
+    view = [_rule([*_KINDS, *status, "inferenceservices/scale"], _READ)]
+    edit = [_rule([*_KINDS], _WRITE), _rule(["inferenceservices/scale"], ["patch", "update"])]
+    return [
+        If("userRoles.enabled", _role(USER_VIEW_ROLE, ["view", "edit", "admin"], view)),
+        If("userRoles.enabled", _role(USER_EDIT_ROLE, ["edit", "admin"], edit)),
+    ]
+
+
+def _rule(resources: list[str], verbs: list[str]) -> Object:
+    return {"apiGroups": [GROUP], "resources": resources, "verbs": verbs}
+
+
+def _role(name: str, extended: list[str], rules: list[Object]) -> Tree:
+    """A ClusterRole. extended: the roles of Kubernetes that get its rules."""
+    aggregation = {f"rbac.authorization.k8s.io/aggregate-to-{role}": "true" for role in extended}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": labels(name) | aggregation},
+        "rules": rules,
+    }

@@ -1,0 +1,64 @@
+"""Rights of users with the roles view and edit on Penstock's kinds, as a real API server decides them."""
+
+from typing import Any
+
+import pytest
+from chart.value_sets import IMAGE
+
+from penstock.chart.install import install_manifests
+from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE
+from penstock.clients.kube import Kube
+from penstock.clients.resources import ROLE_BINDINGS, Resource
+from penstock.core.spec.service import GROUP
+from penstock.demo.stage import poll_until
+
+pytestmark = pytest.mark.cluster
+
+REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
+KINDS = ("inferenceservices", "modelroutes", "loraadapters")
+READ = {(verb, kind) for verb in ("get", "list", "watch") for kind in KINDS}
+WRITE = {
+    (verb, kind)
+    for verb in ("create", "update", "patch", "delete", "deletecollection")
+    for kind in KINDS
+}
+SCALE = {("patch", "inferenceservices/scale"), ("update", "inferenceservices/scale")}
+STATUS = {(verb, f"{kind}/status") for verb in ("update", "patch") for kind in KINDS}
+
+
+async def may(kube: Kube, user: str, namespace: str, verb: str, resource: str) -> bool:
+    kind, _, sub = resource.partition("/")
+    asked = {"namespace": namespace, "verb": verb, "group": GROUP, "resource": kind}
+    review = {"spec": {"user": user, "resourceAttributes": asked | {"subresource": sub}}}
+    answer = await kube.create(REVIEWS, None, review)
+    return bool(answer["status"]["allowed"])
+
+
+async def test_users_have_their_role_on_the_kinds_too(kube: Kube, namespace: str) -> None:
+    for role in install_manifests(IMAGE):
+        if role["kind"] == "ClusterRole" and role["metadata"]["name"] in (
+            USER_VIEW_ROLE,
+            USER_EDIT_ROLE,
+        ):
+            await kube.apply(role, manager="test")
+    for role_name in ("view", "edit"):
+        binding: dict[str, Any] = {
+            "metadata": {"name": role_name},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role_name,
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role_name}
+            ],
+        }  # fmt: skip
+        await kube.create(ROLE_BINDINGS, namespace, binding)
+
+    async def rights(user: str) -> set[tuple[str, str]]:
+        asked = READ | WRITE | SCALE | STATUS
+        return {each for each in asked if await may(kube, user, namespace, *each)}
+
+    async def is_aggregated() -> bool:
+        return await rights("view") == READ and await rights("edit") == READ | WRITE | SCALE
+
+    await poll_until(is_aggregated, within_s=30, what="the rights of view and edit")
+    assert not await may(kube, "edit", "default", "get", "inferenceservices")
