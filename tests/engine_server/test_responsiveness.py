@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +42,18 @@ class LogprobsRunner:
 
 
 class BlockedTokenizer(Tokenizer):
-    """A tokenizer that decodes no token of log-probabilities until `may_run` is set."""
+    """A tokenizer that reads no token of log-probabilities until `may_run` is set."""
 
     def __init__(self, model_dir: Path) -> None:
         super().__init__(model_dir)
         self.is_blocked, self.may_run = threading.Event(), threading.Event()
-        self.decoded: Counter[int] = Counter()
+        self.read: Counter[int] = Counter()
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        if not skip_special_tokens:
-            self.is_blocked.set()
-            assert self.may_run.wait(TIMEOUT_S), "nobody was served meanwhile"
-            self.decoded.update(ids)
-        return super().decode(ids, skip_special_tokens=skip_special_tokens)
+    def token_bytes(self, token_id: int) -> bytes:
+        self.is_blocked.set()
+        assert self.may_run.wait(TIMEOUT_S), "nobody was served meanwhile"
+        self.read[token_id] += 1
+        return super().token_bytes(token_id)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ class BlockedTokenizer(Tokenizer):
 async def test_health_is_answered_while_logprobs_are_encoded(
     serve_runner: Any, model_dir: Path, path: str, body: dict[str, Any]
 ) -> None:
-    """Each token is decoded only once, even if it is among the most likely ones more often."""
+    """Each token is read only once, even if it is among the most likely ones more often."""
     tokenizer = BlockedTokenizer(model_dir)
     async with serve_runner(LogprobsRunner, tokenizer=tokenizer) as client:
         request = asyncio.create_task(client.post(path, json=body | {"max_tokens": 9}))
@@ -83,7 +82,7 @@ async def test_health_is_answered_while_logprobs_are_encoded(
         answer = await request
     assert (health.status_code, is_written, answer.status_code) == (200, False, 200)
     assert "logprob" in answer.text
-    assert set(tokenizer.decoded.values()) == {1}
+    assert set(tokenizer.read.values()) == {1}
 
 
 async def test_the_event_loop_runs_while_the_end_of_a_response_is_encoded(

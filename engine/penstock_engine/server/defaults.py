@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from penstock_engine.core.errors import ModelError
 from penstock_engine.json_file import read_json_object
 from penstock_engine.server.errors import from_validation
-from penstock_engine.server.schemas import CompletionRequest
+from penstock_engine.server.schemas import GenerationRequest
 
 FILE_NAME = "generation_config.json"
 
@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _check(parameters: Mapping[str, Any]) -> None:
     """Validates defaults like the parameters of a request. Raises ModelError."""
     try:
-        CompletionRequest.model_validate({"prompt": "x", **parameters}, strict=True)
+        GenerationRequest.model_validate(parameters, strict=True)
     except ValidationError as error:
         message = from_validation(error).message
         raise ModelError("BadGenerationConfig", f"{FILE_NAME}: {message}") from error
