@@ -1,6 +1,8 @@
 """Tests that invalid requests get a 4xx with a message, and that the engine keeps running."""
 
 import json
+import socket
+from http.client import HTTPResponse
 from typing import Any
 
 import httpx
@@ -227,6 +229,33 @@ def test_a_body_above_the_size_limit_is_a_413(client: httpx.Client) -> None:
     answer = client.post("/v1/completions", content=b'{"prompt": "' + b"x" * (9 * 2**20) + b'"}')
     assert answer.status_code == 413
     assert answer.json()["error"]["type"] == "RequestTooLargeError"
+
+
+def exchange(client: httpx.Client, head: str, body: bytes) -> tuple[int, bytes]:
+    """Writes a whole request before reading, as simple clients do. Returns the status and the body."""
+    address = client.base_url.host, client.base_url.port or 80
+    with socket.create_connection(address, timeout=30) as connection:
+        request = f"POST {head}\r\nHost: engine\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode() + body)
+        answer = HTTPResponse(connection)
+        answer.begin()
+        return answer.status, answer.read()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/v1/completions", 413), ("/tokenize", 413), ("/nothing", 404)]
+)
+def test_a_client_that_writes_first_can_read_the_answer(
+    client: httpx.Client, path: str, status: int
+) -> None:
+    head = f"{path} HTTP/1.1\r\nContent-Length: 20000000"
+    seen, body = exchange(client, head, b"x" * 20_000_000)
+    assert (seen, json.loads(body)["error"]["code"]) == (status, status)
+
+
+def test_a_large_body_is_refused_by_its_header(client: httpx.Client) -> None:
+    seen, body = exchange(client, "/v1/completions HTTP/1.1\r\nContent-Length: 20000000", b"")
+    assert (seen, json.loads(body)["error"]["message"]) == (413, "the body is larger than 8 MiB")
 
 
 def test_a_header_above_the_size_limit_is_rejected(client: httpx.Client) -> None:

@@ -20,6 +20,7 @@ from penstock_engine.server.embeddings import EmbeddingsDialect, PoolingDialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.handler import handle_request
 from penstock_engine.server.invocations import InvocationsDialect
+from penstock_engine.server.lingering_close import LingeringClose
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.count import count_tokens_route
 from penstock_engine.server.middleware import RequestMiddleware
@@ -94,7 +95,7 @@ def build_app(state: ServerState) -> ASGIApp:
         app.include_router(adapter_routes(state.adapters, folders))
     if state.options.enable_sleep_mode:
         app.include_router(sleep_routes(state))
-    return _with_cors(RequestMiddleware(app, state), state.options)
+    return LingeringClose(_with_cors(RequestMiddleware(app, state), state.options))
 
 
 def _with_cors(app: ASGIApp, options: ServeOptions) -> ASGIApp:

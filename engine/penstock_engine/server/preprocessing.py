@@ -36,13 +36,16 @@ class ClientDisconnected(Exception):
 
 async def read_body(http: Request) -> bytes:
     """Reads the body, up to limits on size and time. Raises RequestError, ClientDisconnected."""
+    too_large = RequestError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
+    if int(http.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+        raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in http.stream():
                 body += chunk
                 if len(body) > MAX_BODY_BYTES:
-                    raise RequestError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
+                    raise too_large
     except TimeoutError as error:
         raise RequestError(408, f"the body took more than {BODY_TIMEOUT_S:.0f} seconds") from error
     except ClientDisconnect as error:
