@@ -21,6 +21,12 @@ from penstock.controller.metrics import OperatorMetrics
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.name_claims import (
+    NameIndex,
+    adapter_claim,
+    route_claim,
+    service_claim,
+)
 from penstock.core.spec.service import (
     ENGINE_PORT,
     REVISION_LABEL,
@@ -79,6 +85,7 @@ class AdapterStand:
         sources = Sources(
             services=self._all_services,
             routes=lambda: self.routes,
+            names=self._names,
             children=lambda: ([], list(self.pods.values())),
             counts=lambda _: self.counts,
             rollouts=RolloutSources(
@@ -114,6 +121,16 @@ class AdapterStand:
             INFERENCE_SERVICES, self.namespace, service, {"status": {"conditions": [condition]}},
             manager="test", sub="status",
         )  # fmt: skip
+
+    def _names(self) -> NameIndex:
+        """The model names of the present objects."""
+        adapters = () if self.placer is None else self.placer.adapters or ()
+        claims = (
+            *map(route_claim, self.routes or ()),
+            *map(service_claim, (self._all_services() or {}).values()),
+            *map(adapter_claim, adapters),
+        )
+        return NameIndex(claim for claim in claims if claim is not None)
 
     def _all_services(self) -> dict[Key, Object] | None:
         if self._watched is None or self.services is None:

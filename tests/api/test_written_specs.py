@@ -13,7 +13,8 @@ from penstock.api.loraadapter import LoraAdapterSpec
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.manifests.allowed_pods import PodLimits
 from penstock.core.manifests.engine import deployment, own_pods
-from penstock.core.reconcile.adapter_acceptance import name_holders, refusal
+from penstock.core.observed.name_claims import NameIndex, adapter_claim, service_claim
+from penstock.core.reconcile.adapter_acceptance import refusal
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.adapter_sources import adapter_sources
 from penstock.core.spec.fields import REVISION_FIELDS
@@ -21,7 +22,12 @@ from penstock.core.spec.fields import REVISION_FIELDS
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "concepts" / "engine-settings.md"
 LIMITS = PodLimits(allowed_host_paths=("/models",))
-METADATA = {"namespace": "n", "uid": "u", "generation": 1, "creationTimestamp": ""}
+METADATA = {
+    "namespace": "n",
+    "uid": "u",
+    "generation": 1,
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}
 
 
 # Example with the service of an example that has adapters only. None: the service is the reader's own.
@@ -84,14 +90,14 @@ def test_adapters_are_accepted_by_their_service(adapters: list[Any], services: l
         body["metadata"]["name"]: body | {"metadata": METADATA | body["metadata"]}
         for body in services
     }
-    resources = [
-        adapter_resource(body | {"metadata": METADATA | body["metadata"]}) for body in adapters
-    ]
-    for resource in resources if services else ():
+    adapters = [body | {"metadata": METADATA | body["metadata"]} for body in adapters]
+    names = NameIndex(map(adapter_claim, adapters))
+    for claim in filter(None, map(service_claim, by_name.values())):
+        names.put(claim)
+    for resource in map(adapter_resource, adapters if services else ()):
         service = by_name[resource.service]
         sources = adapter_sources(to_core(service))
-        holders = name_holders([], by_name.values(), resources)
-        assert refusal(resource, service, sources, holders) is None
+        assert refusal(resource, service, sources, names) is None
 
 
 def test_the_page_has_an_example_of_every_part_of_the_engine() -> None:

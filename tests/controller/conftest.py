@@ -8,6 +8,7 @@ from controller import version_skew
 
 from penstock.api.crdgen import inference_service_crd
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
+from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler
 from penstock.core.rollout import commands
 from penstock.core.spec.service import ROLE_LABEL, SERVE
@@ -25,18 +26,18 @@ NAME = "chat"
 class Stand:
     """A service and its reconciler. Pod statuses are written by `until`, as there are no nodes.
 
-    services: as the operator's watch reports them. gone: keys that the reconciler reported as deleted.
+    services, names: as the operator's watch reports them. gone: keys that the reconciler reported as deleted.
     """
 
     def __init__(self, kube, namespace):
         self.kube, self.namespace, self.key = kube, namespace, (namespace, NAME)
-        self.services, self.gone = {}, []
+        self.services, self.gone, self.names = {}, [], ModelNames()
         self.error = None
         self.reconciler = self.make_reconciler(kube)
 
     def make_reconciler(self, kube, image="penstock", **options):
         return Reconciler(
-            kube, image, services=lambda: self.services, scaling=lambda *_: None,
+            kube, image, services=lambda: self.services, names=self.names, scaling=lambda *_: None,
             judgement=lambda *_: None, applied_generations=lambda _: {},
             gateway_url="", gone=self.gone.append, **options,
         )  # fmt: skip

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from penstock.api.convert import to_core
 from penstock.controller.service_reader import name_taken_by
 from penstock.core.observed.accepted_spec import encoded_spec
+from penstock.core.observed.name_claims import NameIndex, renamed, service_claim
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -34,9 +34,9 @@ CASES = [
 @pytest.mark.parametrize(("uids", "times"), CASES)
 def test_operator_and_gateway_agree(uids, times):
     bodies = [service(*each) for each in zip("abc", uids, times, strict=True)]
-    services = {("n", body["metadata"]["name"]): body for body in bodies}
+    names = NameIndex(map(service_claim, bodies))
     holders = {
-        body["metadata"]["name"]: name_taken_by(services, body, to_core(body)) for body in bodies
+        body["metadata"]["name"]: name_taken_by(names, service_claim(body)) for body in bodies
     }
     free = [name for name, holder in holders.items() if holder is None]
     served = build(reversed(bodies), []).resolve("n/chat")
@@ -53,6 +53,23 @@ def test_a_refused_spec_claims_no_name():
     older["status"] = {
         "acceptedSpec": encoded_spec({"spec": other}), "modelName": "other", "conditions": [refused],
     }  # fmt: skip
-    services = {("n", body["metadata"]["name"]): body for body in (older, younger)}
-    assert name_taken_by(services, younger, to_core(younger)) is None
+    names = NameIndex(map(service_claim, (older, younger)))
+    assert name_taken_by(names, service_claim(younger)) is None
     assert build([older, younger], []).resolve("n/chat").name == "b"
+
+
+def test_a_service_takes_no_name_by_a_change_of_its_spec():
+    """Also once its status has the name: the one that had it keeps it."""
+    older, younger = service("a", "u1", EARLY), service("b", "u2", LATE)
+    for body, name in ((older, "other"), (younger, "chat")):
+        body["status"] = {"modelName": name, "stableRevision": "r", "conditions": []}
+    names = NameIndex(map(service_claim, (older, younger)))
+    assert name_taken_by(names, renamed(service_claim(older), "chat")) == "b"
+    taken = {"type": "SpecValid", "status": "False", "reason": "ModelNameInUse"}
+    older["status"] |= {"modelName": "chat", "conditions": [taken]}
+    names.put(service_claim(older))
+    assert name_taken_by(names, service_claim(older)) == "b"
+    assert name_taken_by(names, service_claim(younger)) is None
+    assert build([older, younger], []).resolve("n/chat").name == "b"
+    names.remove(("InferenceService", "n", "b"))
+    assert name_taken_by(names, service_claim(older)) is None

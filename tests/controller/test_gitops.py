@@ -7,6 +7,7 @@ from controller.gitops import argo_health, kstatus
 
 from penstock.api.convert import InvalidService
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
+from penstock.core.observed.name_claims import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 
 pytestmark = pytest.mark.cluster
@@ -133,7 +134,7 @@ async def test_a_model_name_that_is_in_use(stand):
         "creationTimestamp": "2020-01-01T00:00:00Z",
     }  # fmt: skip
     older = {"metadata": metadata, "spec": {"model": {"uri": "pvc://none", "name": "chat"}}}
-    stand.services = {(stand.namespace, "older"): older}
+    stand.names.update("InferenceService", (stand.namespace, "older"), older)
     await stand.create()
     await stand.step()
     await stand.step()
@@ -209,6 +210,6 @@ def test_a_route(services, applied, expected):
     }  # fmt: skip
     spec = {"modelName": "front", "rules": [{"name": "all", "backendRefs": [{"name": "chat"}]}]}
     route = {"kind": "ModelRoute", "metadata": metadata, "spec": spec}
-    inputs = RouteInputs({"front": route}, services, {}, applied)
+    inputs = RouteInputs(NameIndex(), services, {}, applied)
     route["status"] = route_status(route, inputs, "2026-01-01T00:00:00Z")
     assert (kstatus(route), argo_health(route)) == expected

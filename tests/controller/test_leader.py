@@ -18,6 +18,12 @@ class Kube:
         raise NotFound(name)
 
 
+def body(key):
+    namespace, name = key
+    metadata = {"namespace": namespace, "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata, "spec": {"model": {"name": namespace}}}
+
+
 async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     namespace = "n"
     settings = Settings("me", "penstock", namespace, "127.0.0.1", 0)
@@ -27,8 +33,11 @@ async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     ghost, waiting, elsewhere = (namespace, "ghost"), (namespace, "waiting"), ("other", "x")
     leader._services = {key: {"metadata": {}} for key in (ghost, waiting, elsewhere)}
     queued = []
-    leader._queue.add = queued.append
+    for key in leader._services:
+        leader._names.update("InferenceService", key, body(key))
+    leader._names._affected = queued.append
     await leader._reconcile(ghost)
     assert leader._services.keys() == {waiting, elsewhere}
     assert queued == [waiting]  # it may take the name now
+    assert leader._names.index.get(("InferenceService", *ghost)) is None
     await leader._scraper.close()

@@ -7,6 +7,7 @@ from controller.conftest import Stand
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
+from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler
 from penstock.core.manifests.allowed_pods import PodLimits
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
@@ -90,8 +91,9 @@ async def test_a_template_sets_scheduling_identity_and_environment(
 ) -> None:
     limits = PodLimits(allowed_service_accounts=(f"{stand.namespace}/model-reader",))
     stand.reconciler = Reconciler(
-        stand.kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
-        applied_generations=lambda _: {}, gateway_url="", gone=lambda _: None, limits=limits,
+        stand.kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: None,
+        judgement=lambda *_: None, applied_generations=lambda _: {},
+        gateway_url="", gone=lambda _: None, limits=limits,
     )  # fmt: skip
     engine = {"name": "engine", "env": ENV, "envFrom": ENV_FROM, "volumeMounts": [MOUNT]}
     spec = POD | {"priorityClassName": priority, "volumes": [VOLUME], "containers": [engine]}

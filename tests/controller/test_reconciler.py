@@ -15,6 +15,7 @@ from penstock.clients.resources import (
     KINDS,
     PODS,
 )
+from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler
 from penstock.core.manifests.history import controller_revision
 from penstock.core.observed.children import owner_uid
@@ -51,8 +52,8 @@ async def test_a_recreated_service_waits_for_leftovers_of_the_first(
     }  # fmt: skip
     await kube.create(CONTROLLER_REVISIONS, namespace, leftover)
     reconciler = Reconciler(
-        kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
-        applied_generations=lambda _: None,
+        kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: None,
+        judgement=lambda *_: None, applied_generations=lambda _: None,
         gateway_url="", gone=lambda _: None,
     )  # fmt: skip
     await reconciler.reconcile((namespace, NAME))  # writes the first phase to the status

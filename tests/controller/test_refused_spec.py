@@ -12,6 +12,7 @@ from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.metric_queries import MetricQueries
 from penstock.controller.metrics import OperatorMetrics
+from penstock.controller.model_names import ModelNames
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.recorder import Recorder
@@ -61,9 +62,9 @@ class Operator:
             quotas=list, changed=lambda _: None, failures=failures,
         )  # fmt: skip
         stand.reconciler = Reconciler(
-            stand.kube, "penstock", services=lambda: stand.services, scaling=self.scaler.report,
-            judgement=self.judge.judgement, applied_generations=lambda _: {}, gateway_url="",
-            gone=stand.gone.append, limits=limits,
+            stand.kube, "penstock", services=lambda: stand.services, names=ModelNames(),
+            scaling=self.scaler.report, judgement=self.judge.judgement, applied_generations=lambda _: {},
+            gateway_url="", gone=stand.gone.append, limits=limits,
         )  # fmt: skip
 
     def arms(self, key):
@@ -269,8 +270,8 @@ async def test_an_autoscaler_sets_the_replicas_of_a_refused_service(stand):
 async def test_a_variant_that_does_not_suit_stops_nothing(stand):
     wanted = ScalingReport(1, "load", "ScaleUp", True, AT, (), {"a": 1})
     stand.reconciler = Reconciler(
-        stand.kube, "penstock", services=dict, scaling=lambda *_: wanted, judgement=lambda *_: None,
-        applied_generations=lambda _: {}, gateway_url="", gone=stand.gone.append,
+        stand.kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: wanted,
+        judgement=lambda *_: None, applied_generations=lambda _: {}, gateway_url="", gone=stand.gone.append,
     )  # fmt: skip
     variants = [variant("a", 2)]
     await stand.create(

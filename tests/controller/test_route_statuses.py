@@ -8,6 +8,7 @@ from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.route_statuses import RouteStatuses
+from penstock.core.observed.name_claims import NameIndex, route_claim
 
 pytestmark = pytest.mark.cluster
 
@@ -29,6 +30,7 @@ async def stand(kube, namespace):
                 services=lambda: self.services,
                 deployments=list,
                 adapters=list,
+                names=lambda: NameIndex(map(route_claim, self.statuses.routes or ())),
                 applied=lambda _: self.generations,
                 failures=Failures(OperatorMetrics()),
             )

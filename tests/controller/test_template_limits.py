@@ -16,6 +16,7 @@ from penstock.clients.resources import (
     KINDS,
     PODS,
 )
+from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler
 from penstock.core.manifests.allowed_pods import PodLimits
 from penstock.core.spec.template_limits import ACCOUNT_REFUSED, template_violation
@@ -202,8 +203,9 @@ async def test_without_the_policy_it_is_a_condition(stand, spec, reason, words):
 
 def reconciler(stand, limits):
     return Reconciler(
-        stand.kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
-        applied_generations=lambda _: {}, gateway_url="", gone=lambda _: None, limits=limits,
+        stand.kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: None,
+        judgement=lambda *_: None, applied_generations=lambda _: {},
+        gateway_url="", gone=lambda _: None, limits=limits,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
+from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import ROLE_LABEL, SERVE, VARIANT_LABEL
@@ -38,7 +39,7 @@ class Stage:
         self.kube, self.namespace = kube, namespace
         self.report: ScalingReport | None = None
         self.reconciler = Reconciler(
-            kube, "penstock", services=dict, scaling=lambda *_: self.report,
+            kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: self.report,
             judgement=lambda *_: None, applied_generations=lambda _: {},
             gateway_url="", gone=lambda _: None,
         )  # fmt: skip

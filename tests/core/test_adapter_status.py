@@ -1,7 +1,9 @@
 """Status of a LoraAdapter: conditions, instances, demand and Events."""
 
 import inspect
+import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +13,14 @@ from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
+from penstock.core.observed.name_claims import (
+    NameIndex,
+    adapter_claim,
+    route_claim,
+    service_claim,
+)
 from penstock.core.reconcile import adapter_acceptance, adapter_conditions
-from penstock.core.reconcile.adapter_acceptance import name_holders, refusal
+from penstock.core.reconcile.adapter_acceptance import adapters_of_routes, refusal
 from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, Instance, LoadError
 from penstock.core.reconcile.adapter_status import adapter_events, adapter_status, changed_fields
@@ -252,18 +260,33 @@ def service(name: str = "chat", model: str | None = None, **spec: Any) -> Object
     source = {"uri": "pvc://m"} | ({"name": model} if model else {})
     engine = {"engine": {"lora": {"maxAdapters": 4}}}
     return {
-        "metadata": {"namespace": "team", "name": name},
+        "metadata": {"namespace": "team", "name": name, "creationTimestamp": NOW},
         "spec": {"model": source} | engine | spec,
     }
 
 
-def route(model: str) -> Object:
-    return {"metadata": {"namespace": "team", "name": "front"}, "spec": {"modelName": model}}
+def route(model: str, backend: str = "any") -> Object:
+    rule = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": backend}]}
+    metadata = {"namespace": "team", "name": "front", "creationTimestamp": NOW}
+    return {"metadata": metadata, "spec": {"modelName": model, "rules": [rule]}}
+
+
+def adapter(name: str, created: str = NOW, **status: Any) -> Object:
+    spec = {"serviceRef": {"name": "chat"}, "model": {"uri": "pvc://a", "name": "chat-sql"}}
+    metadata = {"namespace": "team", "name": name, "creationTimestamp": created}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def names_of(
+    *adapters: Object, services: Iterable[Object] = (), routes: Iterable[Object] = ()
+) -> NameIndex:
+    found = *map(service_claim, services), *map(route_claim, routes), *map(adapter_claim, adapters)
+    return NameIndex(claim for claim in found if claim is not None)
 
 
 def test_why_a_service_takes_no_adapter() -> None:
     def reason(body: Object | None) -> str | None:
-        cause = refusal(SQL, body, ("pvc://adapters",), {})
+        cause = refusal(SQL, body, ("pvc://adapters",), NameIndex())
         return cause and cause.reason
 
     assert reason(service()) is None
@@ -272,21 +295,68 @@ def test_why_a_service_takes_no_adapter() -> None:
     assert reason(service(runtime={"type": "VLLM"})) is None
     assert reason(service(runtime={"type": "Custom"})) == "RuntimeUnsupported"
     for sources, expected in ((("pvc://other",), "SourceNotMounted"), (None, None)):
-        cause = refusal(SQL, service(), sources, {})
+        cause = refusal(SQL, service(), sources, NameIndex())
         assert (cause and cause.reason) == expected
 
 
+def test_a_service_that_goes_on_with_its_accepted_spec_takes_the_adapter() -> None:
+    refused = {"type": "SpecValid", "status": "False", "reason": "InvalidSpec"}
+    status = {"conditions": [refused], "acceptedSpec": json.dumps(service()["spec"])}
+    body = service(engine={}, runtime={"type": "Custom"}) | {"status": status}
+    assert refusal(SQL, body, None, NameIndex()) is None
+
+
 def test_who_has_a_model_name() -> None:
-    younger = replace(SQL, name="b")
+    sql, younger = adapter("sql"), adapter("b", created=LATER)
+    serving = service("x", "chat-sql") | {"status": {"stableRevision": "r"}}
 
     def holder(routes: list[Object], services: list[Object]) -> str | None:
-        cause = refusal(younger, service(), None, name_holders(routes, services, [SQL, younger]))
+        names = names_of(sql, younger, services=services, routes=routes)
+        cause = refusal(replace(SQL, name="b"), service(), None, names)
         return cause and cause.message.partition(" has the")[0]
 
     assert holder([], []) == "the LoraAdapter sql"
-    assert holder([], [service("x", "chat-sql")]) == "the InferenceService x"
-    assert holder([route("chat-sql")], [service("x", "chat-sql")]) == "the ModelRoute front"
-    assert refusal(SQL, service(), None, name_holders([route("y")], [], [SQL, younger])) is None
+    assert holder([], [serving]) == "the InferenceService x"
+    assert holder([route("chat-sql")], [serving]) == "the ModelRoute front"
+    names = names_of(sql, younger, routes=[route("y")])
+    assert refusal(SQL, service(), None, names) is None
+
+
+def test_a_service_that_never_answered_takes_no_name_of_an_adapter() -> None:
+    accepted = adapter("sql", modelName="chat-sql", stableRevision="r")
+    names = names_of(accepted, services=[service("x", "chat-sql")])
+    assert refusal(SQL, service(), None, names) is None
+
+
+def test_an_adapter_that_is_refused_takes_no_name_of_another() -> None:
+    condition = {"type": "Accepted", "status": "False", "reason": "ServiceNotFound"}
+    older, younger = adapter("a", conditions=[condition]), adapter("sql", created=LATER)
+    assert refusal(SQL, service(), None, names_of(older, younger)) is None
+
+
+def test_an_adapter_that_a_route_leads_to_needs_no_model_name() -> None:
+    """A ModelRoute with the adapter's own name, as for a gradual change, leaves its copies alone."""
+    own = route("chat-sql", backend="sql")
+    names = names_of(adapter("sql"), routes=[own])
+    routed = adapters_of_routes([own], names)
+    assert routed == {SQL.key}
+    assert refusal(SQL, service(), None, names, is_routed=True) is None
+    (cause,) = [refusal(SQL, service(), None, names)]
+    assert cause is not None
+    assert cause.reason == "ModelNameInUse"
+    taken = {"type": "Accepted", "status": "False", "reason": "ModelNameInUse"}
+    refused = own | {"status": {"conditions": [taken]}}
+    assert adapters_of_routes([refused], names_of(routes=[refused])) == set()
+
+
+def test_an_adapter_whose_short_name_is_held_elsewhere_says_so() -> None:
+    *others, conflict = status_of(replace(LOADED, name_conflict="b/sql has it"))["conditions"]
+    assert others == status_of(LOADED)["conditions"]
+    assert (conflict["type"], conflict["status"], conflict["message"]) == (
+        "ModelNameConflict",
+        "True",
+        "b/sql has it",
+    )
 
 
 NOT_REASONS = {"True", "False", "Unknown", "Pending", "Evicted", "Failed", "LoraAdapter", "ModelRoute"} | {

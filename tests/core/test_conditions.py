@@ -66,6 +66,21 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
     )
 
 
+def test_a_short_name_that_another_namespace_has_changes_no_other_condition() -> None:
+    free, taken = (
+        conditions(SPEC, observed_with(name_conflict=text), Plan(OLD, SETTLED, ()), None)
+        for text in ("", "b/chat has it")
+    )
+    *others, conflict = taken
+    assert tuple(others) == free
+    assert (conflict.type, conflict.status, conflict.reason, conflict.message) == (
+        "ModelNameConflict",
+        "True",
+        "HeldByOtherNamespace",
+        "b/chat has it",
+    )
+
+
 def test_ranks_on_the_cpu_are_told_of() -> None:
     """Ranks on the CPU work, so the spec is valid, but the user may have forgotten the accelerators."""
 

@@ -6,6 +6,7 @@ import pytest
 from service_spec import SMALL
 
 from penstock.core.observed.children import ObservedDeployment, ObservedState
+from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.condition_types import CONDITIONAL_TYPES, TYPES
@@ -88,7 +89,15 @@ def test_a_service_without_replicas_by_its_spec_is_ready() -> None:
 @pytest.mark.parametrize("known", CONDITIONAL_TYPES)
 def test_no_condition_vanishes_and_none_is_added(known: str) -> None:
     found = conditions_of(SERVING, known, "other.io/Seen")
-    assert [*found] == [each for each in TYPES if each == known or each not in CONDITIONAL_TYPES]
+    left_out = {*CONDITIONAL_TYPES, MODEL_NAME_CONFLICT} - {known}
+    assert [*found] == [each for each in TYPES if each not in left_out]
+
+
+def test_a_refused_service_whose_short_name_is_held_elsewhere_says_so() -> None:
+    taken = replace(SERVING, name_conflict="b/chat has it")
+    found = conditions_of(taken)
+    assert found.pop("ModelNameConflict") == ("True", "HeldByOtherNamespace", "b/chat has it")
+    assert found == conditions_of(SERVING)
 
 
 def test_the_numbers_of_pods_are_kept_current() -> None:

@@ -2,10 +2,13 @@
 
 import inspect
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT, NameIndex, route_claim
+from penstock.core.reconcile import name_conflict as conflicts
 from penstock.core.reconcile import route_status as module
 from penstock.core.reconcile.condition_types import ROUTE_MEANINGS, ROUTE_REASONS, page
 from penstock.core.reconcile.route_status import RouteInputs, route_status
@@ -32,9 +35,11 @@ SERVICES = {"old": service(), "new": service()}
 APPLIED = {"gateway-1": 3, "gateway-2": 3}
 
 
-def status_of(mine: Object, **changes: Any) -> Object:
+def status_of(mine: Object, routes: Iterable[Object] = (), **changes: Any) -> Object:
+    """The status of a route beside others."""
     inputs: dict[str, Any] = {
-        "routes": {"front": mine}, "services": SERVICES, "revisions": {}, "applied": APPLIED,
+        "names": NameIndex(map(route_claim, (mine, *routes))), "services": SERVICES, "revisions": {},
+        "applied": APPLIED,
     }  # fmt: skip
     return route_status(mine, RouteInputs(**(inputs | changes)), NOW)
 
@@ -69,7 +74,7 @@ UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "w
 # The route, what is inputs it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
 FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
     (
-        route(created=5), {"routes": {"other": route("other")}},
+        route(created=5), {"routes": [route("other")]},
         "Accepted", "ModelNameInUse", "ModelNameInUse", "ModelNameInUse",
     ),
     (
@@ -119,15 +124,37 @@ def test_a_route_that_does_not_answer(
 
 
 def test_the_older_route_keeps_the_name() -> None:
-    other = {"other": route("other", created=5)}
-    assert conditions(status_of(route(), routes=other))["Accepted"] == ("True", "Accepted")
+    other = route("other", created=5)
+    assert conditions(status_of(route(), [other]))["Accepted"] == ("True", "Accepted")
 
 
 def test_of_several_older_routes_the_oldest_has_the_name() -> None:
     """The others are refused too."""
-    around = {"b": route("b", created=1), "a": route("a", created=2)}
-    (accepted, *_) = status_of(route(created=3), routes=around)["conditions"]
+    around = [route("b", created=1), route("a", created=2)]
+    (accepted, *_) = status_of(route(created=3), around)["conditions"]
     assert accepted["message"].startswith("the ModelRoute b has the model name 'chat'")
+
+
+def in_namespace(namespace: str, body: Object) -> Object:
+    return body | {"metadata": body["metadata"] | {"namespace": namespace}}
+
+
+def test_an_older_route_of_another_namespace_has_the_short_name() -> None:
+    """The younger one is as ready as before, and says how clients reach it."""
+    younger, older = route(created=5), in_namespace("b", route("front"))
+    alone, status = status_of(younger), status_of(younger, [older])
+    *others, conflict = status["conditions"]
+    assert others == alone["conditions"]
+    assert (conflict["type"], conflict["status"], conflict["reason"]) == (
+        "ModelNameConflict", "True", "HeldByOtherNamespace",
+    )  # fmt: skip
+    assert conflict["message"] == (
+        "clients reach 'chat' of this namespace as a/chat only: the name alone is that of the ModelRoute "
+        "b/front, which had it first"
+    )
+    assert status_of(older, [younger])["conditions"] == status_of(older)["conditions"]
+    assert status_of(younger | {"status": status})["conditions"] == others  # the older one is gone
+    assert status["modelName"] == "chat"
 
 
 def test_one_ready_backend_of_a_rule_is_enough() -> None:
@@ -158,7 +185,8 @@ NOT_REASONS = {"True", "False", "Unknown", "InferenceService", "TrafficAvailable
 
 
 def test_every_reason_is_documented() -> None:
-    words = set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', inspect.getsource(module)))
+    source = inspect.getsource(module) + inspect.getsource(conflicts)
+    words = {MODEL_NAME_CONFLICT, *re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', source)}
     assert words - NOT_REASONS == {*ROUTE_MEANINGS, *ROUTE_REASONS}
     listed = page().partition("## Conditions of a ModelRoute")[2]
     assert all(f"`{name}`" in listed for name in (*ROUTE_MEANINGS, *ROUTE_REASONS))

@@ -24,16 +24,14 @@ def error_of(snapshot, request_for, headers=None):
     return error.status, error.message, error.param, error.code, error.retry_after_s
 
 
-def test_ambiguous_model_name_is_a_400(make_service):
-    snapshot = Snapshot((make_service(namespace="a"), make_service(namespace="b")))
-    assert error_of(snapshot, request_for()) == (
-        400,
-        "the model `chat` is served in more than one namespace: use one of a/chat, b/chat",
-        "model",
-        "model_ambiguous",
-        None,
+def test_a_model_name_of_two_namespaces_leads_to_the_older(make_service):
+    younger, older = (
+        make_service(namespace="a", created_s=2),
+        make_service(namespace="b", created_s=1),
     )
-    assert resolve(snapshot, request_for("b/chat"), {}) == RoutingTarget(snapshot.services[1])
+    snapshot = Snapshot((younger, older))
+    for name, service in (("chat", older), ("b/chat", older), ("a/chat", younger)):
+        assert resolve(snapshot, request_for(name), {}) == RoutingTarget(service)
 
 
 def test_unknown_model_name_is_a_404(make_service):

@@ -125,7 +125,7 @@ def test_models(make_service):
         make_service(name="svc", served_name="Qwen3", created_s=9),
     )
     listed = models(Snapshot(services))
-    named = [("default/chat", 7), ("other/chat", 8), ("Qwen3", 9)]
+    named = [("chat", 7), ("other/chat", 8), ("Qwen3", 9)]
     assert listed == {
         "object": "list",
         "data": [

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.routing.pick import Side
 from penstock.core.routing.route import Mirror, RouteRule
-from penstock.gateway.snapshot import Ambiguous, Route, Snapshot, Unknown
+from penstock.gateway.snapshot import Route, Snapshot, Unknown
 
 
 def test_revisions_have_pods_or_weight_or_copies(make_service):
@@ -24,20 +24,20 @@ def test_revisions_have_pods_or_weight_or_copies(make_service):
 
 
 def test_model_names_resolve_to_the_oldest_claim_of_a_namespace(make_service):
-    """The first claim of a name in a namespace wins; a claim in another namespace makes it ambiguous."""
+    """The oldest claim has the name alone; one of another namespace is reached with its namespace."""
     a = make_service(name="a", served_name="m")
     b = make_service(name="b", served_name="m")
-    c = make_service(name="c", served_name="m", namespace="other")
+    c = make_service(name="c", served_name="m", namespace="other", created_s=9)
     d = make_service(name="d", served_name="team/d")
     route = Route("other", "route", "x", 0, ())
     snapshot = Snapshot((a, b, c, d), (route,))
-    assert snapshot.resolve("m") == Ambiguous(("default/m", "other/m"))
+    assert snapshot.resolve("m") == a
     assert (snapshot.resolve("default/m"), snapshot.resolve("other/m")) == (a, c)
     assert (snapshot.resolve("x"), snapshot.resolve("other/x")) == (route, route)
     assert snapshot.resolve("b") == Unknown()
     assert snapshot.get("default/b") == b
     assert snapshot.get("default/m") is None
-    assert snapshot.models() == [("x", route), ("default/m", a), ("other/m", c)]
+    assert snapshot.models() == (("x", route), ("m", a), ("other/m", c), ("team/d", d))
     assert (a.key, a.full_name, route.key, route.full_name) == (
         "default/a",
         "default/m",

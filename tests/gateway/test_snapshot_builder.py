@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
+from penstock.gateway.snapshot import Service, Snapshot, Unknown
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
 
 ALL_TO_R1 = {"revision": "r1", "cohort": "Primary", "percent": 100}
@@ -171,9 +171,9 @@ def test_model_names_resolve():
     assert isinstance(snapshot.resolve("b/only"), Service)
     assert snapshot.resolve("a/only") == Unknown()
     assert snapshot.resolve("") == Unknown()
-    assert snapshot.resolve("chat") == Ambiguous(("b/chat", "a/chat"))
+    assert snapshot.resolve("chat").key == "b/chat"
     assert snapshot.resolve("a/chat").key == "a/chat"
-    assert [name for name, _ in snapshot.models()] == ["b/chat", "a/chat", "only"]
+    assert [name for name, _ in snapshot.models()] == ["chat", "a/chat", "only"]
 
 
 def test_older_service_wins_a_name_claimed_twice():
@@ -285,3 +285,45 @@ def test_a_running_gateway_keeps_the_shares_that_the_new_schema_drops(caplog):
         builder.build([inference_service(status=status | {"traffic": dropped})], [pod()]) == before
     )
     assert not caplog.records
+
+
+def lora_adapter(name, namespace, model=None, created=0, **status):
+    body = inference_service(name, namespace, created, status=status)
+    source = {"uri": "pvc://a"} | ({"name": model} if model else {})
+    return body | {"spec": {"serviceRef": {"name": "nothing"}, "model": source}}
+
+
+@pytest.mark.parametrize("created", [0, 9])
+def test_an_object_of_another_namespace_takes_no_name_from_one_that_answers(created):
+    """Whether the other one is older or younger: it is refused, or has never answered."""
+    refused = {"type": "Accepted", "status": "False", "reason": "ServiceNotFound"}
+    mine = (
+        inference_service("base", created=5),
+        lora_adapter("sql", "default", created=5, stableRevision="r", modelName="sql"),
+    )
+    others = (
+        inference_service("base", "evil", created, status={}),
+        lora_adapter("sql", "evil", created=created, conditions=[refused]),
+        lora_adapter("any", "evil", "base", created=created, conditions=[refused]),
+    )
+    snapshot = build([mine[0], others[0]], [], [], [mine[1], *others[1:]])
+    assert {name: found.key for name, found in snapshot.models()} == {
+        "base": "default/base", "sql": "default/sql", "evil/base": "evil/base", "evil/sql": "evil/sql",
+    }  # fmt: skip
+    for name in ("base", "sql"):
+        assert snapshot.resolve(name).namespace == "default"
+        assert snapshot.resolve(f"evil/{name}").namespace == "evil"
+    assert build([others[0]], [], [], []).resolve("base").namespace == "evil"
+
+
+def test_a_service_keeps_its_short_name_while_its_engines_are_down():
+    down = inference_service(created=5, status={"traffic": [], "stableRevision": "r1"})
+    other = inference_service(namespace="other", created=9)
+    assert build([down, other], []).resolve("chat").key == "default/chat"
+
+
+def test_a_service_keeps_its_short_name_while_its_status_is_lost():
+    builder, other = SnapshotBuilder(), inference_service(namespace="other", created=9)
+    builder.build([inference_service(), other], [])
+    snapshot = builder.build([inference_service(status={}), other], [])
+    assert snapshot.resolve("chat").key == "default/chat"

@@ -2,6 +2,7 @@
 
 import json
 
+from penstock.core.observed.name_claims import Precedence, Standing
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Match, Mirror, RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
@@ -145,7 +146,8 @@ def test_defaults_of_absent_fields():
     del service["status"]
     service["spec"] = {"model": {}}
     (found,) = build([service], []).services
-    assert found == Service("n", "chat", "chat", CREATED_S, {}, ())
+    pending = Precedence(Standing.PENDING)
+    assert found == Service("n", "chat", "chat", CREATED_S, {}, (), precedence=pending)
     assert (found.tenant_header, found.mirror, found.objectives) == ("", None, None)
     pod["spec"]["containers"] = [{"name": "engine"}]
     assert build([service], [pod]).services[0].endpoints == ()

@@ -149,6 +149,9 @@ class LoraAdapterStatus(Model):
     )
     conditions: list[Condition] = Field(
         default=[],
-        description="Accepted, Resolved, Loaded, RolledOut, PoolReady, Ready, Reconciling and Stalled.",
+        description=(
+            "Accepted, Resolved, Loaded, RolledOut, PoolReady, Ready, Reconciling, Stalled, and "
+            "ModelNameConflict while another namespace has the model name."
+        ),
         json_schema_extra=map_by("type"),
     )

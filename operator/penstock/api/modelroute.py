@@ -236,6 +236,10 @@ class ModelRouteStatus(Model):
     observed_generation: int = Field(
         default=-1, description="Generation of the spec that the status is about. -1: none yet."
     )
+    model_name: str | None = Field(
+        default=None,
+        description="Model name that the operator has read, the one that clients send.",
+    )
     gateways: GatewayCount | None = Field(
         default=None, description="Gateways that apply the route, of all that are ready."
     )
@@ -246,7 +250,10 @@ class ModelRouteStatus(Model):
     )
     conditions: list[Condition] = Field(
         default=[],
-        description="Accepted, ResolvedRefs, Programmed, Ready, Reconciling and Stalled.",
+        description=(
+            "Accepted, ResolvedRefs, Programmed, Ready, Reconciling, Stalled, and ModelNameConflict while "
+            "another namespace has the model name."
+        ),
         json_schema_extra=map_by("type"),
     )
 

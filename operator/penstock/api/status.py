@@ -136,7 +136,8 @@ class InferenceServiceStatus(Model):
         description=(
             "Conditions of type SpecValid, ModelReady, WorkloadReady, TrafficAvailable, "
             "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
-            "metrics, and ScalingActive unless the mode is External."
+            "metrics, ScalingActive unless the mode is External, and ModelNameConflict while another "
+            "namespace has the model name."
         ),
         json_schema_extra=map_by("type"),
     )

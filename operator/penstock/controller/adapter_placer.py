@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 
 from penstock.clients.clock import monotonic, steady, unix_time
 from penstock.clients.engine_adapters import Copies, EngineAdapters
-from penstock.clients.informer import Informer, Key, key_of
+from penstock.clients.informer import Informer, Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LORA_ADAPTERS
-from penstock.controller.adapter_pools import AdapterPools, PlacedAdapter, Pools, own_pool
+from penstock.controller.adapter_pools import AdapterPools, PlacedAdapter, Pools
+from penstock.controller.adapter_refusals import AdapterRefusals
 from penstock.controller.adapter_rollouts import (
     AdapterRollouts,
     RolloutSources,
@@ -31,12 +32,11 @@ from penstock.controller.adapter_store import AdapterStore, StoredAdapter
 from penstock.controller.copy_changes import Change, CopyChanges
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod, lora_pods
-from penstock.controller.mounted_sources import MountedSources
 from penstock.controller.residency import Residency
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.resource import AdapterResource
-from penstock.core.reconcile.adapter_acceptance import NameHolders, name_holders, refusal
+from penstock.core.observed.name_claims import NameIndex, describe_conflict
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
 # Period of the passes, in seconds: usually, and while copies change. A status is as old as the last pass.
@@ -49,11 +49,13 @@ MIN_PAUSE_S = 0.2
 class Sources:
     """Functions that return the placer's inputs. None: not listed, or not read yet.
 
-    children: Deployments and pods. counts: of gateways for a service, by the adapter's name in engines.
+    names: model names that all objects claim. children: Deployments and pods. counts: of gateways for a
+    service, by the adapter's name in engines.
     """
 
     services: Callable[[], Mapping[Key, Object] | None]
     routes: Callable[[], Iterable[Object] | None]
+    names: Callable[[], NameIndex]
     children: Callable[[], tuple[list[Object], list[Object]] | None]
     counts: Callable[[Key], Mapping[str, AdapterCounts] | None]
     rollouts: RolloutSources
@@ -64,7 +66,8 @@ class AdapterPlacer:
 
     While copies change, passes run twice a second.
 
-    namespace: of the adapters; None for all. restarted: called with the kind when it is listed again.
+    namespace: of the adapters; None for all. changed: called with each adapter that is added, changed or
+    deleted; None for a deleted one. restarted: called with the kind when it is listed again.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class AdapterPlacer:
         failures: Failures,
         *,
         namespace: str | None = None,
+        changed: Callable[[Key, Object | None], None] = lambda *_: None,
         restarted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._sources = sources
+        self._report_change = changed
         self._failures = failures
         self._changed = asyncio.Event()
         self._adapters = Informer(
@@ -89,7 +94,7 @@ class AdapterPlacer:
             is_optional=True,
         )
         self._store = AdapterStore(failures)
-        self._mounted_sources = MountedSources()
+        self._refusals = AdapterRefusals()
         self._residency = Residency(engines)
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
@@ -146,38 +151,14 @@ class AdapterPlacer:
         self._changes.forget_done()
         listed = await self._residency.poll(pod for each in pods.values() for pod in each)
         adapters = self._store.update(map(self._statuses.newest, self._adapters))
-        holders = name_holders(routes, services.values(), (each.resource for each in adapters))
-        self._mounted_sources.forget_others(services.keys())
-        spec_refusals = {
-            each.resource.key: self._refusal(each.resource, services, pods, holders)
-            for each in adapters
-        }
-        # A version that cannot be mounted is not rolled out, and takes nothing from the one that serves.
-        refusals = {
-            each.resource.key: spec_refusals[each.resource.key]
-            and self._refusal(each.served, services, pods, holders)
-            for each in adapters
-        }
+        found = self._refusals.find(adapters, services, pods, routes, self._sources.names())
+        refusals = found.of_adapters
         accepted = [each for each in adapters if refusals[each.resource.key] is None]
         pools = self._pools.step(adapters, refusals, services, pods, listed)
-        rollouts = self._roll_out(accepted, spec_refusals, services, pools, pods, listed)
+        rollouts = self._roll_out(accepted, found.of_specs, services, pools, pods, listed)
         states = self._place(pools.place(accepted, rollouts), pods, listed)
         self._pools.start_writes(services)
         return self._statuses.update(self._entries(adapters, refusals, states, rollouts, pools))
-
-    def _refusal(
-        self,
-        adapter: AdapterResource,
-        services: Mapping[Key, Object],
-        pods: Mapping[Key, list[LoraPod]],
-        holders: NameHolders,
-    ) -> Cause | None:
-        service = services.get(adapter.service_key)
-        sources = None if service is None else self._mounted_sources.of(service)
-        has_engines = bool(pods.get(adapter.service_key))
-        if not has_engines and (own := own_pool(adapter, services)) is not None:
-            has_engines = bool(pods.get(key_of(own)))
-        return refusal(adapter, service, sources, holders, has_engines=has_engines)
 
     def _roll_out(
         self,
@@ -278,16 +259,24 @@ class AdapterPlacer:
                 state = of_service.of(resource.version)
             if (pool := pools.steps.get(resource.key)) is not None:
                 state = replace(state, pool=pool)
+            if conflict := self._name_conflict(resource):
+                state = replace(state, name_conflict=conflict)
             counts = self._sources.counts(service)
             if counts is not None:
                 each.count(counts, now_s)
             rollout = rollouts.get(resource.key)
             yield AdapterEntry(each.body, resource, state, each.demand, rollout)
 
+    def _name_conflict(self, adapter: AdapterResource) -> str:
+        names = self._sources.names()
+        claim = names.get(("LoraAdapter", *adapter.key))
+        return "" if claim is None else describe_conflict(names.rivals(claim), claim)
+
     def _observe(self, change: Change) -> None:
         if (service := self.services.get(change.pod.service_key)) is not None:
             service.observe(change, steady())
 
     def _adapter_changed(self, key: Key) -> None:
+        self._report_change(key, self._adapters.get(key))
         if self._store.is_news(key, self._adapters.get(key)):
             self._changed.set()

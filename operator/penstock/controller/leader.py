@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 import kopf
 from kubernetes.aio import client
@@ -24,6 +25,7 @@ from penstock.controller.judge import Judge
 from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.metric_queries import MetricQueries
+from penstock.controller.model_names import ModelNames
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
 from penstock.controller.queue import Key, WorkQueue
@@ -62,8 +64,13 @@ class Leader:
         self._stop = stop
         self._services: dict[Key, Object] = {}
         self._queue = WorkQueue(self._reconcile, health.failures, health.metrics)
+        self._names = ModelNames(is_complete=self._are_names_listed, affected=self._queue.add)
         self._watches = Watches(
-            kube, settings, self._child_changed, health.metrics.count_watch_restart
+            kube,
+            settings,
+            self._child_changed,
+            partial(self._names.update, "InferenceService"),
+            health.metrics.count_watch_restart,
         )
         self._scraper = Scraper(steady)
         self._engine_adapters = EngineAdapters()
@@ -143,10 +150,15 @@ class Leader:
             self._metrics.observe_change(key, known, body)
             self._services[key] = body
             self._queue.add(key)
-        if known is None or is_gone:  # its served name may now be taken, or free
-            for other in self._services:
-                if other[0] == key[0] and other != key:
-                    self._queue.add(other)
+
+    def _service_gone(self, key: Key) -> None:
+        """Forget a service whose deletion no watch has reported."""
+        self._service_changed(key, {}, is_gone=True)
+        self._names.update("InferenceService", key, None)
+
+    def _are_names_listed(self) -> bool:
+        routes, adapters = self._route_statuses.routes, self._adapter_placer.adapters
+        return self._watches.are_services_listed and routes is not None and adapters is not None
 
     def _make_observer(self) -> Observer:
         server = self._settings.prometheus
@@ -192,12 +204,13 @@ class Leader:
             self._kube,
             self._settings.engine_image,
             services=lambda: self._services,
+            names=self._names,
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
             applied_generations=self._observer.applied_generations,
             engine_readings=self._observer.engine_readings,
             gateway_url=gateway_url(self._settings.namespace),
-            gone=lambda key: self._service_changed(key, {}, is_gone=True),
+            gone=self._service_gone,
             limits=self._settings.limits,
             reads_nodes=self._settings.watch_namespace is None,
         )
@@ -209,8 +222,10 @@ class Leader:
             services=self._watches.services,
             deployments=self._watches.deployments,
             adapters=lambda: self._adapter_placer.adapters,
+            names=lambda: self._names.index,
             applied=self._observer.applied_route_generations,
             failures=self._health.failures,
+            changed=partial(self._names.update, "ModelRoute"),
             restarted=self._health.metrics.count_watch_restart,
         )
 
@@ -222,11 +237,13 @@ class Leader:
             Sources(
                 services=self._watches.services,
                 routes=lambda: self._route_statuses.routes,
+                names=lambda: self._names.index,
                 children=lambda: children.snapshot() if children.is_synced else None,
                 counts=self._observer.adapter_counts,
                 rollouts=RolloutSources(self._judge.judgement, self._observer.applied_generations),
             ),
             self._health.failures,
             namespace=self._settings.watch_namespace,
+            changed=partial(self._names.update, "LoraAdapter"),
             restarted=self._health.metrics.count_watch_restart,
         )

@@ -13,6 +13,7 @@ from penstock.clients.resources import (
 from penstock.controller.accelerators import list_devices
 from penstock.controller.acceptance import choose_spec
 from penstock.controller.judge import Judgement
+from penstock.controller.model_names import ModelNames
 from penstock.controller.plan_writer import PlanWriter
 from penstock.controller.pod_events import explain_waiting_pods
 from penstock.controller.reconcile_log import log_writes
@@ -40,7 +41,8 @@ from penstock.errors import NotFound
 class Reconciler:
     """Brings the objects of one service in line with its spec.
 
-    All of its state can be read again. services: all services, as the watch last reported them.
+    All of its state can be read again. services: all services, as the watch last reported them. names: the
+    model names that all objects claim.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
     engine_readings: the last metrics of engines ("namespace/name"), of those that are known. gateway_url:
@@ -55,6 +57,7 @@ class Reconciler:
         engine_image: str,
         *,
         services: Callable[[], Mapping[Key, Object]],
+        names: ModelNames,
         scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
         applied_generations: Callable[[Key], AppliedGenerations | None],
@@ -75,7 +78,7 @@ class Reconciler:
         self._gateway_url = gateway_url
         self._gone = gone
         self._limits = limits
-        self._reader = ServiceReader(kube, services)
+        self._reader = ServiceReader(kube, names)
         self._writer = PlanWriter(kube)
         self._status_writer = StatusWriter(kube)
 

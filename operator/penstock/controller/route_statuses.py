@@ -11,6 +11,7 @@ from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
 from penstock.controller.plan_writer import OPERATOR_MANAGER
 from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.name_claims import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
@@ -27,7 +28,9 @@ class RouteStatuses:
 
     namespace: None for all. services, deployments, adapters: as last watched; None until they have been
     listed.
-    applied: the generation of a route that each gateway applies; None until the gateways have been asked.
+    names: the model names that all objects claim. applied: the generation of a route that each gateway
+    applies; None until the gateways have been asked. changed: called with each route that is added, changed
+    or deleted; None for a deleted one.
     """
 
     def __init__(
@@ -38,22 +41,26 @@ class RouteStatuses:
         services: Callable[[], Mapping[Key, Object] | None],
         deployments: Callable[[], Iterable[Object] | None],
         adapters: Callable[[], Iterable[Object] | None],
+        names: Callable[[], NameIndex],
         applied: Callable[[Key], AppliedGenerations | None],
         failures: Failures,
+        changed: Callable[[Key, Object | None], None] = lambda *_: None,
         restarted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._services = services
         self._deployments = deployments
         self._adapters = adapters
+        self._names = names
         self._applied = applied
+        self._report_change = changed
         self._failures = failures
         self._changed = asyncio.Event()
         self._routes = Informer(
             kube,
             MODEL_ROUTES,
             namespace=namespace,
-            changed=lambda _: self._changed.set(),
+            changed=self._route_changed,
             restarted=restarted,
         )
 
@@ -91,7 +98,7 @@ class RouteStatuses:
             for name, route in its_routes.items():
                 key = namespace, name
                 inputs = RouteInputs(
-                    routes=its_routes,
+                    names=self._names(),
                     services=there.get(namespace, {}),
                     revisions=revisions.get(namespace, {}),
                     applied=self._applied(key),
@@ -99,6 +106,10 @@ class RouteStatuses:
                 )
                 with self._failures.isolate_errors("routes", "/".join(key)):
                     await self._write(route, inputs)
+
+    def _route_changed(self, key: Key) -> None:
+        self._report_change(key, self._routes.get(key))
+        self._changed.set()
 
     async def _write(self, route: Object, inputs: RouteInputs) -> None:
         before, metadata = route.get("status", {}), route["metadata"]

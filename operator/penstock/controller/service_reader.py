@@ -1,10 +1,9 @@
 """Reads the objects of a service from the API server, and what was recorded with them."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from penstock.api.past_specs import spec_of_revision
-from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
@@ -14,9 +13,8 @@ from penstock.clients.resources import (
     PODS,
     Resource,
 )
-from penstock.core.adapters.dedicated import adapter_of
+from penstock.controller.model_names import ModelNames
 from penstock.core.manifests.disruption import engines_budget_name
-from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.children import (
     ObservedBudget,
     ObservedDeployment,
@@ -25,11 +23,19 @@ from penstock.core.observed.children import (
     own_pods,
     owner_uid,
 )
+from penstock.core.observed.name_claims import (
+    NameClaim,
+    NameIndex,
+    describe_conflict,
+    holders,
+    renamed,
+    service_claim,
+    stored_conflict,
+)
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.state_record import StateRecord
 from penstock.core.observed.stored_status import mirror_of, stored_status, traffic_of
-from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
@@ -43,11 +49,11 @@ from penstock.core.spec.service import (
 
 
 class ServiceReader:
-    """Reads the objects of services. services: all services, as the watch last reported them."""
+    """Reads the objects of services. names: the model names that all objects claim."""
 
-    def __init__(self, kube: Kube, services: Callable[[], Mapping[Key, Object]]) -> None:
+    def __init__(self, kube: Kube, names: ModelNames) -> None:
         self._kube = kube
-        self._services = services
+        self._names = names
 
     async def read(
         self, body: Object, spec: ServiceSpec, now_s: float
@@ -92,11 +98,22 @@ class ServiceReader:
 
     def with_spec(self, observed: ObservedState, body: Object, spec: ServiceSpec) -> ObservedState:
         """The state with the fields that depend on the spec. body: the service with this spec."""
+        claim = service_claim(body)
+        own = claim and renamed(claim, spec.model_name)
         return replace(
             observed,
             stable_spec=_stable_spec(body, spec, observed.history, observed.rollout),
-            name_taken_by=name_taken_by(self._services(), body, spec),
+            name_taken_by=name_taken_by(self._names.index, own),
+            name_conflict=self._name_conflict(body, own),
         )
+
+    def _name_conflict(self, body: Object, own: NameClaim | None) -> str:
+        """Why the short name leads to another namespace; as the status says until all names are known."""
+        if own is None:
+            return ""
+        if not self._names.is_complete:
+            return stored_conflict(body)
+        return describe_conflict(self._names.index.rivals(own), own)
 
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
@@ -157,21 +174,13 @@ def _stable_spec(
     return stable_spec if stable_spec and revision_of(stable_spec) == stable else None
 
 
-def name_taken_by(services: Mapping[Key, Object], own: Object, spec: ServiceSpec) -> str | None:
-    """Name of the older service in the namespace that has the model name; None if there is none.
+def name_taken_by(names: NameIndex, own: NameClaim | None) -> str | None:
+    """Name of the service of the namespace that has the model name; None if it is free, or its own.
 
-    own: the service itself. Of several services with a model name, only the oldest has it. Dedicated pools
-    of adapters claim no model name: theirs is for their engines only.
+    own: None for the dedicated pool of an adapter, whose model name is for its engines only.
     """
-    if adapter_of(own):
+    if own is None:
         return None
-    claims = [
-        body["metadata"]
-        for (namespace, name), body in services.items()
-        if namespace == spec.namespace
-        and name != spec.name
-        and not adapter_of(body)
-        and spec_in_use(body)["model"].get("name", name) == spec.model_name
-    ]
-    first = min([own["metadata"], *claims], key=claim_order)
-    return None if first is own["metadata"] else first["name"]
+    services = [each for each in names.rivals(own) if each.kind == own.kind]
+    holder = holders(services)[own.namespace]
+    return None if holder.key == own.key else holder.name

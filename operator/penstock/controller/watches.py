@@ -15,8 +15,9 @@ from penstock.controller.settings import Settings
 class Watches:
     """Informers that list and watch the objects that the leader reads.
 
-    child_changed: called with the service's key after each change of one of its children. restarted:
-    called with the kind of objects after a watch failed, before they are listed again.
+    child_changed: called with the service's key after each change of one of its children. service_changed:
+    called with each service that is added, changed or deleted; None for a deleted one. restarted: called with
+    the kind of objects after a watch failed, before they are listed again.
     """
 
     def __init__(
@@ -24,15 +25,21 @@ class Watches:
         kube: Kube,
         settings: Settings,
         child_changed: Callable[[Key], None],
+        service_changed: Callable[[Key, Object | None], None],
         restarted: Callable[[str], None],
     ) -> None:
-        def watch(resource: Resource, namespace: str | None, selector: str = "") -> Informer:
+        def watch(
+            resource: Resource,
+            namespace: str | None,
+            selector: str = "",
+            changed: Callable[[Key], None] = lambda _: None,
+        ) -> Informer:
             return Informer(
                 kube,
                 resource,
                 namespace=namespace,
                 selector=selector,
-                changed=lambda _: None,
+                changed=changed,
                 restarted=restarted,
             )
 
@@ -41,7 +48,11 @@ class Watches:
         self.quotas = watch(RESOURCE_QUOTAS, watched)
         self._gateways = watch(PODS, settings.namespace, f"app.kubernetes.io/name={GATEWAY}")
         # Kopf watches services too, but does not report when it has listed all of them.
-        self._services = watch(INFERENCE_SERVICES, watched)
+        self._services = watch(
+            INFERENCE_SERVICES,
+            watched,
+            changed=lambda key: service_changed(key, self._services.get(key)),
+        )
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start all watches as tasks of the group."""
@@ -52,9 +63,13 @@ class Watches:
         """The gateways' pods; None until they have been listed."""
         return self._gateways if self._gateways.synced.is_set() else None
 
+    @property
+    def are_services_listed(self) -> bool:
+        return self._services.synced.is_set()
+
     def services(self) -> dict[Key, Object] | None:
         """All services; None until they have been listed."""
-        if not self._services.synced.is_set():
+        if not self.are_services_listed:
             return None
         return {key_of(each): each for each in self._services}
 

@@ -8,6 +8,7 @@ from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.versions import traffic_of
 from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.name_claims import adapter_claim
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.spec.claim_order import claim_order
 from penstock.gateway.snapshot import Adapter
@@ -73,6 +74,7 @@ def read_adapter(body: Object) -> Adapter:
         shares=shares if len(shares) > 1 else (),
         generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
         pool_generation=pool.generation,
+        precedence=adapter_claim(body).precedence,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
-from penstock.gateway.snapshot import Adapter, Ambiguous, Claim, Route, Service, Snapshot, Unknown
+from penstock.gateway.snapshot import Adapter, Claim, Route, Service, Snapshot, Unknown
 
 # Most model names that an error proposes.
 MAX_NAMES = 5
@@ -52,12 +52,6 @@ def resolve(
 def claim_of(snapshot: Snapshot, model: str) -> Claim:
     """Find what answers to a model name. Raises RequestError."""
     match snapshot.resolve(model):
-        case Ambiguous(choices):
-            names = ", ".join(choices)
-            message = (
-                f"the model `{model}` is served in more than one namespace: use one of {names}"
-            )
-            raise RequestError(400, message, param="model", code="model_ambiguous")
         case Unknown():
             message = f"the model `{model[:200]}` does not exist{_other_names(snapshot, model)}"
             raise RequestError(404, message, param="model", code="model_not_found")

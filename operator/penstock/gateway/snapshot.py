@@ -1,11 +1,20 @@
 """The gateway's routing snapshot: services, engines, routes and adapters at one moment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.versions import VersionShare, adapter_key, pool_key
 from penstock.core.observed.lora_engine import LoraEngine
+from penstock.core.observed.name_claims import (
+    ESTABLISHED,
+    ClaimKind,
+    NameClaim,
+    NameIndex,
+    Precedence,
+    holders,
+    short_name_holder,
+)
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
@@ -24,7 +33,7 @@ class Service:
     lower case; empty if tenants are not distinguished. stalled: why no revision can serve before the spec
     is changed; empty if one may. lora_engines: by engine pod, those that take
     adapters; empty if no adapter is of the service. adapter: name of the LoraAdapter whose dedicated pool it
-    is; empty if it answers requests for its own model name.
+    is; empty if it answers requests for its own model name. precedence: of its claim on that name.
     """
 
     namespace: str
@@ -42,6 +51,7 @@ class Service:
     stalled: str = ""
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
     adapter: str = ""
+    precedence: Precedence = ESTABLISHED
 
     @property
     def is_mixed(self) -> bool:
@@ -62,7 +72,7 @@ class Service:
 class Route:
     """A ModelRoute: a model name whose requests go to services of its namespace by rules.
 
-    generation: of the spec that the rules are from.
+    generation: of the spec that the rules are from. precedence: of its claim on the model name.
     """
 
     namespace: str
@@ -71,6 +81,7 @@ class Route:
     created_s: int
     rules: tuple[RouteRule, ...]
     generation: int = 0
+    precedence: Precedence = ESTABLISHED
 
     @property
     def key(self) -> str:
@@ -89,7 +100,8 @@ class Adapter:
     adapter is for, or its dedicated pool. version: the one that a request gets. shares: of the versions
     in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
     no rollout is in progress. pool_generation: of `service`; 0 if the adapter never had a dedicated pool.
-    engine_name, engine_names: of the version and of all versions in engines.
+    precedence: of its claim on the model name. engine_name, engine_names: of the version and of all versions
+    in engines.
     """
 
     namespace: str
@@ -102,6 +114,7 @@ class Adapter:
     shares: tuple[VersionShare, ...] = ()
     generation: int = 0
     pool_generation: int = 0
+    precedence: Precedence = ESTABLISHED
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
     engine_name: str = field(init=False, repr=False, compare=False)
@@ -159,36 +172,22 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Ambiguous:
-    """Result of a lookup: several namespaces serve the model name. choices: their unique names."""
-
-    choices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All services, routes and adapters, each oldest first.
-
-    If several claim the same name in a namespace, a route wins over a service, a service over an adapter,
-    and the older one over the newer. Dedicated pools claim no name.
-    """
+    """All services, routes and adapters. `core/observed/name_claims.py` says which has a model name."""
 
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
     adapters: tuple[Adapter, ...] = ()
-    _by_model: dict[str, tuple[Claim, ...]] = field(init=False, repr=False, compare=False)
+    _by_model: dict[str, Claim] = field(init=False, repr=False, compare=False)
+    _models: tuple[tuple[str, Claim], ...] = field(init=False, repr=False, compare=False)
     _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
     _adapters_by_key: dict[str, Adapter] = field(init=False, repr=False, compare=False)
     _versions: dict[str, dict[str, AdapterVersion]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        by_model: dict[str, tuple[Claim, ...]] = {}
-        for claim in self._claims():
-            if claim.full_name not in by_model:
-                by_model[claim.full_name] = (claim,)
-                others = by_model.get(claim.served_name, ())
-                by_model[claim.served_name] = (*others, claim)
+        by_model, models = _names(self._claims())
         object.__setattr__(self, "_by_model", by_model)
+        object.__setattr__(self, "_models", models)
         object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
         adapters = {adapter.key: adapter for adapter in self.adapters}
         object.__setattr__(self, "_adapters_by_key", adapters)
@@ -202,12 +201,9 @@ class Snapshot:
                 versions.setdefault(service.key, {})
         object.__setattr__(self, "_versions", versions)
 
-    def resolve(self, model: str) -> Claim | Unknown | Ambiguous:
+    def resolve(self, model: str) -> Claim | Unknown:
         """Look a model name up: a served name, or "namespace/name"."""
-        found = self._by_model.get(model, ())
-        if len(found) > 1:
-            return Ambiguous(tuple(claim.full_name for claim in found))
-        return found[0] if found else Unknown()
+        return self._by_model.get(model) or Unknown()
 
     def find_by_object_name(self, name: str) -> list[Claim]:
         """The services, routes and adapters whose object has this name, whatever their model name is.
@@ -217,7 +213,7 @@ class Snapshot:
         return [each for each in self._claims() if each.name == name]
 
     def _claims(self) -> tuple[Claim, ...]:
-        """The objects that clients can address, in order of precedence: all but dedicated pools."""
+        """The objects that clients can address: all but dedicated pools."""
         services = tuple(service for service in self.services if not service.adapter)
         return self.routes + services + self.adapters
 
@@ -256,11 +252,35 @@ class Snapshot:
                     found.setdefault(key, set()).add(mirror.revision or "")
         return found
 
-    def models(self) -> list[tuple[str, Claim]]:
+    def models(self) -> tuple[tuple[str, Claim], ...]:
         """Return each model once, under the name that clients must use."""
-        return [
-            (name if len(named) == 1 else claim.full_name, claim)
-            for name, named in self._by_model.items()
-            if "/" not in name
-            for claim in named
-        ]
+        return self._models
+
+
+def _names(objects: Iterable[Claim]) -> tuple[dict[str, Claim], tuple[tuple[str, Claim], ...]]:
+    """What has each name, and the name of each model that clients must use."""
+    by_key = {(_kind(each), each.namespace, each.name): each for each in objects}
+    index = NameIndex(
+        NameClaim(*key, each.served_name, each.created_s, each.precedence)
+        for key, each in by_key.items()
+    )
+    by_name: dict[str, Claim] = {}
+    models: list[tuple[str, Claim]] = []
+    for name, claims in index:
+        short = short_name_holder(claims)
+        by_name.setdefault(name, by_key[short.key])
+        for claim in holders(claims).values():
+            found = by_key[claim.key]
+            by_name[found.full_name] = found
+            models.append((name if claim == short else found.full_name, found))
+    return by_name, tuple(models)
+
+
+def _kind(claim: Claim) -> ClaimKind:
+    match claim:
+        case Route():
+            return "ModelRoute"
+        case Service():
+            return "InferenceService"
+        case Adapter():
+            return "LoraAdapter"

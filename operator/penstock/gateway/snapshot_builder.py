@@ -9,19 +9,19 @@ from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.addresses import host_port
-from penstock.core.formats.quantity import parse_duration_s
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
+from penstock.core.observed.name_claims import ESTABLISHED, service_claim
 from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
-from penstock.core.routing.affinity import AFFINITIES, Affinity
+from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.route import ADAPTER, SERVICE, BackendKind, Match, Mirror, RouteRule
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.adapter_reader import AdapterReader, read_adapter
+from penstock.gateway.route_reader import read_route
 from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class SnapshotBuilder:
                 found_services[service.key] = _with_engines(service, own)
         found_routes: dict[str, Route] = {}
         for body in sorted(routes, key=_claim_order):
-            route = self._read("ModelRoute", body, _route, logged)
+            route = self._read("ModelRoute", body, read_route, logged)
             if (route := route or self._routes.get(_name(body))) is not None:
                 found_routes[route.key] = route
         self._services, self._routes = found_services, found_routes
@@ -99,7 +99,7 @@ class SnapshotBuilder:
         )
 
     def _with_last_traffic(self, service: Service | None, body: Object) -> Service | None:
-        """Return the service with its previous traffic if its status has lost the traffic.
+        """Return the service with its previous traffic and name if its status has lost the traffic.
 
         The operator restores the status. Until then the requests go where they went.
         """
@@ -109,7 +109,11 @@ class SnapshotBuilder:
         if last is None or last.created_s != service.created_s:
             return service
         return replace(
-            service, weights=last.weights, generation=last.generation, mirror=last.mirror
+            service,
+            weights=last.weights,
+            generation=last.generation,
+            mirror=last.mirror,
+            precedence=last.precedence,
         )
 
     def _read(
@@ -168,54 +172,11 @@ def _claim_order(body: Object) -> tuple[str, str, str]:
     return claim_order(body["metadata"])
 
 
-def _route(body: Object) -> Route:
-    metadata, spec = body["metadata"], body["spec"]
-    return Route(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        served_name=spec["modelName"],
-        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        rules=tuple(map(_rule, spec["rules"])),
-        generation=metadata.get("generation", 0),
-    )
-
-
-def _rule(rule: Object) -> RouteRule:
-    affinity = rule.get("sessionAffinity", {})
-    header, timeout = affinity.get("header"), rule.get("timeouts", {}).get("request")
-    return RouteRule(
-        matches=tuple(map(_match, rule.get("matches", []))),
-        backends=_weights_of(rule, SERVICE),
-        adapters=_weights_of(rule, ADAPTER),
-        affinity=_affinity(affinity.get("type", "None")),
-        affinity_header=header and header.lower(),
-        mirrors=tuple(
-            Mirror(each["backendRef"]["name"], each.get("revision"), each.get("percent", 100))
-            for each in rule.get("mirrors", [])
-        ),
-        timeout_s=parse_duration_s(timeout) if timeout else None,
-    )
-
-
-def _weights_of(rule: Object, kind: BackendKind) -> tuple[tuple[str, int], ...]:
-    """Names and weights of a rule's backends of one kind."""
-    return tuple(
-        (ref["name"], ref.get("weight", 1))
-        for ref in rule["backendRefs"]
-        if ref.get("kind", SERVICE) == kind
-    )
-
-
-def _match(match: Object) -> Match:
-    headers = ((each["name"].lower(), each["value"]) for each in match.get("headers", []))
-    return Match(tuple(headers), frozenset(match.get("users", [])))
-
-
 def _service(body: Object) -> Service:
     """Read a service of the snapshot, without its engines."""
     metadata, spec, status = body["metadata"], spec_in_use(body), stored_status(body)
     namespace, name = metadata["namespace"], metadata["name"]
-    canary = spec.get("rollout", {}).get("canary", {})
+    canary, claim = spec.get("rollout", {}).get("canary", {}), service_claim(body)
     return Service(
         namespace=namespace,
         name=name,
@@ -224,13 +185,14 @@ def _service(body: Object) -> Service:
         weights=_weights(status),
         endpoints=(),
         objectives=_objectives(spec.get("objectives")),
-        affinity=_affinity(canary.get("sessionAffinity", {}).get("type", "None")),
+        affinity=affinity_of(canary.get("sessionAffinity", {}).get("type", "None")),
         # Assumed shares have no generation, so that no rollout relies on them.
         generation=status.get("trafficGeneration", 0) if _has_traffic(status) else 0,
         mirror=mirror_of(status),
         tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
         adapter=adapter_of(body),
+        precedence=ESTABLISHED if claim is None else claim.precedence,
     )
 
 
@@ -255,11 +217,6 @@ def _stalled(status: Object) -> str:
     """The message of the condition Stalled; empty if it is not true."""
     held = {c["type"]: c for c in status.get("conditions", []) if c["status"] == "True"}
     return str(held.get("Stalled", {}).get("message", ""))
-
-
-def _affinity(wanted: str) -> Affinity:
-    """Read a type of session affinity; one of a newer API counts as "None"."""
-    return next((each for each in AFFINITIES if each == wanted), "None")
 
 
 def _objectives(wanted: Object | None) -> Objectives | None:

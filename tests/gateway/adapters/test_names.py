@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
 from gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway.snapshot import Adapter, Ambiguous, Snapshot, Unknown
+from penstock.gateway.snapshot import Adapter, Snapshot, Unknown
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
 
 
@@ -37,9 +36,9 @@ def test_a_service_wins_over_an_adapter_and_the_older_adapter_over_the_newer(mak
     assert [name for name, _ in snapshot.models()] == ["chat", "sql"]
 
 
-def test_adapters_of_two_namespaces_are_ambiguous():
+def test_of_adapters_of_two_namespaces_the_older_has_the_short_name():
     snapshot = build([], [], [], [adapter("sql"), adapter("sql", namespace="other", day=2)])
-    assert snapshot.resolve("sql") == Ambiguous(("default/sql", "other/sql"))
+    assert snapshot.resolve("sql").namespace == "default"
     found = snapshot.resolve("other/sql")
     assert isinstance(found, Adapter)
     assert found.namespace == "other"
@@ -84,30 +83,23 @@ async def test_models_list_adapters_with_their_parent(start_gateway, make_servic
     front.snapshots.publish(Snapshot(services, (), found))
     _, listed = await get(front, "/v1/models")
     assert [(each["id"], each.get("parent"), each.get("root")) for each in listed["data"]] == [
-        ("default/base", None, None),
+        ("base", None, None),
         ("other/base", None, None),
         ("lost", None, "file:///x"),
-        ("chat-sql", "default/base", "pvc://a/sql"),
+        ("chat-sql", "base", "pvc://a/sql"),
     ]
     for name in ("chat-sql", "default/chat-sql", "other/base"):
         status, card = await get(front, f"/v1/models/{name}")
         assert (status, card["id"], card["object"]) == (200, name, "model")
     _, card = await get(front, "/v1/models/default/chat-sql")
-    assert (card["parent"], card["root"]) == ("default/base", "pvc://a/sql")
+    assert (card["parent"], card["root"]) == ("base", "pvc://a/sql")
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "code"), [("none", 404, "model_not_found"), ("base", 400, "model_ambiguous")]
-)
-async def test_a_model_that_is_unknown_or_ambiguous(
-    start_gateway, make_service, name, status, code
-):
+async def test_a_model_that_is_unknown(start_gateway, make_service):
     front = await start_gateway()
-    front.publish(
-        make_service(served_name="base"), make_service(namespace="other", served_name="base")
-    )
-    got, body = await get(front, f"/v1/models/{name}")
-    assert (got, body["error"]["code"], body["error"]["param"]) == (status, code, "model")
+    front.publish(make_service(served_name="base"))
+    got, body = await get(front, "/v1/models/none")
+    assert (got, body["error"]["code"], body["error"]["param"]) == (404, "model_not_found", "model")
 
 
 async def test_an_adapter_whose_service_is_missing_is_a_503(start_gateway, make_service):

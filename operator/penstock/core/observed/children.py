@@ -185,8 +185,10 @@ class ObservedState:
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     state_holder: str = ""
-    # Name of an older service of the namespace that serves the same model name.
+    # Name of the service of the namespace that has the model name, if it is another one.
     name_taken_by: str | None = None
+    # Why the model name alone leads to another namespace; empty if it does not.
+    name_conflict: str = ""
     # Why the spec is no longer allowed, although its revision runs and is kept; empty if it is allowed.
     violation: str = ""
     # Why the service's own spec is refused, while it goes on with an earlier one.

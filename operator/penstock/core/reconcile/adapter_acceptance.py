@@ -1,45 +1,32 @@
 """Whether a service takes an adapter, and who has the adapter's model name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.adapters.resource import AdapterResource
+from penstock.core.observed.accepted_spec import spec_in_use
+from penstock.core.observed.name_claims import NameClaim, NameIndex, holders
 from penstock.core.reconcile.adapter_conditions import Cause
+from penstock.core.routing.route import ADAPTER
 from penstock.core.spec.adapter_sources import is_in_sources
 from penstock.core.spec.service import Object
 from penstock.core.spec.settings import CUSTOM, PENSTOCK
 
 Key = tuple[str, str]
-# (namespace, model name) -> (kind, name) of the object that has the model name.
-NameHolders = Mapping[Key, tuple[str, str]]
-
-KIND = "LoraAdapter"
-
 # Thousands of adapters are checked in each pass, and few of them change.
 _is_mounted = lru_cache(maxsize=16_384)(is_in_sources)
 
 
-def name_holders(
-    routes: Iterable[Object], services: Iterable[Object], adapters: Iterable[AdapterResource]
-) -> NameHolders:
-    """Holder of each model name: a route before a service before an adapter, and the older adapter.
-
-    Dedicated pools hold no name.
-    """
-    found: dict[Key, tuple[str, str]] = {}
-    for adapter in adapters:
-        found.setdefault((adapter.namespace, adapter.model_name), (KIND, adapter.name))
-    for service in services:
-        if adapter_of(service):
-            continue
-        name = service["metadata"]["name"]
-        model_name = service["spec"]["model"].get("name") or name
-        found[service["metadata"]["namespace"], model_name] = "InferenceService", name
+def adapters_of_routes(routes: Iterable[Object], names: NameIndex) -> set[Key]:
+    """The adapters that a route leads to, whatever their model name. Routes without a name lead nowhere."""
+    found: set[Key] = set()
     for route in routes:
-        metadata = route["metadata"]
-        key = metadata["namespace"], route["spec"]["modelName"]
-        found[key] = "ModelRoute", metadata["name"]
+        namespace, name = route["metadata"]["namespace"], route["metadata"]["name"]
+        claim = names.get(("ModelRoute", namespace, name))
+        if claim is not None and not claim.precedence.yields:
+            refs = (ref for rule in route["spec"]["rules"] for ref in rule["backendRefs"])
+            found |= {(namespace, ref["name"]) for ref in refs if ref.get("kind") == ADAPTER}
     return found
 
 
@@ -47,15 +34,17 @@ def refusal(
     adapter: AdapterResource,
     service: Object | None,
     sources: tuple[str, ...] | None,
-    holders: NameHolders,
+    names: NameIndex,
     *,
     has_engines: bool = False,
+    is_routed: bool = False,
 ) -> Cause | None:
     """Why an adapter is not accepted; None if it is.
 
     service: None if it does not exist. sources: URIs of the volumes for adapters that its engines mount;
     None: unknown, because its spec cannot be served. has_engines: whether engines of it take adapters now.
-    While a rollout removes the last ones, gateways go on with the adapters that they have.
+    While a rollout removes the last ones, gateways go on with the adapters that they have. is_routed: whether
+    a route leads to it, so that it needs no model name of its own.
     """
     if service is None:
         message = f"the namespace has no InferenceService {adapter.service}; create it"
@@ -75,22 +64,32 @@ def refusal(
             f"service's spec.engine.lora.sources (now {', '.join(sources) or 'none'})"
         )
         return Cause("SourceNotMounted", message)
-    kind, name = holders.get((adapter.namespace, adapter.model_name), (KIND, adapter.name))
-    if (kind, name) != (KIND, adapter.name):
+    holder = _name_holder(adapter, names)
+    if holder is not None and not is_routed:
         message = (
-            f"the {kind} {name} has the model name {adapter.model_name!r} in this namespace already; set "
-            "spec.model.name to another name"
+            f"the {holder.kind} {holder.name} has the model name {adapter.model_name!r} in this namespace "
+            "already; set spec.model.name to another name"
         )
         return Cause("ModelNameInUse", message)
     return None
 
 
+def _name_holder(adapter: AdapterResource, names: NameIndex) -> NameClaim | None:
+    """The other object of the namespace that has the adapter's model name; None if there is none."""
+    own = names.get((ADAPTER, *adapter.key))
+    if own is None:
+        return None
+    holder = holders(names.rivals(own))[adapter.namespace]
+    return None if holder.key == own.key else holder
+
+
 def _unable(adapter: AdapterResource, service: Object) -> Cause | None:
-    """Why engines with the service's spec take no adapters; None if they do."""
-    if (service["spec"].get("runtime") or {}).get("type", PENSTOCK) == CUSTOM:
+    """Why engines with the service's accepted spec take no adapters; None if they do."""
+    spec = spec_in_use(service)
+    if (spec.get("runtime") or {}).get("type", PENSTOCK) == CUSTOM:
         message = f"{adapter.service} has the runtime Custom, whose engines load no adapters"
         return Cause("RuntimeUnsupported", message)
-    if not (service["spec"].get("engine") or {}).get("lora"):
+    if not (spec.get("engine") or {}).get("lora"):
         message = f"{adapter.service} takes no adapters: set its spec.engine.lora"
         return Cause("LoraNotEnabled", message)
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 ADAPTER_MEANINGS: Mapping[str, str] = {
-    "Accepted": "The service takes adapters, and clients can use the adapter's model name.",
+    "Accepted": "The service takes adapters, and requests reach this one: by its model name, or by a route.",
     "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
     "Loaded": "As many engines as wanted have the adapter in memory; that may be none with policy OnDemand.",
     "RolledOut": "The version of the spec has all of the traffic.",
@@ -17,6 +17,10 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
     ),
     "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
     "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
+    "ModelNameConflict": (
+        "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
+        "Left out otherwise."
+    ),
 }
 # Phases of a rollout are reasons too; see rollout-phases.md.
 ADAPTER_REASONS: Mapping[str, str] = {
@@ -25,10 +29,14 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "AwaitingPromotion": "A user has to resume, promote or abort the rollout of the version.",
     "CopyMissing": "The shared pool is to serve, but no engine of the service has the adapter in memory yet.",
     "EnginesStarting": "Engines of the dedicated pool start, or load the adapter.",
+    "HeldByOtherNamespace": "An object of another namespace has answered to the model name for longer.",
     "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
     "Loading": "Copies are being loaded.",
     "LoraNotEnabled": "The service has no `spec.engine.lora`, and no engine is left that takes adapters.",
-    "ModelNameInUse": "A route, a service or an older adapter of the namespace has this model name.",
+    "ModelNameInUse": (
+        "A route, a service or an older adapter of the namespace has this model name, and no route leads to "
+        "the adapter."
+    ),
     "NoAdapterSlot": "No engine has a free slot, and the copies in all slots are worth more or pinned.",
     "NoEngines": "No engine that takes adapters is ready.",
     "NotRead": "No engine has read this version of the adapter yet.",

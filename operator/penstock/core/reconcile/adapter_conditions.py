@@ -7,6 +7,7 @@ from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.pool import PoolStep
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.reconcile.condition_types import Condition
+from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
 from penstock.core.rollout.adapter_rollout import AdapterRollout
 
@@ -53,7 +54,8 @@ class AdapterState:
     placement; None before the first. has_slot: whether an engine has or gets memory for all of them. is_full:
     whether every slot has a pinned copy, so that requests cannot load it either. instances: by pod.
     failure: of the last load. rank, size_bytes: of a copy in memory; None while there is none. pool: None if
-    it never had a dedicated pool.
+    it never had a dedicated pool. name_conflict: why its model name alone leads to another namespace; empty
+    if it does not.
     """
 
     refusal: Cause | None = None
@@ -66,6 +68,7 @@ class AdapterState:
     rank: int | None = None
     size_bytes: int | None = None
     pool: PoolStep | None = None
+    name_conflict: str = ""
 
     @property
     def loaded(self) -> int:
@@ -84,6 +87,17 @@ def adapter_conditions(
 
     resource: with the version that has the traffic. was_resolved: whether an engine has read it before.
     """
+    own = _own_conditions(resource, state, rollout, was_resolved=was_resolved)
+    return *own, *name_conflict(state.name_conflict)
+
+
+def _own_conditions(
+    resource: AdapterResource,
+    state: AdapterState,
+    rollout: AdapterRollout | None,
+    *,
+    was_resolved: bool,
+) -> tuple[Condition, ...]:
     accepted = _accepted(resource, state)
     if state.refusal is not None:
         rest = [

@@ -27,6 +27,10 @@ MEANINGS: Mapping[str, str] = {
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
     "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",
+    "ModelNameConflict": (
+        "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
+        "Left out otherwise."
+    ),
 }
 TYPES = tuple(MEANINGS)
 # Conditions that are left out if the spec has no metrics, sets the replicas itself, or has no objectives.
@@ -39,13 +43,18 @@ ROUTE_MEANINGS: Mapping[str, str] = {
     "Reconciling": "The gateways do not apply the route yet, or a rule names what does not exist.",
     "Stalled": "No progress is to be expected without a change of the route by a person.",
     "Ready": "The first three are True, and each rule has a ready backend with weight.",
+    "ModelNameConflict": (
+        "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
+        "Left out otherwise."
+    ),
 }
 ROUTE_REASONS: Mapping[str, str] = {
     "Accepted": "Requests for the model name follow this route.",
     "BackendNotFound": "A service or adapter that a rule names does not exist; it may still be created.",
     "BackendsNotReady": "No service of a rule has a ready engine, and no adapter of it is ready.",
     "GatewaysBehind": "A gateway does not apply the present spec yet.",
-    "ModelNameInUse": "An older route of the namespace has this model name.",
+    "HeldByOtherNamespace": "An object of another namespace has answered to the model name for longer.",
+    "ModelNameInUse": "Another route of the namespace had this model name first.",
     "NoGateways": "No gateway is known to be ready.",
     "NotStalled": "Nothing requires a change of the route by a person.",
     "Programmed": "Every ready gateway applies the present spec.",
@@ -78,6 +87,7 @@ REASONS: Mapping[str, str] = {
     "Found": "The model is there; the runtime checks it when it starts.",
     "Fits": "The model can be served, and fits into memory.",
     "Growing": "The promoted canary gets the pods that all of the traffic needs.",
+    "HeldByOtherNamespace": "An object of another namespace has answered to the model name for longer.",
     "HostPathNotAllowed": "The model is in a folder of the node that the operator does not allow.",
     "InvalidSpec": "The spec cannot be read; the message names the field.",
     "Judging": "A canary gets a share of the traffic and is compared with its control.",
@@ -85,7 +95,7 @@ REASONS: Mapping[str, str] = {
     "MemoryTooSmall": "The engine's memory cannot hold the model.",
     "MetricUnreadable": "A metric of the canary cannot be read; the canary waits.",
     "MetricsMissing": "The engines' metrics cannot be read, so the replicas stay as they are or grow.",
-    "ModelNameInUse": "An older service of the namespace has this model name.",
+    "ModelNameInUse": "Another service of the namespace had this model name first.",
     "ModelNotFound": "There is no model at `spec.model.uri`.",
     "NoCanary": "Unknown, because no canary is being judged.",
     "NoDecision": "No scaling decision has been made yet.",

@@ -13,6 +13,7 @@ from penstock.core.reconcile.condition_types import (
     Truth,
 )
 from penstock.core.reconcile.missing_objects import with_advice
+from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.plan import Plan
 from penstock.core.reconcile.summary_conditions import (
     ready,
@@ -80,6 +81,7 @@ def conditions(
         reconciling(plan, progress, stop, (model, workload)),
         stop,
         ready(observed, valid, causes, traffic),
+        *name_conflict(observed.name_conflict),
     )
 
 

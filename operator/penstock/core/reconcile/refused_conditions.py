@@ -9,6 +9,7 @@ from penstock.core.reconcile.condition_types import (
     Condition,
 )
 from penstock.core.reconcile.conditions import model_ready, traffic_available, workload_ready
+from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.summary_conditions import SEE_STALLED, STALLED
 from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.service import ServiceSpec
@@ -20,7 +21,8 @@ def refused_conditions(
     """All conditions in the order of TYPES.
 
     spec: as far as it could be read. known: types of the conditions that the service has; none of them is
-    removed. ModelReady and WorkloadReady are about the revision that was rolled out last.
+    removed, apart from ModelNameConflict. ModelReady and WorkloadReady are about the revision that was rolled
+    out last.
     """
     reason, text = refusal.reason, _consequence(refusal)
     traffic = traffic_available(spec, observed, observed.traffic)
@@ -38,7 +40,8 @@ def refused_conditions(
         Condition("Stalled", "True", reason, refusal.message),
         _ready(refusal, observed, traffic),
     ]
-    return tuple(each for each in found if each.type not in CONDITIONAL_TYPES or each.type in known)
+    found = [each for each in found if each.type not in CONDITIONAL_TYPES or each.type in known]
+    return *found, *name_conflict(observed.name_conflict)
 
 
 def _consequence(refusal: Refusal) -> str:

@@ -1,14 +1,21 @@
 """Computes the status of a ModelRoute from the other routes, the services and the gateways."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.dedicated import adapter_of
+from penstock.core.observed.name_claims import (
+    NameClaim,
+    NameIndex,
+    describe_conflict,
+    holders,
+    route_claim,
+)
 from penstock.core.reconcile.condition_types import Condition, Truth
+from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.status import as_objects
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.routing.route import ADAPTER, SERVICE
-from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.service import Object
 
 
@@ -16,12 +23,12 @@ from penstock.core.spec.service import Object
 class RouteInputs:
     """Inputs of a route's status besides the route.
 
-    routes, services, adapters: of its namespace, by name. revisions: those with pods, by service. applied:
-    generation of the route that each gateway applies, None for a gateway that does not answer; None while
-    the gateways are unknown.
+    names: model names that all objects claim. services, adapters: of its namespace, by name. revisions: those
+    with pods, by service. applied: generation of the route that each gateway applies, None for a gateway that
+    does not answer; None while the gateways are unknown.
     """
 
-    routes: Mapping[str, Object]
+    names: NameIndex
     services: Mapping[str, Object]
     revisions: Mapping[str, frozenset[str]]
     applied: AppliedGenerations | None
@@ -39,7 +46,8 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     """The whole status of a route. now: RFC 3339, for changed conditions."""
     generation = route["metadata"]["generation"]
     backends = _backends(route, inputs)
-    accepted = _accepted(route, inputs.routes.values())
+    claim = route_claim(route)
+    accepted = _accepted(claim, inputs.names)
     resolved = _resolved(route, inputs)
     programmed = _programmed(generation, inputs.applied)
     causes = (accepted, resolved, programmed, _backends_ready(route, backends))
@@ -48,28 +56,27 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     applied = inputs.applied or {}
     status: Object = {
         "observedGeneration": generation,
+        "modelName": claim.model_name,
         "gateways": {
             "total": len(applied),
             "programmed": sum(each == generation for each in applied.values()),
         },
         "backends": backends,
     }
-    shown = (accepted, resolved, programmed, ready, *progress)
+    conflict = describe_conflict(inputs.names.rivals(claim), claim)
+    shown = (accepted, resolved, programmed, ready, *progress, *name_conflict(conflict))
     conditions = as_objects(shown, route.get("status", {}), generation, now)
     return status | {"conditions": conditions}
 
 
-def _accepted(route: Object, routes: Iterable[Object]) -> Condition:
-    mine, name = route["metadata"], route["spec"]["modelName"]
-    older = [
-        each["metadata"]
-        for each in routes
-        if each["spec"]["modelName"] == name and claim_order(each["metadata"]) < claim_order(mine)
+def _accepted(claim: NameClaim, names: NameIndex) -> Condition:
+    name = claim.model_name
+    holder = holders(each for each in names.rivals(claim) if each.kind == claim.kind)[
+        claim.namespace
     ]
-    if older:
-        holder = min(older, key=claim_order)["name"]
+    if holder.key != claim.key:
         message = (
-            f"the ModelRoute {holder} has the model name {name!r} in this namespace already; set "
+            f"the ModelRoute {holder.name} has the model name {name!r} in this namespace already; set "
             "spec.modelName to another name"
         )
         return Condition("Accepted", "False", "ModelNameInUse", message)

@@ -12,6 +12,11 @@ AFFINITIES: tuple[Affinity, ...] = get_args(Affinity)
 TEXT_CHARACTERS = 256
 
 
+def affinity_of(wanted: str) -> Affinity:
+    """Read a type of session affinity; one of a newer API counts as "None"."""
+    return next((each for each in AFFINITIES if each == wanted), "None")
+
+
 def affinity_key(by: Affinity, fields: Mapping[str, Any]) -> bytes | None:
     """Affinity key of an OpenAI request; None without affinity, or if the request has no usable fields.
 

@@ -37,7 +37,7 @@ MAX_ROLLOUT_DELAY_S = 3600
 # Engines that take longer than this load no usual model: 70 GB at 200 MB/s take 6 minutes.
 SLOW_START_S = 15 * 60
 # Reasons of rejections that are the client's fault: no engine could have served these requests.
-CLIENT_REASONS = "invalid_request|model_not_found|model_ambiguous|too_large"
+CLIENT_REASONS = "invalid_request|model_not_found|too_large"
 # Reasons of rejections before the service is known that are not the client's fault.
 UNROUTED_REASONS = "internal|memory|not_synced|route_broken|service_missing"
 MAX_REJECTED, MAX_ERRORS = 0.02, 0.05

@@ -1,0 +1,69 @@
+"""The operator's index of the model names that all watched objects claim."""
+
+from collections.abc import Callable, Mapping
+
+from penstock.clients.informer import Key
+from penstock.clients.kube import Object
+from penstock.core.observed.name_claims import (
+    ClaimKind,
+    NameClaim,
+    NameIndex,
+    adapter_claim,
+    route_claim,
+    service_claim,
+)
+
+READERS: Mapping[ClaimKind, Callable[[Object], NameClaim | None]] = {
+    "ModelRoute": route_claim,
+    "InferenceService": service_claim,
+    "LoraAdapter": adapter_claim,
+}
+
+
+class ModelNames:
+    """Keeps the claims current, one at a time, as watches report their objects.
+
+    is_complete: whether all kinds have been listed. affected: called with the key of each other service with
+    the model name of a claim that is new, gone or changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_complete: Callable[[], bool] = lambda: True,
+        affected: Callable[[Key], None] = lambda _: None,
+    ) -> None:
+        self.index = NameIndex()
+        self._is_complete = is_complete
+        self._affected = affected
+
+    @property
+    def is_complete(self) -> bool:
+        return self._is_complete()
+
+    def update(self, kind: ClaimKind, key: Key, body: Object | None) -> None:
+        """Read the claim of an object again. body: None if it is gone. An unreadable one keeps its claim."""
+        before = self.index.get((kind, *key))
+        try:
+            claim = None if body is None else READERS[kind](body)
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # the loop that serves it logs why
+            return
+        if claim == before:
+            return
+        if claim is None:
+            self.index.remove((kind, *key))
+        else:
+            self.index.put(claim)
+        for each in (before, claim):
+            if each is not None:
+                self._notify(each)
+
+    def _notify(self, changed: NameClaim) -> None:
+        for other in self.index.rivals(changed):
+            if other.kind == "InferenceService" and other.key != changed.key:
+                self._affected((other.namespace, other.name))

@@ -1,0 +1,227 @@
+"""Which of several objects gets a model name."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.observed.name_claims import (
+    CLAIM_KINDS,
+    ESTABLISHED,
+    NameClaim,
+    NameIndex,
+    Precedence,
+    Standing,
+    adapter_claim,
+    describe_conflict,
+    holders,
+    renamed,
+    route_claim,
+    service_claim,
+    short_name_holder,
+)
+from penstock.core.spec.service import Object
+
+PENDING, REFUSED = Precedence(Standing.PENDING), Precedence(Standing.REFUSED)
+PROD = NameClaim("InferenceService", "prod", "chat", "chat", 100)
+EVIL = NameClaim("InferenceService", "evil", "chat", "chat", 200)
+
+
+def holder_of(*claims: NameClaim) -> str:
+    """The namespace that has the short name, whatever the order of the claims."""
+    (found,) = {short_name_holder(each).namespace for each in (claims, claims[::-1])}
+    return found
+
+
+@pytest.mark.parametrize("kind", CLAIM_KINDS)
+def test_the_older_claim_keeps_the_short_name(kind: Any) -> None:
+    other = replace(EVIL, kind=kind)
+    assert holder_of(PROD, other) == "prod"
+    assert holder_of(PROD, replace(other, created_s=50)) == "evil"
+    assert describe_conflict((PROD, other), PROD) == ""
+    assert describe_conflict((PROD, other), other) == (
+        "clients reach 'chat' of this namespace as evil/chat only: the name alone is that of the "
+        "InferenceService prod/chat, which had it first"
+    )
+
+
+@pytest.mark.parametrize("precedence", [PENDING, REFUSED])
+def test_what_has_never_answered_takes_no_short_name(precedence: Precedence) -> None:
+    older = replace(EVIL, created_s=50, precedence=precedence)
+    assert holder_of(PROD, older) == "prod"
+    assert holder_of(replace(PROD, precedence=PENDING), older) == (
+        "evil" if precedence == PENDING else "prod"
+    )
+    assert holder_of(older) == "evil"
+
+
+def test_an_older_claim_that_answers_late_does_not_take_the_name_back() -> None:
+    waiting = replace(EVIL, created_s=50, precedence=PENDING)
+    assert describe_conflict((PROD, waiting), waiting)
+    answers = replace(waiting, precedence=Precedence(yields_short=True))
+    assert holder_of(PROD, answers) == "prod"
+    assert holder_of(replace(PROD, precedence=REFUSED), answers) == "evil"
+
+
+def test_a_renamed_object_takes_no_name_that_is_held() -> None:
+    old = replace(EVIL, created_s=50, model_name="other")
+    assert renamed(old, "other") == old
+    assert holder_of(PROD, renamed(old, "chat")) == "prod"
+    assert renamed(replace(old, precedence=REFUSED), "chat").precedence == REFUSED
+
+
+def test_a_namespace_keeps_its_short_name_when_a_route_is_added() -> None:
+    front = NameClaim("ModelRoute", "prod", "front", "chat", 300)
+    assert short_name_holder((PROD, EVIL, front)) == front
+    assert short_name_holder((replace(PROD, created_s=250), EVIL, front)) == EVIL
+
+
+def test_precedence_within_a_namespace() -> None:
+    route, service, adapter = (
+        NameClaim(kind, "n", kind.lower(), "m", 9 - i) for i, kind in enumerate(CLAIM_KINDS)
+    )
+    assert holders((adapter, service, route)) == {"n": route}
+    assert holders((adapter, service)) == {"n": service}
+    assert holders((adapter, replace(service, precedence=PENDING))) == {"n": adapter}
+    younger = replace(service, name="younger", created_s=99)
+    assert holders((younger, service)) == {"n": service}
+    assert holders((younger, replace(service, precedence=Precedence(yields=True)))) == {
+        "n": younger
+    }
+
+
+def body_of(spec: Object, status: Object | None = None) -> Object:
+    metadata = {"namespace": "n", "name": "x", "creationTimestamp": "1970-01-01T00:01:40Z"}
+    return {"metadata": metadata, "spec": spec} | ({"status": status} if status else {})
+
+
+def condition(kind: str, status: str, reason: str) -> Object:
+    return {"type": kind, "status": status, "reason": reason, "message": reason}
+
+
+TAKEN, INVALID, CONFLICT = (
+    condition("SpecValid", "False", "ModelNameInUse"),
+    condition("SpecValid", "False", "InvalidSpec"),
+    condition("ModelNameConflict", "True", "HeldByOtherNamespace"),
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, PENDING),
+        ({"conditions": [INVALID]}, REFUSED),
+        ({"conditions": [INVALID], "acceptedSpec": json.dumps({"model": {"uri": "u"}})}, PENDING),
+        ({"conditions": [TAKEN]}, Precedence(Standing.PENDING, yields=True)),
+        ({"conditions": [INVALID], "stableRevision": "r1"}, ESTABLISHED),
+        ({"traffic": [{"revision": "r1", "percent": 100, "cohort": "Primary"}]}, ESTABLISHED),
+        ({"conditions": [CONFLICT], "stableRevision": "r1"}, Precedence(yields_short=True)),
+    ],
+)
+def test_precedence_of_a_service(status: Object, expected: Precedence) -> None:
+    claim = service_claim(body_of({"model": {"uri": "pvc://m"}}, status))
+    assert claim == NameClaim("InferenceService", "n", "x", "x", 100, expected)
+
+
+def test_a_service_claims_the_name_of_its_accepted_spec() -> None:
+    accepted = json.dumps({"model": {"uri": "u", "name": "was"}})
+    status = {"conditions": [INVALID], "acceptedSpec": accepted}
+    spec = {"model": {"uri": "u", "name": "is"}}
+    claims = [service_claim(body_of(spec, each)) for each in (None, status, {"modelName": "told"})]
+    assert [claim.model_name for claim in claims if claim] == ["is", "was", "told"]
+
+
+def test_a_dedicated_pool_claims_no_name() -> None:
+    pool = body_of({"model": {}})
+    owner = {"kind": "LoraAdapter", "name": "sql", "controller": True}
+    pool["metadata"]["ownerReferences"] = [owner | {"apiVersion": "serving.penstock.dev/v1alpha1"}]
+    assert service_claim(pool) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, PENDING),
+        ({"conditions": [condition("Accepted", "False", "ServiceNotFound")]}, REFUSED),
+        (
+            {"conditions": [condition("Accepted", "False", "ModelNameInUse")]},
+            Precedence(Standing.PENDING, yields=True),
+        ),
+        ({"stableRevision": "r", "modelName": "sql"}, ESTABLISHED),
+        ({"stableRevision": "r", "modelName": "former"}, PENDING),
+        (
+            {
+                "stableRevision": "r",
+                "modelName": "sql",
+                "conditions": [condition("Accepted", "False", "ServiceNotFound")],
+            },
+            ESTABLISHED,
+        ),
+    ],
+)
+def test_precedence_of_an_adapter(status: Object, expected: Precedence) -> None:
+    spec = {"serviceRef": {"name": "chat"}, "model": {"uri": "pvc://a", "name": "sql"}}
+    assert adapter_claim(body_of(spec, status)) == NameClaim(
+        "LoraAdapter", "n", "x", "sql", 100, expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, ESTABLISHED),
+        ({"modelName": "chat"}, ESTABLISHED),
+        ({"modelName": "former"}, PENDING),
+        (
+            {"conditions": [condition("Accepted", "False", "ModelNameInUse")]},
+            Precedence(yields=True),
+        ),
+    ],
+)
+def test_precedence_of_a_route(status: Object, expected: Precedence) -> None:
+    found = route_claim(body_of({"modelName": "chat", "rules": []}, status))
+    assert found == NameClaim("ModelRoute", "n", "x", "chat", 100, expected)
+
+
+CLAIMS = st.builds(
+    NameClaim,
+    kind=st.sampled_from(CLAIM_KINDS),
+    namespace=st.sampled_from(["a", "b", "c"]),
+    name=st.sampled_from(["x", "y"]),
+    model_name=st.just("m"),
+    created_s=st.integers(0, 9),
+    precedence=st.builds(Precedence, st.sampled_from(Standing), st.booleans(), st.booleans()),
+)
+
+
+@given(st.lists(CLAIMS, min_size=1, max_size=8, unique_by=lambda each: each.key), CLAIMS)
+def test_a_newcomer_takes_nothing(claims: list[NameClaim], newcomer: NameClaim) -> None:
+    """An object of another namespace that is younger, refused or has never answered changes no holder."""
+    before = short_name_holder(claims)
+    newcomer = replace(newcomer, namespace="z", created_s=10)
+    if before.precedence != ESTABLISHED:
+        newcomer = replace(newcomer, precedence=Precedence(Standing.REFUSED, yields_short=True))
+    after = [*claims, newcomer]
+    assert short_name_holder(after) == before
+    assert holders(after) == holders(claims) | {"z": newcomer}
+
+
+@given(st.lists(CLAIMS, max_size=20))
+def test_the_index_has_the_last_claim_of_each_object(claims: list[NameClaim]) -> None:
+    index, last = NameIndex(), {each.key: each for each in claims}
+    for each in claims:
+        index.put(replace(each, model_name="before"))
+        index.put(each)
+    assert {name: set(found) for name, found in index} == (
+        {"m": set(last.values())} if last else {}
+    )
+    for key, each in last.items():
+        assert index.get(key) == each
+        assert set(index.rivals(each)) == set(last.values())
+    for key in last:
+        index.remove(key)
+        index.remove(key)
+    assert list(index) == []
