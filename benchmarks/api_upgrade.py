@@ -172,7 +172,7 @@ class Drill:
         ]
 
     async def _record(self) -> Record:
-        return await record(self._kube, self._stage.cluster.gateway_url)
+        return await record(self._kube, self._stage.cluster)
 
     async def _counts(self) -> Counter[str]:
         """Reconciles and unexpected errors of the running operator."""

@@ -30,7 +30,8 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.server import run, server_for
+from penstock.gateway.http_servers import http_servers
+from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -134,7 +135,9 @@ async def _behind_gateway(
             await site.start()
             port = runner.addresses[0][1]
             endpoints.append(Endpoint(f"default/{engine.name}", f"127.0.0.1:{port}", "r1"))
-        settings = GatewaySettings(host="127.0.0.1", port=0, drain_delay_s=0.0, drain_timeout_s=0.0)
+        settings = GatewaySettings(
+            host="127.0.0.1", port=0, management_port=0, drain_delay_s=0.0, drain_timeout_s=0.0
+        )
         weights = {Side("r1"): 100}
         service = Service(
             "default", "chat", "chat", 0, weights, tuple(endpoints), objectives=objectives
@@ -142,12 +145,12 @@ async def _behind_gateway(
         snapshots = SnapshotStore()
         upstream = await stack.enter_async_context(Upstream(settings))
         gateway, stop = Gateway(snapshots, upstream, settings), asyncio.Event()
-        server = server_for(gateway)
-        task = asyncio.create_task(run(gateway, stop, server))
-        while not server.started:  # noqa: ASYNC110 - the server has no event for it
+        servers = http_servers(gateway)
+        task = asyncio.create_task(run(gateway, stop, servers))
+        while not servers.are_started:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0.01)
         snapshots.publish(Snapshot((service,)))
-        yield f"http://127.0.0.1:{server.port}/v1/chat/completions"
+        yield f"http://127.0.0.1:{servers.clients.port}/v1/chat/completions"
         stop.set()
         await task
 

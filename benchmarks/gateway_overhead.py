@@ -124,14 +124,15 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     from penstock.core.routing.route import Mirror, RouteRule
     from penstock.core.spec.objectives import Objectives
     from penstock.gateway.app import Gateway
-    from penstock.gateway.server import run, server_for
+    from penstock.gateway.http_servers import http_servers
+    from penstock.gateway.server import run
     from penstock.gateway.settings import GatewaySettings
     from penstock.gateway.snapshot import Route, Service, Snapshot
     from penstock.gateway.snapshot_store import SnapshotStore
     from penstock.gateway.upstream import Upstream
 
     gc.freeze()  # as the gateway command does after its imports
-    settings = GatewaySettings(host="127.0.0.1", port=0)
+    settings = GatewaySettings(host="127.0.0.1", port=0, management_port=0)
 
     def service(name: str, port: int, objectives: Objectives | None = None) -> Service:
         endpoint = Endpoint(f"default/{name}", f"127.0.0.1:{port}", "r1")
@@ -157,12 +158,13 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
         made = Gateway(snapshots, upstream, settings)
         snapshots.publish(Snapshot(services, routes))
         made.app = Clocked(made.app)
-        server = server_for(made)
+        servers = http_servers(made)
+        server = servers.clients
         if http == "httptools":
             server.config.http = "httptools"
             running = asyncio.create_task(server.serve())
         else:
-            running = asyncio.create_task(run(made, asyncio.Event(), server))
+            running = asyncio.create_task(run(made, asyncio.Event(), servers))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         print(server.port, flush=True)

@@ -263,7 +263,8 @@ async def gateway(engine_port: int) -> None:
     """Serve the real gateway with one service."""
     from penstock.core.routing.pick import Endpoint, Side
     from penstock.gateway.app import Gateway
-    from penstock.gateway.server import run, server_for
+    from penstock.gateway.http_servers import http_servers
+    from penstock.gateway.server import run
     from penstock.gateway.settings import GatewaySettings
     from penstock.gateway.snapshot import Service, Snapshot
     from penstock.gateway.snapshot_store import SnapshotStore
@@ -272,6 +273,7 @@ async def gateway(engine_port: int) -> None:
     settings = GatewaySettings(
         host="127.0.0.1",
         port=0,
+        management_port=0,
         head_timeout_s=HEAD_TIMEOUT_S,
         request_timeout_s=BODY_TIMEOUT_S,
     )
@@ -281,11 +283,11 @@ async def gateway(engine_port: int) -> None:
     async with Upstream(settings) as upstream:
         made = Gateway(snapshots, upstream, settings)
         snapshots.publish(Snapshot((service,)))
-        server = server_for(made)
-        running = asyncio.create_task(run(made, asyncio.Event(), server))
-        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        servers = http_servers(made)
+        running = asyncio.create_task(run(made, asyncio.Event(), servers))
+        while not servers.are_started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        print(server.port, flush=True)
+        print(servers.clients.port, flush=True)
         await running
 
 

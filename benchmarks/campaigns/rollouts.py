@@ -132,7 +132,7 @@ async def release(
 async def _answered(stage: Stage, revision: str) -> int:
     """Requests that the gateway answered from the engines of a revision."""
     name = "penstock_gateway_responses_total"
-    url = f"{stage.cluster.gateway_url}/metrics"
+    url = f"{stage.cluster.gateway_management_url}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         samples = Samples.read(await answer.text(), [name])
     series = samples.series.get(name, [])

@@ -12,6 +12,7 @@ from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway import snapshot_builder
+from penstock.local.record import Cluster
 
 # pods: uids, restarts and deletions. templates: Deployments with their pod template and replicas.
 # traffic: shares and copies, with the number of their changes. conditions: with their transition times.
@@ -51,8 +52,8 @@ def differences(before: Record, after: Record) -> Iterator[Difference]:
                 yield Difference(aspect, subject, was, now)
 
 
-async def record(kube: Kube, gateway_url: str) -> Record:
-    """Record all services of the namespace default, and the gateway that answers at this URL."""
+async def record(kube: Kube, cluster: Cluster) -> Record:
+    """Record all services of the namespace default, and the gateway of the cluster."""
     services, _ = await kube.list(INFERENCE_SERVICES, "default")
     routes, _ = await kube.list(MODEL_ROUTES, "default")
     pods, _ = await kube.list(PODS, "default", labelSelector=SERVICE_LABEL)
@@ -74,7 +75,7 @@ async def record(kube: Kube, gateway_url: str) -> Record:
             )
         },
         "phases": {_name(body): _phase(body) for body in services},
-        "routes": await _gateway(gateway_url) | _routing(services, engines, routes),
+        "routes": await _gateway(cluster) | _routing(services, engines, routes),
     }
 
 
@@ -120,12 +121,12 @@ def _routing(
     }
 
 
-async def _gateway(url: str) -> dict[str, object]:
+async def _gateway(cluster: Cluster) -> dict[str, object]:
     """The generations of traffic and of routes that the gateway reports, and its list of models."""
     async with aiohttp.ClientSession() as session:
-        async with session.get(f"{url}{stats_report.PATH}") as answer:
+        async with session.get(cluster.gateway_management_url + stats_report.PATH) as answer:
             report: Any = json.loads(await answer.text())
-        async with session.get(f"{url}/v1/models") as answer:
+        async with session.get(f"{cluster.gateway_url}/v1/models") as answer:
             models: Any = await answer.json()
     return {
         "gateway": {"traffic": report["obeys"], "routes": report["routes"]},

@@ -64,6 +64,7 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             {"gateway": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
             ["gateway.autoscaling: minReplicas must not be greater than maxReplicas; raise maxReplicas"],
         ),
+        ({"gateway": {"port": 8082}}, ["gateway: managementPort must not be port; choose another one"]),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

@@ -89,6 +89,12 @@ def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
         )
 
 
+def ingress(values: dict[str, Any], name: str) -> list[Any]:
+    """The ingress rules of a component's policy."""
+    rules: list[Any] = objects(values)["NetworkPolicy", name]["spec"]["ingress"]
+    return rules
+
+
 @pytest.mark.parametrize("name", ["defaults", "peers", "host_network"])
 def test_policies_let_the_operator_read_from_gateways(name: str) -> None:
     """The operator may read stats reports, whichever clients the policy admits."""
@@ -96,7 +102,8 @@ def test_policies_let_the_operator_read_from_gateways(name: str) -> None:
     operator, gateway = (
         by_kind["Deployment", each]["spec"]["template"] for each in (OPERATOR, GATEWAY)
     )
-    port = gateway["spec"]["containers"][0]["ports"][0]["containerPort"]
+    ports = gateway["spec"]["containers"][0]["ports"]
+    (port,) = (each["containerPort"] for each in ports if each["name"] == "management")
 
     def allowed(rules: list[Any], peers: str, template: Any) -> bool:
         is_selectable = not template["spec"].get("hostNetwork")
@@ -119,9 +126,30 @@ def test_policies_let_the_operator_read_from_gateways(name: str) -> None:
 
 def test_clients_of_the_gateway_can_be_restricted() -> None:
     peers = VALUE_SETS["peers"]["networkPolicy"]["gatewayFrom"]
-    rules = objects(VALUE_SETS["peers"])["NetworkPolicy", GATEWAY]["spec"]["ingress"]
+    clients, from_operator, _ = ingress(VALUE_SETS["peers"], GATEWAY)
+    assert clients == {"ports": [{"port": 8080, "protocol": "TCP"}], "from": peers}
     operator = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}}}
-    assert [rule["from"] for rule in rules] == [peers, [operator]]
+    assert from_operator["from"] == [operator]
+
+
+@pytest.mark.parametrize(("name", "port"), [(OPERATOR, 8081), (GATEWAY, 8082)])
+def test_metrics_are_for_the_own_namespace_and_named_peers(name: str, port: int) -> None:
+    def rule(values: dict[str, Any]) -> Any:
+        return ingress(values, name)[-1]
+
+    ports = [{"port": port, "protocol": "TCP"}]
+    assert rule({}) == {"ports": ports, "from": [{"podSelector": {}}]}
+    peers = VALUE_SETS["peers"]["networkPolicy"]["metricsFrom"]
+    assert rule(VALUE_SETS["peers"]) == {"ports": ports, "from": [{"podSelector": {}}, *peers]}
+
+
+def test_egress_to_the_api_server_can_be_restricted() -> None:
+    def rule(values: dict[str, Any]) -> Any:
+        egress = objects(values)["NetworkPolicy", GATEWAY]["spec"]["egress"]
+        return next(each for each in egress if {"port": 6443, "protocol": "TCP"} in each["ports"])
+
+    assert "to" not in rule({})
+    assert rule(VALUE_SETS["api_server"])["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
 
 
 def test_a_gateway_on_the_nodes_network_finds_services_by_name() -> None:

@@ -125,6 +125,13 @@ def with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     return merged(Values().model_dump(by_alias=True), values)
 
 
+def test_ports_of_the_gateway_are_different() -> None:
+    said = "gateway: managementPort must not be port; choose another one"
+    with pytest.raises(InvalidValues, match=said):
+        complete({"gateway": {"port": 8082}})
+    complete({"gateway": {"port": 8082, "managementPort": 8080}})
+
+
 def test_bounds_of_the_autoscaler_are_compared_where_it_is_enabled() -> None:
     """A JSON schema cannot compare values: the templates do for Helm."""
     bounds = {"minReplicas": 3, "maxReplicas": 2}

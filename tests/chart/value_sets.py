@@ -43,7 +43,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "no_spread": {"operator": {"topologySpread": {"topologyKeys": []}}},
     "autoscaled": {"gateway": {"autoscaling": {"enabled": True, "maxReplicas": 1000000}}},
-    "host_network": {"gateway": {"hostNetwork": True, "port": 18080, "replicas": 1}},
+    "host_network": {"gateway": {"hostNetwork": True, "port": 18080, "managementPort": 18082, "replicas": 1}},
     "exposed": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}}},
     "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING},
     "monitored": {"monitoring": MONITORING},
@@ -70,6 +70,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"prometheusPorts": [9090, 9091]},
     },
     "prometheus_url": {"operator": {"prometheus": {"url": "http://prometheus:9090"}}},
+    "api_server": {"networkPolicy": {"apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}},
     "peers": {
         "networkPolicy": {
             "gatewayFrom": [{"namespaceSelector": {"matchLabels": {"ingress": "yes"}}}],

@@ -20,7 +20,8 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.server import Server, run, server_for
+from penstock.gateway.http_servers import Server, http_servers
+from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -158,6 +159,7 @@ class Front:
     """A gateway under test, and a client of it."""
 
     url: str
+    management_url: str
     port: int
     gateway: Gateway
     snapshots: SnapshotStore
@@ -165,6 +167,7 @@ class Front:
     stop: asyncio.Event
     task: asyncio.Task[None]
     server: Server
+    management: Server
 
     @property
     def num_connections(self) -> int:
@@ -190,7 +193,7 @@ class Front:
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples that have these labels."""
-        async with self.client.get(self.url + "/metrics") as got:
+        async with self.client.get(self.management_url + "/metrics") as got:
             text = await got.text()
         return sum(
             sample.value
@@ -365,15 +368,16 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
             chosen = GatewaySettings(
                 host="127.0.0.1",
                 port=0,
+                management_port=0,
                 **{"drain_delay_s": 0.0, "drain_timeout_s": 0.0, "wait_for_endpoint_s": 10.0}
                 | settings,
             )
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
             gateway = Gateway(snapshots, upstream, chosen, now, tracer)
-            server, stop = server_for(gateway), asyncio.Event()
-            task = asyncio.create_task(run(gateway, stop, server))
-            await until(lambda: server.started)
+            servers, stop = http_servers(gateway), asyncio.Event()
+            task = asyncio.create_task(run(gateway, stop, servers))
+            await until(lambda: servers.are_started)
             client = await stack.enter_async_context(aiohttp.ClientSession())
 
             async def end() -> None:
@@ -382,8 +386,11 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
                 await task
 
             stack.push_async_callback(end)
-            url = f"http://127.0.0.1:{server.port}"
-            front = Front(url, server.port, gateway, snapshots, client, stop, task, server)
+            port, management_port = servers.clients.port, servers.management.port
+            front = Front(
+                f"http://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", port, gateway,
+                snapshots, client, stop, task, servers.clients, servers.management,
+            )  # fmt: skip
             if synced:
                 front.publish(*([service(*engines)] if engines else []))
             return front

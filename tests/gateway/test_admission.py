@@ -76,7 +76,7 @@ def ask(front, user, **more):
 
 
 async def reading(front):
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         return parse("g", await got.text()).services["default/chat"]
 
 

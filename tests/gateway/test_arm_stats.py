@@ -61,7 +61,7 @@ async def draining(request):
 
 async def arms_of(front):
     await front.idle()
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         return parse("g", await got.text()).arms
 
 

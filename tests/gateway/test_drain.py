@@ -26,7 +26,9 @@ async def test_open_streams_finish_before_the_process_ends(start_engine, start_g
     front.stop.set()
     await asyncio.sleep(0.05)
 
-    async with front.client.get(front.url + "/readyz") as ready:  # answered still, and unready
+    async with front.client.get(
+        front.management_url + "/readyz"
+    ) as ready:  # answered still, and unready
         assert ready.status == 503
     late = await front.post().__aenter__()  # load balancers have not heard of it yet
     assert late.headers["connection"] == "close"

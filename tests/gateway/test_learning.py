@@ -131,7 +131,7 @@ async def test_attended_tokens(start_engine, start_gateway):
     front = await start_gateway(await start_engine(Prefills(clock)), now=clock)
     await front.ask(prompt=PROMPT)
     await front.idle()
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         stats = parse("g", await got.text()).services["default/chat"]
     assert (stats.output_tokens, stats.attended_tokens) == (3, 300 + 301 + 302)
 
@@ -151,7 +151,7 @@ async def test_latency_counts_from_the_end_of_the_upload(start_engine, start_gat
     assert (await reader.read()).startswith(b"HTTP/1.1 200")
     writer.close()
     await front.idle()
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         stats = parse("g", await got.text()).services["default/chat"]
     assert stats.ttft_s.total == pytest.approx(0.2)
     taken = "penstock_gateway_time_to_first_byte_seconds_sum"
@@ -179,7 +179,7 @@ async def test_stalled_client_is_no_error_of_the_engine(
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     await engine.arrived.wait()
     await front.idle()
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         report = parse("g", await got.text())
     stats = report.services["default/chat"]
     assert (stats.arrivals, stats.failed, stats.ended, stats.in_flight) == (1, 0, 0, 0)

@@ -38,7 +38,7 @@ def samples_of(text):
 
 async def samples(front):
     await front.idle()
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         return samples_of(await got.text())
 
 
@@ -185,7 +185,7 @@ async def test_client_that_disconnects(start_engine, start_gateway, until):
 
 
 async def samples_in_flight(front):
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         values = samples_of(await got.text())
     return {name: value for name, value in values.items() if name.startswith("requests_in_flight")}
 
@@ -195,7 +195,7 @@ async def test_request_that_waits(start_engine, start_gateway, make_service, unt
     front.publish(make_service())
     request = asyncio.create_task(front.ask(padding="x" * 1000))
     await until(lambda: front.gateway.state.waiting == 1)
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         values = samples_of(await got.text())
     assert values.pop("held_body_bytes") == front.gateway.state.bodies.held_bytes > 1000
     assert values == {f"requests_total {CHAT}": 1, f"requests_waiting {CHAT}": 1}

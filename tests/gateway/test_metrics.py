@@ -1,16 +1,13 @@
-"""The series that /metrics keeps, and access to the stats report."""
+"""The series that /metrics keeps."""
 
-import asyncio
 from dataclasses import replace
-
-import pytest
 
 from penstock.core.routing.pick import Side
 
 
 async def series(front) -> set[tuple[str, str]]:
     """The services and revisions that have series."""
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         text = await got.text()
     lines = [line for line in text.splitlines() if 'service="default/' in line]
     return {
@@ -46,7 +43,7 @@ async def test_series_are_removed_with_their_revision_and_service(
 
 async def test_rare_events_are_counted_from_zero(start_engine, start_gateway):
     front = await start_gateway(await start_engine())
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         lines = (await got.text()).splitlines()
     assert 'penstock_gateway_ejections_total{service="default/chat"} 0.0' in lines
     assert 'penstock_gateway_wait_seconds_count{service="default/chat"} 0.0' in lines
@@ -66,26 +63,6 @@ async def test_revision_without_weight_keeps_its_series_while_it_has_pods(
     assert ("default/chat", "r1") not in await series(front)
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("127.0.0.1:{port}", 200),
-        ("api.example.com", 404),
-        ("127.0.0.1", 404),
-        ("localhost:{port}", 404),
-    ],
-)
-async def test_stats_report_requires_the_pods_own_address(start_gateway, host, status):
-    front = await start_gateway()
-    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
-    head = f"GET /penstock/feed HTTP/1.1\r\nhost: {host.format(port=front.port)}\r\n"
-    writer.write(f"{head}connection: close\r\n\r\n".encode())
-    answer = await reader.read()
-    assert int(answer.split()[1]) == status
-    writer.close()
-    await writer.wait_closed()
-
-
 async def test_a_path_with_a_newline_is_no_route(start_engine, start_gateway):
     engine = await start_engine()
     front = await start_gateway(engine)
@@ -94,5 +71,5 @@ async def test_a_path_with_a_newline_is_no_route(start_engine, start_gateway):
     ) as got:
         assert got.status == 404
     assert engine.requests == []
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         assert "/v1/completions\\n" not in await got.text()

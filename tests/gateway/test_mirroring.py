@@ -155,7 +155,7 @@ async def test_dropped_copy_is_counted_for_the_requested_service_and_revision(
     await front.ask()
     await front.idle_with_copies()
     labels = {"service": service, "revision": revision, "outcome": "dropped"}
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         lines = [line for line in (await got.text()).splitlines() if line.startswith(MIRRORED)]
     inside = ",".join(f'{name}="{labels[name]}"' for name in ("outcome", "revision", "service"))
     assert lines == [f"{MIRRORED}{{{inside}}} 1.0"]

@@ -160,7 +160,7 @@ async def test_retried_errors_count_for_their_side_of_a_canary(
     for _ in range(40):
         assert (await front.ask())[0] == 200
     await front.idle()
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         feed = parse("g", await got.text())
     arms = feed.arms["default/chat"]
     bad, good = arms["default/engine-1"], arms["default/engine-0"]
@@ -178,7 +178,7 @@ async def test_retried_connection_failure_is_no_error(start_engine, start_gatewa
     for _ in range(20):
         assert (await front.ask())[0] == 200
     await front.idle()
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         arms = parse("g", await got.text()).arms["default/chat"]
     assert list(arms) == ["default/engine-0"]
     assert await front.metric("penstock_gateway_retries_total", reason="connect") >= 3

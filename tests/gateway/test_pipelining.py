@@ -73,7 +73,7 @@ async def test_malformed_head_request_is_refused_without_a_body(start_gateway, m
     """Refused as any other, but for the body of the answer."""
     front = await start_gateway()
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
-    head = b"HEAD /healthz HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+    head = b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
     writer.write(head + more)
     answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 400 ")

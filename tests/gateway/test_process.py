@@ -41,9 +41,12 @@ async def start(environment, *options):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_live_but_not_ready_without_an_api_server_and_exits_with_0(environment, number):
-    port = unused_port()
-    process = await start(environment, f"--port={port}", "--drain-delay-s=0.1")
-    url = f"http://127.0.0.1:{port}"
+    port, management_port = unused_port(), unused_port()
+    process = await start(
+        environment, f"--port={port}", f"--management-port={management_port}",
+        "--drain-delay-s=0.1",
+    )  # fmt: skip
+    url = f"http://127.0.0.1:{management_port}"
     async with aiohttp.ClientSession() as client, asyncio.timeout(60):
         while True:
             try:

@@ -29,7 +29,7 @@ async def mirrored(start_engine, start_gateway, make_service):
 
 
 async def arm_of(front, engine):
-    async with front.client.get(front.url + PATH) as got:
+    async with front.client.get(front.management_url + PATH) as got:
         return parse("g", await got.text()).arms["default/chat"].get(f"default/{engine.name}")
 
 

@@ -17,7 +17,7 @@ CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
 
 async def report_of(front, **headers):
-    async with front.client.get(front.url + PATH, headers=headers) as got:
+    async with front.client.get(front.management_url + PATH, headers=headers) as got:
         assert got.status == 200
         return parse("g", await got.text())
 
@@ -204,9 +204,9 @@ async def test_a_service_that_is_gone_is_forgotten(start_engine, start_gateway, 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
 async def test_what_came_by_a_proxy_gets_no_feed(start_engine, start_gateway, header):
     front = await start_gateway(await start_engine())
-    async with front.client.get(front.url + PATH, headers={header: "10.0.0.1"}) as got:
+    async with front.client.get(front.management_url + PATH, headers={header: "10.0.0.1"}) as got:
         assert got.status == 404
-    async with front.client.post(front.url + PATH) as got:
+    async with front.client.post(front.management_url + PATH) as got:
         assert got.status == 405
 
 

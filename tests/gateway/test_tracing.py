@@ -127,7 +127,7 @@ async def test_latencies_have_exemplars_for_scrapers_that_accept_them(
 ):
     front = await start_gateway(await start_engine(), tracer=tracer)
     await ask(front, tracer, traceparent=f"00-{TRACE_ID}-{PARENT_ID}-01")
-    url = front.url + "/metrics"
+    url = front.management_url + "/metrics"
     async with front.client.get(url) as plain:
         assert plain.content_type == "text/plain"
         assert "trace_id" not in await plain.text()

@@ -29,9 +29,9 @@ async def test_request_waits_for_the_first_engine(
 
 async def test_request_waits_for_the_first_snapshot(start_engine, start_gateway, make_service):
     front = await start_gateway(synced=False)
-    async with front.client.get(front.url + "/readyz") as got:
+    async with front.client.get(front.management_url + "/readyz") as got:
         assert got.status == 503
-    async with front.client.get(front.url + "/healthz") as got:
+    async with front.client.get(front.management_url + "/healthz") as got:
         assert got.status == 200
     asking = asyncio.create_task(front.ask())
     await asyncio.sleep(0.05)
@@ -39,7 +39,7 @@ async def test_request_waits_for_the_first_snapshot(start_engine, start_gateway,
     front.publish(make_service(await start_engine()))
 
     assert (await asking)[0] == 200
-    async with front.client.get(front.url + "/readyz") as got:
+    async with front.client.get(front.management_url + "/readyz") as got:
         assert got.status == 200
 
 

@@ -1,13 +1,21 @@
 """Operator and gateway: Deployments, disruption budgets, Service and autoscaler."""
 
 from penstock.chart.deployment import ENGINE_IMAGE, deployment
-from penstock.chart.gateway_values import BOUNDS_REFUSED
-from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
+from penstock.chart.gateway_values import BOUNDS_REFUSED, PORTS_REFUSED
+from penstock.chart.names import (
+    GATEWAY,
+    MANAGEMENT_PORT_NAME,
+    OPERATOR,
+    OPERATOR_PORT,
+    labels,
+    selector,
+)
 from penstock.chart.tracing_values import OTEL_VARIABLES
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
     AtMost,
+    Different,
     ForEach,
     If,
     Number,
@@ -48,7 +56,7 @@ def operator() -> list[Tree]:
     }  # fmt: skip
     spec: Object = {"replicas": Value("operator.replicas")}
     return [
-        deployment(OPERATOR, "operator", container, pod={}, spec=spec),
+        deployment(OPERATOR, "operator", container, probed="http", pod={}, spec=spec),
         _budget(OPERATOR),
     ]
 
@@ -60,11 +68,21 @@ def gateway() -> list[Tree]:
         "args": [
             "gateway", "run", "--host=$(POD_IP)",
             Text.of("--port=", Number("gateway.port")),
+            Text.of("--management-port=", Number("gateway.managementPort")),
             _flag("--namespace=", "watchNamespace"),
             _flag("--log-level=", "logLevel"),
             ForEach("gateway.extraArgs", Value(ITEM)),
         ],
-        "ports": [{"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"}],
+        "ports": [
+            {"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"},
+            {
+                "name": MANAGEMENT_PORT_NAME,
+                "containerPort": Different(
+                    "gateway.managementPort", "gateway.port", f"gateway: {PORTS_REFUSED}"
+                ),
+                "protocol": "TCP",
+            },
+        ],
     }  # fmt: skip
     spec: Object = {
         "replicas": If("gateway.autoscaling.enabled", ABSENT, Value("gateway.replicas")),
@@ -82,7 +100,13 @@ def gateway() -> list[Tree]:
     }
     return [
         deployment(
-            GATEWAY, "gateway", container, pod=pod, spec=spec, variables=_tracing_variables()
+            GATEWAY,
+            "gateway",
+            container,
+            probed=MANAGEMENT_PORT_NAME,
+            pod=pod,
+            spec=spec,
+            variables=_tracing_variables(),
         ),
         _budget(GATEWAY),
         _service(),

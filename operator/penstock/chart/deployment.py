@@ -47,14 +47,15 @@ def deployment(
     component: str,
     container: Object,
     *,
+    probed: str,
     pod: Object,
     spec: Object,
     variables: Sequence[Tree] = (),
 ) -> Tree:
     """The Deployment of a component.
 
-    component: the key of its values. container, pod, spec: fields of this component, over those that all
-    have. variables: further environment variables of the container.
+    component: the key of its values. probed: name of the port of the probes. container, pod, spec:
+    fields of this component, over those that all have. variables: further environment variables.
     """
     metadata = {
         "labels": Merge(labels(name), f"{component}.podLabels"),
@@ -76,7 +77,7 @@ def deployment(
                 "metadata": metadata,
                 "spec": _pod(name, component)
                 | pod
-                | {"containers": [_container(component, variables) | container]},
+                | {"containers": [_container(component, probed, variables) | container]},
             },
         },
     }
@@ -115,10 +116,10 @@ def _spread(name: str, component: str) -> Object:
     }
 
 
-def _container(component: str, variables: Sequence[Tree]) -> Object:
+def _container(component: str, probed: str, variables: Sequence[Tree]) -> Object:
     def probe(path: str, failures: int) -> Object:
         return {
-            "httpGet": {"path": path, "port": "http", "scheme": "HTTP"},
+            "httpGet": {"path": path, "port": probed, "scheme": "HTTP"},
             "periodSeconds": 2,
             "timeoutSeconds": 5,
             "failureThreshold": failures,

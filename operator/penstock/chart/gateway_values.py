@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 
+PORTS_REFUSED = "managementPort must not be port; choose another one"
 BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
 
 
@@ -63,7 +64,13 @@ class Gateway(Component):
         "--drain-delay-s and --drain-timeout-s together.",
         ge=1,
     )
-    port: int = Field(default=8080, description="Port of the pods.", ge=1024, le=65535)
+    port: int = Field(default=8080, description="Port of the pods for clients.", ge=1024, le=65535)
+    management_port: int = Field(
+        default=8082,
+        description="Port of the pods for probes, metrics and the operator's reads.",
+        ge=1024,
+        le=65535,
+    )
     host_network: bool = Field(
         default=False,
         description="Listen on the node's address, for clusters without load balancers. A node then runs "
@@ -74,3 +81,9 @@ class Gateway(Component):
         default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
     )
     service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        if self.port == self.management_port:
+            raise ValueError(PORTS_REFUSED)
+        return self

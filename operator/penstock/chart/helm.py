@@ -12,6 +12,7 @@ from penstock.chart.tree import (
     ABSENT,
     ITEM,
     AtMost,
+    Different,
     FileName,
     FileText,
     FileYaml,
@@ -149,13 +150,23 @@ def _inline(node: Tree) -> str:
         case Value(path):
             return f"{{{{ toJson {_reference(path)} }}}}"
         case AtMost(path, limit, message):
-            is_greater = f"gt (int {_reference(path)}) (int {_reference(limit)})"
-            failure = f"{{{{ if {is_greater} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
-            return f"{failure}{{{{ toJson {_reference(path)} }}}}"
+            return _compared(path, "gt", limit, message)
+        case Different(path, other, message):
+            return _compared(path, "eq", other, message)
         case Text() | Required() | ReleaseNamespace() | FileName():
             return f"{{{{ toJson {_expression(node)} }}}}"
         case _:
             return _scalar(node)
+
+
+def _compared(path: str, refused: str, other: str, message: str) -> str:
+    """The integer at a path, with the error if its comparison with another one holds.
+
+    refused: function of Go's template language.
+    """
+    is_refused = f"{refused} (int {_reference(path)}) (int {_reference(other)})"
+    failure = f"{{{{ if {is_refused} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
+    return f"{failure}{{{{ toJson {_reference(path)} }}}}"
 
 
 def _scalar(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 import re
 
-from penstock.chart.names import GATEWAY, OPERATOR, labels, selector
+from penstock.chart.names import GATEWAY, MANAGEMENT_PORT_NAME, OPERATOR, labels, selector
 from penstock.chart.tree import (
     FileName,
     FileText,
@@ -40,7 +40,7 @@ def monitoring() -> list[Tree]:
     engines["spec"]["podMetricsEndpoints"][0]["relabelings"] = _engine_labels()
     monitors = [
         _monitor(OPERATOR, selector(OPERATOR), "http"),
-        _monitor(GATEWAY, selector(GATEWAY), "http"),
+        _monitor(GATEWAY, selector(GATEWAY), MANAGEMENT_PORT_NAME),
         engines,
     ]
     return [

@@ -7,6 +7,8 @@ OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 LEASE_NAME, LEASE_ROLE = "penstock-operator", "penstock-operator-lease"
 OPERATOR_PORT = 8081
 USER_VIEW_ROLE, USER_EDIT_ROLE = "penstock-view", "penstock-edit"
+# Name of the container port with probes, metrics and what the operator reads.
+MANAGEMENT_PORT_NAME = "management"
 
 
 def gateway_url(namespace: str) -> str:

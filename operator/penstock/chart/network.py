@@ -8,7 +8,10 @@ from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
 def network_policies() -> list[Tree]:
     """The policies of operator and gateway. Probes come from the node, which policies do not restrict."""
     prometheus = {"ports": [ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM)))]}
-    gateway_ports = {"ports": [_port(Value("gateway.port"))]}
+    # A gateway of a version without a management port has its report at the port for clients.
+    gateway_ports = {
+        "ports": [_port(Value("gateway.managementPort")), _port(Value("gateway.port"))]
+    }
     operator_egress = [
         # A pod on the node's network has the node's address: no podSelector selects it.
         If("gateway.hostNetwork", gateway_ports, gateway_ports | {"to": [_pods(GATEWAY)]}),
@@ -16,33 +19,33 @@ def network_policies() -> list[Tree]:
     ]
     collector = {"ports": [ForEach("networkPolicy.collectorPorts", _port(Value(ITEM)))]}
     gateway_egress = [If("tracing.endpoint", collector)]
-    # The operator reads stats reports at the port of the clients.
-    from_operator = If("networkPolicy.gatewayFrom", gateway_ports | {"from": [_pods(OPERATOR)]})
+    clients = {
+        "ports": [_port(Value("gateway.port"))],
+        "from": optional("networkPolicy.gatewayFrom"),
+    }
+    gateway_ingress = [
+        clients,
+        If("networkPolicy.gatewayFrom", gateway_ports | {"from": [_pods(OPERATOR)]}),
+        _management(Value("gateway.managementPort")),
+    ]
     return [
         If(
             "networkPolicy.enabled",
-            _policy(OPERATOR, OPERATOR_PORT, "networkPolicy.metricsFrom", [], operator_egress),
+            _policy(OPERATOR, [_management(OPERATOR_PORT)], operator_egress),
         ),
-        If(
-            "networkPolicy.enabled",
-            _policy(
-                GATEWAY,
-                Value("gateway.port"),
-                "networkPolicy.gatewayFrom",
-                [from_operator],
-                gateway_egress,
-            ),
-        ),
+        If("networkPolicy.enabled", _policy(GATEWAY, gateway_ingress, gateway_egress)),
     ]
 
 
-def _policy(
-    name: str, port: Tree, allowed_from: str, ingress: list[Tree], egress: list[Tree]
-) -> Object:
-    """A component's policy. port: that it listens on. allowed_from: path of its clients.
+def _management(port: Tree) -> Object:
+    """The ingress rule of a port for metrics and reads: from its own namespace, and from named peers."""
+    own_namespace: Object = {"podSelector": {}}
+    peers = [own_namespace, ForEach("networkPolicy.metricsFrom", Value(ITEM))]
+    return {"ports": [_port(port)], "from": peers}
 
-    ingress, egress: further rules.
-    """
+
+def _policy(name: str, ingress: list[Tree], egress: list[Tree]) -> Object:
+    """A component's policy. egress: rules besides those that both components have."""
     namespaces = If(
         "watchNamespace",
         {"matchLabels": {"kubernetes.io/metadata.name": Value("watchNamespace")}},
@@ -56,10 +59,13 @@ def _policy(
         "spec": {
             "podSelector": {"matchLabels": selector(name)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": [_port(port)], "from": optional(allowed_from)}, *ingress],
+            "ingress": ingress,
             "egress": [
                 {"ports": [{"port": 53, "protocol": "UDP"}, _port(53)]},
-                {"ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))]},
+                {
+                    "ports": [ForEach("networkPolicy.apiServerPorts", _port(Value(ITEM)))],
+                    "to": optional("networkPolicy.apiServerTo"),
+                },
                 {"ports": [_port(ENGINE_PORT)], "to": [engines]},
                 *egress,
                 ForEach("networkPolicy.extraEgress", Value(ITEM)),

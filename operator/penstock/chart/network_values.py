@@ -18,18 +18,24 @@ class NetworkPolicy(ValuesModel):
     )
     gateway_from: list[AnyObject] = Field(
         default=[],
-        description="Peers that may connect to the gateway besides the operator, as in a "
-        "NetworkPolicy's `from`. Empty: all.",
+        description="Peers that may connect to the gateway's port for clients, as in a NetworkPolicy's "
+        "`from`. Empty: all.",
     )
     metrics_from: list[AnyObject] = Field(
         default=[],
-        description="Peers that may connect to the operator's metrics port: Prometheus, and the API "
-        "server, through which `kubectl penstock explain`, `record` and `adapters` read from it. Empty: all.",
+        description="Peers that may connect to the ports for metrics besides the release's own namespace: "
+        "Prometheus, and for the operator the API server (an `ipBlock`), through which `kubectl penstock "
+        "explain`, `record` and `adapters` read.",
     )
     api_server_ports: list[Port] = Field(
         default=[443, 6443, 8443, 16443],
         min_length=1,
         description="Ports of the API server, before and after address translation.",
+    )
+    api_server_to: list[AnyObject] = Field(
+        default=[],
+        description="Addresses of the API server, as in a NetworkPolicy's `to`, before and after address "
+        "translation. Empty: any address, at these ports.",
     )
     prometheus_ports: list[Port] = Field(
         default=[443, 9090],

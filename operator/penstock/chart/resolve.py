@@ -14,6 +14,7 @@ from penstock.chart.tree import (
     ITEM,
     Absent,
     AtMost,
+    Different,
     FileName,
     FileText,
     FileYaml,
@@ -87,7 +88,8 @@ class _Resolver:
             case Text(parts):
                 texts = [self.resolve(part) for part in parts]
                 return "".join(str(each) for each in texts if each is not ABSENT)
-            case Value(path) | Number(path) | AtMost(path):  # the values are checked already
+            # The values are checked already.
+            case Value(path) | Number(path) | AtMost(path) | Different(path):
                 return self._value(path)
             case Json(path):
                 return json.dumps(self._value(path), separators=(",", ":"))

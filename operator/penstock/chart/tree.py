@@ -56,6 +56,18 @@ class AtMost:
 
 
 @dataclass(frozen=True, slots=True)
+class Different:
+    """The integer at a path. A JSON schema cannot say that it must not be the one at `other`.
+
+    message: the error if it is.
+    """
+
+    path: str
+    other: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseNamespace:
     """The namespace that Penstock is installed in."""
 

@@ -28,6 +28,7 @@ def _group() -> None:
 def run(
     host: option.Host = DEFAULT.host,
     port: option.Port = DEFAULT.port,
+    management_port: option.ManagementPort = DEFAULT.management_port,
     namespace: option.Namespace = DEFAULT.namespace,
     max_connections: option.MaxConnections = DEFAULT.max_connections,
     head_timeout_s: option.HeadTimeoutS = DEFAULT.head_timeout_s,

@@ -5,7 +5,10 @@ from typing import Annotated
 import typer
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[int, typer.Option(help="Port to listen on.")]
+Port = Annotated[int, typer.Option(help="Port for clients.")]
+ManagementPort = Annotated[
+    int, typer.Option(help="Port for probes, metrics and the operator's reads.")
+]
 Namespace = Annotated[
     str | None,
     typer.Option(help="Serve only services of this namespace. Default: all namespaces."),

@@ -15,6 +15,7 @@ from penstock.errors import KubeError, NotFound, Transient
 
 PORT_NAME = "http"
 PLACEMENT_TIMEOUT_S = 10.0
+NETWORK_POLICY_HINT = "if a NetworkPolicy is why, name the API server in networkPolicy.metricsFrom"
 
 
 async def recording(
@@ -60,9 +61,12 @@ async def _stream(
     address = ipaddress.ip_address(pod["status"]["podIP"])
     if not address.is_loopback:
         relayed = f"{PODS.path(operator_namespace)}/{pod['metadata']['name']}:{port}/proxy{path}"
-        async with aclosing(kube.stream(relayed, timeout_s=timeout_s)) as relay:
-            async for line in relay:
-                yield line
+        try:
+            async with aclosing(kube.stream(relayed, timeout_s=timeout_s)) as relay:
+                async for line in relay:
+                    yield line
+        except Transient as error:
+            raise Transient(f"{error} ({NETWORK_POLICY_HINT})") from error
         return
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     try:

@@ -3,16 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from penstock.chart.names import MANAGEMENT_PORT_NAME
 from penstock.clients.kube import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.pods import ObservedPod, container_port
 
-HTTP_PORT_NAME = "http"
+# Gateways of versions without a management port have their report at the port for clients.
+OLD_PORT_NAME = "http"
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayPod:
-    """A gateway to scrape. address: host:port. is_ready: ready and not terminating; it must answer."""
+    """A gateway to scrape.
+
+    address: host:port of its stats report. is_ready: ready and not terminating; it must answer.
+    """
 
     name: str
     address: str
@@ -23,7 +28,8 @@ def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
     """Return the gateways among these pods that run and have an address."""
     found = []
     for body in bodies:
-        pod, port = ObservedPod.of(body), container_port(body, HTTP_PORT_NAME)
+        pod = ObservedPod.of(body)
+        port = container_port(body, MANAGEMENT_PORT_NAME) or container_port(body, OLD_PORT_NAME)
         if pod.address and port is not None and pod.phase == "Running":
             is_ready = pod.is_ready and not pod.is_ending
             found.append(GatewayPod(pod.name, host_port(pod.address, port), is_ready))

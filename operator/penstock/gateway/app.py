@@ -1,6 +1,5 @@
-"""The gateway's ASGI application: routes that are proxied to engines, and its own endpoints."""
+"""The gateway's ASGI applications: for clients, and for probes, metrics and the operator."""
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable
@@ -13,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.clients import stats_report
 from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
 from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
 from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.management import management_app
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.model_routing import claim_of
 from penstock.gateway.openai import CHAT_PATH, RequestError, error_body, model, models
@@ -35,16 +34,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
-HTTP_PORT = 80  # clients leave it out of the Host header
-# The stats report is for the operator, which requests it at the pod's own address. A request for another
-# host, or with one of these headers, which proxies add, comes from outside the cluster.
-PROXY_HEADERS = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
+# Most characters of a path that an error repeats.
+MAX_PATH_CHARACTERS = 200
 
 
 class Gateway:
-    """A gateway without its socket: the application and its state.
+    """A gateway without its sockets: the applications and their state.
 
-    now: the monotonic clock. tracer: None if traces are not exported.
+    app: for clients. management_app: for probes, metrics and the operator. now: the monotonic clock.
+    tracer: None if traces are not exported.
     """
 
     def __init__(
@@ -55,7 +53,6 @@ class Gateway:
         now: Callable[[], float] = monotonic,
         tracer: "RequestTracer | None" = None,
     ) -> None:
-        self.loop_lag_s = 0.0
         self.state = GatewayState(
             snapshots=snapshots,
             upstream=upstream,
@@ -67,10 +64,6 @@ class Gateway:
         )
         self.app = Starlette(
             routes=[
-                Route("/healthz", self._healthz),
-                Route("/readyz", self._readyz),
-                Route("/metrics", self._metrics),
-                Route(stats_report.PATH, self._stats_report),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 *(Route(path, EngineRoute(self.state), methods=["POST"]) for path in ENGINE_ROUTES),
@@ -78,6 +71,7 @@ class Gateway:
             exception_handlers={HTTPException: _http_error},
         )
         self.app.router.redirect_slashes = False
+        self.management_app = management_app(self.state)
 
     def drain(self) -> None:
         """Become unready, and close each connection with its next response."""
@@ -91,31 +85,8 @@ class Gateway:
 
     def note_loop_lag(self, seconds: float) -> None:
         """Record how late the event loop is."""
-        self.loop_lag_s = seconds
+        self.state.loop_lag_s = seconds
         self.state.metrics.loop_lag_s.set(seconds)
-
-    async def _healthz(self, _: Request) -> Response:
-        return JSONResponse({"status": "ok", "loop_lag_s": round(self.loop_lag_s, 4)})
-
-    async def _readyz(self, _: Request) -> Response:
-        if self.state.is_draining:
-            return JSONResponse({"status": "draining"}, 503)
-        if not self.state.snapshots.is_synced:
-            return JSONResponse({"status": "services and engines are not known yet"}, 503)
-        return JSONResponse({"status": "ok"})
-
-    async def _metrics(self, request: Request) -> Response:
-        self.state.update_metrics()
-        # In a thread: with many services it takes longer than the time between two tokens.
-        accept = request.headers.get("accept", "")
-        text, content_type = await asyncio.to_thread(self.state.metrics.render, accept)
-        return Response(text, headers={"Content-Type": content_type})
-
-    async def _stats_report(self, request: Request) -> Response:
-        if PROXY_HEADERS & set(request.headers) or not _is_host_own_address(request):
-            raise HTTPException(404, "Not Found")
-        report = self.state.stats.report(self.state.snapshots.current)
-        return Response(stats_report.encode(report), media_type="application/json")
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse(models(self.state.snapshots.current))
@@ -158,17 +129,6 @@ class EngineRoute:
             proxied.close()
 
 
-def _is_host_own_address(request: Request) -> bool:
-    """Whether the Host header is the address that the connection was accepted at."""
-    server = request.scope["server"]
-    if server is None:
-        return False
-    host, port = server
-    name = f"[{host}]" if ":" in host else host
-    requested = request.headers.get("host")
-    return requested == f"{name}:{port}" or (port == HTTP_PORT and requested == name)
-
-
 def _request_id(scope: Scope) -> str:
     """The client's request id if engines accept it, else a new one."""
     header = REQUEST_ID_HEADER.encode()
@@ -177,7 +137,17 @@ def _request_id(scope: Scope) -> str:
     return text if REQUEST_ID.fullmatch(text) else uuid.uuid4().hex
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    body = error_body(error.status_code, error.detail)
+    message = _no_route(request) if error.status_code == 404 else error.detail
+    body = error_body(error.status_code, message)
     return Response(body, error.status_code, dict(error.headers or {}), "application/json")
+
+
+def _no_route(request: Request) -> str:
+    """The error of a path that the gateway does not have. Engines may have it."""
+    path = request.url.path[:MAX_PATH_CHARACTERS]
+    return (
+        f"the gateway has no route {request.method} {path}; it relays {' and '.join(ENGINE_ROUTES)} to "
+        "engines, and has /v1/models"
+    )

@@ -34,7 +34,7 @@ class GatewayState:
     """State of one gateway.
 
     now: the monotonic clock. tracer: None if traces are not exported. open_requests, waiting_requests:
-    numbers by service.
+    numbers by service. loop_lag_s: how late the event loop is.
     """
 
     snapshots: SnapshotStore
@@ -54,6 +54,7 @@ class GatewayState:
     mirror: RequestMirror = field(init=False)
     bodies: BodyMemory = field(init=False)
     is_draining: bool = False
+    loop_lag_s: float = 0.0
     _scraped: Snapshot | None = None  # the snapshot at the last scrape
 
     def __post_init__(self) -> None:

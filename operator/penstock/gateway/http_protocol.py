@@ -112,10 +112,12 @@ class HalfClosingTransport:
 class ServerConnections:
     """State shared by the connections of one server.
 
-    idle: connections without a request, oldest first; the values are unused.
+    max_connections: at this number a new one replaces the oldest one that has no request. idle:
+    connections without a request, oldest first; the values are unused.
     """
 
     settings: GatewaySettings
+    max_connections: int
     idle: dict["GatewayProtocol", None] = field(default_factory=dict)
 
 
@@ -134,6 +136,7 @@ class GatewayProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._idle = connections.idle
         self._settings = connections.settings
+        self._max_connections = connections.max_connections
         self.conn: StrictConnection = StrictConnection(self._settings.max_header_bytes)
         # When the incomplete head started; for a new connection, when it was opened.
         self._head_began_s: float | None = self.loop.time()
@@ -147,7 +150,7 @@ class GatewayProtocol(H11Protocol):
         super().connection_made(
             cast(asyncio.Transport, HalfClosingTransport(transport, self._has_unread))
         )
-        if len(self.connections) > self._settings.max_connections:
+        if len(self.connections) > self._max_connections:
             oldest = next(iter(self._idle), None)
             if oldest is None:
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")

@@ -5,8 +5,8 @@ import resource
 
 logger = logging.getLogger(__name__)
 
-# Open files that are left for copies of requests, the API server and libraries.
-OTHER_FILES = 128
+# Open files that are left for copies of requests, management connections, the API server and libraries.
+OTHER_FILES = 192
 
 
 def connections_within_limit(wanted: int) -> int:

@@ -1,19 +1,14 @@
 """The gateway process: sockets, the watch of the API server, signals, and the drain."""
 
 import asyncio
-import contextlib
 import logging
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
-
-import uvicorn
 
 from penstock.clients.kube import connect
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_protocol import GatewayProtocol, ServerConnections
+from penstock.gateway.http_servers import HttpServers, Server, http_servers
 from penstock.gateway.open_files import connections_within_limit
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -27,47 +22,8 @@ logger = logging.getLogger(__name__)
 
 # Interval at which the lag of the event loop is measured.
 LAG_INTERVAL_S = 0.5
-# Time for the error events of streams that are cut off at the end of the drain.
-LAST_EVENTS_S = 6
 # Longest interval between two checks for slow clients.
 MAX_CHECK_INTERVAL_S = 1.0
-
-
-class Server(uvicorn.Server):
-    """A uvicorn server whose process handles the signals itself."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `serve`: they start a drain, and a process that has drained exits with 0."""
-        yield
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on, which is a free one if the settings have 0."""
-        port: int = self.servers[0].sockets[0].getsockname()[1]
-        return port
-
-
-def server_for(gateway: Gateway) -> Server:
-    """Make the HTTP server of a gateway. It does not listen yet."""
-    settings = gateway.state.settings
-    return Server(
-        uvicorn.Config(
-            gateway.app,
-            host=settings.host,
-            port=settings.port,
-            http=partial(GatewayProtocol, connections=ServerConnections(settings)),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=75,  # longer than the idle time of most clients and load balancers
-            timeout_graceful_shutdown=int(settings.drain_timeout_s) + LAST_EVENTS_S,
-            backlog=4096,
-        )
-    )
 
 
 async def serve(settings: GatewaySettings) -> None:
@@ -110,19 +66,21 @@ def _tracer() -> "RequestTracer | None":
     return RequestTracer()
 
 
-async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = None) -> None:
+async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None = None) -> None:
     """Answer requests until `stop` is set, then drain."""
-    server = server or server_for(gateway)
-    connections = server.server_state.connections
+    servers = servers or http_servers(gateway)
+    connections = servers.clients.server_state.connections
     gateway.state.metrics.connections.set_function(lambda: len(connections))
     try:
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(_measure_loop_lag(gateway)),
-                group.create_task(_end_slow_clients(server, gateway.state.settings)),
-                group.create_task(_drain(gateway, server, stop)),
+                group.create_task(_end_slow_clients(servers, gateway.state.settings)),
+                group.create_task(_drain(gateway, servers.clients, stop)),
             ]
-            await server.serve()
+            group.create_task(servers.management.serve())
+            await servers.clients.serve()
+            servers.management.should_exit = True  # probes are answered until here
             for task in background:
                 task.cancel()
     finally:
@@ -152,12 +110,11 @@ async def _measure_loop_lag(gateway: Gateway) -> None:
         gateway.note_loop_lag(max(0.0, loop.time() - due_s))
 
 
-async def _end_slow_clients(server: Server, settings: GatewaySettings) -> None:
+async def _end_slow_clients(servers: HttpServers, settings: GatewaySettings) -> None:
     loop = asyncio.get_running_loop()
     shortest_s = min(settings.head_timeout_s, settings.client_stall_timeout_s)
     while True:
         await asyncio.sleep(min(MAX_CHECK_INTERVAL_S, shortest_s / 4))
         now_s = loop.time()
-        for connection in list(server.server_state.connections):
-            assert isinstance(connection, GatewayProtocol)
+        for connection in servers.connections():
             connection.check(now_s)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    # Port 0: a free one.
+    # Port 0: a free one. The management port has probes, metrics and the stats report.
     host: str = "0.0.0.0"  # noqa: S104 - clients connect from outside; manifests give the pod's own address
     port: int = 8080
+    management_port: int = 8082
     # Namespace to watch. None: every namespace.
     namespace: str | None = None
 

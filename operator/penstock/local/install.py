@@ -13,8 +13,9 @@ from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES
 from penstock.errors import KubeError, NotFound, Transient
-from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
+from penstock.local.cluster import Cluster, ClusterError, Say
 from penstock.local.models_claim import models_claim
+from penstock.local.record import GATEWAY_MANAGEMENT_PORT, GATEWAY_PORT
 
 MANAGER = "penstock-local"
 READY_TIMEOUT_S = 90.0
@@ -23,7 +24,12 @@ VALUES = {
     "image": {"repository": "penstock"},
     # The one user of the machine owns its files.
     "operator": {"replicas": 1, "allowedHostPaths": ["/"]},
-    "gateway": {"replicas": 1, "port": GATEWAY_PORT, "hostNetwork": True},
+    "gateway": {
+        "replicas": 1,
+        "port": GATEWAY_PORT,
+        "managementPort": GATEWAY_MANAGEMENT_PORT,
+        "hostNetwork": True,
+    },
 }
 
 

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from penstock.clients.caches import cache_root
 
 RECORD = "cluster.json"
-GATEWAY_PORT = 8080
+GATEWAY_PORT, GATEWAY_MANAGEMENT_PORT = 8080, 8082
 # A DNS label, except that it may end with a dash.
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 
@@ -59,6 +59,11 @@ class Cluster:
     @property
     def gateway_url(self) -> str:
         return f"http://{self.address}:{GATEWAY_PORT}"
+
+    @property
+    def gateway_management_url(self) -> str:
+        """The base URL of the gateway's metrics and stats report."""
+        return f"http://{self.address}:{GATEWAY_MANAGEMENT_PORT}"
 
     @property
     def logs(self) -> Path:

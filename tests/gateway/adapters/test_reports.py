@@ -13,7 +13,7 @@ from penstock.observability.metrics import gateway as metric_specs
 
 
 async def report_of(front):
-    async with front.client.get(front.url + stats_report.PATH) as got:
+    async with front.client.get(front.management_url + stats_report.PATH) as got:
         text = await got.text()
     return json.loads(text), stats_report.parse("g", text)
 
@@ -65,7 +65,7 @@ async def test_metrics_of_an_adapter(pool, until):
     assert await front.metric(f"{name}_load_seconds_count", service="default/chat") == 1
     (service,) = front.snapshots.current.services
     front.snapshots.publish(Snapshot((service,)))
-    async with front.client.get(front.url + "/metrics") as got:
+    async with front.client.get(front.management_url + "/metrics") as got:
         assert 'adapter="' not in await got.text()
 
 

@@ -39,8 +39,8 @@ INTRODUCTION = """# Metrics
 Generated from `operator/penstock/observability/metrics/` and
 `engine/penstock_engine/metric_specs.py` by `penstock docs`; do not edit.
 
-All processes expose them at `/metrics`: operators at port 8081, gateways and engines at the port that
-answers requests. Each label has a bounded number of values, and the series of a deleted service or
+All processes expose them at `/metrics`: operators at port 8081, gateways at port 8082, engines at the
+port that answers requests. Each label has a bounded number of values, and the series of a deleted service or
 revision are dropped. Histograms have the samples `_bucket`, `_sum` and `_count`. Names and meanings
 stay: see [API stability](api-stability.md#metrics-commands-and-http)."""
 

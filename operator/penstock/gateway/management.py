@@ -1,0 +1,55 @@
+"""The gateway's management endpoints: health, readiness, metrics and the stats report."""
+
+import asyncio
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from penstock.clients import stats_report
+from penstock.gateway.gateway_state import GatewayState
+
+
+class ManagementEndpoints:
+    """Endpoints for kubelet, Prometheus and the operator, about one gateway."""
+
+    def __init__(self, state: GatewayState) -> None:
+        self._state = state
+
+    def routes(self) -> list[Route]:
+        """The routes of all endpoints."""
+        return [
+            Route("/healthz", self._healthz),
+            Route("/readyz", self._readyz),
+            Route("/metrics", self._metrics),
+            Route(stats_report.PATH, self._stats_report),
+        ]
+
+    async def _healthz(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok", "loop_lag_s": round(self._state.loop_lag_s, 4)})
+
+    async def _readyz(self, _: Request) -> Response:
+        if self._state.is_draining:
+            return JSONResponse({"status": "draining"}, 503)
+        if not self._state.snapshots.is_synced:
+            return JSONResponse({"status": "services and engines are not known yet"}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def _metrics(self, request: Request) -> Response:
+        self._state.update_metrics()
+        # In a thread: with many services it takes longer than the time between two tokens.
+        accept = request.headers.get("accept", "")
+        text, content_type = await asyncio.to_thread(self._state.metrics.render, accept)
+        return Response(text, headers={"Content-Type": content_type})
+
+    async def _stats_report(self, _: Request) -> Response:
+        report = self._state.stats.report(self._state.snapshots.current)
+        return Response(stats_report.encode(report), media_type="application/json")
+
+
+def management_app(state: GatewayState) -> Starlette:
+    """Make the ASGI application of the management endpoints."""
+    app = Starlette(routes=ManagementEndpoints(state).routes())
+    app.router.redirect_slashes = False
+    return app
