@@ -69,7 +69,7 @@ def test_adapters_are_backends_too():
 
 
 def test_the_share_that_is_copied():
-    half, all_ = Mirror("a", None, 50), Mirror("b", "r2", 100)
-    rule = RouteRule((), (("old", 100),), mirrors=(half, all_))
-    assert rule.sampled_mirrors(0.49) == (half, all_)
-    assert rule.sampled_mirrors(0.5) == (all_,)
+    half, all_, none = (Mirror("a", None, percent) for percent in (50, 100, 0))
+    assert [mirror.is_sampled(0.49) for mirror in (half, all_, none)] == [True, True, False]
+    assert [mirror.is_sampled(0.5) for mirror in (half, all_, none)] == [False, True, False]
+    assert not none.is_sampled(0.0)

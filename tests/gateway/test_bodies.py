@@ -194,7 +194,7 @@ async def test_body_is_freed_with_the_first_byte(start_engine, start_gateway, un
     await asyncio.gather(*tasks)
 
 
-async def test_body_of_a_copy_counts_until_its_response(
+async def test_body_of_a_copy_counts_for_copies_until_its_response(
     start_engine, start_gateway, make_service, until
 ):
     go = asyncio.Event()
@@ -204,7 +204,7 @@ async def test_body_of_a_copy_counts_until_its_response(
         await request.whole(b"{}")
 
     main, other = await start_engine(), await start_engine(late)
-    front = await start_gateway(synced=False, max_held_body_bytes=2 * MIB)
+    front = await start_gateway(synced=False, max_held_body_bytes=16 * MIB)
     mirrors = (Mirror("new", None, 100),)
     rule = RouteRule((), (("old", 1),), mirrors=mirrors)
     services = make_service(main, name="old"), make_service(other, name="new")
@@ -212,8 +212,10 @@ async def test_body_of_a_copy_counts_until_its_response(
 
     assert (await front.ask(stream=False, x="y" * 800_000))[0] == 200
     await until(lambda: other.requests)
-    assert front.gateway.state.bodies.held_bytes > 800_000
+    mirror = front.gateway.state.mirror
+    assert mirror.held_bytes > 800_000
+    assert await front.metric("penstock_gateway_held_body_bytes") == mirror.held_bytes
     assert (await front.ask(stream=False, x="y" * 800_000))[0] == 200
-    assert front.gateway.state.bodies.held_bytes < 2 * MIB
+    assert mirror.held_bytes < MIB
     go.set()
-    await until(lambda: front.gateway.state.bodies.held_bytes == 0)
+    await until(lambda: mirror.held_bytes == 0)

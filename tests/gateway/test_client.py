@@ -65,14 +65,14 @@ def part(body, *, more):
 
 
 async def read(*messages, declared=b"", limit_bytes=10, memory=None, timeout_s=9.0):
-    memory = memory or BodyReservation(BodyMemory(1000))
+    memory = memory or BodyReservation(BodyMemory(1000, max_arriving=9))
     return await read_body(
         receiving(*messages), declared, memory, limit_bytes=limit_bytes, timeout_s=timeout_s
     )
 
 
 async def test_body_in_parts():
-    memory = BodyMemory(1000)
+    memory = BodyMemory(1000, max_arriving=9)
     body = BodyReservation(memory)
     parts = part(b"12345", more=True), part(b"678", more=True), part(b"90", more=False)
     assert await read(*parts, memory=body) == b"1234567890"
@@ -102,7 +102,7 @@ async def test_body_that_grows_too_large_is_a_413(declared):
 
 
 async def test_body_without_memory_is_a_503():
-    memory = BodyReservation(BodyMemory(5))
+    memory = BodyReservation(BodyMemory(5, max_arriving=9))
     with pytest.raises(RequestError) as refused:
         await read(part(b"123456", more=False), memory=memory)
     assert refused.value.status == 503
@@ -195,3 +195,16 @@ async def test_last_event_is_dropped_if_the_client_does_not_read(monkeypatch):
 
     async with asyncio.timeout(10):
         await ClientResponse(send, "id-1", closing=False).finish_stream(b"data: x\n\n")
+
+
+async def test_body_that_is_given_up_is_a_408():
+    memory = BodyMemory(1000, max_arriving=1)
+    first = asyncio.create_task(read(part(b"1", more=True), memory=BodyReservation(memory)))
+    await asyncio.sleep(0)
+    assert await read(part(b"2", more=False), memory=BodyReservation(memory)) == b"2"
+    with pytest.raises(RequestError) as refused:
+        await first
+    assert refused.value.status == 408
+    assert refused.value.message == (
+        "the request was too slow to arrive while others needed its room: send it again"
+    )

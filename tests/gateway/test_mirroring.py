@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 
 import pytest
 from gateway.engine_answers import DONE, EVENT, breaks, cuts, hangs, resets, stream, whole
@@ -60,7 +61,7 @@ async def test_failed_copy_does_not_affect_the_original(mirrored, behavior):
 
 
 async def test_number_of_open_copies_is_bounded(mirrored, until):
-    front, _, other = await mirrored(hangs, max_mirrored=2)
+    front, _, other = await mirrored(hangs, max_mirrored=4)  # of which a service has half
     answers = await asyncio.gather(*(front.ask() for _ in range(10)))
     assert [status for status, _ in answers] == [200] * 10
     await until(lambda: len(other.requests) == 2)
@@ -207,7 +208,7 @@ async def test_copy_follows_no_redirect(mirrored, until):
 
 
 async def test_copies_are_sent_concurrently(mirrored, until):
-    front, _, other = await mirrored(hangs, max_mirrored=3)
+    front, _, other = await mirrored(hangs, max_mirrored=6)
     for _ in range(4):
         assert (await front.ask())[0] == 200
     await until(lambda: other.active == 3)
@@ -219,22 +220,87 @@ async def test_copies_are_sent_concurrently(mirrored, until):
     await until(lambda: not other.active)
 
 
-@pytest.mark.parametrize(("more", "outcome"), [(0, "ok"), (1, "dropped")])
-async def test_copy_is_dropped_if_memory_for_its_body_is_short(mirrored, until, more, outcome):
-    """Other requests may have taken the memory while the original was answered."""
-    front, main, other = await mirrored(max_held_body_bytes=5000)
-    bodies = front.gateway.state.bodies
-
-    async def fills_memory(request):
-        others_bytes = 5000 - len(request.body) + more
-        bodies.held_bytes += others_bytes
-        await request.whole(b"{}")
-        await front.idle_with_copies()
-        bodies.held_bytes -= others_bytes
-
-    main.behavior = fills_memory
+@pytest.mark.parametrize(("less", "outcome"), [(0, "ok"), (1, "dropped")])
+async def test_copies_to_a_service_hold_half_of_an_eighth_of_the_memory(mirrored, less, outcome):
+    front, main, _ = await mirrored()
     await front.ask(stream=False, padding="x" * 2000)
-    await until(lambda: not main.active)
+    num_bytes = len(main.requests[0].body)
+    front, _, other = await mirrored(max_held_body_bytes=16 * (num_bytes - less))
+    assert (await front.ask(stream=False, padding="x" * 2000))[0] == 200
+    await front.idle_with_copies()
     assert await front.metric(MIRRORED, outcome=outcome) == 1
-    assert len(other.requests) == 1 - more
-    assert bodies.held_bytes == 0
+    assert len(other.requests) == 1 - less
+    assert front.gateway.state.mirror.held_bytes == 0
+
+
+async def test_copies_that_hang_take_no_memory_of_requests(mirrored, until):
+    """A hung mirror held the bodies of its copies, up to the memory of all requests."""
+    front, _, other = await mirrored(hangs, max_held_body_bytes=160_000)
+    for _ in range(20):
+        assert (await front.ask(stream=False, padding="x" * 9_000))[0] == 200
+    await until(lambda: other.active == 1)
+    assert front.gateway.state.bodies.held_bytes == 0
+    assert 9_000 < front.gateway.state.mirror.held_bytes <= 10_000
+
+
+LIMITS = {"first_byte_timeout_s": 60.0, "between_chunks_timeout_s": 60.0}
+
+
+async def begins(request):
+    """Send the first event of a stream, and then nothing."""
+    await request.head()
+    await request.chunk(EVENT)
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("behavior", "is_stream", "limit"),
+    [
+        (hangs, True, {"first_byte_timeout_s": 0.05}),
+        (hangs, False, {"total_timeout_s": 0.5}),
+        (begins, True, {"between_chunks_timeout_s": 0.05}),
+    ],
+)
+async def test_copy_has_the_time_limits_of_a_request(mirrored, behavior, is_stream, limit):
+    front, _, _ = await mirrored(behavior, **LIMITS | limit)
+    assert (await front.ask(stream=is_stream))[0] == 200
+    await front.idle_with_copies()
+    assert await front.metric(MIRRORED, outcome="error") == 1
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_copy_has_the_time_limit_of_its_rule(
+    start_engine, start_gateway, make_service, is_stream
+):
+    main, other = await start_engine(), await start_engine(begins)
+    front = await start_gateway(synced=False)
+    mirrors = (Mirror("new", None, 100),)
+    rule = RouteRule((), (("old", 1),), mirrors=mirrors, timeout_s=0.5)
+    services = make_service(main, name="old"), make_service(other, name="new")
+    front.snapshots.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
+    assert (await front.ask(stream=is_stream))[0] == 200
+    await front.idle_with_copies()
+    assert await front.metric(MIRRORED, outcome="error") == 1
+
+
+async def test_each_mirror_has_a_draw_of_its_own(start_engine, start_gateway, make_service):
+    """One draw for all would copy the same requests to both."""
+    main, first, second = await start_engine(), await start_engine(), await start_engine()
+    front = await start_gateway(synced=False)
+    mirrors = (Mirror("first", None, 50), Mirror("second", None, 50))
+    rule = RouteRule((), (("old", 1),), mirrors=mirrors)
+    names = ((main, "old"), (first, "first"), (second, "second"))
+    services = [make_service(engine, name=name) for engine, name in names]
+    routes = (Route("default", "route", "chat", 0, (rule,)),)
+    front.snapshots.publish(Snapshot(tuple(services), routes))
+    random.seed(7)
+    for _ in range(60):
+        assert (await front.ask(stream=False))[0] == 200
+        await front.idle_with_copies()
+    copied = [
+        {request.headers["x-request-id"].partition(".")[0] for request in engine.requests}
+        for engine in (first, second)
+    ]
+    assert copied[0] - copied[1]
+    assert copied[1] - copied[0]
+    assert copied[0] & copied[1]

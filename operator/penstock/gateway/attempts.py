@@ -191,7 +191,7 @@ class Attempts:
         """Schedule the mirrored copies of the request, after what the event loop has to do already."""
         loop = asyncio.get_running_loop()
         headers = self._telemetry.headers_for_copy(outgoing.headers)
-        copy = MirroredRequest(request, outgoing.path, headers)
+        copy = MirroredRequest(request, outgoing.path, headers, target.timeout_s)
         sender, snapshot = self._state.mirror, self._state.snapshots.current
         for mirror in target.mirrors:
             loop.call_soon(sender.send_for_route, copy, mirror, snapshot, target.service.namespace)

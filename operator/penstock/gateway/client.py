@@ -57,29 +57,42 @@ async def read_body(
 ) -> bytes:
     """Read the whole body of a request.
 
-    declared: its Content-Length, or empty. memory: grows as bytes arrive. timeout_s: for all of it.
+    declared: its Content-Length, or empty. memory: grows as bytes arrive, and may give the body up.
+    timeout_s: for all of it.
     Raises RequestError, ClientDisconnected.
     """
     if declared.isdigit() and int(declared[:20]) > limit_bytes:
         raise _too_large(limit_bytes)
+    loop = asyncio.get_running_loop()
+    deadline = asyncio.timeout(timeout_s)
+    with memory.arriving(lambda: deadline.reschedule(loop.time())) as arriving:
+        try:
+            async with deadline:
+                return await _read_chunks(receive, memory, limit_bytes)
+        except TimeoutError:
+            message = f"the request was not complete after {timeout_s:g} s"
+            if arriving.is_given_up:
+                message = (
+                    "the request was too slow to arrive while others needed its room: send it again"
+                )
+            raise RequestError(408, message) from None
+
+
+async def _read_chunks(receive: Receive, memory: BodyReservation, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     num_bytes = 0
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnected
-                chunk = message.get("body", b"")
-                num_bytes += len(chunk)
-                if num_bytes > limit_bytes:
-                    raise _too_large(limit_bytes)
-                memory.grow(len(chunk))
-                chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
-    except TimeoutError:
-        raise RequestError(408, f"the request was not complete after {timeout_s:g} s") from None
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        chunk = message.get("body", b"")
+        num_bytes += len(chunk)
+        if num_bytes > limit_bytes:
+            raise _too_large(limit_bytes)
+        memory.grow(len(chunk))
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
 
 
 def _too_large(limit_bytes: int) -> RequestError:

@@ -17,6 +17,7 @@ from penstock.gateway.metrics import Metrics
 from penstock.gateway.mirroring import RequestMirror
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.shares import ARRIVING_SHARE, share
 from penstock.gateway.snapshot import Adapter, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.stats_registry import StatsRegistry
@@ -59,10 +60,13 @@ class GatewayState:
 
     def __post_init__(self) -> None:
         self.endpoints = EndpointStates(self._note_ejection)
-        self.bodies = BodyMemory(self.settings.max_held_body_bytes)
-        self.mirror = RequestMirror(self.settings, self.metrics, self.bodies, self.now)
+        max_arriving = share(self.settings.max_connections, ARRIVING_SHARE)
+        self.bodies = BodyMemory(self.settings.max_held_body_bytes, max_arriving)
+        self.mirror = RequestMirror(self.settings, self.metrics, self.now)
         self.stats = StatsRegistry(self.now)
-        self.metrics.held_body_bytes.set_function(lambda: self.bodies.held_bytes)
+        self.metrics.held_body_bytes.set_function(
+            lambda: self.bodies.held_bytes + self.mirror.held_bytes
+        )
         self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
         self.adapters = AdapterCopies(self.stats.adapters, self._note_adapter_load, self.now)
         self.snapshots.listeners.append(self.adapters.update)

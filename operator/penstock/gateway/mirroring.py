@@ -3,8 +3,9 @@
     rule of a ModelRoute          one copy for each of its mirrors that the request is sampled for
     rollout that mirrors traffic  one copy each for canary and stable, counted for the canary's judge
 
-A copy cannot affect its original: it has its own connections, their number is bounded, it is sent after
-the first bytes of the original's response arrived, and its own response is counted and dropped.
+A copy cannot affect its original: it has connections and memory of its own, their number and size are
+bounded, it is sent after the first bytes of the original's response arrived, and its own response is counted
+and dropped. It has the time limits of its original.
 """
 
 import asyncio
@@ -20,12 +21,12 @@ from penstock.clients.pod_connections import PodConnector
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
-from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openai import CHAT_PATH, InferenceRequest
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.service_stats import ServiceStats
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.shares import COPIES_SHARE, SharedLimit, share
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.upstream import body_payload
@@ -40,11 +41,16 @@ MAX_ORIGINAL_ID_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True)
 class MirroredRequest:
-    """A request to send copies of. path: with the query. headers: as sent to the original's engine."""
+    """A request to send copies of.
+
+    path: with the query. headers: as sent to the original's engine. timeout_s: of the whole request, by
+    the rule of its ModelRoute; None: the gateway's.
+    """
 
     request: InferenceRequest
     path: str
     headers: Mapping[str, str]
+    timeout_s: float | None = None
 
     @property
     def overhead_events(self) -> int:
@@ -53,20 +59,17 @@ class MirroredRequest:
 
 
 class RequestMirror:
-    """Sends the copies of one gateway, each in a task of its own.
-
-    bodies: memory that the bodies of copies count against. now: the monotonic clock.
-    """
+    """Sends the copies of one gateway, each in a task of its own. now: the monotonic clock."""
 
     def __init__(
         self,
         settings: GatewaySettings,
         metrics: Metrics,
-        bodies: BodyMemory,
         now: Callable[[], float],
     ) -> None:
         self._settings = settings
-        self._bodies = bodies
+        self._copies = SharedLimit(settings.max_mirrored)
+        self._bytes = SharedLimit(share(settings.max_held_body_bytes, COPIES_SHARE))
         self._metrics = metrics
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,6 +79,11 @@ class RequestMirror:
     def num_open(self) -> int:
         """Number of copies whose response has not ended."""
         return len(self._tasks)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the bodies of open copies."""
+        return self._bytes.held
 
     def send_for_route(
         self, copy: MirroredRequest, mirror: Mirror, snapshot: Snapshot, namespace: str
@@ -112,18 +120,23 @@ class RequestMirror:
         """Start a copy if the limits allow one more and there is an endpoint; else count it as dropped."""
         draw = random.random()  # noqa: S311 - spreads load
         choice = pick(service.endpoints, weights, draw, load={})
-        body_bytes = len(copy.request.body)
-        has_room = self.num_open < self._settings.max_mirrored and self._bodies.has_room(body_bytes)
+        key, num_bytes = service.key, len(copy.request.body)
+        has_room = self._copies.has_room(key, 1) and self._bytes.has_room(key, num_bytes)
         if isinstance(choice, NoEndpoint) or not has_room:
-            self._count(service.key, revision, "dropped")
+            self._count(key, revision, "dropped")
             return
-        memory = BodyReservation(self._bodies)
-        memory.grow(body_bytes)
+        self._copies.add(key, 1)
+        self._bytes.add(key, num_bytes)
         run = self._run(copy, service, choice.endpoint, stats)
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: memory.release())
+
+        def end(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._copies.remove(key, 1)
+            self._bytes.remove(key, num_bytes)
+
+        task.add_done_callback(end)
 
     async def close(self) -> None:
         """Cancel all open copies and close their connections."""
@@ -167,14 +180,19 @@ class RequestMirror:
         """
         sse, body = SseBuffer(), b""
         began_s = self._now()
-        async with self._connections().post(
-            f"http://{endpoint.address}{copy.path}",
-            data=body_payload(copy.request.with_model(service.served_name).body),
-            headers=_with_own_id(copy.headers),
-            allow_redirects=False,
-        ) as response:
+        limits = CopyLimits(copy, self._settings)
+        async with (
+            limits.timeout,
+            self._connections().post(
+                f"http://{endpoint.address}{copy.path}",
+                data=body_payload(copy.request.with_model(service.served_name).body),
+                headers=_with_own_id(copy.headers),
+                allow_redirects=False,
+            ) as response,
+        ):
             has_begun = False
             while chunk := await response.content.readany():
+                limits.note_chunk()
                 if copy.request.is_stream:
                     usage.feed(sse.feed(chunk))
                 elif len(body) < MAX_HELD_BYTES:
@@ -191,7 +209,7 @@ class RequestMirror:
         """Return the connection pool of copies, made for the first one."""
         if self._session is None:
             timeout = aiohttp.ClientTimeout(
-                total=self._settings.total_timeout_s, sock_connect=self._settings.connect_timeout_s
+                total=None, sock_connect=self._settings.connect_timeout_s
             )
             self._session = aiohttp.ClientSession(
                 connector=PodConnector(),
@@ -204,6 +222,30 @@ class RequestMirror:
 
     def _count(self, service: str, revision: str, outcome: str) -> None:
         self._metrics.mirrored_requests.labels(service, revision, outcome).inc()
+
+
+class CopyLimits:
+    """Time limits of a copy, which are those of its original.
+
+    timeout: for the block in which the copy is sent; raises TimeoutError.
+    """
+
+    def __init__(self, copy: MirroredRequest, settings: GatewaySettings) -> None:
+        self._now_s = asyncio.get_running_loop().time
+        total_s = settings.total_timeout_s
+        if copy.timeout_s is not None:
+            total_s = min(total_s, copy.timeout_s)
+        self._ends_at_s = self._now_s() + total_s
+        self._between_s = settings.between_chunks_timeout_s if copy.request.is_stream else total_s
+        first_byte_s = settings.first_byte_timeout_s if copy.request.is_stream else total_s
+        self.timeout = asyncio.timeout_at(self._limit_s(first_byte_s))
+
+    def note_chunk(self) -> None:
+        """Start the limit for the next chunk."""
+        self.timeout.reschedule(self._limit_s(self._between_s))
+
+    def _limit_s(self, seconds: float) -> float:
+        return min(self._ends_at_s, self._now_s() + seconds)
 
 
 def _with_own_id(headers: Mapping[str, str]) -> CIMultiDict[str]:

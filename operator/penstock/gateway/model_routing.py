@@ -101,7 +101,7 @@ def _apply_route(
         raise RequestError(404, message, param="model", code="no_route")
     key = _affinity_key(rule, request, texts)
     backend = rule.backend(random.random(), key)  # noqa: S311 - spreads load
-    mirrors = rule.sampled_mirrors(random.random())  # noqa: S311 - samples
+    mirrors = tuple(each for each in rule.mirrors if each.is_sampled(random.random()))  # noqa: S311 - samples
     name = f"{route.namespace}/{backend.name}"
     if backend.kind == ADAPTER:
         adapter = snapshot.get_adapter(name)

@@ -30,6 +30,7 @@ from penstock.gateway.openai import (
 )
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_telemetry import RequestTelemetry
+from penstock.gateway.shares import SERVICE_SHARE, share
 from penstock.gateway.snapshot import Service
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.upstream import UpstreamRequest
@@ -104,6 +105,7 @@ class ProxiedRequest:
             tenant=_tenant(service, headers),
             adapter=target.adapter,
         )
+        self._check_connections(service)
         self._memory.assign(service.key)
         request = request.with_model(target.model)
         key = request.affinity_key(service.affinity)
@@ -116,6 +118,13 @@ class ProxiedRequest:
         del request, outgoing
         with self._state.open_requests.hold(service.key):
             await trying
+
+    def _check_connections(self, service: Service) -> None:
+        """Raise RequestError if the service's requests have their share of the connections."""
+        limit = share(self._settings.max_connections, SERVICE_SHARE)
+        if self._state.open_requests.count(service.key) >= limit:
+            message = "too many requests for this model are open: try again later"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="connections")
 
     def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
         """Build the request that an engine of the service gets."""

@@ -42,6 +42,10 @@ class Mirror:
     revision: str | None
     percent: float
 
+    def is_sampled(self, draw: float) -> bool:
+        """Whether it gets a copy of one request. draw: uniform in [0, 1), another one for each mirror."""
+        return 100 * draw < self.percent
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -87,10 +91,6 @@ class RouteRule:
         named = [(backend.names, weight) for backend, weight in shares]
         names = choose_by_key(named, key) if key is not None else choose_by_weight(named, draw)[0]
         return by_names[names]
-
-    def sampled_mirrors(self, draw: float) -> tuple[Mirror, ...]:
-        """The mirrors that get a copy of one request. draw: uniform in [0, 1)."""
-        return tuple(mirror for mirror in self.mirrors if 100 * draw < mirror.percent)
 
 
 def first_match(

@@ -26,8 +26,8 @@ CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))
 REJECTION = Label(
     "reason",
     (
-        "adapter_load_failed", "engines_failed", "internal", "invalid_request", "memory", "model_not_found",
-        "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
+        "adapter_load_failed", "connections", "engines_failed", "internal", "invalid_request", "memory",
+        "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
         "service_missing", "shutdown", "stalled", "timeout", "too_large",
     ),
 )  # fmt: skip
