@@ -126,8 +126,10 @@ async def test_total_memory_of_bodies_is_limited(start_gateway, make_service, un
     padding = "x" * 800_000
     bodies = front.gateway.state.bodies
 
-    waiting = [asyncio.create_task(front.ask(model=m, padding=padding)) for m in ("chat", "other")]
-    await until(lambda: front.gateway.state.waiting == 2)
+    waiting = []
+    for number, model in enumerate(("chat", "other"), 1):
+        waiting.append(asyncio.create_task(front.ask(model=model, padding=padding)))
+        await until(lambda number=number: front.gateway.state.waiting == number)
     assert 1_600_000 < bodies.held_bytes < 2_000_000
     status, answer = await front.ask(padding=padding)
 

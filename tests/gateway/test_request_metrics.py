@@ -88,6 +88,9 @@ async def test_endpoints_by_state_and_ejections(start_engine, start_gateway, cap
 
 async def test_draining_and_connections(start_gateway):
     front = await start_gateway()
+    assert await front.metric(specs.CONNECTIONS.name) == 0  # the scrape's own is not a client's
+    async with front.client.get(front.url + "/v1/models") as got:
+        await got.read()
     assert await front.metric(specs.CONNECTIONS.name) == 1
     assert await front.metric(specs.DRAINING.name) == 0
     front.gateway.drain()
