@@ -46,7 +46,12 @@ def check_model(
     scheme = model.scheme(quantization, dtype)
     shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
     _check_shapes(shapes, model, "config.json" if gguf is None else gguf.name)
-    ends = model.eos_token_ids | check_tokenizer(tokenizer_dir or model_dir, model.vocab_size)
+    try:
+        ends = model.eos_token_ids | check_tokenizer(tokenizer_dir or model_dir, model.vocab_size)
+    except ModelError as error:
+        if tokenizer_dir in (None, model_dir):
+            raise
+        raise ModelError(error.reason, f"--tokenizer {tokenizer_dir}: {error}") from error
     # No token has an id outside of the vocabulary; some configurations say -1 for none.
     drawn = frozenset(end for end in ends if 0 <= end < model.vocab_size)
     return replace(model, eos_token_ids=drawn), num_bytes

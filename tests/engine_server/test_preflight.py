@@ -176,6 +176,15 @@ def test_an_invalid_folder_is_rejected(
     assert str(folder) not in verdict["message"]
 
 
+def test_a_tokenizer_of_another_folder_is_named(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    config = EngineConfig(model_dir=folder, dtype="float32", tokenizer=other)
+    verdict = preflight(config, memory_limit_bytes=4 * GIB)
+    assert verdict["reason"] == "NoTokenizer"
+    assert f"--tokenizer {other}: the folder has no tokenizer.json" in verdict["message"]
+
+
 @pytest.mark.parametrize("uri", ["absent", "file"])
 def test_a_missing_folder_is_rejected(tmp_path: Path, uri: str) -> None:
     (tmp_path / "file").touch()
