@@ -169,6 +169,8 @@ async def test_a_sleep_aborts_running_requests_or_waits_for_them(
         answer = await running
         rejected = await client.post("/v1/completions", json=GREEDY)
     assert (slept.status_code, answer.status_code, rejected.status_code) == (200, status, 503)
+    for refused in (answer, rejected) if status == 503 else (rejected,):
+        assert refused.json()["error"]["message"] == "the engine is asleep: try again"
 
 
 async def test_the_engine_stays_asleep_if_the_model_is_missing(serve_runner: Any) -> None:

@@ -12,7 +12,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.server.adapters import AdapterRegistry
-from penstock_engine.server.async_engine import AsyncEngine
+from penstock_engine.server.async_engine import AsyncEngine, asleep_error
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord, StructuredOutcome
@@ -135,7 +135,7 @@ class Generator:
                         # A request may have thousands of vectors. A tuple takes 8 times the memory.
                         choice.embedding = array("f", event.embedding)
                         choice.last_event = event._replace(embedding=())
-                    _raise_failure(event, record)
+                    _raise_failure(event, record, is_asleep=self.engine.is_asleep)
                     piece = self._piece(event, choice, text)
                     held.append(piece)
                     if piece.finish_reason is not None:
@@ -198,9 +198,11 @@ def structured_outcome(choice: Choice, finish_reason: str) -> StructuredOutcome 
     return "complete" if is_ended or is_whole else "incomplete"
 
 
-def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
+def _raise_failure(event: TokenEvent, record: RequestRecord, *, is_asleep: bool) -> None:
     if record.timeout_phase is not None:
         raise deadline_error(record.timeout_phase)
+    if event.finish_reason == "abort" and is_asleep:
+        raise asleep_error()
     if event.finish_reason in ("error", "abort"):
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
 
