@@ -20,7 +20,8 @@ from penstock_engine.memory_plan import plan_memory
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.request_record import RequestRecord
 
 
 class BusyEngine:
@@ -115,7 +116,7 @@ def registry(
 async def use_adapter(
     registry: AdapterRegistry, name: str, *, deadline_s: float | None = None
 ) -> None:
-    async with registry.hold(name, RequestRecord(now_s(), 1, 1, deadline_s, name, None)):
+    async with registry.hold(name, RequestRecord(now_s(), 1, deadline_s=deadline_s, adapter=name)):
         pass
 
 

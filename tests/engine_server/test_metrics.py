@@ -19,7 +19,8 @@ from penstock_engine.core.step import SequenceOutput
 from penstock_engine.device import DeviceMemory
 from penstock_engine.memory_plan import plan_memory
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.request_record import RequestRecord
 
 CONTRACT = Path(__file__).parents[1] / "golden" / "vllm-0.32-metrics.json"
 LABELS = {"engine": "0", "model_name": "soup"}
@@ -125,6 +126,26 @@ def test_each_metric_counts_a_request_once(client: httpx.Client, model_dir: Path
     body = {"prompt": [9, 8, 7], "max_tokens": 4, "ignore_eos": True}
     client.post("/v1/completions", json=body).raise_for_status()
     assert {name: total(client, name) - before[name] for name in names} == names
+
+
+@pytest.mark.parametrize(
+    ("prompt", "num_prompts"), [([9, 8, 7], 1), ([[9, 8, 7], [7, 8]], 2)], ids=["one", "two"]
+)
+def test_choices_of_a_prompt_are_observed_as_one_request(
+    client: httpx.Client, prompt: Any, num_prompts: int
+) -> None:
+    names = {
+        "vllm:request_success_total": 3,
+        "vllm:request_params_n_count": 1,
+        "vllm:request_params_n_sum": 3,
+        "vllm:request_max_num_generation_tokens_count": 1,
+        "vllm:request_max_num_generation_tokens_sum": 4,
+    }
+    before = {name: total(client, name) for name in names}
+    body = {"prompt": prompt, "n": 3, "max_tokens": 4, "ignore_eos": True}
+    client.post("/v1/completions", json=body).raise_for_status()
+    gained = {name: total(client, name) - before[name] for name in names}
+    assert gained == {name: value * num_prompts for name, value in names.items()}
 
 
 @pytest.mark.parametrize(

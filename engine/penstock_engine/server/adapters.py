@@ -28,7 +28,8 @@ from penstock_engine.server.adapter_memory import (
 from penstock_engine.server.async_engine import AsyncEngine, now_s
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.request_record import RequestRecord
 
 # Long enough for the name of a LoraAdapter (253) and its version.
 NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._/@-]{0,263}\Z")

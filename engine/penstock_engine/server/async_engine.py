@@ -14,7 +14,8 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.request_record import RequestRecord
 
 T = TypeVar("T")
 

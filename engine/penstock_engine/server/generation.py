@@ -15,7 +15,8 @@ from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.async_engine import AsyncEngine, asleep_error
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import RequestRecord, StructuredOutcome
+from penstock_engine.server.metrics import StructuredOutcome
+from penstock_engine.server.request_record import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from prometheus_client import (
 
 from penstock_engine import metric_specs
 from penstock_engine.config import EngineConfig
-from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.events import FinishReason, TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.device import GpuReading, gpu_readings, resident_bytes
 from penstock_engine.exposition import exemplar, render
@@ -24,72 +23,18 @@ from penstock_engine.loop import StepReport
 from penstock_engine.memory_plan import MemoryPlan
 from penstock_engine.metric_types import MetricSpec, token_buckets
 from penstock_engine.models.step_cost import StepCostModel
+from penstock_engine.server.cache_config import ENGINE_INDEX, cache_config_labels
 from penstock_engine.server.deadlines import Phase, phase_of
+from penstock_engine.server.request_record import RequestRecord
+from penstock_engine.server.step_counters import COUNTERS
 
-ENGINE_INDEX = "0"
 StructuredOutcome = Literal["complete", "failed", "incomplete"]
 
 # The contract has no `_created` series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-# Metric, its labels, and the field of SchedulerStats that it counts.
-COUNTERS: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
-    (metric_specs.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
-    (metric_specs.PREFIX_HITS, {}, "prefix_hits_tokens"),
-    (metric_specs.PREEMPTED, {}, "preemptions"),
-    (metric_specs.GENERATION_TOKENS, {}, "generation_tokens"),
-    (metric_specs.PROMPT_TOKENS, {}, "prompt_tokens_cached"),
-    (metric_specs.PROMPT_TOKENS, {}, "prompt_tokens_computed"),
-    (metric_specs.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
-    (metric_specs.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
-    (metric_specs.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
-    (
-        metric_specs.PROMPT_TOKENS_CACHED_BY_SOURCE,
-        {"source": "device"},
-        "prompt_tokens_from_device",
-    ),
-    (metric_specs.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "host"}, "prompt_tokens_from_host"),
-    (metric_specs.KV_EXHAUSTED, {"action": "wait"}, "waits_for_blocks"),
-    (metric_specs.KV_EXHAUSTED, {"action": "reject"}, "rejections"),
-    (metric_specs.KV_EXHAUSTED, {"action": "recompute"}, "preemptions"),
-    (metric_specs.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
-    (metric_specs.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
-    (metric_specs.BUSY_SECONDS, {}, "busy_s"),
-    (metric_specs.SPEC_DRAFTS, {}, "drafts"),
-    (metric_specs.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
-)
-
 # Label of the admission metric for sequences that the scheduler rejects; they have no latencies.
 REJECTED = {"queue_full": "max_num_queued_reqs"}
-
-
-@dataclass(slots=True)
-class RequestRecord:
-    """Facts about a choice that only the server knows. All times are on now_s()'s clock, in seconds.
-
-    arrival_s: arrival of the request, before tokenizing. tpot_s: requested maximum time between
-    tokens, as in `Sequence`. last_token_s: time of the latest token. is_stopped: whether a stop
-    string ended it, which the engine sees as an abort. timeout_phase: phase in which the deadline
-    ended it; None if it did not. trace_id: of its span; empty if that is not recorded.
-    """
-
-    arrival_s: float
-    max_tokens: int
-    num_choices: int = 1
-    deadline_s: float | None = None
-    adapter: str = ""
-    tpot_s: float | None = None
-    last_token_s: float | None = None
-    is_stopped: bool = False
-    timeout_phase: Phase | None = None
-    trace_id: str = ""
-
-    def remaining_s(self, now_s: float) -> float | None:
-        """Returns the seconds until the deadline; None without a deadline."""
-        return None if self.deadline_s is None else max(0.0, self.deadline_s - now_s)
-
-    def is_past_deadline(self, now_s: float) -> bool:
-        return self.deadline_s is not None and now_s >= self.deadline_s
 
 
 class EngineMetrics:
@@ -131,7 +76,8 @@ class EngineMetrics:
         )
         self._stats: SchedulerStats | None = None
         self.set_sleep(None)
-        self._expose_cache_config(config, memory_plan)
+        labels = cache_config_labels(config, memory_plan)
+        self._metrics[metric_specs.CACHE_CONFIG.name].labels(**labels).set(1)
         self._child(metric_specs.MAX_SEQS).set(memory_plan.max_num_seqs)
         self._child(metric_specs.MAX_BATCHED_TOKENS).set(memory_plan.max_num_batched_tokens)
 
@@ -255,15 +201,28 @@ class EngineMetrics:
             self.observe_timeout(record, phase_of(event))
         if event.failure == "nan_output":
             self._child(metric_specs.CORRUPTED).inc()
+        if event.finish_reason is not None:
+            self._observe_end(event, record, event.finish_reason)
+
+    def _observe_end(
+        self, event: TokenEvent, record: RequestRecord, finish_reason: FinishReason
+    ) -> None:
+        num_tokens = 0
         if event.failure in REJECTED:
             self.observe_rejection(REJECTED[event.failure])
-        elif event.finish_reason is not None:
-            reason = "stop" if record.is_stopped else event.finish_reason
+        else:
+            reason = "stop" if record.is_stopped else finish_reason
             self._child(metric_specs.REQUEST_SUCCESS, finished_reason=reason).inc()
             if record.adapter:
                 self._observe_adapter_finished(event, record.adapter, reason)
             if reason in ("stop", "length"):
                 self._observe_finished(event, record)
+                num_tokens = event.num_output_tokens
+        longest = record.choices.end(num_tokens)
+        if longest:
+            labels = exemplar(record.trace_id)
+            self._child(metric_specs.REQUEST_PARAMS_N).observe(record.choices.number, labels)
+            self._child(metric_specs.REQUEST_MAX_GENERATION_TOKENS).observe(longest, labels)
 
     def _observe_adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
         self._child(metric_specs.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
@@ -287,10 +246,8 @@ class EngineMetrics:
             (metric_specs.DECODE_TIME, decode_s),
             (metric_specs.REQUEST_PROMPT_TOKENS, event.num_prompt_tokens),
             (metric_specs.REQUEST_GENERATION_TOKENS, event.num_output_tokens),
-            (metric_specs.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
             (metric_specs.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
             (metric_specs.REQUEST_PREEMPTIONS, event.preemptions),
-            (metric_specs.REQUEST_PARAMS_N, record.num_choices),
             (metric_specs.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
             self._child(spec).observe(value, trace_labels)
@@ -320,31 +277,6 @@ class EngineMetrics:
             for value in values:
                 metric.labels(**own, **dict.fromkeys(extra, value))
         return metric
-
-    def _expose_cache_config(self, config: EngineConfig, memory_plan: MemoryPlan) -> None:
-        """Sets vLLM's cache_config_info. Labels for options that this engine lacks are "None"."""
-        size_tokens = memory_plan.kv_capacity_tokens
-        known: dict[str, object] = {
-            "_block_size_resolved": True,
-            "block_size": config.block_size,
-            "cache_dtype": memory_plan.kv_dtype,
-            "effective_attention_block_size": config.block_size,
-            "enable_prefix_caching": config.enable_prefix_caching,
-            "engine": ENGINE_INDEX,
-            "gpu_memory_utilization": config.memory_utilization,
-            "hash_block_size": config.block_size,
-            "is_attention_free": False,
-            "kv_cache_max_concurrency": round(size_tokens / memory_plan.max_model_len, 2),
-            "kv_cache_memory_bytes": size_tokens * memory_plan.kv_bytes_per_token,
-            "kv_cache_size_tokens": size_tokens,
-            "num_cpu_blocks": 0,
-            "num_gpu_blocks": memory_plan.num_blocks,
-            "num_gpu_blocks_override": config.num_gpu_blocks_override,
-            "prefix_caching_hash_algo": "sha256",
-            "user_specified_block_size": True,
-        }
-        labels = {name: str(known.get(name)) for name in metric_specs.CACHE_CONFIG.labels}
-        self._metrics[metric_specs.CACHE_CONFIG.name].labels(**labels).set(1)
 
 
 def _iteration_tokens(stats: SchedulerStats, before: SchedulerStats | None) -> int:

@@ -16,7 +16,7 @@ from penstock_engine.server.chat_request import (
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
-from penstock_engine.server.metrics import RequestRecord
+from penstock_engine.server.request_record import PromptChoices, RequestRecord
 from penstock_engine.server.sampling import MAX_SEED, sampling_params
 from penstock_engine.server.schemas import (
     CompletionRequest,
@@ -90,6 +90,7 @@ def preprocess(
         if max(prompt) >= vocab_size:
             raise RequestError(400, f"the model has no such token in {param}", param=param)
         max_tokens = _max_tokens(state, request, len(prompt), param)
+        own_choices = PromptChoices(request.n)
         first = ""
         for number in range(request.n):
             sampling = sampling_params(
@@ -98,7 +99,7 @@ def preprocess(
                 max_logprobs=state.config.max_reported_logprobs(vocab_size),
             )  # fmt: skip
             adapter = state.adapters.label(request.model)
-            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter, tpot_s)
+            record = RequestRecord(arrival_s, max_tokens, own_choices, deadline_s, adapter, tpot_s)
             choice = Choice(len(choices), number, prompt, sampling, record, fork_of=first)
             # A choice with prompt log-probabilities must compute the prompt itself: it is no fork.
             first = first or ("" if sampling.prompt_logprobs is not None else choice.sequence_id)
