@@ -71,7 +71,15 @@ def test_penstock_scales_it_whoever_scales_the_parent() -> None:
     spec = made(parent(scaling=external, replicas=5))["spec"]
     assert spec["scaling"] == {"mode": "Active", "minReplicas": 1, "maxReplicas": 1}
     assert "replicas" not in spec
-    assert made(parent(scaling={"mode": "DryRun"}))["spec"]["scaling"]["mode"] == "DryRun"
+    assert made(parent(scaling={"mode": "DryRun"}))["spec"]["scaling"]["mode"] == "Active"
+    assert made(parent(scaling={}))["spec"]["scaling"]["mode"] == "Active"
+
+
+def test_nobody_has_to_promote_a_spec_that_the_parent_serves_with() -> None:
+    blue_green = {"scaleDownDelay": "5m"}
+    manual = {"strategy": "BlueGreen", "blueGreen": blue_green | {"promotion": "Manual"}}
+    found = made(parent(rollout=manual))["spec"]["rollout"]
+    assert found == {"strategy": "BlueGreen", "blueGreen": blue_green}
 
 
 def test_minimums_of_variants_are_the_parents_own() -> None:

@@ -66,17 +66,20 @@ def dedicated_service(
 def _spec(parent: Object, adapter: AdapterResource) -> Object:
     """The spec of the parent, or of the stored pool, with the bounds of the pool, scaled by Penstock.
 
-    Variants have no minimum: the parent's minimums are for its own engines. The model's name is the parent's,
-    as engines are started with it; no client uses it here.
+    Its mode is Active: its bounds are the user's own, and in another mode it would not start their minimum.
+    Promotion is automatic: the parent has been promoted with the same spec. Variants have no minimum: the
+    parent's minimums are for its own engines. The model's name is the parent's, as engines are started with
+    it; no client uses it here.
     """
     spec = deepcopy(spec_in_use(parent))
     spec.pop("replicas", None)
     spec["model"]["name"] = spec["model"].get("name") or parent["metadata"]["name"]
-    scaling = spec.setdefault("scaling", {})
-    if scaling.get("mode") == "External":
-        scaling["mode"] = "Active"
-    scaling["minReplicas"] = adapter.bounds.min_replicas
-    scaling["maxReplicas"] = adapter.bounds.max_replicas
+    spec["scaling"] = (spec.get("scaling") or {}) | {
+        "mode": "Active",
+        "minReplicas": adapter.bounds.min_replicas,
+        "maxReplicas": adapter.bounds.max_replicas,
+    }
+    ((spec.get("rollout") or {}).get("blueGreen") or {}).pop("promotion", None)
     for variant in spec.get("variants") or ():
         variant["minReplicas"] = 0
     return spec
