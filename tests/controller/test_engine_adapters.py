@@ -63,6 +63,17 @@ async def test_what_another_client_did_already_is_no_failure(client, engine):
     assert await client.unload(engine.address, NAME) is None
 
 
+async def test_a_process_that_may_not_write_only_lists(engine):
+    """A former leader: another replica may lead by now, and wants other copies."""
+    engine.add(NAME)
+    former = EngineAdapters(lambda: False)
+    refused = EngineFailure("Busy", "NotLeading", "another replica may lead by now")
+    assert await former.unload(engine.address, NAME) == refused
+    assert await former.load(engine.address, "Penstock", "b@00000000", "/p") == refused
+    assert (await former.list(engine.address, "Penstock")).keys() == {NAME}
+    await former.close()
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "reason", "message"),
     [

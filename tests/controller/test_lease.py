@@ -82,7 +82,9 @@ async def test_a_write_times_out_before_the_lease_expires(server):
     assert server.targets == ["/api/v1/namespaces/n/configmaps?timeout=3.000s"]
     await kube.get(CONFIG_MAPS, "n", "x")  # reads have no such limit
     assert server.targets[1:] == ["/api/v1/namespaces/n/configmaps/x"]
+    assert kube.may_write
     left_s = MIN_WRITE_S - 0.001
+    assert not kube.may_write
     with pytest.raises(Transient, match="another replica may lead"):
         await kube.create(CONFIG_MAPS, "n", body)
     assert len(server.targets) == 2

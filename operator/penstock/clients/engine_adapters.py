@@ -7,7 +7,7 @@ Penstock's engine, and by the entries with a parent in /v1/models of vLLM.
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,10 +61,12 @@ class EngineFailure:
 class EngineAdapters:
     """Adapters of engines, over one connection pool. An address is host:port. Errors are returned.
 
-    The pool is made for the first request.
+    The pool is made for the first request. may_write: whether this process may load and unload, asked before
+    each of these requests.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_write: Callable[[], bool] = lambda: True) -> None:
+        self._may_write = may_write
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -110,6 +112,8 @@ class EngineAdapters:
         method: str, url: str, body: Mapping[str, str] | None, timeout_s: float,
         accepted: tuple[int, ...] = (200,),
     ) -> bytes | EngineFailure:  # fmt: skip
+        if method != "GET" and not self._may_write():
+            return EngineFailure("Busy", "NotLeading", "another replica may lead by now")
         try:
             async with (
                 asyncio.timeout(timeout_s),

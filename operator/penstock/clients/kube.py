@@ -114,6 +114,11 @@ class Kube:
         self._api = api
         self._write_time_s = write_time_s
 
+    @property
+    def may_write(self) -> bool:
+        """Whether there is enough time left for a write."""
+        return self._write_time_s is None or self._write_time_s() >= MIN_WRITE_S
+
     async def __aenter__(self) -> "Kube":
         return self
 

@@ -73,7 +73,7 @@ class Leader:
             health.metrics.count_watch_restart,
         )
         self._scraper = Scraper(steady)
-        self._engine_adapters = EngineAdapters()
+        self._engine_adapters = EngineAdapters(lambda: kube.may_write)
         self._observer = self._make_observer()
         self._metrics = self._make_metrics()
         self._scaler = self._make_scaler(recorder)
