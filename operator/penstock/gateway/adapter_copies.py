@@ -9,7 +9,7 @@ from penstock.core.adapters.load_failures import LoadFailure
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import Load, Refuse, Send, Wait, route_adapter
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.adapter_loads import AdapterLoad, AdapterLoads, ObserveLoad
+from penstock.gateway.adapter_loads import MIN_REFUSALS, AdapterLoad, AdapterLoads, ObserveLoad
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
 from penstock.gateway.adapter_stats import AdapterStatsRegistry
@@ -72,6 +72,10 @@ class AdapterCopies:
         endpoints: those that may take the request, all of engines that take adapters. tokens: in flight,
         by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
         """
+        refusals = self.loads.refusals(adapter, endpoints)
+        is_refused = len(refusals) >= min(MIN_REFUSALS, len(endpoints))
+        if not is_refused:
+            endpoints = [each for each in endpoints if each.pod not in refusals]
         replicas = self._replicas(service, endpoints, tokens)
         others = self._replicas(service, set(service.endpoints).difference(endpoints), tokens)
         versions = self._snapshot.adapter_versions(service.key)
@@ -82,15 +86,23 @@ class AdapterCopies:
         (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
         if isinstance(decision, Send):
             return (endpoint,)
-        return self._load_or_send(adapter, endpoint, decision)
+        return self._load_or_send(adapter, endpoint, decision, refusals if is_refused else {})
 
-    def _load_or_send(self, adapter: Adapter, endpoint: Endpoint, decision: Load) -> Choice:
+    def _load_or_send(
+        self,
+        adapter: Adapter,
+        endpoint: Endpoint,
+        decision: Load,
+        refusals: Mapping[str, LoadFailure],
+    ) -> Choice:
+        """Do what was decided. refusals: by pod, if no engine is asked to load the adapter now."""
         copies = self.residency.copies(endpoint.pod) or {}
         if adapter.engine_name in copies and decision.evict is None:
             self.residency.note_resident(endpoint.pod, adapter.engine_name)
             return (endpoint,)
-        failure = self.loads.refusal(adapter, endpoint.revision)
-        return AdapterLoad(adapter, endpoint, decision.evict) if failure is None else failure
+        if refusals:
+            return min(refusals.values(), key=lambda failure: failure.retry_at_s)
+        return AdapterLoad(adapter, endpoint, decision.evict)
 
     def _replicas(
         self, service: Service, endpoints: Iterable[Endpoint], tokens: Tokens

@@ -1,13 +1,13 @@
 """Loads adapters on engines for requests that wait for them: one load for all of these requests.
 
-A version that engines refuse is not loaded again before its back-off is over, and neither is one whose
-last two loads broke off: it may end the engines that load it. A load goes on when the requests that wait
-for it have left.
+An engine that refuses a version is not asked again before its back-off is over. Neither is any engine of a
+revision after two loads that broke off: the version may end the engines that load it. A load goes on when the
+requests that wait for it have left.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
@@ -27,6 +27,12 @@ logger = logging.getLogger(__name__)
 
 # Called with the adapter and the seconds of each load, and whether it failed.
 ObserveLoad = Callable[[Adapter, float, bool], None]
+
+# Engines of a revision that must refuse a version before no other one is asked: then its files are to blame,
+# and not an engine, whose mount may be broken.
+MIN_REFUSALS = 2
+# In the key of a failure that holds for all engines of a revision.
+ANY_POD = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +62,20 @@ class AdapterLoads:
         self._now = now
         self._tasks: dict[tuple[str, str], asyncio.Task[EngineFailure | None]] = {}
         self._failures: Failures = {}
-        self._broken_off: set[str] = set()  # keys of failures whose last load got no answer
+        self._broken_off: set[str] = set()  # keys of revisions whose last load got no answer
 
-    def refusal(self, adapter: Adapter, revision: str) -> LoadFailure | None:
-        """Return why engines of the revision are not asked to load the adapter now; None if they are."""
-        failure = self._failures.get(_failure_key(adapter, revision))
-        return failure if failure is not None and failure.is_blocking(self._now()) else None
+    def refusals(
+        self, adapter: Adapter, endpoints: Iterable[Endpoint]
+    ) -> Mapping[str, LoadFailure]:
+        """Return why endpoints are not asked to load the adapter now, by pod. The others are."""
+        now_s = self._now()
+        found = {}
+        for endpoint in endpoints:
+            for pod in (endpoint.pod, ANY_POD):
+                failure = self._failures.get(_failure_key(adapter, endpoint.revision, pod))
+                if failure is not None and failure.is_blocking(now_s):
+                    found[endpoint.pod] = failure
+        return found
 
     async def load(self, load: AdapterLoad) -> EngineFailure | None:
         """Load an adapter, or wait for the same load if it runs already. None: the engine has it now."""
@@ -102,20 +116,24 @@ class AdapterLoads:
         finally:
             self._residency.end_loading(endpoint.pod, adapter.engine_name, is_loaded=is_loaded)
         self._observe(adapter, self._now() - began_s, failure is not None)
-        key = _failure_key(adapter, endpoint.revision)
-        was_broken_off = key in self._broken_off
-        self._broken_off.discard(key)
+        refused, ended = (
+            _failure_key(adapter, endpoint.revision, pod) for pod in (endpoint.pod, ANY_POD)
+        )
+        was_broken_off = ended in self._broken_off
+        self._broken_off.discard(ended)
         if failure is None:
-            self._failures = after_success(self._failures, key)
+            self._failures = after_success(after_success(self._failures, refused), ended)
             return None
         logger.warning(
             "%s did not load %s: %s", endpoint.pod, adapter.engine_name, failure.message,
             extra=fields(service=adapter.service),
         )  # fmt: skip
-        if failure.kind == "Unanswered":
-            self._broken_off.add(key)
-        if failure.kind == "Refused" or (failure.kind == "Unanswered" and was_broken_off):
-            self._failures = after_failure(self._failures, key, failure.message, self._now())
+        if failure.kind == "Refused":
+            self._failures = after_failure(self._failures, refused, failure.message, self._now())
+        elif failure.kind == "Unanswered":
+            self._broken_off.add(ended)
+            if was_broken_off:
+                self._failures = after_failure(self._failures, ended, failure.message, self._now())
         return failure
 
     async def _load(self, load: AdapterLoad) -> EngineFailure | None:
@@ -131,5 +149,5 @@ class AdapterLoads:
         return await self._engines.load(address, runtime, name, path)
 
 
-def _failure_key(adapter: Adapter, revision: str) -> str:
-    return f"{adapter.service} {adapter.engine_name} {revision}"
+def _failure_key(adapter: Adapter, revision: str, pod: str) -> str:
+    return f"{adapter.service} {adapter.engine_name} {revision} {pod}"

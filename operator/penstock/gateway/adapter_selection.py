@@ -8,7 +8,7 @@ from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import LoadFailure
 from penstock.core.adapters.route import MAX_WAIT_S, Refuse, Wait
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.adapter_loads import AdapterLoad
+from penstock.gateway.adapter_loads import MIN_REFUSALS, AdapterLoad
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RETRY_AFTER_S, RequestError
 from penstock.gateway.snapshot import Adapter, Service
@@ -62,10 +62,7 @@ class AdapterSelector:
         self._count_miss()
         if self._state.snapshots.current.get_adapter(self._adapter.key) is None:
             raise RequestError(404, "the model does not exist any more", code="model_not_found")
-        tried = [self._failures[e.pod] for e in endpoints if e.pod in self._failures]
-        if len(tried) == len(endpoints):
-            raise self._unavailable(f"no engine could load it: {tried[-1].message}")
-        untried = [e for e in endpoints if e.pod not in self._failures]
+        untried = self._untried(endpoints)
         tokens = self._state.endpoints.tokens
         match copies.choose(self._adapter, service, untried, tokens, self._waited_s):
             case AdapterLoad() as load:
@@ -80,6 +77,16 @@ class AdapterSelector:
             case chosen:
                 return chosen
         return ()
+
+    def _untried(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+        """The endpoints whose load has not failed. Raises RequestError if none is left to ask."""
+        tried = [self._failures[e.pod] for e in endpoints if e.pod in self._failures]
+        untried = [e for e in endpoints if e.pod not in self._failures]
+        refusals = self._state.adapters.loads.refusals(self._adapter, untried)
+        # Another engine may load it later: that one's reason is the one to tell.
+        if tried and len(refusals) == len(untried) < MIN_REFUSALS:
+            raise self._unavailable(f"no engine could load it: {tried[-1].message}")
+        return untried
 
     def _count_miss(self) -> None:
         """Count, once per request, that no engine of its side had the adapter in memory."""
@@ -106,7 +113,7 @@ class AdapterSelector:
             yield
 
     async def _load(self, load: AdapterLoad, left_s: float) -> None:
-        """Load the adapter. A failure of the engine itself excludes it; the adapter's own is raised next."""
+        """Load the adapter. After a refusal `find` asks another engine; other failures exclude this one."""
         began_s = self._state.now()
         try:
             with self._waiting_for_copy():

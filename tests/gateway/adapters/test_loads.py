@@ -78,12 +78,42 @@ async def test_an_adapter_that_engines_refuse_is_not_tried_again_before_its_back
         assert (
             error["message"] == "engines refuse the adapter `chat-sql`: rank 64 is larger than 16"
         )
-    assert [call for engine in engines for call in engine.calls] == [("load", NAME)]
+    assert [engine.calls for engine in engines] == [[("load", NAME)]] * 2
     assert (await ask(front, "chat"))[0] == 200
     counts = front.gateway.state.stats.adapters.get(BUILT).counts()
-    assert (counts.loads, counts.load_failures, counts.failed) == (0, 1, 5)
+    assert (counts.loads, counts.load_failures, counts.failed) == (0, 2, 5)
     async with front.post(model="chat-sql") as got:
         assert 1 <= int(got.headers["retry-after"]) <= 5
+
+
+async def test_an_engine_that_refuses_does_not_decide_for_the_others(pool):
+    """Its mount may be broken. It is not asked again, and no other is asked after two refusals."""
+    engines = [AdapterEngine() for _ in range(3)]
+    engines[0].errors[NAME] = "400 Bad Request", "input/output error"
+    front = await pool(*engines)
+    for _ in range(3):
+        assert (await ask(front))[0] == 200
+        for engine in engines:
+            engine.copies.clear()
+        await asyncio.sleep(0.12)
+    assert engines[0].calls == [("load", NAME)]
+    assert {len(engine.served) for engine in engines[1:]} == {0, 3}
+    for engine in engines[1:]:
+        engine.errors[NAME] = "400 Bad Request", "input/output error"
+    status, body = await ask(front)
+    assert (status, body["error"]["code"]) == (424, "adapter_load_failed")
+    assert [len(engine.calls) for engine in engines].count(0) == 1
+
+
+async def test_an_engine_that_refuses_and_one_without_room_are_a_503(pool):
+    engines = AdapterEngine(), AdapterEngine()
+    engines[0].errors[NAME] = "400 Bad Request", "input/output error"
+    engines[1].errors[NAME] = "503 Service Unavailable", "all adapters in memory are in use"
+    front = await pool(*engines)
+    status, body = await ask(front)
+    assert status == 503
+    assert body["error"]["message"].endswith("could load it: all adapters in memory are in use")
+    assert [engine.calls for engine in engines] == [[("load", NAME)]] * 2
 
 
 async def test_another_version_of_a_refused_adapter_is_loaded(pool, make_service):
