@@ -17,6 +17,8 @@ from penstock.gateway.response_usage import ResponseUsage, error_status
         # A code before the error does not count.
         (b'data: {"code": 404}\n\ndata: {"error": {"code": 507}}\n\n', 507),
         (b'data: {"text": "data: {\\"error\\": 1}"}\n\n', None),
+        (b'data: {"error": null, "choices": []}\n\n', None),
+        (b'data: {"error": "full"}\r\r', 500),
         (b"", None),
     ],
 )

@@ -6,10 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer, without_usage_event
+from penstock.gateway.sse import (
+    EVENT_ENDS,
+    MAX_HELD_BYTES,
+    SseBuffer,
+    count_events,
+    has_data,
+    without_usage_event,
+)
 
-EVENTS = [b'data: {"n": 1}\n\n', b"data: a\ndata: b\n\n", b": ping\n\n", b"data: x\r\n\r\n"]
-ENDINGS = [b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n"]
+EVENTS = [
+    b'data: {"n": 1}\n\n',
+    b"data: a\ndata: b\n\n",
+    b": ping\n\n",
+    b"data: x\r\n\r\n",
+    b"data: x\r\r",
+]
+ENDINGS = [b"data: [DONE]\r\r", b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n"]
 
 
 @given(st.lists(st.sampled_from(EVENTS)), st.sampled_from(ENDINGS), st.lists(st.integers(0, 200)))
@@ -21,7 +34,7 @@ def test_any_chunking_yields_complete_events_without_loss(events, ending, cuts):
 
     for start, end in itertools.pairwise(at):
         passed += stream.feed(text[start:end])
-        assert passed == b"" or passed.endswith((b"\n\n", b"\r\n\r\n"))
+        assert passed == b"" or passed.endswith(EVENT_ENDS)
         assert text.startswith(passed)
 
     assert passed == text
@@ -73,7 +86,7 @@ def test_bytes_returned_for_each_chunk(chunks, passed):
     assert stream.finish() == b""
 
 
-def test_is_done_only_if_done_is_last():
+def test_is_done_from_the_done_event_on():
     stream = SseBuffer()
     assert not stream.is_done
     assert stream.feed(b"data: x\n\ndata: [DONE]\n\n").endswith(b"[DONE]\n\n")
@@ -81,7 +94,44 @@ def test_is_done_only_if_done_is_last():
     stream.feed(b"")  # says nothing more
     assert stream.is_done
     stream.feed(b": ping\n\n")
-    assert not stream.is_done
+    assert stream.is_done
+
+
+@pytest.mark.parametrize("after", [b": bye\n\n", b": bye\r\n\r\n", b"\n", b"data: x\n\n"])
+def test_done_counts_whatever_follows_it_in_its_chunk(after):
+    stream = SseBuffer()
+    stream.feed(b"data: x\n\ndata: [DONE]\n\n" + after)
+    assert stream.is_done
+
+
+@pytest.mark.parametrize(
+    ("chunk", "data", "events"),
+    [
+        (b": ping\n\n", False, 0),
+        (b":\r\n\r\n", False, 0),
+        (b"\n\n\n", False, 0),
+        (b"event: ping\nid: 1\n\n: a\n\nretry: 5\n\n", False, 0),
+        (b"data: x\n\n", True, 1),
+        (b"data: x\r\rdata: y\r\r", True, 2),
+        (b": ping\n\ndata: x\n\n", True, 1),
+        (b"data: x\n\n: ping\n\ndata: y\n\n", True, 2),
+        (b"event: a\ndata: x\n\nevent: b\ndata: y\n\n", True, 2),
+        (b"data: x\n\ndata: half", True, 1),
+        (b"half of one\n\ndata: x\n\n", True, 1),
+    ],
+)
+def test_comments_are_no_events(chunk, data, events):
+    assert (has_data(chunk), count_events(chunk)) == (data, events)
+
+
+def test_pieces_of_a_large_event_are_within_it():
+    stream = SseBuffer()
+    stream.feed(b"data: x\n\n")
+    assert not stream.is_within_event
+    stream.feed(b"data: " + b"x" * MAX_HELD_BYTES)
+    assert stream.is_within_event
+    stream.feed(b"\n\n")
+    assert not stream.is_within_event
 
 
 def test_rest_is_returned_once():

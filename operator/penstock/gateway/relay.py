@@ -6,7 +6,7 @@ from penstock.gateway.client import ClientResponse
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import error_event
 from penstock.gateway.request_record import RequestRecord
-from penstock.gateway.sse import without_usage_event
+from penstock.gateway.sse import has_data, without_usage_event
 from penstock.gateway.upstream import ResponseTruncated, UpstreamResponse
 from penstock_engine.exposition import exemplar
 
@@ -72,7 +72,8 @@ class Relay:
             chunk = upstream.first_chunk
             while chunk:
                 cancellation.lift_phase_limit()
-                record.add_chunk(chunk)
+                if upstream.sse is None or has_data(chunk):
+                    record.add_chunk(chunk)
                 await self._send_chunk(chunk)
                 upstream.release()
                 cancellation.enter_phase(Phase.STREAMING, between_s)
@@ -116,5 +117,7 @@ class Relay:
         labels = self._service, self._endpoint.revision, cause
         self._state.metrics.cut.labels(*labels).inc()
         self._record.mark_failed()
-        if self._upstream.sse is not None:
-            await self._client.finish_stream(error_event(status, message))
+        sse = self._upstream.sse
+        if sse is not None:
+            event = error_event(status, message)
+            await self._client.finish_stream(b"\n\n" + event if sse.is_within_event else event)

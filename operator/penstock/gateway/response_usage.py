@@ -1,7 +1,7 @@
 """Reads token usage and errors from the bytes of a response, without parsing it.
 
-The `usage` field decides if the response has one. Without it each event of a stream counts as one
-token, except for the DONE event and, in a chat, the first one. That is exact for an engine that sends
+The `usage` field decides if the response has one. Without it each event of a stream that has data counts
+as one token, except for the DONE event and, in a chat, the first one. That is exact for an engine that sends
 one token per event, and too low for one that sends several: with speculative decoding, or when a
 character takes more than one token.
 """
@@ -9,6 +9,7 @@ character takes more than one token.
 import re
 
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN
+from penstock.gateway.sse import count_events
 
 # Quotes inside text are escaped in JSON, so that text never matches these.
 PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
@@ -22,8 +23,8 @@ TEXT = re.compile(
 )
 # The error event of an engine that fails after the first byte: chat and completions, then responses.
 ERROR_EVENT = re.compile(
-    rb'(?:^|\n)data: ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:'
-    rb"|(?:^|\n)event: ?response\.failed\s"
+    rb'(?:^|[\r\n])data: ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:\s*[{"]'
+    rb"|(?:^|[\r\n])event: ?response\.failed\s"
 )
 CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
 # Finish reasons of an answer that vLLM aborted. It sends no error event then.
@@ -62,7 +63,7 @@ class ResponseUsage:
         """Count a part of the response: complete events of a stream, any bytes of another response."""
         self._bytes += len(chunk)
         if self._is_stream:
-            self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
+            self._events += count_events(chunk)
             if (status := error_status(chunk)) is not None:
                 self.has_error, self.has_engine_error = True, status >= 500
         if ABORTED.search(chunk) is not None:

@@ -1,6 +1,7 @@
 """Sends requests to engines over one connection pool, and classifies their failures."""
 
 import asyncio
+import contextlib
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from penstock.core.routing.retry import Failure, failure_of
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.sse import DONE_EVENT, SseBuffer
+from penstock.gateway.sse import DONE_EVENT, SseBuffer, has_data
 from penstock.gateway.timeline import RequestPhase, Timeline
 from penstock.gateway.upstream_headers import RawHeaders, headers_for_client
 
@@ -84,32 +85,23 @@ class UpstreamResponse:
         """Return the next bytes to pass on; empty at the end. Raises ResponseTruncated."""
         if self.source is None:
             return b""
+        if self.sse is not None and self.sse.is_done:
+            await _read_to_end(self.source)
+            return b""
         while True:
             try:
-                chunk = await self._read(self.source)
+                chunk = await self.source.content.readany()
             except (aiohttp.ClientError, OSError) as error:
-                if self.sse is not None and self.sse.is_done:
-                    return b""
                 raise ResponseTruncated from error
             if self.sse is None:
                 return chunk
             if not chunk:
                 rest = self.sse.finish()
-                if not rest and not self.sse.is_done:
+                if not rest:
                     raise ResponseTruncated
                 return rest
             if events := self.sse.feed(chunk):
                 return events
-
-    async def _read(self, source: aiohttp.ClientResponse) -> bytes:
-        """Read the next bytes; after DONE wait only briefly for the end, to reuse the connection."""
-        if self.sse is None or not self.sse.is_done:
-            return await source.content.readany()
-        try:
-            async with asyncio.timeout(END_AFTER_DONE_S):
-                return await source.content.readany()
-        except TimeoutError:
-            return b""
 
     def close(self) -> None:
         """Return the connection to the pool if the whole response was read; otherwise close it, which
@@ -237,10 +229,13 @@ class Upstream:
 async def _read_first_event(
     source: aiohttp.ClientResponse, headers: RawHeaders
 ) -> UpstreamResponse:
-    """Wait for the first event of a stream. Raises AttemptFailed, also for an engine's error event."""
+    """Wait for the first event of a stream; comments before it are dropped.
+
+    Raises AttemptFailed, also for an engine's error event.
+    """
     sse = SseBuffer()
     while chunk := await source.content.readany():
-        if events := sse.feed(chunk):
+        if (events := sse.feed(chunk)) and has_data(events):
             status = error_status(events)
             failure = None if status is None else failure_of(status)
             if failure is None:
@@ -248,6 +243,14 @@ async def _read_first_event(
             end = b"" if sse.is_done else DONE_EVENT
             raise AttemptFailed(failure, UpstreamResponse(200, headers, events + end, None, None))
     raise AttemptFailed(Failure.RESET)
+
+
+async def _read_to_end(source: aiohttp.ClientResponse) -> None:
+    """Read what follows DONE, which concerns no client, so that the connection can be used again."""
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        async with asyncio.timeout(END_AFTER_DONE_S):
+            while await source.content.readany():
+                pass
 
 
 def _connection_trace() -> aiohttp.TraceConfig:
