@@ -183,8 +183,8 @@ async def test_tenants_are_counted_if_the_service_names_a_header(pair):
         responding(event_of("a"), event_of("b"), USAGE % 2, DONE), weights={"r1": 100}
     )
     (service,) = front.snapshots.current.services
-    requests = {"authorization": "Bearer sk-1", "x-tenant": "acme"}
-    for header, tenants in (("", {}), ("x-tenant", {"acme": 1})):
+    requests = {"authorization": "Bearer sk-1", "x-tenant": "müller"}
+    for header, tenants in (("", {}), ("x-tenant", {"müller": 1})):
         front.publish(replace(service, tenant_header=header))
         async with front.client.post(
             front.url + CHAT, json={"model": "chat", "stream": True}, headers=requests
@@ -192,7 +192,7 @@ async def test_tenants_are_counted_if_the_service_names_a_header(pair):
             await got.read()
         arm = (await arms_of(front))["default/chat"]["default/engine-0"]
         assert {name: each.requests for name, each in arm.tenants.items()} == tenants
-    assert arm.tenants["acme"].ttft.n == 1
+    assert arm.tenants["müller"].ttft.n == 1
     await front.ask(CHAT)  # without the header
     assert len((await arms_of(front))["default/chat"]["default/engine-0"].tenants) == 1
 

@@ -116,3 +116,15 @@ def test_requests_with_the_same_header_stay_on_one_backend(make_service):
     assert len(set.union(*by_tenant.values())) > 1
     assert names({b"x-tenant": b"\xe9"}) == names({b"x-tenant": b"\xe9"})
     assert len(names({}, user="ada")) > 1
+
+
+@pytest.mark.parametrize("value", ["müller".encode(), "müller".encode("latin-1")])
+def test_header_outside_ascii_matches_in_utf_8_and_in_latin_1(make_service, value):
+    """HTTP libraries send either."""
+    beta = RouteRule((Match((("x-team", "müller"),)),), (("beta", 1),))
+    rest = RouteRule((), (("chat", 1),))
+    route = Route("default", "route", "any", 0, (beta, rest))
+    services = make_service(name="beta"), make_service(name="chat")
+    snapshot = Snapshot(services, (route,))
+    assert resolve(snapshot, request_for("any"), {b"x-team": value}).service.name == "beta"
+    assert resolve(snapshot, request_for("any"), {b"x-team": b"muller"}).service.name == "chat"

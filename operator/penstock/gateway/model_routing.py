@@ -8,6 +8,7 @@ from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, fir
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.snapshot import Adapter, Claim, Route, Service, Snapshot, Unknown
+from penstock.gateway.upstream_headers import header_text
 
 # Most model names that an error proposes.
 MAX_NAMES = 5
@@ -91,7 +92,7 @@ def _apply_route(
     snapshot: Snapshot, route: Route, request: InferenceRequest, headers: Mapping[bytes, bytes]
 ) -> RoutingTarget:
     """Find the service by the first rule of the route that matches. Raises RequestError."""
-    texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+    texts = {name.decode("latin-1"): header_text(value) for name, value in headers.items()}
     rule = first_match(route.rules, texts, request.user)
     if rule is None:
         message = (

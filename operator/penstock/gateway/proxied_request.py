@@ -34,7 +34,12 @@ from penstock.gateway.shares import SERVICE_SHARE, share
 from penstock.gateway.snapshot import Service
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.upstream import UpstreamRequest
-from penstock.gateway.upstream_headers import Scope, headers_for_engine, path_with_query
+from penstock.gateway.upstream_headers import (
+    Scope,
+    header_text,
+    headers_for_engine,
+    path_with_query,
+)
 
 
 class ProxiedRequest:
@@ -194,7 +199,7 @@ def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
     """The tenant that the request counts for; None if the service does not tell tenants apart."""
     if not service.tenant_header or not service.is_mixed:
         return None
-    return tenant_name(headers.get(service.tenant_header.encode(), b"").decode("latin-1"))
+    return tenant_name(header_text(headers.get(service.tenant_header.encode(), b"")))
 
 
 CANCELLED_RESPONSES = {
