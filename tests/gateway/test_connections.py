@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+from penstock.gateway.http_protocol import SEND_BUFFER_BYTES
+
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 BODY = b'{"model": "chat"}'
 SMUGGLED = HEAD + b"x-tenant: mallory\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY)
@@ -193,15 +195,16 @@ async def test_connection_over_the_limit_replaces_an_idle_one(start_engine, star
 
 
 async def test_connections_with_requests_are_not_replaced(
-    start_engine, start_gateway, connect, until
+    start_engine, start_gateway, make_service, connect, until
 ):
     async def hangs(request):
         await asyncio.sleep(3600)
 
     engine = await start_engine(hangs)
-    front = await start_gateway(engine, max_connections=2)
-    for _ in range(2):
-        await (await connect(front)).send(sized(BODY))
+    front = await start_gateway(synced=False, max_connections=2)
+    front.publish(make_service(engine), make_service(engine, name="other"))
+    for body in (BODY, b'{"model": "other"}'):
+        await (await connect(front)).send(sized(body))
     await until(lambda: engine.active == 2)
     status, answer = await (await connect(front)).answer()
     assert (status, b"connections" in answer) == (503, True)
@@ -290,3 +293,24 @@ async def test_response_before_a_large_body_is_delivered(start_gateway, connect)
     await client.send(body)
     assert (await client.answer())[0] == 413
     assert await client.rest() == b""
+
+
+async def test_kernel_buffers_little_of_a_response_that_is_not_read(start_gateway, connect, until):
+    """Without a bound, Linux grows the buffer to 4 MiB for each client that does not read."""
+    front = await start_gateway()
+    await connect(front)
+    await until(lambda: front.num_connections == 1)
+    (connection,) = front.server.server_state.connections
+    made = connection.transport.get_extra_info("socket")
+    buffer_bytes = made.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    assert buffer_bytes == 2 * SEND_BUFFER_BYTES  # Linux doubles it
+
+
+async def test_target_with_the_name_of_the_server(start_engine, start_gateway, connect):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    client = await connect(front)
+    head = b"POST http://host/v1/completions?a=b HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    await client.send(head + b"content-length: %d\r\n\r\n%s" % (len(BODY), BODY))
+    assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
+    assert [request.path for request in engine.requests] == ["/v1/completions?a=b"]

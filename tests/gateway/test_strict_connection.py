@@ -6,7 +6,7 @@ import json
 import h11
 import pytest
 
-from penstock.gateway.http_protocol import FREE_CHUNKS, MIN_CHUNK_BYTES, StrictConnection
+from penstock.gateway.strict_connection import FREE_CHUNKS, MIN_CHUNK_BYTES, StrictConnection
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -155,3 +155,25 @@ async def test_invalid_chunk_ends_the_request(start_engine, start_gateway):
     await front.idle()
     assert await front.metric("penstock_gateway_disconnects_total", phase="receiving") == 1
     assert engine.requests == []
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (b"/v1/models?a=b", b"/v1/models?a=b"),
+        (b"http://host/v1/models?a=http://b", b"/v1/models?a=http://b"),
+        (b"HTTPS://user@host:8080/", b"/"),
+        (b"http://[::1]:80", b"/"),
+        (b"http://host?a=b", b"/?a=b"),
+        (b"//host/v1", b"//host/v1"),
+        (b"*", b"*"),
+        (b"host:443", b"host:443"),
+    ],
+)
+def test_server_in_a_target_is_left_out(target, path):
+    connection = StrictConnection(1000)
+    connection.receive_data(b"GET %s HTTP/1.1\r\nhost: x\r\nx-a: 1\r\n\r\n" % target)
+    request = connection.next_event()
+    assert (request.method, request.target, request.http_version) == (b"GET", path, b"1.1")
+    assert list(request.headers) == [(b"host", b"x"), (b"x-a", b"1")]
+    assert type(connection.next_event()) is h11.EndOfMessage

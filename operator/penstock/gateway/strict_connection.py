@@ -1,0 +1,71 @@
+"""h11's parser of client requests, with more checks."""
+
+import re
+from typing import Any
+
+import h11
+
+# Bound on the chunks of a body: 1000, and one more for every 256 bytes. h11 takes 15 us for each chunk,
+# so a read of 256 KiB in chunks of one byte would stop the event loop for half a second.
+FREE_CHUNKS = 1000
+MIN_CHUNK_BYTES = 256
+# Start of a target that names the server too, which clients of proxies send (RFC 9112, 3.2.2).
+SERVER_OF_TARGET = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
+
+
+class StrictConnection(h11.Connection):
+    """h11's server parser, with two more checks: against request smuggling and against tiny chunks.
+
+    A body whose length a proxy before the gateway could read differently is refused (RFC 9112, 6.1).
+    error: the last error in the bytes of the client.
+    """
+
+    def __init__(self, max_head_bytes: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=max_head_bytes)
+        self._num_chunks = self._body_bytes = 0
+        self.error: h11.RemoteProtocolError | None = None
+        self._is_head = False
+
+    @property
+    def may_have_body(self) -> bool:
+        """Whether the response to the current request, if there is one, may have a body."""
+        return not (self._is_head and self.our_state is h11.SEND_RESPONSE)
+
+    def next_event(self) -> Any:
+        """Parse the next event. Raises h11.RemoteProtocolError, which it keeps in `error`."""
+        try:
+            return self._checked(super().next_event())
+        except h11.RemoteProtocolError as error:
+            self.error = error
+            raise
+
+    def _checked(self, event: Any) -> Any:
+        if type(event) is h11.Data:
+            self._num_chunks += 1
+            self._body_bytes += len(event.data)
+            if self._num_chunks > FREE_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are too small")
+        elif type(event) is h11.Request:
+            self._num_chunks = self._body_bytes = 0
+            self._is_head = event.method == b"HEAD"
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (
+                b"content-length" in names or event.http_version == b"1.0"
+            ):
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
+            return _without_server(event)
+        return event
+
+
+def _without_server(request: h11.Request) -> h11.Request:
+    """Return the request with its target as a path, as most clients send it."""
+    server = SERVER_OF_TARGET.match(request.target)
+    if server is None:
+        return request
+    path = request.target[server.end() :]
+    return h11.Request(
+        method=request.method,
+        target=path if path.startswith(b"/") else b"/" + path,
+        headers=list(request.headers),
+        http_version=request.http_version,
+    )
