@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_core import ValidationError, from_json, to_json
+from pydantic_core import ValidationError
 
 from penstock.core.routing.affinity import Affinity, affinity_key
+from penstock.gateway.model_field import replace_model
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Adapter, Claim, Service, Snapshot
@@ -102,7 +103,7 @@ class InferenceRequest:
         """Set `model` to the name that the engine serves. Returns self if it has that name already."""
         if served_name == self.model:
             return self
-        body = to_json(from_json(self.body) | {"model": served_name})
+        body = replace_model(self.body, self.model, served_name)
         return replace(self, model=served_name, body=body)
 
 
