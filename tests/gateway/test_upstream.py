@@ -92,9 +92,9 @@ async def test_response_without_a_final_status_is_a_failure(
 
 
 @pytest.mark.parametrize("status", ["302 Found", "204 No Content", "201 Created"])
-async def test_response_below_400_is_passed_on_unchanged(start_engine, start_gateway, status):
+async def test_response_below_400_is_passed_on(start_engine, start_gateway, status):
     async def behave(request):
-        extra = f"location: http://{request.headers['host']}/other\r\n"
+        extra = f"location: http://{request.headers['host']}/other\r\nx-kept: 1\r\n"
         await request.whole(b"", status, extra)
 
     engine = await start_engine(behave)
@@ -103,8 +103,21 @@ async def test_response_below_400_is_passed_on_unchanged(start_engine, start_gat
         front.url + "/v1/completions", json={"model": "chat"}, allow_redirects=False
     ) as got:
         assert (got.status, await got.read()) == (int(status.split()[0]), b"")
-    assert got.headers["location"].endswith("/other")
+    assert got.headers["x-kept"] == "1"
+    assert "location" not in got.headers  # clients do not reach engines
     assert [request.path for request in engine.requests] == ["/v1/completions"]
+
+
+async def test_cookies_and_further_content_types_are_not_passed_on(start_engine, start_gateway):
+    async def behave(request):
+        extra = "set-cookie: a=b\r\ncontent-type: text/html\r\nx-a: 1\r\nx-a: 2\r\n"
+        await request.whole(b"{}", extra=extra)
+
+    front = await start_gateway(await start_engine(behave))
+    async with front.post(stream=False) as got:
+        assert got.headers.getall("content-type") == ["application/json"]
+        assert got.headers.getall("x-a") == ["1", "2"]
+        assert "set-cookie" not in got.headers
 
 
 async def test_encoded_response_is_passed_on_unchanged(start_engine, start_gateway):

@@ -25,7 +25,10 @@ NOT_FOR_ENGINES = HOP_BY_HOP | {
 }  # fmt: skip
 # Headers between the gateway and its engines; they are never forwarded.
 INTERNAL_PREFIX = b"x-penstock-"
-NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
+# An engine's redirect names an address that clients do not reach, and its cookies would be for all engines.
+NOT_FOR_CLIENTS = HOP_BY_HOP | {
+    b"content-length", b"date", b"location", b"server", b"set-cookie", b"x-request-id",
+}  # fmt: skip
 # What a header's value must not have (RFC 9110, 5.5). HTTP libraries refuse to send some of it.
 CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -52,11 +55,18 @@ def headers_for_engine(scope: Scope, request_id: str, service: Service) -> CIMul
 
 
 def headers_for_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """The headers of an engine's response, with a space for each control character in a value."""
-    return [
-        (name, CONTROL_CHARACTER.sub(b" ", value).strip(b" \t"))
-        for name, value in filter_headers(headers, NOT_FOR_CLIENTS)
-    ]
+    """The headers of an engine's response, with a space for each control character in a value.
+
+    Of several content types only the first one, by which the gateway has read the body.
+    """
+    passed: RawHeaders = []
+    has_type = False
+    for name, value in filter_headers(headers, NOT_FOR_CLIENTS):
+        is_type = name == b"content-type"
+        if not (is_type and has_type):
+            passed.append((name, CONTROL_CHARACTER.sub(b" ", value).strip(b" \t")))
+        has_type |= is_type
+    return passed
 
 
 def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
