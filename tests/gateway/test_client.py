@@ -18,6 +18,9 @@ from penstock.gateway.openai import RequestError
         ([(b"x", b"1"), (b"y", b"2"), (b"x", b"3")], {b"x": b"1, 3", b"y": b"2"}),
         ([(b"content-type", b"Application/JSON ; charset=utf-8")], None),
         ([(b"content-encoding", b"identity")], None),
+        ([(b"content-encoding", b" Identity")], None),
+        ([(b"origin", b"https://a.example"), (b"content-type", b"application/json")], None),
+        ([(b"content-type", b"application/x-www-form-urlencoded")], None),
     ],
 )
 def test_headers_by_name(headers, expected):
@@ -46,6 +49,18 @@ def test_unsupported_body_types(header, message):
     with pytest.raises(RequestError) as refused:
         checked_headers([header], limit_bytes=1000)
     assert (refused.value.status, refused.value.message) == (415, message)
+
+
+@pytest.mark.parametrize("kind", [None, b"", b"application/x-www-form-urlencoded"])
+def test_browser_must_name_json(kind):
+    """With another type a page of any origin can send the request, as a form does."""
+    headers = [(b"origin", b"null")] + ([] if kind is None else [(b"content-type", kind)])
+    with pytest.raises(RequestError) as refused:
+        checked_headers(headers, limit_bytes=1000)
+    assert (refused.value.status, refused.value.message) == (
+        415,
+        "a browser must send the content type application/json: any web page can send a form",
+    )
 
 
 def receiving(*messages):

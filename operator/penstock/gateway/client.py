@@ -16,8 +16,10 @@ CLIENT_LEFT_STATUS = 499
 # Time limit for sending the last event of a stream to a client that does not read.
 LAST_EVENT_TIMEOUT_S = 5.0
 
-# A missing type is read as JSON, and so is the type that `curl -d` sends by itself.
-JSON_TYPES = (b"application/json", b"application/x-www-form-urlencoded", b"")
+JSON_TYPE = b"application/json"
+# A missing type is read as JSON, and so is the type that `curl -d` sends by itself. Not from a browser, which
+# sends `Origin`: with these types any web page could send a request without asking the gateway first.
+JSON_TYPES = (JSON_TYPE, b"application/x-www-form-urlencoded", b"")
 
 
 class ClientDisconnected(Exception):
@@ -42,7 +44,12 @@ def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, byt
     content_type = named.get(b"content-type", b"").split(b";")[0].strip().lower()
     if content_type not in JSON_TYPES:
         raise RequestError(415, "the content type must be application/json")
-    if named.get(b"content-encoding", b"identity") != b"identity":
+    if content_type != JSON_TYPE and b"origin" in named:
+        message = (
+            "a browser must send the content type application/json: any web page can send a form"
+        )
+        raise RequestError(415, message)
+    if named.get(b"content-encoding", b"identity").strip().lower() != b"identity":
         raise RequestError(415, "the body must not be encoded")
     return named
 
