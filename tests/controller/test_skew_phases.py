@@ -14,6 +14,8 @@ CANARY = {"strategy": "Canary"}
 MIRRORED = {"strategy": "Canary", "canary": {"mirror": {"percent": 10}}}
 MANUAL = {"strategy": "BlueGreen", "blueGreen": {"promotion": "Manual"}}
 AT_ONCE = {"strategy": "BlueGreen", "blueGreen": {"scaleDownDelay": "0s"}}
+# Pods that are held are waited for until their grace period is over.
+PATIENT = {"terminationGracePeriodSeconds": 3600}
 TWO = {"minReplicas": 2, "maxReplicas": 2}
 CHANGED = {"engine": {"seed": 1}}
 # Step that puts a finalizer on the pods, so that they do not end.
@@ -30,7 +32,7 @@ PHASES = {
     ),
     "Waiting": ({"rollout": MANUAL}, (("Stable", CHANGED),)),
     "Promoting": ({"rollout": {"strategy": "BlueGreen"}}, (("Stable", CHANGED),)),
-    "Draining": ({"rollout": AT_ONCE}, (("Stable", HELD), ("Stable", CHANGED))),
+    "Draining": ({"rollout": AT_ONCE, **PATIENT}, (("Stable", HELD), ("Stable", CHANGED))),
     "Replacing": ({}, (("Stable", CHANGED),)),
     "RollingBack": (
         {"scaling": {"mode": "External"}, "replicas": 1},
@@ -38,7 +40,7 @@ PHASES = {
     ),
     "Stopping": ({"rollout": {"strategy": "Recreate"}}, (("Stable", HELD), ("Stable", CHANGED))),
     "Discarding": (
-        {"rollout": MANUAL}, (("Stable", CHANGED), ("Waiting", HELD), ("Waiting", "abort")),
+        {"rollout": MANUAL, **PATIENT}, (("Stable", CHANGED), ("Waiting", HELD), ("Waiting", "abort")),
     ),
     "Rejected": ({"rollout": CANARY}, (("Stable", CHANGED), ("Judging", "abort"))),
 }  # fmt: skip

@@ -40,11 +40,11 @@ def condition_of(
     rollout: RolloutState = SETTLED,
     shares: tuple[Share, ...] = (STABLE_SHARE,),
     wanted: str = OLD,
-    lagging_gateway: str = "",
+    waiting_for: str = "",
     scaling: ScalingReport | None = None,
     gates: tuple[Object, ...] = (),
 ) -> tuple[str, str, str]:
-    planned = Plan(wanted, rollout, shares, lagging_gateway=lagging_gateway)
+    planned = Plan(wanted, rollout, shares, waiting_for=waiting_for)
     [found] = [c for c in conditions(spec, observed, planned, scaling, gates) if c.type == kind]
     return found.status, found.reason, found.message
 
@@ -263,7 +263,7 @@ STABLE = ("True", "Stable", f"revision {OLD} receives all traffic")
 
 
 @pytest.mark.parametrize(
-    ("rollout", "wanted", "lagging_gateway", "expected"),
+    ("rollout", "wanted", "waiting_for", "expected"),
     [
         (SETTLED, OLD, "", STABLE),
         (WRONG, OLD, "", STABLE),
@@ -282,10 +282,10 @@ STABLE = ("True", "Stable", f"revision {OLD} receives all traffic")
     ],
 )  # fmt: skip
 def test_rolled_out(
-    rollout: RolloutState, wanted: str, lagging_gateway: str, expected: tuple[str, str, str]
+    rollout: RolloutState, wanted: str, waiting_for: str, expected: tuple[str, str, str]
 ) -> None:
     assert (
-        condition_of("RolledOut", rollout=rollout, wanted=wanted, lagging_gateway=lagging_gateway)
+        condition_of("RolledOut", rollout=rollout, wanted=wanted, waiting_for=waiting_for)
         == expected
     )
 

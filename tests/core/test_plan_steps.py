@@ -66,14 +66,14 @@ def test_a_new_phase_is_planned_again_at_once_and_names_no_lagging_gateway() -> 
     )  # fmt: skip
     made = planned(promoted, **behind)
     assert made.wake_s == 1.0
-    assert made.lagging_gateway == "gateway g applies traffic generation 0, not 1 yet"
+    assert made.waiting_for == "gateway g applies traffic generation 0, not 1 yet"
     growing = observed_in(
         deployment(), pod(), phase="Growing", strategy="Canary", traffic=TO_NEW, traffic_generation=1
     )  # fmt: skip
     made = planned(growing, **behind, desired=1)
-    assert (made.rollout.phase, made.wake_s, made.lagging_gateway) == ("Promoting", 0.0, "")
+    assert (made.rollout.phase, made.wake_s, made.waiting_for) == ("Promoting", 0.0, "")
     calm = observed_in(deployment(), pod(), **SERVES)
-    assert (planned(calm).wake_s, planned(calm).lagging_gateway) == (None, "")
+    assert (planned(calm).wake_s, planned(calm).waiting_for) == (None, "")
 
 
 def lost(name: str, made_s: float, **rest: Any) -> ObservedPod:

@@ -34,7 +34,7 @@ class Placed(NamedTuple):
 @dataclass
 class Cluster:
     """bad: revisions whose pods crash. refused: those whose preflight fails. room: pods that fit. quota:
-    pods that may be created.
+    pods that may be created. is_held: whether deleted pods stay, as on a lost node.
 
     bodies: manifests of the Deployments as last applied. repairs: names of the Deployments whose pod
     template was changed.
@@ -42,6 +42,7 @@ class Cluster:
 
     room: int = 1000
     quota: int = 1000
+    is_held: bool = False
     now_s: float = START_S
     bad: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
@@ -127,7 +128,7 @@ class Cluster:
             # A ReplicaSet removes pods that are not ready first.
             mine.sort(key=lambda pod: (pod.is_ready, pod.name))
             for pod in mine[: max(0, len(mine) - replicas)]:
-                del self.pods[pod.name]
+                self._end(pod)
             for _ in range(replicas - len(mine)):
                 if len(self.serving()) >= self.quota:
                     self.over_quota.add(placed)
@@ -140,7 +141,9 @@ class Cluster:
                 )  # fmt: skip
         for pod in self.serving():
             if placed_of(pod) not in self.deployments:
-                del self.pods[pod.name]
+                self._end(pod)
+        if not self.is_held:
+            self.pods = {name: pod for name, pod in self.pods.items() if not pod.is_ending}
         running = sum(p.phase == "Running" for p in self.serving())
         for pod in self.serving():
             if pod.phase == "Pending":
@@ -161,11 +164,14 @@ class Cluster:
                     pod, is_ready=True, ready_at=timestamp(self.now_s), trouble=None
                 )
 
+    def _end(self, pod):
+        self.pods[pod.name] = replace(pod, is_ending=True)
+
     def serving(self):
-        return [p for p in self.pods.values() if p.role == "serve"]
+        return [p for p in self.pods.values() if p.role == "serve" and not p.is_ending]
 
     def ready(self, revision):
-        return sum(p.is_ready for p in self.pods.values() if p.revision == revision)
+        return sum(p.is_ready for p in self.serving() if p.revision == revision)
 
     def counts(self):
         """Ready pods by revision."""

@@ -6,7 +6,7 @@ from penstock.core.observed.children import ObservedDeployment, ObservedJob, Obs
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout import commands
-from penstock.core.rollout.events import RolloutInputs
+from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
 from penstock.core.spec.rollout import RolloutSpec
@@ -62,7 +62,13 @@ def inputs(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None,
         **rest,
     )
     return RolloutInputs(
-        RolloutSpec(**(rollout or {})), observed, wanted, total, SINCE_S + after_s, **(said or {})
+        RolloutSpec(**(rollout or {})),
+        observed,
+        wanted,
+        total,
+        SINCE_S + after_s,
+        45.0,
+        **(said or {}),
     )
 
 

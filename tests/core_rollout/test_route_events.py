@@ -19,7 +19,8 @@ from core_rollout.rollout_inputs import (
     state,
 )
 
-from penstock.core.rollout.events import detect_events, lagging_gateway, rollback_until_s
+from penstock.core.rollout.events import detect_events
+from penstock.core.rollout.traffic_moves import lagging_gateway, rollback_until_s
 from penstock.core.routing.pick import Side
 
 MOVED = "2 of 2 gateways apply traffic generation 3"

@@ -27,7 +27,7 @@ def test_pods_stay_until_every_gateway_obeys_the_routes(start_service):
             made = world.reconcile()
             world.now_s += 2
             assert made.rollout.phase == waiting
-            assert (describe_lagging_gateway in made.lagging_gateway, made.wake_s) == (
+            assert (describe_lagging_gateway in made.waiting_for, made.wake_s) == (
                 True,
                 RECHECK_S,
             )

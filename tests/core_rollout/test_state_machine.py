@@ -26,6 +26,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("spec"), st.integers(0, 3)),
     st.tuples(st.just("scale"), st.integers(1, 12)),
     st.tuples(st.sampled_from(["room", "quota"]), st.sampled_from([2, 5, 9, 1000])),
+    st.tuples(st.just("is_held"), st.booleans()),
     st.tuples(st.just("bad"), st.integers(0, 3)),
     st.tuples(st.just("refused"), st.integers(0, 3)),
     st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
@@ -49,6 +50,7 @@ def test_whatever_happens_invariants_hold_and_it_comes_to_rest(strategy, actions
         act(world, what, value)
     world.bad, world.refused, world.command = set(), set(), None
     world.room = world.quota = 1000
+    world.is_held = False
     world.deaf, world.silent = set(), set()
     # A crash is forgotten, and the user who supplied the missing model deletes the preflight.
     world.pods = {
@@ -91,7 +93,7 @@ def act(world, what, value):
             world.change(seed=value)
         case "scale":
             world.desired = value
-        case "room" | "quota":
+        case "room" | "quota" | "is_held":
             setattr(world, what, value)
         case "bad" | "refused":
             getattr(world, what).add(

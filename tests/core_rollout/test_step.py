@@ -10,7 +10,7 @@ from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import RolloutInputs
+from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.step import begin, step
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.rollout import RolloutSpec
@@ -36,7 +36,7 @@ def inputs(wanted=NEW, *, there=((OLD, 2),), strategy="Canary", rollout=None, **
     ready = tuple(pod for name, count in there for pod in pods(name, count))
     spec = RolloutSpec(strategy=strategy, **(rollout or {}))
     return RolloutInputs(
-        spec, ObservedState(made, ready), wanted, 6, NOW_S, applied_generations=OBEYED, **said
+        spec, ObservedState(made, ready), wanted, 6, NOW_S, 45.0, applied_generations=OBEYED, **said
     )
 
 

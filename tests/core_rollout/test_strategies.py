@@ -194,3 +194,45 @@ def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(start_
     assert world.run()[-1] == "Stable"
     assert (world.rollout.stable, world.rollout.rejected) == (old, None)
     assert world.counts() == {old: 4}
+
+
+@pytest.mark.parametrize("action", ["spec", "undo"])
+def test_pods_that_do_not_end_block_no_later_rollout(start_service, action):
+    world = start_service("BlueGreen", scale_down_delay_s=0)
+    world.is_held = True
+    world.change()
+    world.until("Draining")
+    world.settle_pods()
+    assert "still exist" in world.reconcile().waiting_for
+    wanted, _ = world.change(seed=0 if action == "undo" else 2)
+    assert world.run()[-5:] == ["Stable", "Starting", "Promoting", "Draining", "Stable"]
+    assert world.rollout.stable == wanted
+
+
+def test_pods_that_do_not_end_are_waited_for_until_their_grace_period_is_over(start_service):
+    world = start_service("BlueGreen", scale_down_delay_s=0)
+    world.is_held = True
+    new, old = world.change()
+    assert world.run()[-2:] == ["Draining", "Stable"]
+    assert world.rollout.reason.startswith(
+        f"the grace period of pods without traffic is over, but chat-{old}-"
+    )
+    assert world.counts()[new] == 4
+
+
+def test_recreate_waits_for_old_pods_whose_place_the_new_ones_take(start_service):
+    world = start_service("Recreate", replicas=2)
+    world.is_held = True
+    _, old = world.change()
+    world.until("Stopping")
+    world.settle_pods()
+    assert world.reconcile().overdue == ""
+    world.settle_pods()
+    made = world.reconcile()
+    assert made.waiting_for.startswith(f"chat-{old}-")
+    assert made.wake_s == pytest.approx(world.spec.termination_grace_s + 30, abs=5)
+    world.now_s += made.wake_s
+    overdue = world.reconcile().overdue
+    assert overdue == f"old pods have not ended in time: {made.waiting_for}"
+    world.is_held = False
+    assert world.run() == ["Starting", "Stable"]

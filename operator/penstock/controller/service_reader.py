@@ -35,7 +35,12 @@ from penstock.core.observed.name_claims import (
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.state_record import StateRecord
-from penstock.core.observed.stored_status import mirror_of, stored_status, traffic_of
+from penstock.core.observed.stored_status import (
+    mirror_of,
+    refusal_of,
+    stored_status,
+    traffic_of,
+)
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
@@ -85,6 +90,7 @@ class ServiceReader:
             mirror=mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             state_holder=record.holder,
+            stored_refusal=refusal_of(status),
             jobs=tuple(ObservedJob.of(job) for job in jobs),
             leftovers=frozenset(leftovers),
             budget=ObservedBudget.of(

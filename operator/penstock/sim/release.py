@@ -17,7 +17,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedDeployment, ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import Phase, RolloutState
-from penstock.core.rollout.events import RolloutInputs
+from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.step import step
 from penstock.core.rollout.targets import targets
 from penstock.core.routing.pick import Side
@@ -146,6 +146,7 @@ class Rollout:
             wanted=NEW.revision if is_due else STABLE.revision,
             total=self._fleet.desired,
             now_s=self._clock.now,
+            termination_grace_s=self._service.termination_grace_s,
             verdict=self._verdict,
             applied_generations={},
         )

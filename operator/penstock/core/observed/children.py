@@ -172,7 +172,8 @@ class ObservedState:
 
     traffic, mirror: traffic shares and mirroring that were last published to gateways.
     traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
-    state_holder: the revision whose ControllerRevision has the record of the rollout state. devices:
+    state_holder: the revision whose ControllerRevision has the record of the rollout state. stored_refusal:
+    (reason, message) of the refusal that the status tells of the revision that is rolled out. devices:
     nodes and ResourceSlices that say the memory of accelerators, of the kinds that were read.
     """
 
@@ -185,6 +186,7 @@ class ObservedState:
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     state_holder: str = ""
+    stored_refusal: tuple[str, str] | None = None
     # Name of the service of the namespace that has the model name, if it is another one.
     name_taken_by: str | None = None
     # Why the model name alone leads to another namespace; empty if it does not.

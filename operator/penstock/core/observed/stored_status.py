@@ -29,6 +29,8 @@ OLD_VALUES: Mapping[str, Callable[[Any], Any]] = {
     "share": lambda fraction: max(1, round(100 * fraction)),
     "isWithin": lambda is_within: "Within" if is_within else "Undecided",
 }
+# Reasons of WorkloadReady for objects that the API server refused.
+REFUSAL_REASONS = ("PodForbidden", "PodTemplateRejected", "QuotaExceeded")
 OLD_COHORTS: Mapping[str, str] = COHORT_NAMES
 OLD_PHASES: Mapping[str, str] = {"Shadowing": "Mirroring"}
 
@@ -100,6 +102,14 @@ def traffic_of(status: Object) -> tuple[Share, ...]:
         for target in status.get("traffic", [])
         if target.get("percent", 0) > 0
     )
+
+
+def refusal_of(status: Object) -> tuple[str, str] | None:
+    """(reason, message) of a refused object of the revision that is rolled out; None if none was."""
+    for condition in status.get("conditions", []):
+        if condition["type"] == "WorkloadReady" and condition["reason"] in REFUSAL_REASONS:
+            return condition["reason"], condition["message"]
+    return None
 
 
 def mirror_of(status: Object) -> RolloutMirror | None:

@@ -117,7 +117,10 @@ REASONS: Mapping[str, str] = {
     "PreflightLost": "The pod that checks the model was lost with its node; the check is repeated.",
     "PreflightPending": "The model has not been checked yet.",
     "PreflightRunning": "The model is being checked.",
-    "ProgressDeadlineExceeded": "The first revision, or one of Recreate, did not come up in time.",
+    "ProgressDeadlineExceeded": (
+        "Pods did not come up or end in time, and there is no other revision to return to. Taken back "
+        "if they do later."
+    ),
     "Progressing": "Fewer engine pods are ready than needed.",
     "Promoting": "The gateways move all of the traffic to the new revision.",
     "QuantizedAlready": "The model is quantized already, so it cannot be quantized again.",

@@ -17,10 +17,11 @@ from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.reconcile.plan_steps import Deletion, PlanSteps, Scale, preflight_retry_s
 from penstock.core.reconcile.variant_split import choose_variant_split
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import RolloutInputs, lagging_gateway, overdue
+from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
+from penstock.core.rollout.waiting import overdue, waiting_for
 from penstock.core.rollout.wake import earlier_s, wake_s
 from penstock.core.routing.traffic_split import RolloutMirror, Share
 from penstock.core.spec.revision import revision_of
@@ -50,8 +51,8 @@ class Plan:
     revision: the spec's. generation: of shares and mirror, incremented with each change of them. total:
     replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes. roomier:
     by name of a pod to create, the pod to create if that one is forbidden.
-    lagging_gateway: message about the gateway that the rollout waits for; overdue: message about a phase
-    that exceeded its deadline and continues; else empty. details: the writes in words, for the log.
+    waiting_for: what the phase waits for, in words; overdue: message about a phase that exceeded its
+    deadline and continues; else empty. details: the writes in words, for the log.
     unread: kinds of objects that were not read and on which the arguments of a preflight depend.
     """
 
@@ -62,7 +63,7 @@ class Plan:
     generation: int = 0
     total: int = 0
     wake_s: float | None = None
-    lagging_gateway: str = ""
+    waiting_for: str = ""
     overdue: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
@@ -92,7 +93,7 @@ def plan(
     wanted = revision_of(spec)
     total = replicas_for_all(spec, observed, inputs.desired)
     rollout_inputs = RolloutInputs(
-        spec.rollout, observed, wanted, total, now_s,
+        spec.rollout, observed, wanted, total, now_s, spec.termination_grace_s,
         inputs.verdict, inputs.command, inputs.applied_generations,
     )  # fmt: skip
     before = observed.rollout
@@ -113,7 +114,7 @@ def plan(
         mirror=target.mirror,
         generation=observed.traffic_generation + is_rerouted,
         wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
-        lagging_gateway="" if is_new else lagging_gateway(state, rollout_inputs),
+        waiting_for="" if is_new else waiting_for(state, rollout_inputs),
         overdue="" if is_new else overdue(state, rollout_inputs),
         apply=tuple(steps.apply),
         create=tuple(steps.create),

@@ -31,7 +31,7 @@ def rolled_out(plan: Plan) -> Condition:
     if state.is_settled:  # the spec changed at the end of a rollout; the next rollout starts
         message = f"the spec asks for revision {plan.revision}; revision {state.stable} serves"
         return Condition("RolledOut", "False", "RevisionPending", message)
-    message = f"{state.reason}; {plan.lagging_gateway}" if plan.lagging_gateway else state.reason
+    message = f"{state.reason}; {plan.waiting_for}" if plan.waiting_for else state.reason
     return Condition("RolledOut", "False", state.phase, message)
 
 
@@ -92,7 +92,7 @@ def reconciling(
         return Condition("Reconciling", "True", "AwaitingPromotion", message)
     waiting = [each.message for each in causes if each.status != "True"]
     if phase in PHASES_THAT_START_PODS and waiting:
-        return Condition("Reconciling", "True", phase, f"{progress.message}; {waiting[0]}")
+        return Condition("Reconciling", "True", phase, f"{plan.rollout.reason}; {waiting[0]}")
     return Condition("Reconciling", "True", phase, progress.message)
 
 

@@ -14,10 +14,18 @@ PHASES_WITH_DEADLINE: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 # Phases that last until a user decides, or until the spec changes.
 PHASES_WITHOUT_DEADLINE: tuple[Phase, ...] = ("Stable", "Rejected", "Paused", "Waiting")
 
+# Time after the grace period in which the kubelet of a healthy node has removed a pod, in seconds.
+REMOVAL_S = 30.0
+
 
 def progress_deadline_s(state: RolloutState, spec: RolloutSpec, observed: ObservedState) -> float:
     """Unix time by which the next new pod must be ready; each pod that becomes ready extends it."""
-    return _last_progress_s(state, state.revision, observed) + spec.progress_deadline_s
+    return last_progress_s(state, state.revision, observed) + spec.progress_deadline_s
+
+
+def removal_deadline_s(state: RolloutState, termination_grace_s: float) -> float:
+    """Unix time by which the pods that the phase removes should be gone."""
+    return state.since_s + termination_grace_s + REMOVAL_S
 
 
 def phase_deadline_s(
@@ -33,7 +41,7 @@ def phase_deadline_s(
     if state.phase in PHASES_WITH_DEADLINE:
         return progress_deadline_s(state, spec.rollout, observed)
     if state.phase == "RollingBack" and state.strategy == "Rolling":  # stable pods start again
-        progress_s = _last_progress_s(state, state.stable, observed)
+        progress_s = last_progress_s(state, state.stable, observed)
         return progress_s + spec.rollout.progress_deadline_s
     return state.since_s + _limit_s(state, spec)
 
@@ -54,7 +62,7 @@ def adapter_deadline_s(state: RolloutState, canary: CanarySpec) -> float | None:
             return state.since_s + MAX_SHORT_S
 
 
-def _last_progress_s(state: RolloutState, revision: str | None, observed: ObservedState) -> float:
+def last_progress_s(state: RolloutState, revision: str | None, observed: ObservedState) -> float:
     """Unix time at which the phase began or a pod of the revision became ready, the latest of them."""
     ready_s = (parse_timestamp(pod.ready_at) for pod in observed.serving(revision) if pod.ready_at)
     return max([state.since_s, *ready_s])

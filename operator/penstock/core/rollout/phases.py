@@ -8,7 +8,7 @@ Events are level-triggered: one that a phase does not list (a new spec while the
 terminate) is detected again in the next phase.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from penstock.core.observed.rollout_state import PHASES, Phase
@@ -38,7 +38,7 @@ EVENTS: Mapping[Event, str] = {
     "PodsReady": "all pods that the phase starts are ready",
     "ReadyToMirror": "as PodsReady, and the canary gets copies of requests before traffic",
     "ReadyToSwitch": "as PodsReady, and a user decides when to switch",
-    "PodsGone": "all pods that the phase drains are gone",
+    "PodsGone": "all pods that the phase drains are gone, or not waited for any more",
     "PodsFailed": "pods of the new revision cannot start, or crash",
     "MirrorPassed": "copies of requests revealed no fault for the configured duration",
     "Accepted": "the judge accepts the canary, or onTimeout is Promote",
@@ -50,6 +50,33 @@ EVENTS: Mapping[Event, str] = {
     "RoutesMoved": "every gateway applies the new weights",
 }
 """Meaning of each event, for the reference page."""
+
+ENDS: Mapping[Phase, str] = {
+    "Stable": "the spec asks for another revision",
+    "Stopping": "the old pods are gone; `Stalled` if they are not 30 s after their grace period",
+    "Starting": (
+        "the pods are ready, else `progressDeadline` rejects the revision; `Stalled` if there is no other "
+        "revision to return to"
+    ),
+    "Mirroring": "`mirror.duration` of time with copies, a fault, or a user",
+    "Waiting": "a user",
+    "Judging": "evidence, a fault, `maxDuration` of time with requests, or a user",
+    "Paused": "a user, or a fault",
+    "Growing": "the pods are ready, else `progressDeadline` rejects the revision",
+    "Replacing": "the pods are ready, else `progressDeadline` rejects the revision",
+    "Promoting": "gateways apply the traffic, at most 30 s; BlueGreen: also `scaleDownDelay`",
+    "Draining": (
+        "the pods are gone, or 30 s after their grace period; at once if the spec asks for another revision "
+        "and they terminate"
+    ),
+    "RollingBack": (
+        "gateways apply the traffic, at most 30 s, once a stable pod is ready; Rolling: stable pods are "
+        "ready; `Stalled` if none gets ready within `progressDeadline`"
+    ),
+    "Discarding": "as Draining",
+    "Rejected": "the spec asks for another revision, or a user resumes",
+}
+"""What ends each phase, for the reference page."""
 
 Table = Mapping[tuple[Phase, Event], Phase]
 
@@ -198,15 +225,17 @@ def page() -> str:
         "",
         "Generated from `operator/penstock/core/rollout/phases.py` by `penstock docs`; do not edit.",
         "",
-        *_table("phase", PHASES.items()),
+        "| phase | meaning | what ends it |",
+        "| --- | --- | --- |",
+        *(f"| `{phase}` | {meaning} | {ENDS[phase]} |" for phase, meaning in PHASES.items()),
         "",
-        *_table("event", EVENTS.items()),
+        "The condition `RolledOut` names what a phase waits for, and `Reconciling` what keeps new pods from",
+        "becoming ready. `kubectl penstock rollout status` prints both.",
+        "",
+        "| event | meaning |",
+        "| --- | --- |",
+        *(f"| `{event}` | {meaning} |" for event, meaning in EVENTS.items()),
     ]
     for strategy in get_args(Strategy):
         parts += ["", f"## {strategy}", "", "```mermaid", diagram(strategy), "```"]
     return "\n".join(parts) + "\n"
-
-
-def _table(header: str, meanings: Iterable[tuple[str, str]]) -> list[str]:
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings]
-    return [f"| {header} | meaning |", "| --- | --- |", *rows]

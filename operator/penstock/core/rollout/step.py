@@ -7,7 +7,8 @@ from penstock.core.canary.verdict import Continue, Verdict
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import RolloutInputs, detect_events
+from penstock.core.rollout.events import detect_events
+from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.phases import TRANSITIONS, Event, next_phase
 from penstock.core.rollout.targets import percent
 from penstock.core.rollout.user_requests import EventWithReason

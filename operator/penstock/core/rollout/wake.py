@@ -1,9 +1,14 @@
 """Computes when a rollout has to be evaluated again without an external change."""
 
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.deadlines import PHASES_WITH_DEADLINE, progress_deadline_s
-from penstock.core.rollout.events import RolloutInputs, rollback_until_s
+from penstock.core.rollout.deadlines import (
+    PHASES_WITH_DEADLINE,
+    progress_deadline_s,
+    removal_deadline_s,
+)
+from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.routes import RECHECK_S
+from penstock.core.rollout.traffic_moves import rollback_until_s
 
 
 def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
@@ -12,6 +17,8 @@ def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
         due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
     elif state.phase in PHASES_WITH_DEADLINE:
         due_s = progress_deadline_s(state, inputs.spec, inputs.observed)
+    elif state.phase in ("Stopping", "Draining", "Discarding"):
+        due_s = removal_deadline_s(state, inputs.termination_grace_s)
     else:
         return None
     return due_s - inputs.now_s if due_s > inputs.now_s else None

@@ -1,0 +1,130 @@
+"""Says what a phase of a rollout waits for, and whether it has waited too long.
+
+Every phase ends: by an event of its own, by one that a deadline causes, or by a user, whom a condition tells
+what is missing. docs/concepts/rollouts.md has the table.
+"""
+
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.children import ObservedState
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.rollout.deadlines import (
+    last_progress_s,
+    progress_deadline_s,
+    removal_deadline_s,
+)
+from penstock.core.rollout.inputs import RolloutInputs
+from penstock.core.rollout.phases import TRANSITIONS
+from penstock.core.rollout.traffic_moves import is_last_serving, lagging_gateway, rollback_until_s
+from penstock.core.routing.pick import Side
+from penstock.core.spec.service import CONTROL, SERVE
+
+
+def waiting_for(state: RolloutState, inputs: RolloutInputs) -> str:
+    """What the phase waits for, in words; empty if it waits for nothing, or if its reason says all."""
+    match state.phase:
+        case "Stable" | "Rejected" | "Waiting" | "Paused":
+            return ""
+        case "Starting" | "Growing" | "Replacing":
+            return _obstacle(state, inputs.observed)
+        case "Mirroring" | "Judging":
+            return _refusal(state, inputs.observed) or (
+                inputs.verdict.reason if inputs.verdict else ""
+            )
+        case "Stopping" | "Draining" | "Discarding":
+            return describe_remaining(state, inputs)
+        case "RollingBack" if state.strategy == "Rolling":
+            ready = inputs.observed.ready(state.stable)
+            return f"{ready} of {inputs.total} pods of revision {state.stable} are ready"
+        case "Promoting" | "RollingBack":
+            return _awaited_traffic(state, inputs)
+
+
+def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
+    """Message about a phase that exceeded its deadline and that no event ends then; else empty.
+
+    The phase continues: what it waits for may still come.
+    """
+    now_s, spec, observed = inputs.now_s, inputs.spec, inputs.observed
+    match state.phase:
+        case "Starting" if (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]:
+            # A first revision and Recreate have no revision to roll back to.
+            is_late = now_s >= progress_deadline_s(state, spec, observed)
+            return no_progress(state, inputs) if is_late else ""
+        case "Stopping" if now_s >= removal_deadline_s(state, inputs.termination_grace_s):
+            return f"old pods have not ended in time: {describe_remaining(state, inputs)}"
+        case "RollingBack" if state.strategy == "Rolling" or is_last_serving(state, inputs):
+            is_late = now_s >= last_progress_s(state, state.stable, observed) + (
+                spec.progress_deadline_s
+            )
+            within = f"{spec.progress_deadline_s:.0f} s"
+            return f"no progress within {within}: {waiting_for(state, inputs)}" if is_late else ""
+        case "Mirroring" | "Judging" if now_s >= state.since_s + spec.progress_deadline_s:
+            return _refusal(state, observed)
+        case _:
+            return ""
+
+
+def no_progress(state: RolloutState, inputs: RolloutInputs) -> str:
+    """Message about new pods that did not become ready before the deadline."""
+    observed = inputs.observed
+    ready = f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"
+    within = f"{inputs.spec.progress_deadline_s:.0f} s"
+    return f"no progress within {within}: {_obstacle(state, observed) or ready}"
+
+
+def describe_remaining(state: RolloutState, inputs: RolloutInputs) -> str:
+    """The Deployments and pods whose end the phase waits for, in words; empty if there are none.
+
+    Terminating pods have no traffic: they do not keep another revision from being rolled out, unless it is
+    to start in their place (Recreate).
+    """
+    observed, is_recreate = inputs.observed, state.phase == "Stopping"
+    kept = Side("" if is_recreate else state.stable or "")
+    is_next_wanted = inputs.wanted != (state.revision or state.stable)
+    remaining = [each.name for each in observed.deployments if each.side != kept] + [
+        pod.name
+        for pod in observed.pods
+        if pod.role == SERVE
+        and pod.side != kept
+        and (is_recreate or not (pod.is_ending and is_next_wanted))
+    ]
+    if not remaining:
+        return ""
+    first, *others = sorted(remaining)
+    return f"{first} and {len(others)} more still exist" if others else f"{first} still exists"
+
+
+def _obstacle(state: RolloutState, observed: ObservedState) -> str:
+    """What keeps new pods from becoming ready, in words; empty if nothing is known to."""
+    if refusal := _refusal(state, observed):
+        return refusal
+    preflight = observed.preflight(state.revision or "")
+    if preflight is not None and preflight.trouble is not None:
+        return f"{preflight.name}: {', '.join(preflight.trouble)}"
+    pods = sorted(observed.serving(state.revision), key=lambda pod: pod.name)
+    controls = observed.serving(state.stable, CONTROL)
+    for pod in (*pods, *controls):
+        if pod.trouble is not None and not pod.is_ready:
+            return f"{pod.name}: {': '.join(pod.trouble)}"
+    for side in ((state.revision, ""), (state.stable, CONTROL)):
+        for deployment in observed.deployments_of(*side).values():
+            if deployment.trouble is not None:
+                return ": ".join(deployment.trouble)
+    return ""
+
+
+def _refusal(state: RolloutState, observed: ObservedState) -> str:
+    """Why the API server refused an object of the new revision, now or when it was last written."""
+    refusal = observed.refusals.get(state.revision or "") or observed.stored_refusal
+    return ": ".join(refusal) if refusal else ""
+
+
+def _awaited_traffic(state: RolloutState, inputs: RolloutInputs) -> str:
+    """Who keeps the traffic where it is, or pods that have none."""
+    if is_last_serving(state, inputs):
+        return f"no pod of revision {state.stable} is ready, so {state.revision} keeps its traffic"
+    until_s = rollback_until_s(state, inputs)
+    if inputs.now_s < until_s:
+        kept = f"pods of revision {state.stable} are kept for a rollback until {timestamp(until_s)}"
+        return lagging_gateway(state, inputs) or kept
+    return lagging_gateway(state, inputs)
