@@ -19,7 +19,7 @@ HINTS = {
     "ModelNotFound": "set spec.model.uri to a folder that exists",
     "NotAModel": "set spec.model.uri to the folder that holds config.json",
     "UnsupportedArchitecture": "set spec.model.uri to a model of a supported architecture",
-    "BadConfig": "set spec.model.uri to a model with a config.json that can be served",
+    "BadConfig": "set spec.model.uri to a model with a configuration that can be served",
     "BadWeights": "copy the complete model to the place that spec.model.uri names",
     "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
     "QuantizedAlready": "remove spec.engine.quantization",

@@ -202,7 +202,7 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
     ("changes", "reason", "message"),
     [
         ({"architectures": ["MambaForCausalLM"]}, "UnsupportedArchitecture", "MambaForCausalLM"),
-        ({"architectures": None}, "UnsupportedArchitecture", "unknown"),
+        ({"architectures": None}, "UnsupportedArchitecture", "names no architectures; supported"),
         ({"hidden_size": "64"}, "BadConfig", "hidden_size"),
         ({"num_hidden_layers": 0}, "BadConfig", "num_hidden_layers"),
         ({"num_hidden_layers": 10**12}, "BadConfig", "at most 1000"),
@@ -212,6 +212,7 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
         ({"hidden_act": "relu"}, "BadConfig", "relu"),
         ({"architectures": [["LlamaForCausalLM"]]}, "UnsupportedArchitecture", "Llama"),
         ({"quantization_config": {"quant_method": "new"}}, "UnsupportedQuantization", "new"),
+        ({"quantization_config": {"bits": 4}}, "UnsupportedQuantization", "has no quant_method"),
         ({"use_bidirectional_attention": True}, "BadConfig", "use_bidirectional_attention"),
         ({"qk_layernorm": True}, "BadConfig", "qk_layernorm"),
         ({"layer_types": ["full_attention"]}, "BadConfig", "2 layers"),
@@ -286,3 +287,57 @@ def test_directories_that_are_no_models(
         ModelConfig.load(directory)
     assert caught.value.reason == reason
     assert str(tmp_path) not in str(caught.value)
+
+
+# Keys of transformers' configurations that change no answer, and why.
+WITHOUT_EFFECT = {
+    **dict.fromkeys(
+        ("attention_dropout", "embd_pdrop", "resid_pdrop", "initializer_range", "router_jitter_noise",
+         "router_aux_loss_coef", "output_router_logits", "pretraining_tp"),
+        "only training has it",
+    ),
+    **dict.fromkeys(
+        ("_name_or_path", "dtype", "transformers_version", "problem_type", "id2label", "label2id",
+         "return_dict", "use_cache", "output_attentions", "output_hidden_states",
+         "chunk_size_feed_forward", "is_encoder_decoder"),
+        "says how transformers runs the model, or of what kind it is",
+    ),
+    "bos_token_id": "the tokenizer decides how a text begins",
+    "pad_token_id": "sequences are not padded",
+    "_sliding_window_pattern": "layer_types, which it was made from, counts",
+}  # fmt: skip
+READ = {
+    "architectures", "attention_bias", "attn_logit_softcapping", "decoder_sparse_step", "eos_token_id",
+    "final_logit_softcapping", "head_dim", "hidden_act", "hidden_activation", "hidden_size",
+    "intermediate_size", "layer_norm_eps", "layer_types", "max_position_embeddings",
+    "max_window_layers", "mlp_bias", "mlp_only_layers", "model_type", "moe_intermediate_size",
+    "norm_topk_prob", "num_attention_heads", "num_experts_per_tok", "num_hidden_layers",
+    "num_key_value_heads", "num_local_experts", "original_max_position_embeddings", "qk_layernorm",
+    "query_pre_attn_scalar", "rms_norm_eps", "rope_parameters", "sliding_window",
+    "tie_word_embeddings", "use_bidirectional_attention", "use_sliding_window", "vocab_size",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_every_key_of_transformers_is_read_refused_or_without_effect(architecture: str) -> None:
+    """A key that a newer library adds fails here, before a model with it is served wrongly."""
+    name = architecture.replace("Gemma3For", "Gemma3TextFor").removesuffix("ForCausalLM")
+    keys = set(getattr(transformers, f"{name}Config")().to_dict())
+    assert keys - READ - set(WITHOUT_EFFECT) == set()
+
+
+def test_biases_are_those_that_transformers_builds() -> None:
+    asked = SIZES | {"attention_bias": True, "mlp_bias": True, "head_dim": 16}
+    with_bias = {
+        architecture: set(ModelConfig.parse(asked | {"architectures": [architecture]}, {}).biases)
+        for architecture in FAMILIES
+    }
+    attention = {"qkv_proj", "o_proj"}
+    obeying = ("Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Gemma3")
+    assert with_bias == {
+        "LlamaForCausalLM": attention | {"mlp"},
+        **{f"{name}ForCausalLM": attention for name in obeying},
+        "Qwen2ForCausalLM": {"qkv_proj"},
+        **{f"{name}ForCausalLM": set() for name in ("Mistral", "Mixtral", "Phi3")},
+        "PhiForCausalLM": attention | {"mlp", "lm_head"},
+    }

@@ -16,7 +16,7 @@ from penstock_engine.models.fields import (
     read_optional_number,
 )
 from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
-from penstock_engine.models.registry import FAMILIES, Biased, Family
+from penstock_engine.models.registry import BIAS_KEYS, FAMILIES, Biased, Family
 from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
 from penstock_engine.quantization.formats.parse import checkpoint_method, parse_format
 from penstock_engine.quantization.rounding import Quantization, RoundToNearest
@@ -202,10 +202,11 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     for name in names:
         if isinstance(name, str) and name in FAMILIES:
             return name
+    found = f"architecture {', '.join(map(str, names))} is not supported"
+    if not names:
+        found = "config.json names no architectures"
     raise ModelError(
-        "UnsupportedArchitecture",
-        f"architecture {', '.join(map(str, names)) or 'unknown'} is not supported; "
-        f"supported are {', '.join(sorted(FAMILIES))}",
+        "UnsupportedArchitecture", f"{found}; supported are {', '.join(sorted(FAMILIES))}"
     )
 
 
@@ -237,12 +238,8 @@ def _activation(raw: Mapping[str, Any], family: Family) -> Activation:
 
 
 def _biases(raw: Mapping[str, Any], family: Family) -> frozenset[Biased]:
-    biases = set(family.biases)
-    if raw.get("attention_bias"):
-        biases |= {"qkv_proj", "o_proj"}
-    if raw.get("mlp_bias"):
-        biases |= {"mlp"}
-    return frozenset(biases)
+    asked = {key for key in BIAS_KEYS if key in family.defaults and raw.get(key)}
+    return frozenset(family.biases).union(*(BIAS_KEYS[key] for key in asked))
 
 
 def _experts(raw: Mapping[str, Any]) -> ExpertsConfig:

@@ -27,6 +27,10 @@ Biased = Literal["qkv_proj", "o_proj", "mlp", "lm_head"]
 WINDOW_KEYS = (
     "sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern",
 )  # fmt: skip
+# Keys that say which products add a bias, in families that have it both ways.
+BIAS_KEYS: Mapping[str, tuple[Biased, ...]] = {
+    "attention_bias": ("qkv_proj", "o_proj"), "mlp_bias": ("mlp",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +55,35 @@ class Family:
     """Whether token embeddings are multiplied by the square root of the hidden size."""
 
     biases: tuple[Biased, ...] = ()
-    """Products that add a bias, in addition to those that attention_bias and mlp_bias request."""
+    """Products that add a bias, in addition to those that keys of BIAS_KEYS request."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     """Parts of parameter names that differ from Llama's: Llama's part -> the family's part."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values of keys that are absent in config.json. As in transformers, a family ignores keys of
-    WINDOW_KEYS, and partial_rotary_factor, that have no default here."""
+    WINDOW_KEYS and BIAS_KEYS, and partial_rotary_factor, that have no default here."""
 
 
 QWEN_WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
-GEMMA = {"hidden_act": "gelu_pytorch_tanh", "head_dim": 256, "tie_word_embeddings": True}
+ATTENTION_BIAS = {"attention_bias": False}
+GEMMA = {
+    "hidden_act": "gelu_pytorch_tanh", "head_dim": 256, "tie_word_embeddings": True, **ATTENTION_BIAS,
+}  # fmt: skip
 GEMMA_WINDOW = {"query_pre_attn_scalar": 256, "sliding_window": 4096}
 
 FAMILIES: Mapping[str, Family] = {
-    "LlamaForCausalLM": Family(),
+    "LlamaForCausalLM": Family(defaults={**ATTENTION_BIAS, "mlp_bias": False}),
     "MistralForCausalLM": Family(defaults={"sliding_window": 4096}),
     "Qwen2ForCausalLM": Family(biases=("qkv_proj",), defaults=QWEN_WINDOW),
-    "Qwen3ForCausalLM": Family(qk_norm=True, defaults={"head_dim": 128, **QWEN_WINDOW}),
+    "Qwen3ForCausalLM": Family(
+        qk_norm=True, defaults={"head_dim": 128, **QWEN_WINDOW, **ATTENTION_BIAS}
+    ),
     "Qwen3MoeForCausalLM": Family(
         qk_norm=True,
         mlp="experts",
         defaults={
+            **ATTENTION_BIAS,
             "use_sliding_window": False,
             "sliding_window": 4096,
             "num_experts": 128,

@@ -27,7 +27,9 @@ def parse_format(config: Mapping[str, Any]) -> Scheme | None:
         return None
     if not isinstance(raw, dict):
         raise unsupported("quantization_config must be a JSON object")
-    method = str(raw.get("quant_method"))
+    if not raw.get("quant_method"):
+        raise unsupported("quantization_config has no quant_method, such as awq")
+    method = str(raw["quant_method"])
     if method not in FORMATS:
         raise unsupported(
             f"checkpoints quantized by {method} are not supported, only by "
