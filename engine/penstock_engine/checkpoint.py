@@ -1,6 +1,5 @@
 """Checks a model's files by their headers. Imports no torch."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,16 +8,11 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.gguf_file.names import headers as gguf_headers
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.parameters import Shapes, checkpoint_tensors, model_parameters
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.quantization.scheme import Header, cannot_split_order
+from penstock_engine.quantization.scheme import Header, Scheme, cannot_split_order
 from penstock_engine.tokenizer_files import check_tokenizer
-from penstock_engine.weights import (
-    checkpoint_files,
-    parts_of,
-    read_headers,
-    renamed,
-    shapes_and_bytes,
-)
+from penstock_engine.weights import checkpoint_files, read_headers, shapes_and_bytes
 
 
 def check_model(
@@ -36,16 +30,8 @@ def check_model(
     is missing, truncated, or belongs to another model.
     """
     model = ModelConfig.load(model_dir)
-    gguf = find_gguf(model_dir)
-    headers: dict[str, Header] = {}
-    if gguf is not None:
-        headers = gguf_headers(read_gguf(gguf))
-    else:
-        for path in safetensors_files(model_dir):
-            headers |= read_headers(path)
     scheme = model.scheme(quantization, dtype)
-    shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
-    _check_shapes(shapes, model, "config.json" if gguf is None else gguf.name)
+    num_bytes = check_tensors(model_dir, model, model_parameters(model), scheme, dtype)
     try:
         ends = model.eos_token_ids | check_tokenizer(tokenizer_dir or model_dir, model.vocab_size)
     except ModelError as error:
@@ -57,14 +43,53 @@ def check_model(
     return replace(model, eos_token_ids=drawn), num_bytes
 
 
+def check_tensors(
+    model_dir: Path, model: ModelConfig, parameters: Shapes, scheme: Scheme | None, dtype: str
+) -> dict[str, int]:
+    """Compare a checkpoint's headers with parameters of a model.
+
+    Returns the bytes in memory of the tensors that are loaded, by name; others are left in the file.
+    Raises ModelError for a tensor that is missing, of another shape, or of numbers that are not read.
+    """
+    gguf = find_gguf(model_dir)
+    headers = read_all_headers(model_dir)
+    shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
+    source = "config.json" if gguf is None else gguf.name
+    expected = checkpoint_tensors(model, parameters, shapes)
+    for name, shape in expected.items():
+        if name in headers and name not in shapes:
+            raise ModelError(
+                "BadWeights",
+                f"tensor {name} has {headers[name].dtype} numbers, and config.json does not say how "
+                f"they are quantized",
+            )
+        if name not in shapes:
+            raise ModelError("WeightsMismatch", f"{source} asks for {name}, which is not there")
+        if shapes[name] != shape:
+            raise ModelError(
+                "WeightsMismatch",
+                f"{source} says that {name} is {list(shape)}, but the weights say "
+                f"{list(shapes[name])}",
+            )
+    return {name: num_bytes[name] for name in expected}
+
+
+def read_all_headers(model_dir: Path) -> dict[str, Header]:
+    """Headers of all tensors of a model, by their names in a safetensors checkpoint. Raises ModelError."""
+    if (gguf := find_gguf(model_dir)) is not None:
+        return gguf_headers(read_gguf(gguf))
+    headers: dict[str, Header] = {}
+    for path in safetensors_files(model_dir):
+        headers |= read_headers(path)
+    return headers
+
+
 def check_order(model_dir: Path, model: ModelConfig) -> None:
     """Raise ModelError if weights cannot be split by inputs: in the order of their activations."""
     if model.quantization is None:
         return
-    headers: dict[str, Header] = {}
-    for path in safetensors_files(model_dir):
-        headers |= read_headers(path)
-    if any(matrix.has_order for matrix in model.quantization.describe(headers).values()):
+    matrices = model.quantization.describe(read_all_headers(model_dir))
+    if any(matrix.has_order for matrix in matrices.values()):
         raise cannot_split_order()
 
 
@@ -81,33 +106,3 @@ def safetensors_files(model_dir: Path) -> list[Path]:
             f"the folder has {found}: convert the model to safetensors and set spec.model.uri to "
             f"the result",
         ) from error
-
-
-def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig, source: str) -> None:
-    """Compares tensor shapes with the configuration: first and last layer, width, heads, vocabulary.
-
-    source: name of the configuration's file. Raises ModelError.
-    """
-    names = model.family.names
-    last = f"model.layers.{model.num_layers - 1}.self_attn"
-    width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-    vocabulary = (model.vocab_size, model.hidden_size)
-    expected = {"model.embed_tokens.weight": vocabulary}
-    if (whole := renamed(f"{last}.qkv_proj.weight", names)) in shapes:
-        expected[whole] = (width + 2 * kv_width, model.hidden_size)
-    else:
-        for part, rows in zip(
-            parts_of(f"{last}.qkv_proj.weight", names), (width, kv_width, kv_width), strict=True
-        ):
-            expected[part] = (rows, model.hidden_size)
-    if not model.tie_word_embeddings:
-        expected["lm_head.weight"] = vocabulary
-    for name, shape in expected.items():
-        if name not in shapes:
-            raise ModelError("WeightsMismatch", f"{source} asks for {name}, which is not there")
-        if shapes[name] != shape:
-            raise ModelError(
-                "WeightsMismatch",
-                f"{source} says that {name} is {list(shape)}, but the weights say "
-                f"{list(shapes[name])}",
-            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,14 @@ from penstock_engine.quantization.linear_weight import Matrix, make_linear_weigh
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.scheme import Scheme, Tensors
 from penstock_engine.tensor_shard import ShardRange, TensorShard
-from penstock_engine.weights import open_checkpoints, parts_of, renamed
+from penstock_engine.weights import is_looked_up, open_checkpoints, parts_of, renamed
+
+logger = logging.getLogger(__name__)
+
+HEAD = "lm_head.weight"
+# Rows by which a head is compared with the embeddings. A trained head differs in every row, and reading all
+# of them would delay the start.
+COMPARED_ROWS = 64
 
 
 class WeightShards(Protocol):
@@ -67,6 +75,23 @@ def load_weights(
                 setattr(module, leaf, value)
 
 
+def warn_of_unused_head(model_dir: Path, embedding: torch.Tensor) -> None:
+    """Warn if a checkpoint with tied embeddings has a head of its own, which is not loaded.
+
+    embedding: the loaded matrix. transformers uses such a head, so answers differ.
+    """
+    with open_checkpoints(model_dir) as (_, temporary):
+        if HEAD not in temporary:
+            return
+        head = temporary.get(HEAD)
+        rows = torch.linspace(0, min(len(head), len(embedding)) - 1, COMPARED_ROWS).long()
+        if not torch.equal(head[rows].to(embedding), embedding[rows]):
+            logger.warning(
+                "%s differs from the embeddings and is not used, because config.json says "
+                "tie_word_embeddings", HEAD,
+            )  # fmt: skip
+
+
 class _Loader:
     def __init__(
         self,
@@ -94,6 +119,8 @@ class _Loader:
         if len(shape) == 3 and not is_here:
             return self._stack(name, shape)
         matrices = self._local_slices(self._temporary, name, shape)
+        if is_looked_up(name.rpartition(".")[0]):
+            matrices = [m.dequantized() if isinstance(m, QuantizedMatrix) else m for m in matrices]
         if _is_quantized(matrices):
             return make_linear_weight(matrices, self._dtype, self._device)
         if is_here and (view := self._view(name, shape, matrices)) is not None:

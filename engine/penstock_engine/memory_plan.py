@@ -6,15 +6,14 @@ from pathlib import Path
 
 from penstock_engine import device
 from penstock_engine.batch_limits import BatchLimits, candidates
-from penstock_engine.checkpoint import check_model, check_order, safetensors_files
+from penstock_engine.checkpoint import check_model, check_order, check_tensors, read_all_headers
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.flag_values import FIT
 from penstock_engine.memory_budget import MIB, MemoryBudget
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.parameters import draft_head_parameters
 from penstock_engine.models.shard import make_shards
-from penstock_engine.quantization.scheme import Header
-from penstock_engine.weights import read_headers, shapes_and_bytes
 
 # Smallest spec.engine.maxModelLen.
 MIN_MODEL_LEN = 16
@@ -242,12 +241,9 @@ def _draft_head(
 
     A head has neither an embedding nor an output projection.
     """
-    headers: dict[str, Header] = {}
     try:
         head = ModelConfig.load(head_dir)
-        for path in safetensors_files(head_dir):
-            headers |= read_headers(path)
-        shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
+        headers = read_all_headers(head_dir)
     except ModelError as error:
         raise ModelError("BadDraftModel", f"the draft head ({head_dir}): {error}") from error
     if config.layout.num_ranks > 1:
@@ -262,14 +258,19 @@ def _draft_head(
             f"the head was made for states of {head.hidden_size} numbers, the model's have "
             f"{model.hidden_size}: take a head of this model in spec.engine.speculative.model.uri",
         )
-    if shapes.get("fc.weight") != (head.hidden_size, 2 * head.hidden_size):
+    fc = headers.get("fc.weight")
+    if fc is None or fc.shape != (head.hidden_size, 2 * head.hidden_size):
         raise ModelError(
             "DraftMismatch",
             "the head has no fc.weight that reads a token and a state: take another one in "
             "spec.engine.speculative.model.uri",
         )
-    own = {name: size for name, size in tensor_bytes.items() if name.startswith(("fc.", "layers."))}
-    return head, sum(own.values())
+    parameters = draft_head_parameters(head, has_bias="fc.bias" in headers)
+    try:
+        tensor_bytes = check_tensors(head_dir, head, parameters, None, dtype)
+    except ModelError as error:
+        raise ModelError("BadDraftModel", f"the draft head ({head_dir}): {error}") from error
+    return head, sum(tensor_bytes.values())
 
 
 def _num_blocks(

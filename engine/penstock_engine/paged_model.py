@@ -19,7 +19,7 @@ from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.paged_attention import PagedAttention
 from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
 from penstock_engine.layers.pending_tokens import fill_pending
-from penstock_engine.loading import load_weights
+from penstock_engine.loading import load_weights, warn_of_unused_head
 from penstock_engine.lora.adapters import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
@@ -110,6 +110,9 @@ class PagedModel:
         )
         names = shard.config.family.names
         load_weights(model, config.model_dir, names, dtype, config.device, scheme)
+        has_first_rows = shard.is_first_stage and shard.vocabulary.local.start == 0
+        if has_first_rows and shard.config.tie_word_embeddings:
+            warn_of_unused_head(config.model_dir, model.model.embed_tokens.weight)
         return cls(model, config, stages)
 
     def _make_graphs(self, config: RunnerConfig) -> DecodeGraphs | None:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
 from penstock_engine.gguf_file.file import find_gguf
+from penstock_engine.json_file import read_json_object
 from penstock_engine.quantization.scheme import Header, Headers, Scheme, Tensors
 
 if TYPE_CHECKING:
@@ -108,20 +109,25 @@ def weight_files(model_dir: Path) -> list[Path]:
 def checkpoint_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a model. Raises ModelError when any of them is missing."""
     index_path = model_dir / INDEX_NAME
+    # As in transformers, an index beside the whole model is left over and not read.
+    if (model_dir / SINGLE_NAME).is_file():
+        return [model_dir / SINGLE_NAME]
     if index_path.is_file():
         try:
-            names = sorted(set(json.loads(index_path.read_text())["weight_map"].values()))
+            names = sorted(set(read_json_object(index_path)["weight_map"].values()))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ModelError("BadWeights", f"{INDEX_NAME} cannot be read") from error
-    elif (model_dir / SINGLE_NAME).is_file():
-        names = [SINGLE_NAME]
+    elif any(model_dir.glob("model-*-of-*.safetensors")):
+        raise ModelError("BadWeights", f"the folder has parts of a model, but no {INDEX_NAME}")
     else:
         raise ModelError("NoSafetensors", f"there is neither {SINGLE_NAME} nor {INDEX_NAME}")
     for name in names:
         # A name in the index is a file beside it, never a path to somewhere else.
         is_name = isinstance(name, str) and Path(name).name == name
         if not is_name or not (model_dir / name).is_file():
-            raise ModelError("BadWeights", f"{INDEX_NAME} names a file that is not there")
+            raise ModelError(
+                "BadWeights", f"{INDEX_NAME} names a file that is not there: {str(name)[:128]!r}"
+            )
     return [model_dir / name for name in names]
 
 
@@ -138,7 +144,9 @@ def read_headers(path: Path) -> dict[str, Header]:
                 raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
             entries = json.loads(file.read(num_header_bytes))
         headers, end = _read_entries(entries)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    ) as error:  # fmt: skip
         if isinstance(error, ModelError):
             raise
         raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error
@@ -161,6 +169,8 @@ def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
         if entry["dtype"] not in ITEM_BYTES:
             raise ModelError("BadWeights", f"tensor {name} has {entry['dtype']} numbers")
         start, stop = entry["data_offsets"]
+        if not all(type(size) is int and size >= 0 for size in (start, stop, *entry["shape"])):
+            raise ModelError("BadWeights", f"tensor {name} has a shape or a place that is no size")
         if stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
             raise ModelError("BadWeights", f"tensor {name} is not as long as its shape says")
         headers[name] = Header(entry["dtype"], tuple(entry["shape"]))
@@ -173,21 +183,30 @@ def shapes_and_bytes(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """Shapes of the weights and their bytes in memory after loading, by name.
 
-    item_bytes: size of the model's dtype. Raises ModelError for a tensor that cannot be a weight.
+    Tensors that are neither floating-point nor read by the scheme are left out. item_bytes: size of the
+    model's dtype. Raises ModelError for a tensor that the scheme cannot read.
     """
     stored = {} if scheme is None else scheme.describe(headers)
     shapes: dict[str, tuple[int, ...]]
     shapes = {f"{m}.weight": (s.num_outputs, s.num_inputs) for m, s in stored.items()}
-    num_bytes = {f"{m}.weight": s.memory_bytes(item_bytes) for m, s in stored.items()}
+    num_bytes = {
+        f"{m}.weight": s.num_outputs * s.num_inputs * item_bytes
+        if is_looked_up(m)
+        else s.memory_bytes(item_bytes)
+        for m, s in stored.items()
+    }
     for name, header in headers.items():
         module, _, leaf = name.rpartition(".")
-        if module in stored and leaf != "bias":
+        if (module in stored and leaf != "bias") or header.dtype not in FLOAT_BYTES:
             continue
-        if header.dtype not in FLOAT_BYTES:
-            raise ModelError("BadWeights", f"tensor {name} has {header.dtype} numbers")
         shapes[name] = header.shape
         num_bytes[name] = math.prod(header.shape) * item_bytes
     return shapes, num_bytes
+
+
+def is_looked_up(module: str) -> bool:
+    """Whether rows of a matrix are looked up by token, so that it is dequantized as it is loaded."""
+    return module.rpartition(".")[2] == "embed_tokens"
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:

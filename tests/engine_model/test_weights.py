@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.loading import load_weights
+from penstock_engine.loading import load_weights, warn_of_unused_head
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.weights import checkpoint_files, read_headers
@@ -118,7 +118,14 @@ def test_headers_are_read_without_tensors(model_dir: Path) -> None:
     assert {header.dtype for header in headers.values()} == {"F32"}
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 7, b"\x05" + b"\0" * 7 + b"[1,2]", b"\xff" * 99])
+NESTED = (100_000).to_bytes(8, "little") + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x" * 7, b"\x05" + b"\0" * 7 + b"[1,2]", b"\xff" * 99, NESTED],
+    ids=lambda content: str(content[:20]),
+)
 def test_files_without_a_header_are_no_weights(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(ModelError, match="not a safetensors file"):
@@ -156,16 +163,49 @@ def test_a_damaged_file_is_no_crash(model_dir: Path) -> None:
         "[]",
         json.dumps({"weight_map": 5}),
         json.dumps({"weight_map": {"x": "absent.safetensors"}}),
-        json.dumps({"weight_map": {"x": "../model/model.safetensors"}}),
+        json.dumps({"weight_map": {"x": "../model/part.safetensors"}}),
         json.dumps({"weight_map": {"x": 5}}),
+        "[" * 100_000,
     ],
+    ids=lambda index: index[:40],
 )
 def test_a_bad_index_is_refused(model_dir: Path, index: str) -> None:
     """Among others one that names files outside the directory."""
+    (model_dir / "model.safetensors").rename(model_dir / "part.safetensors")
     (model_dir / "model.safetensors.index.json").write_text(index)
     with pytest.raises(ModelError) as caught:
         checkpoint_files(model_dir)
     assert caught.value.reason == "BadWeights"
+
+
+def test_an_index_beside_the_whole_model_is_not_read(model_dir: Path) -> None:
+    (model_dir / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone"}}')
+    assert checkpoint_files(model_dir) == [model_dir / "model.safetensors"]
+
+
+def test_parts_without_their_index_are_named(model_dir: Path) -> None:
+    (model_dir / "model.safetensors").rename(model_dir / "model-00001-of-00002.safetensors")
+    message = r"the folder has parts of a model, but no model\.safetensors\.index\.json"
+    with pytest.raises(ModelError, match=message):
+        checkpoint_files(model_dir)
+
+
+def test_a_part_that_is_missing_is_named(model_dir: Path) -> None:
+    (model_dir / "model.safetensors").unlink()
+    index = {"weight_map": {"x": "model-00001-of-00002.safetensors"}}
+    (model_dir / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"not there: 'model-00001-of-00002\.safetensors'"):
+        checkpoint_files(model_dir)
+
+
+@pytest.mark.parametrize("shape", [[-4, -8], [0.5, 64], [True, 32]])
+def test_shapes_that_are_no_sizes_are_refused(tmp_path: Path, shape: list[float]) -> None:
+    entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, 128]}
+    header = json.dumps({"x": entry}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(128)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match="tensor x has a shape or a place that is no size"):
+        read_headers(tmp_path / "model.safetensors")
 
 
 def test_only_safetensors_are_weights(tmp_path: Path) -> None:
@@ -174,3 +214,21 @@ def test_only_safetensors_are_weights(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         checkpoint_files(tmp_path)
     assert caught.value.reason == "NoSafetensors"
+
+
+@pytest.mark.parametrize(("difference", "expected"), [(0.0, []), (0.1, ["lm_head.weight differs"])])
+def test_a_head_that_is_not_used_is_told(
+    greedy_equality: ModuleType,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    difference: float,
+    expected: list[str],
+) -> None:
+    """transformers uses such a head, and so gives other answers."""
+    greedy_equality.FAMILIES["qwen3"].make(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + difference
+    save_file(tensors, tmp_path / "model.safetensors")
+    embedding = load(tmp_path).model.embed_tokens.weight
+    warn_of_unused_head(tmp_path, embedding)
+    assert [record.getMessage()[:22] for record in caplog.records] == expected

@@ -5,13 +5,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, reference
 from quantized_equality import FORMATS, PRODUCTS, campaign, quantize
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.checkpoint import check_model
+from penstock_engine.checkpoint import check_model, check_tensors
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.parameters import model_parameters
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.quantization.rounding import Quantization, RoundToNearest
 from penstock_engine.quantization.weight import QuantizedWeight
@@ -115,6 +117,79 @@ def test_headers_say_how_many_bytes_a_quantized_checkpoint_takes(
     said_bytes = sum(said.values())
     actual = weight_bytes(load(tmp_path / "packed", None, "float32"))
     assert actual <= said_bytes <= (1.15 if form == "awq" else 1) * actual
+
+
+def check(directory: Path) -> dict[str, int]:
+    """Bytes of each tensor that is loaded, after the checks of the preflight."""
+    model = ModelConfig.load(directory)
+    return check_tensors(directory, model, model_parameters(model), model.quantization, "float32")
+
+
+def change_config(directory: Path, **changes: object) -> None:
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
+def test_the_headers_of_every_format_pass(qwen3_dir: Path, tmp_path: Path, form: str) -> None:
+    quantize(qwen3_dir, FORMATS[form], tmp_path / "packed", tmp_path / "written")
+    assert "model.layers.0.mlp.down_proj.weight" in check(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("form", ["awq", "gptq-4", "packed-int4"])
+def test_another_group_size_is_found_by_the_headers(
+    qwen3_dir: Path, tmp_path: Path, form: str
+) -> None:
+    quantize(qwen3_dir, FORMATS[form], tmp_path / "packed", tmp_path / "written")
+    config = json.loads((tmp_path / "packed" / "config.json").read_text())
+    section = config["quantization_config"]
+    for group in section.get("config_groups", {}).values():
+        group["weights"]["group_size"] = 8
+    if "group_size" in section:
+        section["group_size"] = 8
+    change_config(tmp_path / "packed", quantization_config=section)
+    with pytest.raises(ModelError, match="not whole groups of 8"):
+        check(tmp_path / "packed")
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "shape"),
+    [
+        ("gptq-4", "qzeros", (5, 0)),
+        ("awq", "scales", (5, 1)),
+        ("packed-int8-channel", "weight_scale", (3, 1)),
+        ("fp8-block", "weight_scale_inv", (1, 1)),
+        ("int8-channel", "weight_scale", (3, 1)),
+    ],
+)
+def test_scales_of_another_shape_are_found_by_the_headers(
+    qwen3_dir: Path, tmp_path: Path, form: str, name: str, shape: tuple[int, int]
+) -> None:
+    quantize(qwen3_dir, FORMATS[form], tmp_path / "packed", tmp_path / "written")
+    path = tmp_path / "packed" / "model.safetensors"
+    tensors = load_file(path)
+    whole = f"model.layers.0.mlp.up_proj.{name}"
+    tensors[whole] = torch.zeros(shape, dtype=tensors[whole].dtype)
+    save_file(tensors, path)
+    with pytest.raises(ModelError, match=r"mlp\.up_proj|inputs cannot be"):
+        check(tmp_path / "packed")
+
+
+@pytest.mark.parametrize("form", ["int8-channel", "packed-int4"])
+def test_quantized_embeddings_are_dequantized_as_they_are_loaded(
+    qwen3_dir: Path, tmp_path: Path, form: str
+) -> None:
+    """Tied to the head, as small models are published."""
+    quantize(qwen3_dir, FORMATS[form], tmp_path / "packed", tmp_path / "written")
+    path = tmp_path / "packed" / "model.safetensors"
+    tensors = load_file(path)
+    packed = FORMATS[form].pack(tensors.pop("model.embed_tokens.weight").numpy())
+    tensors |= {f"model.embed_tokens.{leaf}": value for leaf, value in packed.tensors.items()}
+    save_file(tensors, path)
+    model = load(tmp_path / "packed", None, "float32")
+    embedding = model.decoder.get_parameter("model.embed_tokens.weight")
+    assert torch.equal(embedding, packed.meaning)
+    assert check(tmp_path / "packed")["model.embed_tokens.weight"] == embedding.nbytes
 
 
 def test_routers_and_embeddings_stay_as_they_are(mixtral_dir: Path) -> None:

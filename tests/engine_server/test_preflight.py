@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.parameters import checkpoint_tensors, draft_head_parameters
 from penstock_engine.preflight import find_model, preflight
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -80,6 +82,22 @@ def change_header(change: Callable[[dict[str, Any]], None]) -> Damage:
 
 def set_int8_norm(header: dict[str, Any]) -> None:
     header["model.norm.weight"]["dtype"] = "I8"
+
+
+def set_fp8_projection(folder: Path) -> None:
+    name = "model.layers.0.mlp.down_proj.weight"
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def without(name: str) -> Damage:
+    def damage(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[name]
+        save_file(tensors, folder / "model.safetensors")
+
+    return damage
 
 
 def set_wrong_shape(header: dict[str, Any]) -> None:
@@ -152,6 +170,16 @@ BAD_FOLDERS: dict[str, tuple[Damage, str, str]] = {
     ),
     "config of a larger vocabulary": (config_with(vocab_size=9999), "WeightsMismatch", URI),
     "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
+    "a projection is missing": (
+        without("model.layers.0.mlp.down_proj.weight"), "WeightsMismatch", URI
+    ),
+    "a norm is missing": (without("model.norm.weight"), "WeightsMismatch", URI),
+    "config asks for biases": (config_with(attention_bias=True), "WeightsMismatch", URI),
+    "config of another width within layers": (
+        config_with(intermediate_size=64), "WeightsMismatch", URI
+    ),
+    "numbers of an unnamed quantization": (set_fp8_projection, "BadWeights", URI),
+    "config nested too deeply": (with_file("config.json", b"[" * 100_000), "BadConfig", URI),
     "no tokenizer": (delete_files("tokenizer.json"), "NoTokenizer", URI),
     "a tokenizer of garbage": (with_file("tokenizer.json", b"{}"), "BadTokenizer", URI),
     "settings of a tokenizer that are not JSON": (
@@ -279,6 +307,19 @@ def test_a_byte_order_mark_is_passed_over(folder: Path, name: str) -> None:
     path = folder / name
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert preflight(EngineConfig(model_dir=folder), memory_limit_bytes=4 * GIB)["ok"]
+
+
+def test_only_tensors_that_are_loaded_count_as_memory(folder: Path) -> None:
+    """A head beside tied embeddings, parts of other models, and buffers stay in the file."""
+    config = EngineConfig(model_dir=folder, dtype="float32")
+    before = preflight(config, memory_limit_bytes=4 * GIB)["weights_bytes"]
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    tensors["vision_tower.proj.weight"] = torch.zeros(100, 100)
+    tensors["model.layers.0.self_attn.masked_bias"] = torch.zeros(1, dtype=torch.int64)
+    tensors["model.layers.0.self_attn.k_zero_point"] = torch.zeros(1, dtype=torch.int8)
+    save_file(tensors, folder / "model.safetensors")
+    assert preflight(config, memory_limit_bytes=4 * GIB)["weights_bytes"] == before
 
 
 def test_the_verdict_has_the_number_types_of_weights(model_dir: Path, folder: Path) -> None:
@@ -415,7 +456,11 @@ def write_draft_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> Non
         "num_key_value_heads": 2, "max_position_embeddings": 512,
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({"fc.weight": torch.zeros(fc)}, folder / "model.safetensors")
+    tensors = {"fc.weight": torch.zeros(fc)}
+    parameters = draft_head_parameters(ModelConfig.load(folder), has_bias=False)
+    for name, shape in checkpoint_tensors(ModelConfig.load(folder), parameters, ()).items():
+        tensors.setdefault(name, torch.zeros(shape))
+    save_file(tensors, folder / "model.safetensors")
 
 
 @pytest.mark.parametrize("method", ["draft_model", "eagle"])
@@ -436,7 +481,8 @@ def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_pat
     hidden_size = json.loads((model_dir / "config.json").read_text())["hidden_size"]
 
     def verdict(name: str, hidden_size: int, fc: tuple[int, int]) -> dict[str, Any]:
-        write_draft_head(tmp_path / name, hidden_size, fc)
+        if not (tmp_path / name).exists():
+            write_draft_head(tmp_path / name, hidden_size, fc)
         speculation = SpeculationConfig(
             method="eagle", num_speculative_tokens=2, model=str(tmp_path / name)
         )
@@ -447,8 +493,15 @@ def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_pat
         EngineConfig(model_dir=model_dir, dtype="float32"), memory_limit_bytes=2 * GIB
     )
     fitting = verdict("fitting", hidden_size, (hidden_size, 2 * hidden_size))
-    assert fitting["weights_bytes"] - plain["weights_bytes"] == 2 * hidden_size**2 * 4
+    head = load_file(tmp_path / "fitting" / "model.safetensors")
+    num_bytes = sum(tensor.nbytes for tensor in head.values())
+    assert fitting["weights_bytes"] - plain["weights_bytes"] == num_bytes > 2 * hidden_size**2 * 4
     assert fitting["kv_bytes_per_token"] > plain["kv_bytes_per_token"]
+    del head["layers.0.mlp.down_proj.weight"]
+    save_file(head, tmp_path / "fitting" / "model.safetensors")
+    incomplete = verdict("fitting", hidden_size, (hidden_size, 2 * hidden_size))
+    assert (incomplete["ok"], incomplete["reason"]) == (False, "BadDraftModel")
+    assert "asks for layers.0.mlp.down_proj.weight, which is not there" in incomplete["message"]
     for name, width, fc in (("wide", 2 * hidden_size, (4, 4)), ("other", hidden_size, (4, 4))):
         mismatch = verdict(name, width, fc)
         assert (mismatch["ok"], mismatch["reason"]) == (False, "DraftMismatch")

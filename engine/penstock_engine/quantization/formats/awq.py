@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     check_group_size,
+    check_shape,
     configured_group_size,
     modules_with,
     read_count,
@@ -56,6 +57,9 @@ class Awq:
             num_inputs, num_words = read_header(headers, f"{module}.qweight", ("I32",), 2).shape
             num_groups, _ = read_header(headers, f"{module}.scales", FLOATS, 2).shape
             read_header(headers, f"{module}.qzeros", ("I32",), 2)
+            check_shape(headers, f"{module}.scales", (num_groups, 8 * num_words))
+            check_shape(headers, f"{module}.qzeros", (num_groups, num_words))
+            check_group_size(num_inputs, num_groups, self.group_size)
             found[module] = MatrixInfo(
                 "int4", 8 * num_words, num_inputs, num_groups, has_zeros=True
             )

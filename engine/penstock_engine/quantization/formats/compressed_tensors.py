@@ -31,6 +31,7 @@ from penstock_engine.quantization.formats.fields import (
     FLOATS,
     INDEX,
     check_group_size,
+    check_shape,
     modules_with,
     read_count,
     read_header,
@@ -107,7 +108,9 @@ class CompressedTensors:
         for module in dense if self.has_zeros else ():
             read_header(headers, f"{module}.weight_zero_point", ("I8",))
         return {
-            module: describe_dense(headers, module, self.kind, "weight_scale", self.block)
+            module: describe_dense(
+                headers, module, self.kind, "weight_scale", self.block, self.group_size
+            )
             for module in dense
         }
 
@@ -116,18 +119,30 @@ class CompressedTensors:
         _, num_groups = read_header(headers, f"{module}.weight_scale", FLOATS, 2).shape
         zeros = f"{module}.weight_zero_point"
         has_zeros = self.has_zeros or zeros in headers
+        num_inputs = self._num_inputs(num_words, num_groups)
+        check_shape(headers, f"{module}.weight_scale", (num_outputs, num_groups))
+        check_group_size(num_inputs, num_groups, self.group_size)
         if self.has_order and num_groups > 1:
             read_header(headers, f"{module}.weight_g_idx", INDEX, 1)
         if has_zeros:
-            read_header(headers, zeros, ("I32", "I8"), 2)
+            is_packed = read_header(headers, zeros, ("I32", "I8"), 2).dtype == "I32"
+            num_rows = -(-num_outputs * self.bits // 32) if is_packed else num_outputs
+            check_shape(headers, zeros, (num_rows, num_groups))
         return MatrixInfo(
             self.kind,
             num_outputs,
-            num_words * 32 // self.bits,
+            num_inputs,
             num_groups,
             has_zeros=has_zeros,
             has_order=f"{module}.weight_g_idx" in headers,
         )
+
+    def _num_inputs(self, num_words: int, num_groups: int) -> int:
+        """Inputs of a packed row. Only whole groups say how full its last word is."""
+        in_a_word = 32 // self.bits
+        most = num_words * in_a_word
+        grouped = num_groups * (self.group_size or 0)
+        return grouped if most - in_a_word < grouped <= most else most
 
     def read(self, tensors: Tensors, module: str) -> "QuantizedMatrix | None":
         if f"{module}.weight_scale" not in tensors:

@@ -45,6 +45,15 @@ def read_header(
     return found
 
 
+def check_shape(headers: Headers, name: str, *shapes: tuple[int, ...]) -> None:
+    """Raise ModelError if a tensor has none of these shapes, with which it belongs to its weight."""
+    if headers[name].shape not in shapes:
+        raise ModelError(
+            "BadWeights",
+            f"{name} has shape {list(headers[name].shape)}, but its weight needs {list(shapes[0])}",
+        )
+
+
 def configured_group_size(raw: Mapping[str, Any]) -> int | None:
     """group_size in quantization_config; None if absent or -1 (all inputs). Raises ModelError."""
     return None if raw.get("group_size") in (None, -1) else read_count(raw, "group_size", 1)

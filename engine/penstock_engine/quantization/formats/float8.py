@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.formats.fields import check_group_size, modules_with, read_header
+from penstock_engine.quantization.formats.fields import (
+    FLOATS,
+    check_group_size,
+    check_shape,
+    modules_with,
+    read_header,
+)
 from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors, unsupported
 
 if TYPE_CHECKING:
@@ -79,19 +85,34 @@ def parse_block(given: Any) -> Block | None:
 
 
 def describe_dense(
-    headers: Headers, module: str, kind: Kind, leaf: str, block: Block | None
+    headers: Headers,
+    module: str,
+    kind: Kind,
+    leaf: str,
+    block: Block | None,
+    configured: int | None = None,
 ) -> MatrixInfo:
-    """Describe an unpacked 8-bit weight. leaf: name of its scales. Raises ModelError."""
+    """Describe an unpacked 8-bit weight. Raises ModelError.
+
+    leaf: name of its scales. configured: configured group size; None: not given.
+    """
     dtype = "F8_E4M3" if kind == "fp8" else "I8"
     num_outputs, num_inputs = read_header(headers, f"{module}.weight", (dtype,), 2).shape
-    scale = headers[f"{module}.{leaf}"]
-    num_groups = scale.shape[1] if len(scale.shape) == 2 else 1
+    scale = read_header(headers, f"{module}.{leaf}", FLOATS)
+    zeros = f"{module}.weight_zero_point"
     if block is None:
-        check_group_size(num_inputs, num_groups)
+        num_groups = scale.shape[1] if len(scale.shape) == 2 else 1
+        check_group_size(num_inputs, num_groups, configured)
+        shapes: list[tuple[int, ...]] = [(num_outputs, num_groups)]
+        if num_groups == 1:
+            shapes += [(num_outputs,), (1, 1), (1,), ()]
     else:
         num_groups = -(-num_inputs // block[1])
-    has_zeros = f"{module}.weight_zero_point" in headers
-    return MatrixInfo(kind, num_outputs, num_inputs, num_groups, has_zeros)
+        shapes = [(-(-num_outputs // block[0]), num_groups)]
+    for name in (f"{module}.{leaf}", zeros):
+        if name in headers:
+            check_shape(headers, name, *shapes)
+    return MatrixInfo(kind, num_outputs, num_inputs, num_groups, zeros in headers)
 
 
 def dense_matrix(

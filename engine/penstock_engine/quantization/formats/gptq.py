@@ -27,6 +27,7 @@ from penstock_engine.quantization.formats.fields import (
     FLOATS,
     INDEX,
     check_group_size,
+    check_shape,
     configured_group_size,
     modules_with,
     read_count,
@@ -87,12 +88,18 @@ class Gptq:
             num_words, num_outputs = read_header(headers, f"{module}.qweight", ("I32",), 2).shape
             num_groups, _ = read_header(headers, f"{module}.scales", FLOATS, 2).shape
             read_header(headers, f"{module}.qzeros", ("I32",), 2)
+            num_inputs = num_words * 32 // self.bits
+            check_shape(headers, f"{module}.scales", (num_groups, num_outputs))
+            check_shape(headers, f"{module}.qzeros", (num_groups, num_outputs * self.bits // 32))
+            check_group_size(num_inputs, num_groups, self.group_size)
             if self.has_order and num_groups > 1:
                 read_header(headers, f"{module}.g_idx", INDEX, 1)
+            if f"{module}.g_idx" in headers:
+                check_shape(headers, f"{module}.g_idx", (num_inputs,))
             found[module] = MatrixInfo(
                 "int4" if self.bits == 4 else "int8",
                 num_outputs,
-                num_words * 32 // self.bits,
+                num_inputs,
                 num_groups,
                 has_zeros=not self.is_symmetric,
                 has_order=self.has_order,
