@@ -56,8 +56,9 @@ class AdapterCopies:
 
     def resident(self, adapter: Adapter, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
         """Return the endpoints that have the adapter in memory."""
-        name, has_copy = adapter.engine_name, self.residency.has_copy
-        return tuple(endpoint for endpoint in endpoints if has_copy(endpoint.pod, name))
+        pods = [endpoint.pod for endpoint in endpoints]
+        holders = self.residency.holders(pods, adapter.engine_name)
+        return tuple(endpoint for endpoint in endpoints if endpoint.pod in holders)
 
     def choose(
         self,

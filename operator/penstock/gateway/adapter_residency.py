@@ -1,13 +1,13 @@
 """Which engine pods have which adapters, as the engines list them and this gateway loads them."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.replica import Copy, CopyState
 
-# Time for which the last list of an engine that does not answer is used. Engines are polled every second; a
-# long step of a busy engine may delay a few answers.
+# Time for which the last list of an engine that does not answer is used like a new one, in seconds. Engines
+# are polled every second; a long step of a busy engine may delay a few answers.
 BELIEVE_S = 6.0
 
 # Shortest time between two wake-ups of the requests that wait for room, in seconds: each of them selects an
@@ -64,14 +64,25 @@ class AdapterResidency:
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
         """Return the adapters of the pod by name; None if its engine has not listed them lately."""
         known = self._pods.get(pod)
-        if known is None or self._now() - known.listed_s > BELIEVE_S:
-            return None
-        return known.copies
+        return known.copies if known is not None and self._is_fresh(known) else None
 
-    def has_copy(self, pod: str, adapter: str) -> bool:
-        """Whether the pod has the adapter in memory."""
-        copy = (self.copies(pod) or {}).get(adapter)
-        return copy is not None and copy.state == "Resident"
+    def holders(self, pods: Iterable[str], adapter: str) -> set[str]:
+        """Return those of the pods that have the adapter in memory.
+
+        If no engine has listed it lately, those that had it: a list that hangs must not stop requests, and an
+        engine that has lost its copy answers 404.
+        """
+        found = {
+            pod: known
+            for pod in pods
+            if (known := self._pods.get(pod)) is not None
+            and (copy := known.copies.get(adapter)) is not None
+            and copy.state == "Resident"
+        }
+        return {pod for pod, known in found.items() if self._is_fresh(known)} or set(found)
+
+    def _is_fresh(self, known: _Pod) -> bool:
+        return self._now() - known.listed_s <= BELIEVE_S
 
     def note_list(self, pod: str, listed: Mapping[str, Copy], asked_s: float) -> None:
         """Record an engine's list. asked_s: when it was asked for; later changes are newer than it."""

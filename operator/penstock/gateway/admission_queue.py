@@ -21,7 +21,8 @@ RECHECK_INTERVAL_S = 0.1
 # Returns the pods that are ejected at a time, given the endpoints and the time.
 EjectedPods = Callable[[Iterable[Endpoint], float], set[str]]
 # Whether a pod has an adapter in memory.
-HasCopy = Callable[[str, str], bool]
+# Called with pods and the name of an adapter in engines; returns the pods that have it.
+Holders = Callable[[Iterable[str], str], set[str]]
 Grant = asyncio.Future[Reservation | None]
 
 
@@ -36,7 +37,7 @@ class QueueFull(Exception):
 class AdmissionQueue:
     """Holds requests until an endpoint is predicted to compute their first token in time.
 
-    ejected: returns the pods to avoid while there are others. has_copy: of adapters. now: the monotonic
+    ejected: returns the pods to avoid while there are others. find_holders: of adapters. now: the monotonic
     clock.
     """
 
@@ -44,12 +45,12 @@ class AdmissionQueue:
         self,
         spec: AdmissionSpec,
         ejected: EjectedPods,
-        has_copy: HasCopy,
+        find_holders: Holders,
         now: Callable[[], float],
     ) -> None:
         self._admission = Admission(spec)
         self._ejected = ejected
-        self._has_copy = has_copy
+        self._find_holders = find_holders
         self._now = now
         self._prior = PrefillThroughput()  # prefill throughput that a new engine is assumed to have
         self._endpoints: dict[str, Endpoint] = {}
@@ -161,7 +162,7 @@ class AdmissionQueue:
     def _holders(self, loads: Iterable[EngineLoad]) -> dict[str, set[str]]:
         """Pods that have each adapter; requests for an adapter that none has are released."""
         holders = {
-            adapter: {load.pod for load in loads if self._has_copy(load.pod, adapter)}
+            adapter: self._find_holders((load.pod for load in loads), adapter)
             for adapter in self._admission.adapters
         }
         if not all(holders.values()):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.routing.admission import AdmissionSpec
 from penstock.core.routing.pick import Side
-from penstock.gateway.admission_queue import AdmissionQueue, EjectedPods, HasCopy
+from penstock.gateway.admission_queue import AdmissionQueue, EjectedPods, Holders
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 
@@ -12,19 +12,19 @@ from penstock.gateway.snapshot import Service, Snapshot
 class AdmissionQueues:
     """Keeps one admission queue for each service with objectives and each of its sides with weight.
 
-    ejected: returns the pods to avoid. has_copy: of adapters. now: the monotonic clock.
+    ejected: returns the pods to avoid. find_holders: of adapters. now: the monotonic clock.
     """
 
     def __init__(
         self,
         settings: GatewaySettings,
         ejected: EjectedPods,
-        has_copy: HasCopy,
+        find_holders: Holders,
         now: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._ejected = ejected
-        self._has_copy = has_copy
+        self._find_holders = find_holders
         self._now = now
         self._queues: dict[tuple[str, Side], AdmissionQueue] = {}
 
@@ -59,7 +59,7 @@ class AdmissionQueues:
             queue.note_copies()
 
     def _new_queue(self, spec: AdmissionSpec) -> AdmissionQueue:
-        return AdmissionQueue(spec, self._ejected, self._has_copy, self._now)
+        return AdmissionQueue(spec, self._ejected, self._find_holders, self._now)
 
     def _spec(self, service: Service) -> AdmissionSpec | None:
         if service.objectives is None:

@@ -72,7 +72,7 @@ class GatewayState:
         self.snapshots.listeners.append(self.adapters.update)
         residency = self.adapters.residency
         self.admission_queues = AdmissionQueues(
-            self.settings, self.endpoints.ejected, residency.has_copy, self.now
+            self.settings, self.endpoints.ejected, residency.holders, self.now
         )
         residency.listeners.append(self.admission_queues.note_copies)
         self.snapshots.listeners.append(self.admission_queues.update)

@@ -126,6 +126,34 @@ async def test_an_engine_that_does_not_list_its_adapters_keeps_its_copies_for_a_
     now = residency._now
     residency._now = lambda: now() + 60
     assert residency.copies("default/engine-0") is None
+    for _ in range(3):  # no engine is known to have it, and this one had it
+        assert (await ask(front))[0] == 200
+    assert engine.calls == []
+
+
+async def test_a_copy_that_is_known_comes_before_one_whose_list_hangs(pool):
+    hanging, answering = AdapterEngine(NAME), AdapterEngine(NAME)
+    front = await pool(hanging, answering)
+    residency = front.gateway.state.adapters.residency
+    residency._pods["default/engine-0"].listed_s -= 60
+    hanging.is_answering_lists = False
+    for _ in range(10):
+        assert (await ask(front))[0] == 200
+    assert (hanging.served, len(answering.served)) == ([], 10)
+
+
+async def test_a_copy_that_an_engine_has_lost_while_its_list_hung_is_loaded_again(pool, until):
+    engine = AdapterEngine(NAME)
+    front = await pool(engine)
+    engine.is_answering_lists = False
+    residency = front.gateway.state.adapters.residency
+    residency._pods["default/engine-0"].listed_s -= 60
+    engine.copies.clear()
+    asking = asyncio.create_task(ask(front))
+    await until(lambda: front.gateway.state.waiting == 1)
+    engine.is_answering_lists = True
+    assert (await asking)[0] == 200
+    assert engine.calls == [("load", NAME)]
 
 
 async def test_requests_wait_for_the_first_list(pool, start_engine, start_gateway, make_service):
