@@ -37,6 +37,16 @@ def test_the_first_counters_are_no_arrivals() -> None:
     assert state_after([AdapterCounts(arrivals=1000)]).demand["a@1"].requests_per_s == 0
 
 
+def test_the_first_estimate_is_what_statuses_show() -> None:
+    """A new gateway has seen no requests, and must not take the most popular copy for the least one."""
+    shown = {"a@1": 2.0, "b@1": 0.5}
+    state = estimate_demand({"a@1": AdapterCounts(arrivals=9, in_flight=1)}, None, 0.0, shown)
+    demand = {name: (each.requests_per_s, each.in_flight) for name, each in state.demand.items()}
+    assert demand == {"a@1": (2.0, 1), "b@1": (0.5, 0)}
+    later = estimate_demand({"a@1": AdapterCounts(arrivals=9)}, state, 300.0, {"a@1": 9.0})
+    assert later.demand["a@1"].requests_per_s == pytest.approx(2.0 / 2.718, rel=0.01)
+
+
 def test_an_adapter_without_counters_or_demand_is_forgotten() -> None:
     state = state_after([AdapterCounts(), AdapterCounts(arrivals=1)])
     for tick in range(2, 4000):

@@ -27,7 +27,7 @@ class Bench:
         self.queue = AdmissionQueue(
             spec,
             self._ejected,
-            lambda pod, adapter: adapter in self.copies.get(pod, ()),
+            lambda pods, adapter: {pod for pod in pods if adapter in self.copies.get(pod, ())},
             self.loop.time,
         )
         self.copies = {}

@@ -141,5 +141,6 @@ class AdapterCopies:
         state, now = self._demand.get(service), self._now()
         if state is None or now - state.at_s >= DEMAND_INTERVAL_S:
             counts = {n: stats.counts() for n, stats in self._stats.of_service(service).items()}
-            state = self._demand[service] = estimate_demand(counts, state, now)
+            shown = self._snapshot.adapter_demand(service) if state is None else {}
+            state = self._demand[service] = estimate_demand(counts, state, now, shown)
         return state.demand

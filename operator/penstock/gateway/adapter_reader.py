@@ -75,6 +75,7 @@ def read_adapter(body: Object) -> Adapter:
         generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
         pool_generation=pool.generation,
         precedence=adapter_claim(body).precedence,
+        requests_per_s=float((status.get("demand") or {}).get("requestsPerSecond") or 0.0),
     )
 
 

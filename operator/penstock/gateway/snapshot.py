@@ -100,8 +100,8 @@ class Adapter:
     adapter is for, or its dedicated pool. version: the one that a request gets. shares: of the versions
     in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
     no rollout is in progress. pool_generation: of `service`; 0 if the adapter never had a dedicated pool.
-    precedence: of its claim on the model name. engine_name, engine_names: of the version and of all versions
-    in engines.
+    precedence: of its claim on the model name. requests_per_s: demand that its status showed; a change of it
+    alone makes no new snapshot. engine_name, engine_names: of the version and of all versions in engines.
     """
 
     namespace: str
@@ -115,6 +115,7 @@ class Adapter:
     generation: int = 0
     pool_generation: int = 0
     precedence: Precedence = ESTABLISHED
+    requests_per_s: float = field(default=0.0, compare=False)
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
     engine_name: str = field(init=False, repr=False, compare=False)
@@ -238,6 +239,14 @@ class Snapshot:
     def adapter_versions(self, service: str) -> Mapping[str, AdapterVersion]:
         """Return the versions of the service's adapters, by name in engines."""
         return self._versions.get(service, {})
+
+    def adapter_demand(self, service: str) -> dict[str, float]:
+        """Return the demand for the service's adapters by name in engines, in requests per second."""
+        return {
+            each.engine_name: each.requests_per_s
+            for each in self.adapters
+            if each.service == service
+        }
 
     def revisions(self) -> dict[str, set[str]]:
         """Revisions by service: those with pods or weight, and those that routes mirror to."""

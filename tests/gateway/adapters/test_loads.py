@@ -255,6 +255,19 @@ async def test_an_idle_copy_makes_room(pool, until):
     assert len(engine.copies) == 2
 
 
+async def test_a_new_gateway_unloads_what_statuses_show_the_least_demand_for(pool):
+    """Without it the name would decide, against the most popular adapter."""
+    names = ("aa-popular", "zz-cold", "new")
+    bodies = [adapter(name, uri=f"pvc://a/{name}") for name in names]
+    for body, demand in zip(bodies, ("3.1", "0.01"), strict=False):
+        body["status"] = {"demand": {"requestsPerSecond": demand}}
+    popular, _, cold = (each.engine_name for each in build([], [], [], bodies).adapters)
+    engine = AdapterEngine(popular, cold, slots=2)
+    front = await pool(engine, adapters=bodies, slots=2)
+    assert (await ask(front, "new"))[0] == 200
+    assert engine.calls[0] == ("unload", cold)
+
+
 async def test_the_end_of_a_request_wakes_one_that_waits_for_its_slot(pool, until, monkeypatch):
     monkeypatch.setattr(adapter_selection, "RECHECK_S", 60)
     warm, cold = adapter("warm"), adapter("cold", day=2)

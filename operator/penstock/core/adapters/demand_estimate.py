@@ -49,15 +49,22 @@ class DemandState:
 
 
 def estimate_demand(
-    counts: Mapping[str, AdapterCounts], state: DemandState | None, now_s: float
+    counts: Mapping[str, AdapterCounts],
+    state: DemandState | None,
+    now_s: float,
+    shown_per_s: Mapping[str, float] = {},
 ) -> DemandState:
     """Update the estimates. counts: by name in engines, of all gateways together.
 
-    The first counters are only the base of the next ones. Counters that fell are those of a process that
-    started again.
+    The first counters are only the base of the next ones. shown_per_s: popularity by name as statuses show
+    it, with which the first estimate starts: a new process has seen no requests. Counters that fell are those
+    of a process that started again.
     """
     if state is None:
-        first = {n: AdapterDemand(0.0, _num_open(c), _num_open(c)) for n, c in counts.items()}
+        first = {}
+        for name in counts.keys() | shown_per_s.keys():
+            num_open = _num_open(counts.get(name, NO_COUNTS))
+            first[name] = AdapterDemand(shown_per_s.get(name, 0.0), num_open, num_open)
         return DemandState(now_s, dict(counts), first)
     elapsed_s = now_s - state.at_s
     if elapsed_s <= 0:
