@@ -44,7 +44,7 @@ def inputs(**copies: Copies) -> ServiceInputs:
         ("team", name): each for name, each in copies.items()
     }
     pods = {key: pod(key[1]) for key in listed}
-    return ServiceInputs([SQL], [], {}, frozenset(copies), pods, listed, {})
+    return ServiceInputs([SQL], [], {}, frozenset(copies), pods, listed, {}, {})
 
 
 def wanted(of_pass: ServiceInputs) -> ServiceInputs:
@@ -130,3 +130,9 @@ def test_engines_are_full_when_every_slot_has_a_pinned_copy() -> None:
     assert it.is_full
     it.run(replace(inputs(a=copies, b={}), versions=[SQL, *pinned]), 1.0)
     assert not it.is_full
+
+
+def test_a_new_leader_begins_with_the_demand_that_statuses_show() -> None:
+    it = service()
+    it.run(replace(inputs(a={NAME: Copy("Resident")}), shown_per_s={NAME: 2.5}), 0.0)
+    assert it.demand[NAME].requests_per_s == 2.5

@@ -36,6 +36,7 @@ from penstock.controller.residency import Residency
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.resource import AdapterResource
+from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.observed.name_claims import NameIndex, describe_conflict
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
@@ -237,6 +238,9 @@ class AdapterPlacer:
             pods=known,
             listed=listed,
             counts=self._sources.counts(key),
+            shown_per_s={
+                each.engine_name: requests_per_s(each.body.get("status") or {}) for each in adapters
+            },
         )
         service.run(inputs, steady())
         return AdapterStates(service, known, {pod: self._changes.of_pod(pod) for pod in known})

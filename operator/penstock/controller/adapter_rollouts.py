@@ -12,6 +12,7 @@ from penstock.controller.adapter_store import StoredAdapter
 from penstock.controller.canary_cases import JUDGED_PHASES, CanaryCase
 from penstock.controller.judge import Judgement
 from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.adapters.versions import adapter_key
 from penstock.core.canary.evidence import Faults
 from penstock.core.manifests.stored_record import adapter_owner
@@ -158,7 +159,7 @@ class AdapterRollouts:
         candidate = f"{resource.name}@{status.get('candidateRevision')}"
         demands = [] if service is None else _demands(resource.name, status, service)
         # A new leader has not measured the demand yet.
-        shown = float((status.get("demand") or {}).get("requestsPerSecond") or "0")
+        shown = requests_per_s(status)
         # Requests in flight are known from the first report of the gateways, a rate only from the second.
         rate = max(sum(each.requests_per_s for each in demands), shown)
         is_used = rate >= MIN_COMPARED_PER_S or any(each.in_flight for each in demands)

@@ -30,7 +30,7 @@ class ServiceInputs:
     versions: of the accepted adapters. unread: names in engines of those that no engine has read yet. errors:
     failed loads that the statuses show, by name and pod. ready: names of all pods that take adapters. pods:
     those whose copies are known, with the copies that the engines list. counts: of gateways, by name in
-    engines; None while no gateway has been asked.
+    engines; None while no gateway has been asked. shown_per_s: demand by name as the statuses show it.
     """
 
     versions: Sequence[AdapterVersion]
@@ -40,6 +40,7 @@ class ServiceInputs:
     pods: Mapping[Key, LoraPod]
     listed: Mapping[Key, Copies]
     counts: Mapping[str, AdapterCounts] | None
+    shown_per_s: Mapping[str, float]
 
 
 @dataclass(slots=True)
@@ -86,7 +87,9 @@ class AdapterService:
     def run(self, inputs: ServiceInputs, now_s: float) -> None:
         """Place the adapters, and start the loads and unloads. now_s: steady time."""
         if inputs.counts is not None:
-            self.demand_state = estimate_demand(inputs.counts, self.demand_state, now_s)
+            self.demand_state = estimate_demand(
+                inputs.counts, self.demand_state, now_s, inputs.shown_per_s
+            )
         self._restore(inputs, now_s)
         self._forget(inputs, now_s)
         self.pinned = frozenset(v.engine_name for v in inputs.versions if v.placement.is_pinned)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from penstock.clients.kube import Object
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
+from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.adapters.versions import traffic_of
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import adapter_claim
@@ -75,7 +76,7 @@ def read_adapter(body: Object) -> Adapter:
         generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
         pool_generation=pool.generation,
         precedence=adapter_claim(body).precedence,
-        requests_per_s=float((status.get("demand") or {}).get("requestsPerSecond") or 0.0),
+        requests_per_s=requests_per_s(status),
     )
 
 

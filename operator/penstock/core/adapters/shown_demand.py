@@ -61,6 +61,11 @@ def show_demand(before: ShownDemand, counts: AdapterCounts, now_s: float) -> Sho
     return shown
 
 
+def requests_per_s(status: Object) -> float:
+    """The demand that a status shows, in requests per second; 0 if it shows none."""
+    return float((status.get("demand") or {}).get("requestsPerSecond") or 0.0)
+
+
 def _is_news(old: float, new: float) -> bool:
     if not old or not new:
         return old != new
