@@ -11,7 +11,16 @@ from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.place import PlacementPlan, place
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import is_own_name, min_copies, used_slots
-from penstock.core.adapters.route import MAX_WAIT_S, Load, Refuse, Send, Wait, route_adapter
+from penstock.core.adapters.route import (
+    CLOSE_AFTER_S,
+    MAX_WAIT_S,
+    Close,
+    Load,
+    Refuse,
+    Send,
+    Wait,
+    route_adapter,
+)
 
 NAMES = [f"a{i}" for i in range(8)]
 Demand = dict[str, AdapterDemand]
@@ -178,6 +187,12 @@ def test_a_request_gets_what_it_may(
         case Wait(reason):
             assert not resident
             assert reason
+        case Close(pod, name):
+            assert not resident
+            assert waited_s >= CLOSE_AFTER_S
+            assert used_slots(serving[pod]) >= serving[pod].slots
+            assert serving[pod].copies[name].requests > 0
+            assert not known[name].placement.is_pinned
         case Refuse():
             assert not resident
             assert waited_s >= MAX_WAIT_S

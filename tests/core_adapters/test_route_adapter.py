@@ -1,12 +1,17 @@
 """The choice of a pod for one request of an adapter."""
 
+from dataclasses import replace
+
+import pytest
 from core_adapters.pods import BUSY, RESIDENT, engine_name, pod, popular, version
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import (
+    CLOSE_AFTER_S,
     AdapterDecision,
+    Close,
     Load,
     Refuse,
     Send,
@@ -98,5 +103,55 @@ def test_of_equal_pods_the_one_with_fewer_loads() -> None:
 
 def test_the_wait_is_bounded() -> None:
     pods = [pod("p0", 1, {"b": BUSY})]
-    assert isinstance(route("a", pods, waited_s=29.0), Wait)
+    assert isinstance(route("a", pods, waited_s=29.0), Close)
     assert isinstance(route("a", pods, waited_s=30.0), Refuse)
+
+
+def closing(
+    name: str, pods: list[AdapterReplica], adapters: tuple[AdapterVersion, ...] | None = None
+) -> AdapterDecision:
+    """The decision about a request that has waited for long. Of the others, a is wanted most."""
+    adapters = adapters or tuple(version(name) for name in "abcd")
+    versions = {v.engine_name: v for v in adapters}
+    shown = {engine_name("a"): AdapterDemand(3.0), engine_name("b"): AdapterDemand(1.0)}
+    return route_adapter(engine_name(name), pods, versions, {}, CLOSE_AFTER_S, (), shown)
+
+
+def test_a_request_that_has_waited_for_long_closes_the_busy_copy_that_is_worth_least() -> None:
+    pods = [pod("p0", 2, {"a": BUSY, "b": BUSY})]
+    assert isinstance(route("c", pods, waited_s=CLOSE_AFTER_S - 0.1), Wait)
+    decision = closing("c", pods)
+    assert isinstance(decision, Close)
+    assert (decision.pod, decision.engine_name) == ("p0", engine_name("b"))
+    pods = [replace(pods[0], closed=frozenset({engine_name("a")}))]
+    assert closing("c", pods) == replace(
+        decision,
+        engine_name=engine_name("a"),
+        reason=closing("c", pods).reason,  # type: ignore[union-attr]
+    )
+
+
+@pytest.mark.parametrize(
+    "placement", [Placement(is_pinned=True), Placement(min_copies=1), Placement(priority=1)]
+)
+def test_copies_that_are_not_evicted_are_not_closed(placement: Placement) -> None:
+    adapters = (version("b", placement), version("c"))
+    assert isinstance(closing("c", [pod("p0", 1, {"b": BUSY})], adapters), Wait)
+    assert isinstance(
+        closing("c", [pod("p0", 1, {"b": BUSY})], (version("b"), version("c"))), Close
+    )
+
+
+def test_an_idle_copy_is_unloaded_instead() -> None:
+    pods = [pod("p0", 2, {"a": BUSY, "b": RESIDENT})]
+    assert isinstance(closing("c", pods), Load)
+
+
+def test_a_closed_copy_gets_no_requests() -> None:
+    closed = replace(pod("p0", 1, {"a": BUSY}), closed=frozenset({engine_name("a")}))
+    assert isinstance(route("a", [closed]), Wait)
+    assert isinstance(closing("a", [closed]), Wait)
+    assert route("a", [closed, pod("p1", 1, {"a": RESIDENT}, load=9.0)]) == Send("p1")
+    decision = route("a", [closed, pod("p1", 1)])
+    assert isinstance(decision, Load)
+    assert decision.pod == "p1"

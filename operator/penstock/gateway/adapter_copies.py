@@ -7,7 +7,15 @@ from penstock.clients.engine_adapters import EngineAdapters
 from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.load_failures import LoadFailure
 from penstock.core.adapters.replica import AdapterReplica, Copy
-from penstock.core.adapters.route import Load, Refuse, Send, Wait, route_adapter
+from penstock.core.adapters.route import (
+    CLOSE_AFTER_S,
+    Close,
+    Load,
+    Refuse,
+    Send,
+    Wait,
+    route_adapter,
+)
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_loads import MIN_REFUSALS, AdapterLoad, AdapterLoads, ObserveLoad
 from penstock.gateway.adapter_polls import AdapterPolls
@@ -81,7 +89,13 @@ class AdapterCopies:
         others = self._replicas(service, set(service.endpoints).difference(endpoints), tokens)
         versions = self._snapshot.adapter_versions(service.key)
         demand = self._estimate_demand(service.key)
-        decision = route_adapter(adapter.engine_name, replicas, versions, demand, waited_s, others)
+        shown = self._shown_demand(service.key) if waited_s >= CLOSE_AFTER_S else {}
+        decision = route_adapter(
+            adapter.engine_name, replicas, versions, demand, waited_s, others, shown
+        )
+        if isinstance(decision, Close):
+            self.residency.close_copy(decision.pod, decision.engine_name)
+            return Wait(decision.reason)
         if isinstance(decision, Wait | Refuse):
             return decision
         (endpoint,) = (each for each in endpoints if each.pod == decision.pod)
@@ -116,6 +130,7 @@ class AdapterCopies:
                 self._with_own_requests(service.key, endpoint.pod, copies),
                 tokens.get(endpoint.pod, 0),
                 loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
+                closed=self.residency.closed(endpoint.pod),
             )
             for endpoint in endpoints
             if endpoint.pod in service.lora_engines
@@ -136,6 +151,10 @@ class AdapterCopies:
             if name in stats and (num_own := stats[name].count_claims(pod)) > copy.requests
         }
         return {**copies, **busier} if busier else copies
+
+    def _shown_demand(self, service: str) -> Mapping[str, AdapterDemand]:
+        demand = self._snapshot.adapter_demand(service)
+        return {name: AdapterDemand(per_s) for name, per_s in demand.items()}
 
     def _estimate_demand(self, service: str) -> Mapping[str, AdapterDemand]:
         state, now = self._demand.get(service), self._now()

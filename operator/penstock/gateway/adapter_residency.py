@@ -14,6 +14,10 @@ BELIEVE_S = 6.0
 # engine again, which takes some 0.5 ms.
 ROOM_INTERVAL_S = 0.05
 
+# Time for which a copy stays closed, in seconds. The request that it is to make room for asks again every
+# second, which prolongs it.
+CLOSED_S = 2.5
+
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
 # A copy that was loaded for a request that is not sent yet.
 LOADED = Copy("Resident", requests=1)
@@ -59,6 +63,8 @@ class AdapterResidency:
         # Waiting requests by adapter; True: the request waits for room.
         self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
         self._room_timer: asyncio.TimerHandle | None = None
+        # Until when each (pod, adapter) takes no new requests.
+        self._closed: dict[tuple[str, str], float] = {}
         self.listeners: list[Callable[[], None]] = []
 
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
@@ -78,8 +84,28 @@ class AdapterResidency:
             if (known := self._pods.get(pod)) is not None
             and (copy := known.copies.get(adapter)) is not None
             and copy.state == "Resident"
+            and not self._is_closed(pod, adapter)
         }
         return {pod for pod, known in found.items() if self._is_fresh(known)} or set(found)
+
+    def close_copy(self, pod: str, adapter: str) -> None:
+        """Send no new requests to a copy, so that it becomes idle; for a while, or until called again."""
+        now_s = self._now()
+        is_new = not self._is_closed(pod, adapter)
+        self._closed = {key: until_s for key, until_s in self._closed.items() if until_s > now_s}
+        self._closed[pod, adapter] = now_s + CLOSED_S
+        if is_new:
+            for listener in self.listeners:
+                listener()
+
+    def closed(self, pod: str) -> frozenset[str]:
+        """Return the adapters on the pod whose copies take no new requests."""
+        return frozenset(
+            name for each, name in self._closed if each == pod and self._is_closed(pod, name)
+        )
+
+    def _is_closed(self, pod: str, adapter: str) -> bool:
+        return self._closed.get((pod, adapter), 0.0) > self._now()
 
     def _is_fresh(self, known: _Pod) -> bool:
         return self._now() - known.listed_s <= BELIEVE_S
@@ -169,6 +195,7 @@ class AdapterResidency:
                 first.set_result(None)
 
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
+        self._closed.pop((pod, adapter), None)
         known = self._pods.get(pod)
         if known is not None:
             known.changes[adapter] = self._now(), copy

@@ -3,9 +3,12 @@
 import asyncio
 from collections import Counter
 
+import pytest
 from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
 
-from penstock.gateway import adapter_polls, adapter_selection
+from penstock.core.adapters import route
+from penstock.core.spec.objectives import Objectives
+from penstock.gateway import adapter_copies, adapter_polls, adapter_selection
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_builder import build
 
@@ -266,6 +269,43 @@ async def test_a_new_gateway_unloads_what_statuses_show_the_least_demand_for(poo
     front = await pool(engine, adapters=bodies, slots=2)
     assert (await ask(front, "new"))[0] == 200
     assert engine.calls[0] == ("unload", cold)
+
+
+class Slow(AdapterEngine):
+    """Answers after a while, so that several clients keep a copy busy all the time."""
+
+    async def _complete(self, request, model):
+        await asyncio.sleep(0.05)
+        await super()._complete(request, model)
+
+
+@pytest.mark.parametrize("objectives", [None, Objectives(ttft_s=10.0)])
+async def test_an_adapter_that_has_waited_takes_its_turn_with_busy_ones(
+    pool, until, monkeypatch, objectives
+):
+    monkeypatch.setattr(route, "CLOSE_AFTER_S", 0.2)
+    monkeypatch.setattr(adapter_copies, "CLOSE_AFTER_S", 0.2)
+    monkeypatch.setattr(adapter_selection, "RECHECK_S", 0.05)
+    bodies = [adapter(name, uri=f"pvc://a/{name}") for name in ("busy", "waiting")]
+    busy, waiting = (each.engine_name for each in build([], [], [], bodies).adapters)
+    engine, answers, is_over = Slow(busy), [], asyncio.Event()
+    front = await pool(
+        engine, adapters=bodies, slots=1, more={"objectives": objectives}, wait_for_endpoint_s=8
+    )
+
+    async def client(delay_s):
+        await asyncio.sleep(delay_s)
+        while not is_over.is_set():
+            answers.append((await ask(front, "busy"))[0])
+
+    clients = [asyncio.create_task(client(number / 60)) for number in range(4)]
+    assert [(await ask(front, "waiting"))[0] for _ in range(2)] == [200, 200]
+    num_before = len(answers)
+    await until(lambda: len(answers) >= num_before + 8)
+    is_over.set()
+    await asyncio.gather(*clients)
+    assert set(answers) == {200}
+    assert engine.served.count(waiting) == 2
 
 
 async def test_the_end_of_a_request_wakes_one_that_waits_for_its_slot(pool, until, monkeypatch):

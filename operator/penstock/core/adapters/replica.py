@@ -26,7 +26,7 @@ class AdapterReplica:
     copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
     flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
     reads at the same time. side: revision and cohort; in a rollout of the service each side has requests of
-    its own.
+    its own. closed: names of copies that take no new requests, as they are to make room for another adapter.
     """
 
     pod: str
@@ -36,3 +36,4 @@ class AdapterReplica:
     is_draining: bool = False
     loads_at_once: int = 1
     side: str = ""
+    closed: frozenset[str] = frozenset()

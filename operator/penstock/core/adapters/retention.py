@@ -73,10 +73,23 @@ def victims(
     num_copies: Mapping[str, int],
     num_pods: int,
 ) -> Iterator[Victim]:
-    """Copies of a pod that may be evicted: idle, not pinned, above the minimum, of a known adapter."""
+    """Copies of a pod that may be evicted: idle, and as `removable`."""
+    for victim in removable(replica, versions, demand, num_copies, num_pods):
+        if not replica.copies[victim.engine_name].requests:
+            yield victim
+
+
+def removable(
+    replica: AdapterReplica,
+    versions: Mapping[str, AdapterVersion],
+    demand: Mapping[str, AdapterDemand],
+    num_copies: Mapping[str, int],
+    num_pods: int,
+) -> Iterator[Victim]:
+    """Copies of a pod that are not pinned, above the minimum, and of a known adapter."""
     for name, copy in replica.copies.items():
         version = versions.get(name)
-        if version is None or copy.state != "Resident" or copy.requests > 0:
+        if version is None or copy.state != "Resident":
             continue
         total = num_copies.get(name, 1)
         if version.placement.is_pinned or total <= min_copies(version, num_pods):

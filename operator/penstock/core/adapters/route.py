@@ -2,7 +2,7 @@
 
 a resident copy: the least loaded pod -> a running load: wait for it
   -> load on demand: of the less busy pods one with a free slot, or the copy that is worth least
-  -> wait for a load or a slot, bounded
+  -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is closed
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,16 @@ from penstock.core.adapters.retention import (
     Victim,
     count_copies,
     num_loading,
+    removable,
     used_slots,
     victims,
 )
 
 # Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
 MAX_WAIT_S = 30.0
+# Wait of a request after which a busy copy of another adapter is closed, in seconds. Most requests end
+# sooner, and a copy under steady load is never idle. Adapters that lack slots take turns that are as long.
+CLOSE_AFTER_S = 5.0
 # Pods whose load is at most this multiple of the least busy one's are equal for a load on demand: among
 # them the slot counts. With less, popular copies are evicted for the sake of balance.
 LOAD_SLACK = 2.0
@@ -53,6 +57,15 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Close:
+    """Send no new requests to this adapter on this pod until it is idle, and ask again as after Wait."""
+
+    pod: str
+    engine_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The request cannot be served. retry_after_s: None if another try would fail as well."""
 
@@ -60,7 +73,7 @@ class Refuse:
     retry_after_s: float | None = None
 
 
-AdapterDecision = Send | Load | Wait | Refuse
+AdapterDecision = Send | Load | Wait | Close | Refuse
 
 
 def route_adapter(
@@ -70,16 +83,19 @@ def route_adapter(
     demand: Mapping[str, AdapterDemand],
     waited_s: float = 0.0,
     others: Sequence[AdapterReplica] = (),
+    shown_demand: Mapping[str, AdapterDemand] = {},
 ) -> AdapterDecision:
     """Choose what happens to one request.
 
     replicas: pods that may take it, such as those of the chosen side. versions: all adapters of the
     service, by name in engines; copies of any other name are never evicted. waited_s: since it arrived.
-    others: the service's other pods, whose copies count for the minimums of adapters.
+    others: the service's other pods, whose copies count for the minimums of adapters. shown_demand: as all
+    gateways read it, so that they close the same copy.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
-    resident = [r for r in serving if states.get(r.pod) == "Resident"]
+    closed = {r.pod for r in serving if engine_name in r.closed}
+    resident = [r for r in serving if states.get(r.pod) == "Resident" and r.pod not in closed]
     if resident:
         return Send(min(resident, key=lambda r: (r.load, r.pod)).pod)
     if waited_s >= MAX_WAIT_S:
@@ -89,7 +105,12 @@ def route_adapter(
         return Wait(f"{engine_name} is being loaded on {loading[0]}", loading[0])
     if not serving:
         return Wait("no pod takes requests")
-    return _load(serving, others, versions, demand)
+    open_ = [replica for replica in serving if replica.pod not in closed]
+    others = [*others, *(replica for replica in serving if replica.pod in closed)]
+    decision = _load(open_, others, versions, demand)
+    if isinstance(decision, Load) or waited_s < CLOSE_AFTER_S:
+        return decision
+    return _close(engine_name, open_, others, versions, shown_demand) or decision
 
 
 def _load(
@@ -98,6 +119,8 @@ def _load(
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
 ) -> Load | Wait:
+    if not serving:
+        return Wait("its copies make room for an adapter that has waited for long")
     free = [r for r in serving if num_loading(r) < r.loads_at_once]
     if not free:
         return Wait("every pod is loading other adapters")
@@ -123,6 +146,33 @@ def _load(
         victim.engine_name,
         f"{victim.engine_name} on {replica.pod} has the least demand of the idle copies",
     )
+
+
+def _close(
+    engine_name: str,
+    serving: Sequence[AdapterReplica],
+    others: Sequence[AdapterReplica],
+    versions: Mapping[str, AdapterVersion],
+    demand: Mapping[str, AdapterDemand],
+) -> Close | None:
+    """Choose a copy in use that makes room; None if there is none. One that is closed already comes first."""
+    copies, num_pods = count_copies([*serving, *others]), len(serving) + len(others)
+    priority = _priority(versions, engine_name)
+    found = [
+        (victim.engine_name not in replica.closed, victim.claim, replica.pod, victim.engine_name)
+        for replica in serving
+        if used_slots(replica) >= replica.slots
+        for victim in removable(replica, versions, demand, copies, num_pods)
+        if _priority(versions, victim.engine_name) <= priority
+    ]
+    if not found:
+        return None
+    _, _, pod, name = min(found)
+    return Close(pod, name, f"{name} on {pod} takes no new requests, to make room")
+
+
+def _priority(versions: Mapping[str, AdapterVersion], engine_name: str) -> int:
+    return versions[engine_name].placement.priority if engine_name in versions else 0
 
 
 def _order(choice: tuple[AdapterReplica, Victim | None]) -> tuple[bool, Claim, float, int, str]:

@@ -4,7 +4,15 @@ from collections import deque
 
 from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.place import place
-from penstock.core.adapters.route import AdapterDecision, Load, Refuse, Send, Wait, route_adapter
+from penstock.core.adapters.route import (
+    AdapterDecision,
+    Close,
+    Load,
+    Refuse,
+    Send,
+    Wait,
+    route_adapter,
+)
 from penstock.sim.adapters.pod import AdapterPod
 from penstock.sim.adapters.pool import Pool
 from penstock.sim.request import Request
@@ -74,6 +82,6 @@ class Penstock:
             case Refuse():
                 request.outcome = "shed"
                 self.pool.leave(request)
-            case Wait():
+            case Wait() | Close():  # the pool of the simulator closes no copies
                 pass
         return decision
