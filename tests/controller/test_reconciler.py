@@ -21,7 +21,7 @@ from penstock.core.manifests.history import controller_revision
 from penstock.core.observed.children import owner_uid
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
-from penstock.core.spec.service import Object
+from penstock.core.spec.service import ROLE_LABEL, SERVE, Object
 from penstock.errors import AlreadyExists, Conflict, NotFound, Transient
 
 pytestmark = pytest.mark.cluster
@@ -105,6 +105,53 @@ async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube:
     ready = {pod["metadata"]["uid"] for pod in await stand.pods() if pod["status"].get("podIP")}
     assert ready - served
     assert (await stand.status())["readyReplicas"] == len(ready - served)
+
+
+async def test_a_deployment_that_is_created_again_keeps_its_pods(stand: Any, kube: Kube) -> None:
+    """As with `kubectl delete deployment --cascade=orphan`, for instance to change an immutable field."""
+    await stand.create(scaling={"mode": "External"}, replicas=3)
+
+    async def are_ready() -> bool:
+        return bool((await stand.status()).get("readyReplicas") == 3)
+
+    await stand.until(are_ready)
+    engines = {pod["metadata"]["uid"] for pod in await _engines(stand)}
+    (first,) = await stand.deployment_uids()
+    name = (await _engines(stand))[0]["metadata"]["name"].rsplit("-", 2)[0]
+    await kube.delete(DEPLOYMENTS, stand.namespace, name, propagation="Orphan")
+
+    async def has_adopted() -> bool:
+        found, _ = await kube.list(DEPLOYMENTS, stand.namespace)
+        status = {} if not found else found[0].get("status", {})
+        is_new = bool(found) and found[0]["metadata"]["uid"] != first
+        return is_new and status.get("readyReplicas") == 3
+
+    await stand.until(has_adopted)
+    await stand.step()
+    assert {pod["metadata"]["uid"] for pod in await _engines(stand)} == engines
+    assert await are_ready()
+
+
+async def test_a_paused_deployment_goes_on(stand: Any, kube: Kube) -> None:
+    await stand.create()
+    await stand.until_phase("Stable")
+    (found,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
+    key = DEPLOYMENTS, stand.namespace, found["metadata"]["name"]
+    await kube.merge(*key, {"spec": {"paused": True, "replicas": 1}}, manager="kubectl")
+    await stand.step()
+    live = await kube.get(*key)
+    assert (live["spec"].get("paused", False), live["spec"]["replicas"]) == (False, 1)
+    await stand.step()
+    assert (await kube.get(*key))["metadata"]["generation"] == live["metadata"]["generation"]
+
+
+async def _engines(stand: Any) -> list[Object]:
+    return [
+        pod
+        for pod in await stand.pods()
+        if pod["metadata"]["labels"][ROLE_LABEL] == SERVE
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
 
 
 async def _collect_garbage(kube: Kube, namespace: str, owner_uid: str) -> None:

@@ -188,7 +188,8 @@ def test_pods_of_a_deleted_service_of_the_name_are_told_by_their_age_and_owner()
 
     made = ObservedDeployment("d", "d", "a", 1, 0, False, {}, created_at="2026-01-01T00:05:00Z")
     pods = [
-        pod("older-than-its-deployment", "serve", "2026-01-01T00:04:00Z"),
+        pod("of-an-orphaned-deployment", "serve", "2026-01-01T00:04:00Z"),
+        pod("older-than-both", "serve", "2026-01-01T00:00:00Z"),
         pod("of-its-deployment", "serve", "2026-01-01T00:05:00Z"),
         pod("as-old-as-the-service", "serve", "2026-01-01T00:01:00Z", revision="b"),
         pod("of-a-deployment-that-is-gone", "serve", "2026-01-01T00:02:00Z", revision="b"),
@@ -198,6 +199,7 @@ def test_pods_of_a_deleted_service_of_the_name_are_told_by_their_age_and_owner()
     ]
     own = own_pods(pods, [made], "u1", "2026-01-01T00:01:00Z")
     assert [each.name for each in own] == [
+        "of-an-orphaned-deployment",
         "of-its-deployment",
         "of-a-deployment-that-is-gone",
         "its-preflight",

@@ -17,7 +17,6 @@ from core.one_revision import (
 from service_spec import pod_resources
 
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.manifests import engine as manifests
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import Phase
 from penstock.core.reconcile.conditions import conditions
@@ -153,9 +152,18 @@ def test_only_what_shapes_a_pod_makes_a_revision(change: dict[str, Any], is_new:
     assert (revision_of(replace(SPEC, **change)) != REVISION) is is_new
 
 
-def test_a_deployment_never_states_its_replicas() -> None:
-    pods = manifests.own_pods(SPEC, REVISION, "image")
-    assert "replicas" not in manifests.deployment(SPEC, REVISION, pods)["spec"]
+def test_an_applied_deployment_states_its_replicas() -> None:
+    """Else the API server would give it one, and all other pods of an orphaned Deployment would end."""
+    three = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"), external_replicas=3)
+    stable: dict[str, Any] = {"phase": "Stable", "stable": REVISION}
+    missing = plan(three, observed_in(preflight(), **stable), "image", NOW_S + 1)
+    assert [body["spec"]["replicas"] for body in missing.apply] == [3]
+    paused = deployment(replicas=2)
+    paused = replace(paused, body=paused.body | {"spec": paused.body["spec"] | {"paused": True}})
+    made = plan(three, observed_in(paused, pod("a"), **stable), "image", NOW_S + 1)
+    (repaired,) = (b["spec"] for b in made.apply if b["kind"] == "Deployment")
+    assert (repaired["replicas"], repaired["paused"]) == (2, False)
+    assert [each.replicas for each in made.scale] == [3]
 
 
 def test_a_preflight_that_its_node_gave_up_is_made_anew_but_not_at_once() -> None:

@@ -119,6 +119,8 @@ SETTLED = observed_in(deployment(OLD, 4), phase="Stable", revision=None)
         (SHADOW, ObservedState(), None, 1),
         (ACTIVE, ObservedState(), None, 2),
         (SHADOW, SETTLED, None, 4),
+        # Its Deployment was deleted.
+        (SHADOW, observed_in(phase="Stable", revision=None, stored_total=4), None, 4),
         (SHADOW, SETTLED, 3, 4),
         (SHADOW, observed_in(deployment(OLD, 7), phase="Stable", revision=None), None, 7),
         (SHADOW, observed_in(deployment(NEW, 7), phase="Stable", revision=None), None, 1),

@@ -94,7 +94,7 @@ class Cluster:
         if live is not None and with_defaults(live) != with_defaults(body):
             self.repairs.append(name_of(placed))
         self.bodies[placed] = body
-        self.deployments.setdefault(placed, 1)
+        self.deployments.setdefault(placed, body["spec"]["replicas"])
 
     def run_preflight(self, metadata):
         revision = metadata["labels"][REVISION_LABEL]

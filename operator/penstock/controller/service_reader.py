@@ -89,6 +89,7 @@ class ServiceReader:
             traffic=traffic_of(status),
             mirror=mirror_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
+            stored_total=status.get("desiredReplicas"),
             state_holder=record.holder,
             stored_refusal=refusal_of(status),
             jobs=tuple(ObservedJob.of(job) for job in jobs),

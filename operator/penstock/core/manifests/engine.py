@@ -101,7 +101,7 @@ def deployment(
 ) -> Object:
     """The Deployment of one revision, cohort and variant. spec: as placed on the variant.
 
-    It leaves spec.replicas to the field manager of the scaler.
+    Without spec.replicas, which the plan knows.
     """
     side = {COHORT_LABEL: cohort, VARIANT_LABEL: variant}
     side = {label: value for label, value in side.items() if value}
@@ -121,6 +121,7 @@ def deployment(
             "ownerReferences": [owner(spec)],
         },
         "spec": {
+            "paused": False,  # a paused one would take over no later template
             "selector": {
                 "matchLabels": {SERVICE_LABEL: spec.name, REVISION_LABEL: revision} | side
             },
@@ -132,6 +133,11 @@ def deployment(
             "template": template,
         },
     }
+
+
+def with_replicas(deployment: Object, replicas: int) -> Object:
+    """The Deployment with its replicas, which every apply states: it resets fields that it leaves out."""
+    return deployment | {"spec": deployment["spec"] | {"replicas": replicas}}
 
 
 def preflight(

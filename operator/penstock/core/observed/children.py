@@ -151,9 +151,9 @@ def own_pods(
     """The pods of a service, without those of a deleted service of the same name.
 
     deployments: of the service. uid: of the service. since: its creation time. Pods are owned by
-    ReplicaSets, which the operator does not read, so creation times decide: no pod is older than its
-    Deployment, and a pod without a Deployment must be younger than the service, by a full second because
-    timestamps have no fractions.
+    ReplicaSets, which the operator does not read, so creation times decide. A pod must be as young as its
+    Deployment, or younger than the service, as a Deployment that is created again takes over older pods: by
+    a full second, because timestamps have no fractions.
     """
     made = {(each.side, each.variant): each.created_at for each in deployments}
 
@@ -161,7 +161,7 @@ def own_pods(
         if pod.role == PREFLIGHT:
             return pod.owner in (uid, "")  # an orphan has no owner
         created_at = made.get((pod.side, pod.variant))
-        return pod.created_at > since if created_at is None else pod.created_at >= created_at
+        return pod.created_at > since or (created_at is not None and pod.created_at >= created_at)
 
     return tuple(filter(is_own, pods))
 
@@ -172,6 +172,7 @@ class ObservedState:
 
     traffic, mirror: traffic shares and mirroring that were last published to gateways.
     traffic_generation: number of their changes. stable_spec: spec of the stable revision; None if unknown.
+    stored_total: replicas for all of the traffic, as the status tells; None before the first.
     state_holder: the revision whose ControllerRevision has the record of the rollout state. stored_refusal:
     (reason, message) of the refusal that the status tells of the revision that is rolled out. devices:
     nodes and ResourceSlices that say the memory of accelerators, of the kinds that were read.
@@ -185,6 +186,7 @@ class ObservedState:
     mirror: RolloutMirror | None = None
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
+    stored_total: int | None = None
     state_holder: str = ""
     stored_refusal: tuple[str, str] | None = None
     # Name of the service of the namespace that has the model name, if it is another one.

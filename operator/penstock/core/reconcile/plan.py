@@ -133,7 +133,7 @@ def replicas_for_all(spec: ServiceSpec, observed: ObservedState, desired: int | 
     """
     state = observed.rollout
     serving = observed.deployment(observed.stable)
-    current = observed.replicas(observed.stable) if serving else 1
+    current = observed.replicas(observed.stable) if serving else observed.stored_total or 1
     if state is not None and not state.is_settled:
         current = state.replicas
     match spec.scaling.mode:

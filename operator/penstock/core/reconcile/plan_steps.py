@@ -159,12 +159,11 @@ class PlanSteps:
         deployment = self._observed.deployments_of(*side).get(variant)
         wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
-            # A new Deployment starts with one pod, so it is created only if it needs one.
             if replicas or self._is_scaled_to_zero:
-                self.apply.append(wanted)
+                self.apply.append(manifests.with_replicas(wanted, replicas))
                 self.details.append(f"create {wanted['metadata']['name']}")
         elif not deployment.is_ending and not covers(deployment.body, wanted):
-            self.apply.append(wanted)
+            self.apply.append(manifests.with_replicas(wanted, deployment.replicas))
             self.details.append(f"repair {deployment.name}")
 
     def evaluate(self, state: RolloutState) -> None:
