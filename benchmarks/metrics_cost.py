@@ -10,7 +10,7 @@ import argparse
 import time
 
 from penstock.gateway.metrics import Metrics
-from penstock.gateway.request_record import RequestOutcome
+from penstock.gateway.request_ending import RequestOutcome
 from penstock.gateway.timeline import Interval, RequestPhase
 
 PHASES = [Interval(phase, at, at + 0.01) for at, phase in enumerate(RequestPhase)]

@@ -2,21 +2,11 @@
 
 import pytest
 
-from penstock.core.routing.retry import Failure, failure_of, may_retry
+from penstock.core.routing.charge import Ending
+from penstock.core.routing.retry import may_retry
 
-CONNECT, RESET, UNAVAILABLE, ERROR, NO_COPY = Failure
-
-
-@pytest.mark.parametrize(
-    ("status", "failure"),
-    [
-        (200, None), (302, None), (400, None), (429, None), (499, None),
-        (500, ERROR), (501, None), (502, UNAVAILABLE), (503, UNAVAILABLE), (504, None),
-        (505, None), (507, ERROR), (599, ERROR),
-    ],
-)  # fmt: skip
-def test_the_failure_of_a_status(status, failure):
-    assert failure_of(status) is failure
+CONNECT, UNSENT, RESET, INVALID = Ending.CONNECT, Ending.UNSENT, Ending.RESET, Ending.INVALID
+UNAVAILABLE, ERROR, NO_COPY = Ending.UNAVAILABLE, Ending.ERROR, Ending.NO_COPY
 
 
 @pytest.mark.parametrize(
@@ -25,14 +15,21 @@ def test_the_failure_of_a_status(status, failure):
         ([], True),
         ([ERROR], True),
         ([ERROR, ERROR], False),
-        ([ERROR, RESET], True),
-        ([ERROR, RESET, ERROR], False),
+        ([RESET], True),
+        ([RESET, RESET], False),
+        ([INVALID], True),
+        ([INVALID, INVALID], False),
+        ([ERROR, RESET], False),
         ([RESET, UNAVAILABLE], True),
-        ([RESET, UNAVAILABLE, RESET], False),
+        ([UNAVAILABLE, RESET], True),
+        ([RESET, UNAVAILABLE, UNAVAILABLE], False),
+        ([UNSENT] * 2, True),
+        ([UNSENT] * 3, False),
         ([CONNECT] * 50, True),
-        ([CONNECT] * 50 + [RESET] * 3, False),
+        ([CONNECT] * 50 + [UNAVAILABLE] * 3, False),
         ([NO_COPY] * 2, True),
         ([NO_COPY] * 3, False),
+        ([Ending.NO_FIRST_BYTE], False),
     ],
 )
 def test_what_may_be_tried_again(failures, expected):

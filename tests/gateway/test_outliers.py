@@ -54,7 +54,9 @@ async def test_request_that_breaks_every_engine_ejects_none(start_engine, start_
     assert (await front.ask(stream=False))[0] == 200
 
 
-@pytest.mark.parametrize(("fault", "attempts"), [(error, 2), (error_event, 2), (reset, 4)])
+@pytest.mark.parametrize(
+    ("fault", "attempts"), [(error, 2), (error_event, 2), (reset, 2), (unavailable, 4)]
+)
 async def test_request_that_breaks_engines_reaches_at_most_two(
     start_engine, start_gateway, fault, attempts
 ):

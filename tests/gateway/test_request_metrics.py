@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway import adapter_selection, openai
 from penstock.gateway.metrics import Metrics
-from penstock.gateway.request_record import RequestOutcome
+from penstock.gateway.proxied_request import CANCELLED_RESPONSES
+from penstock.gateway.request_ending import RequestOutcome
 from penstock.gateway.timeline import Interval, RequestPhase
 from penstock.observability.metrics import gateway as specs
 
@@ -99,7 +100,8 @@ async def test_draining_and_connections(start_gateway):
 
 def test_every_reason_of_a_rejection_is_in_the_list():
     """Reasons are codes, given reasons, or come from the status."""
-    found = {*openai.REASONS.values(), "invalid_request", "shutdown", adapter_selection.CODE}
+    found = {*openai.REASONS.values(), "invalid_request", adapter_selection.CODE}
+    found |= {cause.value for cause in CANCELLED_RESPONSES}
     for path in Path(openai.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "RequestError":

@@ -8,11 +8,13 @@ from gateway.recorded_requests import POD, USAGE, Clock, stream, whole
 
 from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.engine_load import EngineLoad, Placement, Waiting
-from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
+from penstock.gateway.openai import RequestError
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.service_stats import ServiceStats
@@ -38,6 +40,11 @@ def make(stats, clock):
     return make
 
 
+def close(record, ending=Ending.ANSWERED, serving=()):
+    record.end.ending = ending
+    return record.close(serving)
+
+
 def log(seconds):
     return Moments.of([math.log(seconds)])
 
@@ -45,7 +52,7 @@ def log(seconds):
 def test_stream_counts_tokens_latency_and_arm(stats, clock, make):
     record = make()
     stream(record, clock)
-    record.close(200)
+    close(record)
     seen = stats.reading(0.0, clock())
     assert (seen.arrivals, seen.prompt_tokens) == (1, 300)
     assert (seen.ended, seen.late, seen.shed, seen.failed) == (1, 0, 0, 0)
@@ -69,7 +76,7 @@ def test_tokens_are_estimated_without_usage(stats, clock, make):
         with record.in_flight(POD, None):
             for chunk in (EVENT, EVENT, EVENT, b"data: [DONE]\n\n"):
                 record.add_chunk(chunk)
-        record.close(200)
+        close(record)
         assert stats.output_tokens - before == tokens
     assert stats.attended_tokens == 300 + 301 + 302 + 300 + 301
     assert stats.token_estimate == TokenEstimate()
@@ -82,7 +89,7 @@ def test_usage_corrects_the_token_estimate(stats, clock, make):
     record = make()
     with record.in_flight(POD, None):
         record.add_chunk(b'data: {"usage":{"prompt_tokens":600,"completion_tokens":1}}\n\n')
-    record.close(200)
+    close(record)
     assert stats.token_estimate == TokenEstimate().observe(1200, 600)
     assert stats.attended_tokens == 600
 
@@ -104,7 +111,7 @@ def test_objectives_of_a_stream(stats, clock, make, ttft_s, tpot_s, late, violat
     stats.objectives = Objectives(ttft_s, tpot_s)
     record = make()
     stream(record, clock)
-    record.close(200)
+    close(record)
     assert (stats.late, stats.arms()[POD].violations) == (late, violations)
 
 
@@ -126,7 +133,7 @@ def test_objectives_of_a_complete_response(stats, clock, make, tokens, ttft_s, t
     stats.objectives = Objectives(ttft_s, tpot_s)
     record = make(stream=False)
     whole(record, clock, USAGE % tokens)
-    record.close(200)
+    close(record)
     seen, arm = stats.reading(0.0, clock()), stats.arms()[POD]
     assert (seen.ended, seen.late, arm.violations) == (1, late, late)
     assert (seen.ttft_s.count, seen.tpot_s.count, arm.overall) == (0, 0, log(1.5))
@@ -141,7 +148,7 @@ def test_time_lost_by_an_earlier_engine_is_no_violation_of_the_next(stats, clock
     with record.in_flight("default/other", None):
         clock.now_s += 5.0
     stream(record, clock, queued_s=0.25, first_s=0.5)
-    record.close(200)
+    close(record)
     assert stats.late == 1  # as the client saw it
     arm = stats.arms()[POD]
     assert (arm.violations, arm.overall) == (0, log(0.75))
@@ -158,7 +165,7 @@ def test_tpot_is_not_counted_when_the_client_blocks_writes(stats, clock, make, b
     stream(record, clock)
     for seconds in blocked_s:
         record.add_write_time(seconds)
-    record.close(200)
+    close(record)
     arm = stats.arms()[POD]
     assert stats.reading(0.0, clock()).tpot_s.count == is_timed
     assert arm.tpot[tpot_bin(300, 0)].n == is_timed
@@ -169,7 +176,7 @@ def test_single_token_violates_no_tpot_objective(stats, clock, make):
     stats.objectives = Objectives(9.0, 0.5)
     record = make()
     stream(record, clock, gaps_s=())
-    record.close(200)
+    close(record)
     assert (stats.late, stats.arms()[POD].violations) == (0, 0)
 
 
@@ -182,7 +189,7 @@ def test_complete_response_in_parts_has_no_tpot(stats, clock, make):
         record.add_chunk(b"{")
         clock.now_s += 5.0
         record.add_chunk(USAGE[1:] % 3)
-    record.close(200)
+    close(record)
     assert (stats.late, stats.arms()[POD].violations) == (0, 0)
     assert stats.reading(0.0, clock()).tpot_s.count == 0
 
@@ -191,36 +198,52 @@ def test_complete_response_in_parts_has_no_tpot(stats, clock, make):
 def test_single_token_has_no_tpot(stats, clock, make, gaps_s, timed):
     record = make()
     stream(record, clock, gaps_s=gaps_s)
-    record.close(200)
+    close(record)
     seen = stats.reading(0.0, clock())
     assert (seen.ttft_s.count, seen.tpot_s.count) == (1, timed)
 
 
 @pytest.mark.parametrize(
-    ("status", "ended", "failed"),
-    [(200, 1, 0), (399, 1, 0), (400, 0, 0), (499, 0, 0), (500, 0, 1), (503, 0, 1)],
+    ("ending", "ended", "failed", "shed", "errors"),
+    [
+        (Ending.ANSWERED, 1, 0, 0, 0),
+        (Ending.REFUSED, 0, 0, 0, 0),
+        (Ending.UNSUPPORTED, 0, 0, 0, 0),
+        (Ending.ROUTE_TIMEOUT, 0, 0, 0, 0),
+        (Ending.NO_FIRST_BYTE, 0, 1, 0, 1),
+        (Ending.TRUNCATED, 0, 1, 0, 1),
+        (Ending.TOTAL_TIMEOUT, 0, 1, 0, 0),
+        (Ending.SHUTDOWN, 0, 1, 0, 0),
+        (Ending.NO_ENGINE, 0, 0, 1, 0),
+        (None, 0, 1, 0, 0),  # a defect of the gateway
+    ],
 )
-def test_outcome_by_status(stats, clock, make, status, ended, failed):
+def test_outcome_by_ending(stats, clock, make, ending, ended, failed, shed, errors):
     record = make()
     stream(record, clock)
-    record.close(status)
-    assert (stats.ended, stats.failed, stats.shed) == (ended, failed, 0)
-    assert stats.arm(POD).snapshot().errors == failed
+    close(record, ending)
+    assert (stats.ended, stats.failed, stats.shed) == (ended, failed, shed)
+    assert stats.arm(POD).snapshot().errors == errors
 
 
-@pytest.mark.parametrize(("status", "shed"), [(200, 0), (404, 0), (499, 0), (500, 1), (503, 1)])
-def test_outcome_by_status_without_an_engine(stats, make, status, shed):
-    make().close(status)
-    assert (stats.ended, stats.failed, stats.shed) == (0, 0, shed)
-    assert stats.arms() == {}
-
-
-def test_failed_request_without_an_engine_is_not_shed(stats, make):
+@pytest.mark.parametrize(
+    ("status", "failed", "shed"), [(404, 0, 0), (424, 0, 0), (500, 1, 0), (502, 0, 1), (503, 0, 1)]
+)
+def test_outcome_of_an_error_of_the_gateway_without_an_engine(stats, make, status, failed, shed):
     record = make()
-    record.mark_failed()
-    record.close(503)
-    assert (stats.failed, stats.shed) == (1, 0)
+    record.end.note_rejection(RequestError(status, "no"))
+    record.close()
+    assert (stats.ended, stats.failed, stats.shed) == (0, failed, shed)
     assert stats.arms() == {}
+
+
+def test_error_of_the_gateway_after_a_failed_attempt_is_that_failure(stats, make):
+    record = make()
+    record.end.note_failed_attempt(endpoint("a"), Ending.CONNECT, is_serving=True)
+    record.end.note_rejection(RequestError(503, "no"))
+    record.close({Side("r1")})
+    assert (stats.failed, stats.shed) == (1, 0)
+    assert stats.arms()["default/a"].errors == 1
 
 
 @pytest.mark.parametrize("code", [499, 500])
@@ -229,37 +252,53 @@ def test_error_event_is_the_engines_failure_from_code_500(stats, clock, make, co
     with record.in_flight(POD, None):
         record.add_chunk(EVENT)
         record.add_chunk(b'data: {"error": {"code": %d}}\n\n' % code)
-    record.close(200)
+    close(record, Ending.ERROR_EVENT if record.has_engine_error else Ending.ANSWERED)
     failed = int(code == 500)
     assert (stats.failed, stats.ended) == (failed, 1 - failed)
     assert stats.arms()[POD].errors == failed
+    assert stats.arms()[POD].empty_outputs == 0
 
 
-@pytest.mark.parametrize(("is_excused", "errors"), [(False, 1), (True, 0)])
-def test_truncated_response_is_the_engines_failure_unless_excused(
-    stats, clock, make, is_excused, errors
-):
+def test_refusal_in_a_stream_is_no_empty_answer(stats, make):
+    """An engine may find out that a request is invalid after it has begun to answer."""
+    record = make()
+    with record.in_flight(POD, None):
+        record.add_chunk(b'data: {"error": {"code": 400}}\n\n')
+    close(record)
+    assert (stats.arms()[POD].requests, stats.arms()[POD].empty_outputs) == (1, 0)
+
+
+def test_truncated_response_is_an_error_of_its_tenant(stats, clock, make):
     record = make(tenant="acme")
     stream(record, clock)
-    record.mark_failed()
-    if is_excused:
-        record.excuse_engine()
-    record.close(200)
+    close(record, Ending.TRUNCATED)
     assert (stats.failed, stats.ended) == (1, 0)
-    arm = stats.arm(POD).snapshot()
-    assert arm.errors == errors
-    assert [each.errors for each in arm.tenants.values()] == [1] * errors
+    assert [each.errors for each in stats.arm(POD).snapshot().tenants.values()] == [1]
 
 
-def test_each_engine_is_charged_a_failure_once_per_request(stats, make):
+def endpoint(name, revision="r1"):
+    return Endpoint(f"default/{name}", "10.0.0.1:8000", revision)
+
+
+@pytest.mark.parametrize(
+    ("is_serving", "serving", "errors"),
+    [
+        (True, ["r1"], {"default/a": 1, "default/b": 1}),
+        (True, ["r1", "r2"], {}),
+        (False, ["r1"], {}),
+    ],
+)
+def test_each_engine_is_charged_a_failure_once_per_request(
+    stats, make, is_serving, serving, errors
+):
     record = make(tenant="acme")
-    for pod in ("default/a", "default/b", "default/a"):
-        with record.in_flight(pod, None):
+    for name in ("a", "b", "a"):
+        with record.in_flight(f"default/{name}", None):
             pass
-        record.charge_failure(pod)
-    record.close(502)
+        record.end.note_failed_attempt(endpoint(name), Ending.RESET, is_serving=is_serving)
+    close(record, Ending.RESET, {Side(revision) for revision in serving})
     arms = stats.arms()
-    assert {pod: arm.errors for pod, arm in arms.items()} == {"default/a": 1, "default/b": 1}
+    assert {pod: arm.errors for pod, arm in arms.items()} == errors
     assert all(arm.tenants["acme"].errors == 1 for arm in arms.values())
     assert stats.failed == 1
 
@@ -267,7 +306,7 @@ def test_each_engine_is_charged_a_failure_once_per_request(stats, make):
 def test_counts_by_tenant(stats, clock, make):
     record = make(tenant="acme")
     stream(record, clock)
-    record.close(200)
+    close(record)
     (tenant,) = stats.arms()[POD].tenants.values()
     assert (tenant.requests, tenant.errors) == (1, 0)
     assert (tenant.ttft, tenant.tpot) == (log(0.5), log(1.0))

@@ -159,4 +159,4 @@ async def test_a_request_ends_at_the_timeout_of_its_route(
     limited = rule_to(("old", 1), timeouts={"request": "100ms"})
     front.snapshots.publish(Snapshot((service,), build([], [], [route(limited)]).routes))
     status, body = await ask(front)
-    assert (status, body["error"]["message"]) == (504, "the engine did not answer in time")
+    assert (status, body["error"]["message"]) == (504, "the time limit of the ModelRoute is over")

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.retry import Failure, may_retry
+from penstock.core.routing.retry import may_retry
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.client import ClientResponse
@@ -60,14 +61,15 @@ class Attempts:
 
         outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
         """
-        failures: list[Failure] = []
+        failures: list[Ending] = []
+        without_copy: set[str] = set()  # pods that answered 404
         error: UpstreamResponse | None = None
         while may_retry(failures, self._state.settings.max_attempts):
             self._telemetry.timeline.enter(RequestPhase.WAIT)
             try:
                 selected = await selector.next(is_retry=bool(failures))
             except RequestError:
-                if Failure.ERROR in failures:
+                if Ending.ERROR in failures:
                     break
                 selector.note_all_failed()
                 raise
@@ -81,8 +83,8 @@ class Attempts:
                 result = await self._attempt(
                     endpoint, outgoing, cancellation, is_retry=bool(failures)
                 )
-                if target.adapter is not None and _lacks_model(result):
-                    result = AttemptFailed(Failure.NO_COPY)
+                if target.adapter is not None:
+                    result = _of_adapter(result, endpoint.pod, without_copy)
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
                     if target.mirrors or target.rollout_mirror:
@@ -94,22 +96,14 @@ class Attempts:
                     )
                     return
                 took_s = self._state.now() - began_s
-                selector.note_failure(endpoint.pod, result.failure, took_s)
-                if self._is_engines_fault(result.failure, target) and selector.is_serving(
-                    endpoint.pod
-                ):
-                    record.charge_failure(endpoint.pod)
-            failures.append(result.failure)
-            if result.failure is Failure.ERROR:
+                selector.note_failure(endpoint, result.ending, took_s)
+                is_serving = selector.is_serving(endpoint.pod)
+                record.end.note_failed_attempt(endpoint, result.ending, is_serving=is_serving)
+            failures.append(result.ending)
+            if result.ending is Ending.ERROR:
                 error = result.response or error
         selector.note_all_failed()
         await self._give_up(failures[-1], error, cancellation, record)
-
-    def _is_engines_fault(self, failure: Failure, target: RoutingTarget) -> bool:
-        """Whether an attempt's failure says something about the engine, and not about the adapter."""
-        if failure is Failure.CONNECT:
-            return False
-        return target.adapter is None or failure not in (Failure.NO_COPY, Failure.UNAVAILABLE)
 
     async def _attempt(
         self,
@@ -127,7 +121,7 @@ class Attempts:
                     endpoint.address, outgoing, cancellation, telemetry.timeline
                 )
             except AttemptFailed as failed:
-                telemetry.fail_attempt(failed.failure)
+                telemetry.fail_attempt(failed.ending)
                 return failed
 
     async def _relay_response(
@@ -164,23 +158,23 @@ class Attempts:
 
     async def _give_up(
         self,
-        last: Failure,
+        last: Ending,
         error: UpstreamResponse | None,
         cancellation: CancellationScope,
         record: RequestRecord,
     ) -> None:
         """Pass on an engine's own error response. Raises RequestError if there is none.
 
-        last: failure of the last attempt.
+        last: ending of the last attempt.
         """
         if error is not None:
             cancellation.close()
-            record.mark_failed()
+            record.end.ending = last
             await self._client.send(error.status, error.headers, error.first_chunk)
             return
-        if last in (Failure.UNAVAILABLE, Failure.NO_COPY):
+        if last in (Ending.UNAVAILABLE, Ending.COPY_UNAVAILABLE, Ending.NO_COPY):
             message = "no engine accepts requests"
-            if last is Failure.NO_COPY:
+            if last is Ending.NO_COPY:
                 message = "engines unload the adapter as fast as it is loaded"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         raise RequestError(502, "the engines that were tried did not answer")
@@ -214,9 +208,20 @@ class Attempts:
             gauge.dec()
 
 
-def _lacks_model(result: UpstreamResponse | AttemptFailed) -> bool:
-    """Whether an engine answered that it does not have the model. Closes that response."""
-    if not isinstance(result, UpstreamResponse) or result.status != 404:
-        return False
+def _of_adapter(
+    result: UpstreamResponse | AttemptFailed, pod: str, without_copy: set[str]
+) -> UpstreamResponse | AttemptFailed:
+    """The result of an attempt at an adapter.
+
+    A first 404 of a pod says that it has unloaded the adapter, and the response is closed. The adapter is
+    loaded before the next attempt there, so a second one has another reason, and is passed on. An engine
+    that is unavailable may fail to read the adapter again, and answers other requests all the same.
+    """
+    if isinstance(result, AttemptFailed):
+        is_unavailable = result.ending is Ending.UNAVAILABLE
+        return AttemptFailed(Ending.COPY_UNAVAILABLE) if is_unavailable else result
+    if result.status != 404 or pod in without_copy:
+        return result
+    without_copy.add(pod)
     result.close()
-    return True
+    return AttemptFailed(Ending.NO_COPY)

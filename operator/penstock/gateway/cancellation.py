@@ -27,6 +27,7 @@ class CancelCause(StrEnum):
 
     CLIENT_LEFT = "client_left"
     TIMEOUT = "timeout"
+    ROUTE_TIMEOUT = "route_timeout"  # of the ModelRoute
     SHUTDOWN = "shutdown"
 
 
@@ -60,6 +61,7 @@ class CancellationScope:
         self._ends_at_s = self._began_s + total_s
         self._deadline_s = self._ends_at_s
         self._timer: asyncio.TimerHandle | None = None
+        self._total_cause = CancelCause.TIMEOUT
         self._cause: CancelCause | None = None
         self.phase = Phase.WAITING
 
@@ -98,9 +100,11 @@ class CancellationScope:
         if self._timer is None or self._timer.when() > self._deadline_s:
             self._start_timer()
 
-    def limit_total(self, seconds: float) -> None:
+    def limit_by_route(self, seconds: float) -> None:
         """Lower the time limit of the block to `seconds` after its start."""
-        self._ends_at_s = min(self._ends_at_s, self._began_s + seconds)
+        if self._began_s + seconds >= self._ends_at_s:
+            return
+        self._ends_at_s, self._total_cause = self._began_s + seconds, CancelCause.ROUTE_TIMEOUT
         self._deadline_s = min(self._deadline_s, self._ends_at_s)
         self._start_timer()
 
@@ -121,7 +125,8 @@ class CancellationScope:
 
     def _check_deadline(self) -> None:
         if self._loop.time() >= self._deadline_s:
-            self.cancel(CancelCause.TIMEOUT)
+            is_total = self._deadline_s == self._ends_at_s
+            self.cancel(self._total_cause if is_total else CancelCause.TIMEOUT)
         else:
             self._start_timer()
 

@@ -12,8 +12,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
-from penstock.core.routing.retry import Failure
+from penstock.core.routing.charge import CHARGES, Ending, of_sides
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, Side, pick, pick_side
 from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
 from penstock.gateway.cancellation import CancellationScope, Phase
@@ -67,7 +67,7 @@ class EndpointSelector:
         self._key = key
         self._tokens = tokens
         self._tried: set[str] = set()
-        self._failed: set[str] = set()  # endpoints that may have failed because of the request
+        self._failed: dict[str, Side] = {}  # endpoints that may have failed because of the request
         self._has_error = False
         self._wait_left_s = state.settings.wait_for_endpoint_s
         self._backoff_s = FIRST_BACKOFF_S
@@ -78,22 +78,19 @@ class EndpointSelector:
             # Drawn once: a request that loads its adapter stays on the side of that load.
             self._draw = random.random()  # noqa: S311 - spreads load
 
-    def note_failure(self, pod: str, failure: Failure, took_s: float) -> None:
-        """Record that the attempt at the pod failed after took_s; `next` avoids that pod."""
-        state = self._state
-        if self._adapter is not None and failure is Failure.NO_COPY:
+    def note_failure(self, endpoint: Endpoint, ending: Ending, took_s: float) -> None:
+        """Record that the attempt at the endpoint failed after took_s; `next` avoids it."""
+        state, pod = self._state, endpoint.pod
+        if self._adapter is not None and ending is Ending.NO_COPY:
             state.adapters.residency.note_absent(pod, self._adapter.engine_name)
             return
-        is_unreachable = failure is Failure.CONNECT
-        # An engine that cannot read an adapter again answers 503, and answers other requests all the same.
-        if self._adapter is None or failure is not Failure.UNAVAILABLE:
-            state.endpoints.note_failure(pod, state.now(), is_unreachable=is_unreachable)
+        state.endpoints.charge(pod, ending, state.now())
         self._tried.add(pod)
-        if is_unreachable:
+        if ending is Ending.CONNECT:
             self._wait_left_s -= took_s
-        else:
-            self._failed.add(pod)
-        if failure is Failure.ERROR:
+        elif CHARGES[ending].engine is not None:
+            self._failed[pod] = endpoint.side
+        if ending is Ending.ERROR:
             self._has_error = True
             self._wait_left_s = min(self._wait_left_s, MAX_WAIT_AFTER_ERROR_S)
 
@@ -148,9 +145,7 @@ class EndpointSelector:
         if service.stalled and not service.weights:
             raise RequestError(503, f"no revision can serve: {service.stalled}", code="stalled")
         now, draw = state.now(), random.random()  # noqa: S311 - spreads load
-        ejected = state.endpoints.ejected(service.endpoints, now)
-        if is_retry:  # a healthy engine shows whether the request itself is at fault
-            ejected |= state.endpoints.suspects
+        ejected = self._ejected(service, now, is_retry=is_retry)
         if self._copies is not None:
             return self._choose_side(service, self._copies.able(service), ejected)
         if service.objectives is not None and not self._tried:
@@ -172,6 +167,16 @@ class EndpointSelector:
         if self._has_error:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
+
+    def _ejected(self, service: Service, now: float, *, is_retry: bool) -> set[str]:
+        """Pods to avoid while there are others; for a retry also those that failed lately."""
+        ejected = self._state.endpoints.ejected(service.endpoints, now)
+        if not is_retry:
+            return ejected
+        ejected |= self._state.endpoints.suspects
+        failed = set(self._failed.values())
+        left_out = ejected | self._tried
+        return ejected | of_sides(failed, service.endpoints, service.weights, left_out)
 
     def _choose_side(
         self, service: Service, able: Sequence[Endpoint], ejected: set[str]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from penstock.core.routing import outliers
+from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.outliers import Health
 from penstock.core.routing.pick import Endpoint
 
@@ -64,6 +65,18 @@ class EndpointStates:
     def note_response_complete(self, pod: str) -> None:
         """Record a complete response without an error, which clears the pod's failures."""
         self._health.pop(pod, None)
+
+    def charge(self, pod: str, ending: Ending, now: float) -> None:
+        """Count what the ending of a request, or of an attempt, says against the endpoint."""
+        match CHARGES[ending].engine:
+            case "Failure":
+                self.note_failure(pod, now)
+            case "Unreachable":
+                self.note_failure(pod, now, is_unreachable=True)
+            case "BrokeOff":
+                self.note_failure(pod, now, broke_off=True)
+            case None:
+                pass
 
     def note_failure(
         self, pod: str, now: float, *, is_unreachable: bool = False, broke_off: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 
 from penstock.clients.process_metrics import ProcessMetrics
-from penstock.gateway.request_record import RequestOutcome
+from penstock.gateway.request_ending import RequestOutcome
 from penstock.gateway.snapshot import Adapter
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs

@@ -18,6 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from penstock.clients.pod_connections import PodConnector
+from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
@@ -32,8 +33,6 @@ from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.upstream import body_payload
 from penstock_engine.wire import REQUEST_ID_HEADER
 
-# The status that a copy with an incomplete response counts as.
-BROKEN_OFF_STATUS = 502
 # The original's request id is cut to this; with the suffix of the copy it must fit into the 128
 # characters that engines accept.
 MAX_ORIGINAL_ID_CHARACTERS = 100
@@ -157,27 +156,28 @@ class RequestMirror:
         is_stream = copy.request.is_stream
         usage = ResponseUsage(is_stream=is_stream, overhead_events=copy.overhead_events)
         try:
-            status = await self._send(copy, service, endpoint, usage)
+            ending = await self._send(copy, service, endpoint, usage)
+        except aiohttp.ClientConnectorError:
+            ending = Ending.CONNECT
         except (aiohttp.ClientError, OSError, TimeoutError):
-            status = BROKEN_OFF_STATUS
-        self._count(service.key, endpoint.revision, "ok" if status < 400 else "error")
+            ending = Ending.TRUNCATED
+        if usage.has_engine_error:
+            ending = Ending.ERROR_EVENT
+        is_answered = ending is Ending.ANSWERED
+        self._count(service.key, endpoint.revision, "ok" if is_answered else "error")
         if stats is None:
             return
         arm = stats.arm(endpoint.pod)
-        if status >= 500 or usage.has_engine_error:
+        if CHARGES[ending].revision in ("Blamed", "Always"):
             arm.record_failure()
-        elif status < 400:
-            arm.record_completion(
-                usage.output_tokens, 0, is_empty=not usage.has_text, violates=False
-            )
+        elif is_answered:
+            is_empty = not usage.has_text and not usage.has_error
+            arm.record_completion(usage.output_tokens, 0, is_empty=is_empty, violates=False)
 
     async def _send(
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage
-    ) -> int:
-        """Send one copy and read its response into `usage`.
-
-        Returns the status; BROKEN_OFF_STATUS if a stream ends early. Raises aiohttp.ClientError, OSError.
-        """
+    ) -> Ending:
+        """Send one copy and read its response into `usage`. Raises aiohttp.ClientError, OSError."""
         sse, body = SseBuffer(), b""
         began_s = self._now()
         limits = CopyLimits(copy, self._settings)
@@ -203,7 +203,9 @@ class RequestMirror:
                     seconds.labels(service.key, endpoint.revision).observe(self._now() - began_s)
             usage.feed(body)
             is_cut = copy.request.is_stream and not (sse.finish() or sse.is_done)
-            return BROKEN_OFF_STATUS if is_cut and response.status < 400 else response.status
+            return (
+                Ending.TRUNCATED if is_cut and response.status < 400 else ending_of(response.status)
+            )
 
     def _connections(self) -> aiohttp.ClientSession:
         """Return the connection pool of copies, made for the first one."""

@@ -8,6 +8,7 @@ receiving -> waiting -> first byte -> streaming
 from collections.abc import Mapping
 
 from penstock.core.canary.tenants import tenant_name
+from penstock.core.routing.charge import Ending
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import (
@@ -98,7 +99,7 @@ class ProxiedRequest:
         target = await self._resolve(request, headers)
         service = target.service
         if target.timeout_s is not None:
-            cancellation.limit_total(target.timeout_s)
+            cancellation.limit_by_route(target.timeout_s)
         self._telemetry.note_target(target)
         record = self._record = self._state.stats.record(
             service,
@@ -150,23 +151,19 @@ class ProxiedRequest:
 
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""
-        if cancelled.cause is CancelCause.CLIENT_LEFT:
+        relay, record = self._attempts.relay, self._record
+        ending = _ending_of(cancelled, is_blocked=relay is not None and relay.is_blocked)
+        if record is not None and ending is not None:
+            record.end.ending = ending
+            if self._attempts.endpoint is not None:
+                self._state.endpoints.charge(self._attempts.endpoint.pod, ending, self._state.now())
+        if ending is Ending.CLIENT_LEFT:
             self.note_disconnect(cancelled.phase)
             return
-        if cancelled.cause is CancelCause.SHUTDOWN and self._record is not None:
-            self._record.excuse_engine()
-        endpoint, relay = self._attempts.endpoint, self._attempts.relay
-        if cancelled.cause is CancelCause.TIMEOUT and endpoint is not None:
-            pod, now = endpoint.pod, self._state.now()
-            if cancelled.phase is Phase.FIRST_BYTE:
-                self._state.endpoints.note_failure(pod, now)
-            # The total time is no failure of the engine: a slow client may have used it up.
-            elif cancelled.phase is Phase.STREAMING and not cancelled.is_total:
-                self._state.endpoints.note_failure(pod, now, broke_off=True)
         status, message = CANCELLED_RESPONSES[cancelled.cause]
         self._telemetry.line.reason = message
-        is_timeout = cancelled.cause is CancelCause.TIMEOUT
-        if is_timeout and relay is not None and relay.is_blocked:  # the client did not read
+        if ending is Ending.CLIENT_STALLED:
+            assert relay is not None
             self.note_disconnect(cancelled.phase)
             await relay.cut(status, message, "client")
         elif self._client.has_begun:
@@ -182,6 +179,8 @@ class ProxiedRequest:
     async def reject(self, error: RequestError) -> None:
         """Send an error of the gateway's own."""
         self._telemetry.note_rejection(error)
+        if self._record is not None:
+            self._record.end.note_rejection(error)
         await self._client.send_error(error)
 
     def note_disconnect(self, phase: Phase) -> None:
@@ -202,7 +201,30 @@ def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
     return tenant_name(header_text(headers.get(service.tenant_header.encode(), b"")))
 
 
+def _ending_of(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | None:
+    """How a cancelled request ends; None: as one that no engine answered.
+
+    is_blocked: whether its client does not read the response.
+    """
+    match cancelled.cause, cancelled.phase:
+        case CancelCause.CLIENT_LEFT, _:
+            return Ending.CLIENT_LEFT
+        case CancelCause.SHUTDOWN, _:
+            return Ending.SHUTDOWN
+        case _ if is_blocked:
+            return Ending.CLIENT_STALLED
+        case _, (Phase.RECEIVING | Phase.WAITING):
+            return None
+        case CancelCause.ROUTE_TIMEOUT, _:
+            return Ending.ROUTE_TIMEOUT
+        case _, Phase.FIRST_BYTE:
+            return Ending.NO_FIRST_BYTE
+        case _:
+            return Ending.TOTAL_TIMEOUT if cancelled.is_total else Ending.SILENT
+
+
 CANCELLED_RESPONSES = {
     CancelCause.TIMEOUT: (504, "the engine did not answer in time"),
+    CancelCause.ROUTE_TIMEOUT: (504, "the time limit of the ModelRoute is over"),
     CancelCause.SHUTDOWN: (503, "the gateway is stopping"),
 }

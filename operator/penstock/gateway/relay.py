@@ -1,5 +1,6 @@
 """Relays an engine's response to the client, chunk by chunk, and ends it properly when it breaks off."""
 
+from penstock.core.routing.charge import Ending, ending_of
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.client import ClientResponse
@@ -53,6 +54,7 @@ class Relay:
             if upstream.source is None:
                 cancellation.close()
                 record.add_chunk(upstream.first_chunk)
+                self._note_end(self._ending_of_whole())
                 await self._client.send(upstream.status, upstream.headers, upstream.first_chunk)
             else:
                 await self._stream(cancellation)
@@ -79,12 +81,11 @@ class Relay:
                 cancellation.enter_phase(Phase.STREAMING, between_s)
                 chunk = await upstream.next_chunk()
             cancellation.close()
-            has_error = upstream.status >= 400 or record.has_error
-            self._note_end(is_whole=not record.has_engine_error, has_error=has_error)
+            self._note_end(self._ending_of_whole())
             await self._client.finish()
         except ResponseTruncated:
             cancellation.close()
-            self._note_end(is_whole=False, has_error=True)
+            self._note_end(Ending.TRUNCATED)
             await self.cut(502, "the engine's response was cut off", "upstream")
 
     async def _send_chunk(self, chunk: bytes) -> None:
@@ -99,16 +100,22 @@ class Relay:
         self.is_blocked = False
         self._record.add_write_time(self._state.now() - began_s)
 
-    def _note_end(self, *, is_whole: bool, has_error: bool) -> None:
-        """Record what the end of the response says about the endpoint's health."""
+    def _ending_of_whole(self) -> Ending:
+        """How a response ends that is complete."""
+        if self._record.has_engine_error:
+            return Ending.ERROR_EVENT
+        return ending_of(self._upstream.status)
+
+    def _note_end(self, ending: Ending) -> None:
+        """Record how the request ends, and what that says about the endpoint's health."""
+        self._record.end.ending = ending
         endpoints, pod = self._state.endpoints, self._endpoint.pod
-        if not is_whole:
-            endpoints.note_failure(pod, self._state.now(), broke_off=True)
-        elif not has_error:
+        endpoints.charge(pod, ending, self._state.now())
+        if ending is Ending.ANSWERED and not self._record.has_error:
             endpoints.note_response_complete(pod)
 
     async def cut(self, status: int, message: str, cause: str) -> None:
-        """End a response that cannot be completed, and count it as failed.
+        """End a response that cannot be completed.
 
         A stream ends with an error event. Another response stays incomplete, and the server closes the
         connection. cause: label of the metric.
@@ -116,7 +123,6 @@ class Relay:
         self.cut_cause = cause
         labels = self._service, self._endpoint.revision, cause
         self._state.metrics.cut.labels(*labels).inc()
-        self._record.mark_failed()
         sse = self._upstream.sse
         if sse is not None:
             event = error_event(status, message)

@@ -2,13 +2,14 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
 
 from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.routing.charge import Charge
+from penstock.core.routing.pick import Side
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.adapter_stats import AdapterStats
-from penstock.gateway.openai import ADAPTER_FAILED_STATUS
+from penstock.gateway.request_ending import RequestEnding, RequestOutcome
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.service_stats import ServiceStats
@@ -20,20 +21,6 @@ BLOCKED_AFTER_S = 0.05
 MAX_BLOCKED_SHARE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOutcome:
-    """How a request ended, for the metrics.
-
-    meets_ttft, meets_tpot: None where the objective does not apply. tpot_s: None if it is not known.
-    """
-
-    meets_ttft: bool | None = None
-    meets_tpot: bool | None = None
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    tpot_s: float | None = None
-
-
 class RequestRecord:
     """Times one request and counts its outcome in the statistics of its service.
 
@@ -41,6 +28,8 @@ class RequestRecord:
     prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has no images or other
     media. tenant: None if tenants are not distinguished. adapter: counts of the adapter that the request
     is for; None: it is for the base model.
+
+    end: how the request ends.
     """
 
     def __init__(
@@ -67,14 +56,13 @@ class RequestRecord:
         self._usage = self._new_usage()
         self._pod: str | None = None
         self._reservation: Reservation | None = None
-        self._is_failed = self._is_excused = False
+        self.end = RequestEnding()
         # The current engine's latency counts from here: time that an earlier engine lost does not.
         self._engine_since_s = arrived_s
         self._sent_s = self._first_byte_s = self._last_byte_s = arrived_s
         self._num_ahead = 0
         self._num_concurrent = 0.0
         self._blocked_s = 0.0
-        self._pods_charged: set[str] = set()
         self.has_begun = False
         self.arrived_s = arrived_s
         self.prompt_tokens = stats.token_estimate.of(prompt_bytes)
@@ -117,13 +105,6 @@ class RequestRecord:
             if reservation is not None:
                 reservation.release()
 
-    def charge_failure(self, pod: str) -> None:
-        """Count, once per pod, that the engine failed the request, even if another one answers it."""
-        if pod not in self._pods_charged:
-            self._pods_charged.add(pod)
-            for arm in self._arms(pod):
-                arm.record_failure(self._tenant)
-
     def start_response(self, *, is_stream: bool) -> None:
         """Start to count a response. is_stream: whether it is a stream, whatever was requested."""
         self._is_stream = is_stream
@@ -146,10 +127,6 @@ class RequestRecord:
         if seconds > BLOCKED_AFTER_S:
             self._blocked_s += seconds
 
-    def mark_failed(self) -> None:
-        """Count the request as failed, whatever its status: its response was cut off."""
-        self._is_failed = True
-
     @property
     def usage(self) -> ResponseUsage:
         """Tokens of the response so far."""
@@ -165,30 +142,35 @@ class RequestRecord:
         """Whether the response has an error event that is the engine's fault."""
         return self._usage.has_engine_error
 
-    def excuse_engine(self) -> None:
-        """Do not count the outcome as the engine's failure."""
-        self._is_excused = True
+    def close(self, serving: Collection[Side] = ()) -> RequestOutcome:
+        """Count how the request ended (see `charge`), and return its outcome.
 
-    def close(self, status: int) -> RequestOutcome:
-        """Count the outcome, and return it. status: sent to the client; 4xx is not counted."""
-        stats = self._stats
-        is_failed = self._is_failed or self._usage.has_engine_error
+        serving: sides of the service that have engines and traffic; needed only after a failed attempt.
+        """
+        charge, stats = self.end.charge, self._stats
+        for pod in self.end.charged_pods(self._pod, serving, is_answered=self.has_begun):
+            for arm in self._arms(pod):
+                arm.record_failure(self._tenant)
         if self._adapter is not None:
-            is_refused = status == ADAPTER_FAILED_STATUS
-            self._adapter.failed += is_failed or status >= 500 or is_refused
-            if is_refused and self._adapter.arm is not None:
-                self._adapter.arm.record_failure(self._tenant)
-        if is_failed or (status >= 500 and self._pod is not None):
-            stats.failed += 1
-            if self._pod is not None and not self._is_excused:
-                self.charge_failure(self._pod)
-            return self._missed()
-        if status >= 500:
-            stats.shed += 1
-            return self._missed()
-        if status < 400 and self.has_begun:
-            return self._count_finished()
-        return RequestOutcome()
+            self._count_for_adapter(self._adapter, charge)
+        match charge.service:
+            case "Ended":
+                return self._count_finished()
+            case "Failed":
+                stats.failed += 1
+                return self._missed()
+            case "Shed":
+                stats.shed += 1
+                return self._missed()
+            case None:
+                return RequestOutcome()
+
+    def _count_for_adapter(self, adapter: AdapterStats, charge: Charge) -> None:
+        """Count a failure for the adapter that the request is for, and its version."""
+        is_refused = charge.revision == "Adapter"
+        adapter.failed += is_refused or charge.service in ("Failed", "Shed")
+        if is_refused and adapter.arm is not None:
+            adapter.arm.record_failure(self._tenant)
 
     def _missed(self) -> RequestOutcome:
         """The outcome of a request that was shed or failed: it misses all objectives that are set."""
@@ -249,7 +231,7 @@ class RequestRecord:
         arm.record_completion(
             usage.output_tokens,
             self._num_ahead,
-            is_empty=not usage.has_text,
+            is_empty=not usage.has_text and not usage.has_error,
             violates=self._violates,
             tenant=self._tenant,
         )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.retry import Failure
+from penstock.core.routing.charge import Ending
+from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.access_log import AccessLine
 from penstock.gateway.cancellation import Phase
 from penstock.gateway.client import ClientResponse
@@ -36,7 +36,6 @@ class RequestTelemetry:
             started_s = self.timeline.started_s
             trace = state.tracer.start(self.line, scope["headers"], started_s, state.now())
             self._trace, self.line.trace_id = trace, trace.trace_id
-        self._is_disconnected = False
 
     def note_target(self, target: RoutingTarget) -> None:
         """Count the request for the service that it is routed to."""
@@ -49,7 +48,7 @@ class RequestTelemetry:
         if target.model_route:
             self._metrics.model_route_requests.labels(target.model_route, service).inc()
 
-    def note_endpoint(self, endpoint: Endpoint, last_failure: Failure | None) -> None:
+    def note_endpoint(self, endpoint: Endpoint, last_failure: Ending | None) -> None:
         """Record that an endpoint is tried, as a retry if there was a failure before."""
         line = self.line
         line.revision, line.pod = endpoint.revision, endpoint.pod
@@ -63,7 +62,7 @@ class RequestTelemetry:
             return request
         return self._trace.start_attempt(request, endpoint, self._state.now())
 
-    def fail_attempt(self, failure: Failure) -> None:
+    def fail_attempt(self, failure: Ending) -> None:
         """End the span of the attempt that failed."""
         if self._trace is not None:
             self._trace.fail_attempt(failure, self._state.now())
@@ -79,7 +78,6 @@ class RequestTelemetry:
 
     def note_disconnect(self, phase: Phase) -> None:
         """Count that the client disconnected, in which case the request has no outcome."""
-        self._is_disconnected = True
         self.line.reason = f"the client disconnected while {phase}"
         self._metrics.disconnects.labels(self.line.service, phase.value).inc()
 
@@ -89,8 +87,8 @@ class RequestTelemetry:
         record: None if the request reached no service. is_cut: whether the response was cut off.
         """
         line, intervals = self.line, self.timeline.intervals(self._state.now())
-        if record is not None and not self._is_disconnected:
-            outcome = record.close(client.status)
+        if record is not None:
+            outcome = record.close(self._serving_sides() if record.end.last_failure else ())
             self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)
         self._metrics.observe_times(line.service, intervals, line.trace_id)
         code = str(client.status)
@@ -100,6 +98,13 @@ class RequestTelemetry:
         elif not line.reason and record is not None and record.has_error:
             line.reason = "the engine sent an error event"
         self._export(client, record, intervals)
+
+    def _serving_sides(self) -> set[Side]:
+        """The sides of the request's service that have engines and traffic."""
+        service = self._state.snapshots.current.get(self.line.service)
+        if service is None:
+            return set()
+        return {e.side for e in service.endpoints if service.weights.get(e.side, 0) > 0}
 
     def _export(
         self, client: ClientResponse, record: RequestRecord | None, intervals: list[Interval]

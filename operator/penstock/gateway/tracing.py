@@ -25,8 +25,8 @@ from opentelemetry.trace import Tracer as OpenTelemetryTracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from penstock.clients.clock import unix_time
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.retry import Failure
 from penstock.gateway.access_log import AccessLine
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.timeline import Interval, RequestPhase
@@ -116,7 +116,7 @@ class RequestTrace:
         """Return the headers of a mirrored copy, with the request's span as its parent."""
         return _with_parent(headers, self.span)
 
-    def fail_attempt(self, failure: Failure, now_s: float) -> None:
+    def fail_attempt(self, failure: Ending, now_s: float) -> None:
         """End the span of the attempt that failed."""
         span = self.attempts[-1]
         span.set_attribute("error.type", failure.value)

@@ -12,7 +12,7 @@ from typing import Self
 import aiohttp
 
 from penstock.clients.pod_connections import PodConnector
-from penstock.core.routing.retry import Failure, failure_of
+from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
@@ -33,13 +33,13 @@ FINAL_STATUSES = range(200, 600)
 class AttemptFailed(Exception):
     """An attempt failed before anything reached the client.
 
-    response: the engine's own error response, for a Failure.ERROR; it is passed on if no other engine
+    response: the engine's own error response, for an Ending.ERROR; it is passed on if no other engine
     answers. None: there is none, or it is too large.
     """
 
-    def __init__(self, failure: Failure, response: "UpstreamResponse | None" = None) -> None:
-        super().__init__(failure.value)
-        self.failure = failure
+    def __init__(self, ending: Ending, response: "UpstreamResponse | None" = None) -> None:
+        super().__init__(ending.value)
+        self.ending = ending
         self.response = response
 
 
@@ -164,6 +164,7 @@ class Upstream:
         )
         cancellation.enter_phase(Phase.FIRST_BYTE, first_byte_s)
         timeline.enter(RequestPhase.CONNECT)
+        upload = aiohttp.UploadTracker()
         try:
             source = await self._session.post(
                 f"http://{address}{request.path}",
@@ -171,26 +172,30 @@ class Upstream:
                 headers=request.headers,
                 allow_redirects=False,
                 trace_request_ctx=timeline,
+                upload_tracker=upload,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise AttemptFailed(Failure.CONNECT) from error
+            raise AttemptFailed(Ending.CONNECT) from error
+        except aiohttp.ClientResponseError as error:
+            raise AttemptFailed(Ending.INVALID) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise AttemptFailed(Failure.RESET) from error
+            is_sent = upload.upload_complete.done() and not upload.upload_complete.exception()
+            raise AttemptFailed(Ending.RESET if is_sent else Ending.UNSENT) from error
         is_open = False
         try:
             response = await self._read_start(source)
             if response.status not in FINAL_STATUSES:
                 response.close()
-                raise AttemptFailed(Failure.RESET)
-            failure = failure_of(response.status)
-            if failure is not None:
+                raise AttemptFailed(Ending.INVALID)
+            ending = ending_of(response.status)
+            if CHARGES[ending].retry != "Never":
                 whole = None if response.source else replace(response, on_release=None)
                 response.close()
-                raise AttemptFailed(failure, whole)
+                raise AttemptFailed(ending, whole)
             is_open = response.source is not None
             return response
         except (aiohttp.ClientError, OSError) as error:
-            raise AttemptFailed(Failure.RESET) from error
+            raise AttemptFailed(Ending.RESET) from error
         finally:
             if not is_open:
                 source.close()
@@ -236,13 +241,12 @@ async def _read_first_event(
     sse = SseBuffer()
     while chunk := await source.content.readany():
         if (events := sse.feed(chunk)) and has_data(events):
-            status = error_status(events)
-            failure = None if status is None else failure_of(status)
-            if failure is None:
+            ending = ending_of(error_status(events) or 200)
+            if CHARGES[ending].retry == "Never":
                 return UpstreamResponse(200, headers, events, source, sse)
             end = b"" if sse.is_done else DONE_EVENT
-            raise AttemptFailed(failure, UpstreamResponse(200, headers, events + end, None, None))
-    raise AttemptFailed(Failure.RESET)
+            raise AttemptFailed(ending, UpstreamResponse(200, headers, events + end, None, None))
+    raise AttemptFailed(Ending.RESET)
 
 
 async def _read_to_end(source: aiohttp.ClientResponse) -> None:

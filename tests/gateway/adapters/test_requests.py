@@ -173,3 +173,18 @@ async def test_a_side_whose_engines_take_no_adapters_gets_no_requests(pool):
     for _ in range(10):
         assert (await ask(front))[0] == 200
     assert (len(new.served), old.served, old.num_lists) == (10, [], 0)
+
+
+async def test_404_for_another_reason_is_passed_on_after_one_load(pool):
+    """The engine lists the adapter, and yet answers that there is no such thing."""
+
+    class Lost(AdapterEngine):
+        async def _complete(self, request, model):
+            self.served.append(model)
+            await request.whole(b'{"error": {"message": "no such route"}}', "404 Not Found")
+
+    engine = Lost(NAME)
+    front = await pool(engine)
+    status, body = await ask(front)
+    assert (status, body["error"]["message"]) == (404, "no such route")
+    assert (engine.served, engine.calls) == ([NAME, NAME], [("load", NAME)])

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.core.routing.retry import Failure
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.cancellation import Phase
 from penstock.gateway.openai import RequestError
@@ -22,7 +22,7 @@ def test_each_wait_is_counted_while_it_lasts(bench):
         selector = made.selector(cancellation)
         metrics = made.state.metrics
         for _ in range(3):
-            selector.note_failure(A.pod, Failure.RESET, 0.0)
+            selector.note_failure(A, Ending.RESET, 0.0)
             task = asyncio.create_task(selector.next(is_retry=True))
             await asyncio.sleep(0.01)
             assert (made.state.waiting, metrics.waiting.labels(KEY)._value.get()) == (1, 1)
@@ -126,7 +126,7 @@ def test_first_attempt_reserves_a_slot_if_the_service_has_objectives(bench):
         reservation.release()
         # A retry does not enter the admission queue again.
         made.publish(made.service(A, B, objectives=Objectives(1.0, 0.1)))
-        selector.note_failure(A.pod, Failure.RESET, 0.0)
+        selector.note_failure(A, Ending.RESET, 0.0)
         selected = await selector.next(is_retry=True)
         assert (selected.endpoint, selected.reservation) == (B, None)
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.retry import Failure
 
 A, B, C = (Endpoint(f"default/{name}", f"10.0.0.1:{port}", "r1") for name, port in
            (("a", 1), ("b", 2), ("c", 3)))  # fmt: skip
@@ -19,11 +19,11 @@ def test_failed_endpoints_are_retried_with_exponential_backoff(bench):
         waits_s, since_s = [], made.loop.time()
         assert (await selector.next(is_retry=False)).endpoint == A
         for _ in range(8):
-            selector.note_failure(A.pod, Failure.RESET, 1.0)
+            selector.note_failure(A, Ending.RESET, 1.0)
             assert (await selector.next(is_retry=True)).endpoint == A
             waits_s.append(made.loop.time() - since_s)
             since_s = made.loop.time()
-        selector.note_failure(A.pod, Failure.RESET, 1.0)
+        selector.note_failure(A, Ending.RESET, 1.0)
         error = await made.error_of(selector.next(is_retry=True))
         assert error == (503, "every ready engine was tried", 5)
         assert waits_s == pytest.approx([0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 0.25])
@@ -38,7 +38,7 @@ def test_new_endpoint_ends_the_backoff(bench):
     async def main(made, cancellation):
         made.publish(made.service(A))
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, Failure.RESET, 0.0)
+        selector.note_failure(A, Ending.RESET, 0.0)
         selector._backoff_s = 2.0
         task = asyncio.create_task(selector.next(is_retry=True))
         await asyncio.sleep(0.5)
@@ -56,7 +56,7 @@ def test_failed_connections_count_against_the_wait_limit(bench, took_s, is_selec
     async def main(made, cancellation):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, Failure.CONNECT, took_s)
+        selector.note_failure(A, Ending.CONNECT, took_s)
         if is_selected:
             assert (await selector.next(is_retry=True)).endpoint == B
         else:
@@ -70,9 +70,9 @@ def test_no_endpoint_is_tried_twice_after_an_error_response(bench):
     async def main(made, cancellation):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, Failure.ERROR, 0.0)
+        selector.note_failure(A, Ending.ERROR, 0.0)
         assert (await selector.next(is_retry=True)).endpoint == B
-        selector.note_failure(B.pod, Failure.RESET, 0.0)
+        selector.note_failure(B, Ending.RESET, 0.0)
         error = await made.error_of(selector.next(is_retry=True))
         assert error == (503, "every ready engine was tried", 5)
         assert made.elapsed_s == 0.0
@@ -80,12 +80,12 @@ def test_no_endpoint_is_tried_twice_after_an_error_response(bench):
     bench(main)
 
 
-@pytest.mark.parametrize(("failure", "waits_s"), [(Failure.ERROR, 1.0), (Failure.RESET, 10.0)])
+@pytest.mark.parametrize(("failure", "waits_s"), [(Ending.ERROR, 1.0), (Ending.RESET, 10.0)])
 def test_wait_for_the_retry_budget_is_one_second_after_an_error_response(bench, failure, waits_s):
     async def main(made, cancellation):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, failure, 0.0)
+        selector.note_failure(A, failure, 0.0)
         with made.state.retry_budget.hold(KEY):
             error = await made.error_of(selector.next(is_retry=True))
         assert error == (503, "too many requests are being retried", 5)
@@ -98,7 +98,7 @@ def test_retry_budget_is_checked_every_50_ms(bench):
     async def main(made, cancellation):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, Failure.RESET, 0.0)
+        selector.note_failure(A, Ending.RESET, 0.0)
         with made.state.retry_budget.hold(KEY):
             task = asyncio.create_task(selector.next(is_retry=True))
             await asyncio.sleep(0.12)
@@ -112,7 +112,7 @@ def test_retry_budget_is_a_fraction_of_open_requests(bench):
     async def main(made, cancellation):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, Failure.RESET, 0.0)
+        selector.note_failure(A, Ending.RESET, 0.0)
         opened = made.state.open_requests
         with made.state.retry_budget.hold(KEY), opened.hold(KEY), opened.hold(KEY):
             with opened.hold(KEY), opened.hold(KEY):
@@ -131,10 +131,10 @@ def test_retry_prefers_an_endpoint_without_failures(bench):
         endpoints = made.state.endpoints
         endpoints.note_failure(B.pod, made.loop.time(), is_unreachable=False)
         selector = made.selector(cancellation)
-        selector.note_failure(A.pod, Failure.RESET, 0.0)
+        selector.note_failure(A, Ending.RESET, 0.0)
         for _ in range(20):
             assert (await selector.next(is_retry=True)).endpoint == C
-        selector.note_failure(C.pod, Failure.RESET, 0.0)
+        selector.note_failure(C, Ending.RESET, 0.0)
         assert (await selector.next(is_retry=True)).endpoint == B  # the only one left
         fresh = made.selector(cancellation)
         selected = {(await fresh.next(is_retry=False)).endpoint for _ in range(60)}
@@ -163,10 +163,10 @@ def test_ejected_endpoint_gets_one_probe_at_a_time(bench):
 @pytest.mark.parametrize(
     ("failed", "ejected"),
     [
-        ({A: Failure.RESET}, {A}),  # one engine's fault
-        ({A: Failure.RESET, B: Failure.RESET}, set()),
-        ({A: Failure.ERROR, B: Failure.UNAVAILABLE}, set()),
-        ({A: Failure.RESET, B: Failure.CONNECT}, {A, B}),  # B never got the request
+        ({A: Ending.RESET}, {A}),  # one engine's fault
+        ({A: Ending.RESET, B: Ending.RESET}, set()),
+        ({A: Ending.ERROR, B: Ending.UNAVAILABLE}, set()),
+        ({A: Ending.RESET, B: Ending.CONNECT}, {A, B}),  # B never got the request
     ],
 )
 def test_request_that_several_endpoints_fail_ejects_none(bench, failed, ejected):
@@ -179,7 +179,7 @@ def test_request_that_several_endpoints_fail_ejects_none(bench, failed, ejected)
                 )
         selector = made.selector(cancellation)
         for engine, failure in failed.items():
-            selector.note_failure(engine.pod, failure, 0.0)
+            selector.note_failure(engine, failure, 0.0)
         selector.note_all_failed()
         failing = {
             engine
@@ -197,10 +197,10 @@ def test_all_unreachable_endpoints_are_ejected(bench):
     async def main(made, cancellation):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
-        for failure, num_out in ((Failure.RESET, 1), (Failure.CONNECT, 2)):
+        for failure, num_out in ((Ending.RESET, 1), (Ending.CONNECT, 2)):
             for _ in range(3):
                 for engine in (A, B):
-                    selector.note_failure(engine.pod, failure, 0.0)
+                    selector.note_failure(engine, failure, 0.0)
             assert len(made.state.endpoints.ejected([A, B], made.loop.time())) == num_out
 
     bench(main)

@@ -1,6 +1,6 @@
 """The metrics of the gateway. The label `service` is empty while the service is not known."""
 
-from penstock.core.routing.retry import Failure
+from penstock.core.routing.charge import CHARGES, Ending
 from penstock.observability.metrics.specs import (
     CREDENTIAL,
     OBJECTIVE,
@@ -22,16 +22,18 @@ ROUTE = Label("route", ("/v1/chat/completions", "/v1/completions"))
 CODE = Label(
     "code", "HTTP statuses that the gateway sends or passes on; 499 if the client disconnected"
 )
-CAUSE = Label("cause", ("client", "shutdown", "timeout", "upstream"))
+CAUSE = Label("cause", ("client", "route_timeout", "shutdown", "timeout", "upstream"))
 REJECTION = Label(
     "reason",
     (
         "adapter_load_failed", "connections", "engines_failed", "internal", "invalid_request", "memory",
         "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
-        "service_missing", "shutdown", "stalled", "timeout", "too_large",
+        "route_timeout", "service_missing", "shutdown", "stalled", "timeout", "too_large",
     ),
 )  # fmt: skip
-RETRY_REASON = Label("reason", tuple(each.value for each in Failure))
+RETRY_REASON = Label(
+    "reason", tuple(each.value for each in Ending if CHARGES[each].retry != "Never")
+)
 LEFT_PHASE = Label("phase", ("receiving", "waiting", "first_byte", "streaming"))
 PHASE = Label("phase", ("receive", "route", "wait", "connect", "first_byte", "stream"))
 MIRRORED = Label("outcome", ("ok", "error", "dropped"))

@@ -1,0 +1,151 @@
+"""Who is charged for how a request ends: the engine, its revision, the service, or none of them.
+
+Each way in which a request, or one attempt of it, can end has a row in CHARGES. Outlier ejection, the
+statistics of revisions and services, and retries all go by that row. An ending that only the client, a
+route or the gateway has caused charges no engine and no revision.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from penstock.core.routing.pick import Endpoint, Side
+
+ABOUT_THE_REQUEST = frozenset({501, 504, 505})
+
+
+class Ending(StrEnum):
+    """A way in which a request, or one attempt of it at an engine, ends."""
+
+    # Of an attempt, before anything of it reached the client: another one may follow.
+    CONNECT = "connect"  # no connection could be opened
+    UNSENT = "unsent"  # the connection broke before the whole request was written
+    RESET = "reset"  # the connection broke, or the response ended, before its first byte
+    INVALID = "invalid"  # the response breaks the rules of HTTP
+    UNAVAILABLE = "unavailable"  # 502, 503: draining, loading, full
+    ERROR = "error"  # 500, other 5xx, or a stream that begins with such an error event
+    NO_COPY = "no_copy"  # 404 of an adapter that the engine had a moment before
+    COPY_UNAVAILABLE = "copy_unavailable"  # 502, 503 to a request for an adapter
+    UNREADY = "unready"  # the engine's pod became unready, or was lost, before the first byte
+    # Of a request that was sent to an engine.
+    ANSWERED = "answered"
+    REFUSED = "refused"  # 4xx, by the engine or the gateway
+    UNSUPPORTED = "unsupported"  # 501, 504, 505 of the engine
+    NO_FIRST_BYTE = "no_first_byte"  # within its time limit
+    SILENT = "silent"  # no further chunk within its time limit
+    TRUNCATED = "truncated"  # the response broke off after its first byte
+    ERROR_EVENT = "error_event"  # of code 5xx, after the first byte
+    TOTAL_TIMEOUT = "total_timeout"  # of the gateway, after the first byte
+    # Of a request whatever engine it was sent to, if any.
+    CLIENT_LEFT = "client_left"
+    CLIENT_STALLED = "client_stalled"  # it did not read its response
+    ROUTE_TIMEOUT = "route_timeout"  # of the ModelRoute
+    ADAPTER_REFUSED = "adapter_refused"  # engines refuse to load the adapter
+    NO_ENGINE = "no_engine"  # none was ready, or had room in time
+    SHUTDOWN = "shutdown"  # of the gateway
+    GATEWAY_FAILED = "gateway_failed"  # by a defect of its own
+
+
+# What an ending counts as for the outlier ejection of its engine (see `outliers`); None: nothing.
+EngineCharge = Literal["Failure", "Unreachable", "BrokeOff"] | None
+# Whether it is an error of the engine's revision. Blamed: see `blamed`. Adapter: only of the version of the
+# adapter that the request is for.
+RevisionCharge = Literal["Never", "Blamed", "BlamedUnlessAnswered", "Always", "Adapter"]
+# What the request counts as in the statistics of its service, if it ends so; None: nothing.
+ServiceCharge = Literal["Ended", "Failed", "Shed"] | None
+# Retries of an attempt that ended so. Once: it fails in the same way if the request is the cause. Several:
+# up to the gateway's limit. Waiting: as long as the request may wait, since no engine had any work.
+Retry = Literal["Never", "Once", "Several", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What an ending counts as for the engine, its revision and the service, and whether it is retried."""
+
+    engine: EngineCharge
+    revision: RevisionCharge
+    service: ServiceCharge
+    retry: Retry = "Never"
+
+
+CHARGES: Mapping[Ending, Charge] = {
+    Ending.CONNECT: Charge("Unreachable", "BlamedUnlessAnswered", "Failed", "Waiting"),
+    Ending.UNSENT: Charge("Failure", "Blamed", "Failed", "Several"),
+    Ending.RESET: Charge("Failure", "Blamed", "Failed", "Once"),
+    Ending.INVALID: Charge("Failure", "Blamed", "Failed", "Once"),
+    Ending.UNAVAILABLE: Charge("Failure", "Blamed", "Failed", "Several"),
+    Ending.ERROR: Charge("Failure", "Blamed", "Failed", "Once"),
+    Ending.NO_COPY: Charge(None, "Never", "Failed", "Several"),
+    Ending.COPY_UNAVAILABLE: Charge(None, "Never", "Failed", "Several"),
+    Ending.UNREADY: Charge(None, "Never", "Failed", "Several"),
+    Ending.ANSWERED: Charge(None, "Never", "Ended"),
+    Ending.REFUSED: Charge(None, "Never", None),
+    Ending.UNSUPPORTED: Charge(None, "Never", None),
+    Ending.NO_FIRST_BYTE: Charge("Failure", "Always", "Failed"),
+    Ending.SILENT: Charge("BrokeOff", "Always", "Failed"),
+    Ending.TRUNCATED: Charge("BrokeOff", "Always", "Failed"),
+    Ending.ERROR_EVENT: Charge("BrokeOff", "Always", "Failed"),
+    # A slow client may have used up the time.
+    Ending.TOTAL_TIMEOUT: Charge(None, "Never", "Failed"),
+    Ending.CLIENT_LEFT: Charge(None, "Never", None),
+    Ending.CLIENT_STALLED: Charge(None, "Never", None),
+    Ending.ROUTE_TIMEOUT: Charge(None, "Never", None),
+    Ending.ADAPTER_REFUSED: Charge(None, "Adapter", None),
+    Ending.NO_ENGINE: Charge(None, "Never", "Shed"),
+    Ending.SHUTDOWN: Charge(None, "Never", "Failed"),
+    Ending.GATEWAY_FAILED: Charge(None, "Never", "Failed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt of a request that failed before anything of it reached the client."""
+
+    endpoint: Endpoint
+    ending: Ending
+
+
+def ending_of(status: int) -> Ending:
+    """The ending that an engine's HTTP status stands for."""
+    if status < 400:
+        return Ending.ANSWERED
+    if status < 500:
+        return Ending.REFUSED
+    if status in ABOUT_THE_REQUEST:
+        return Ending.UNSUPPORTED
+    return Ending.UNAVAILABLE if status in (502, 503) else Ending.ERROR
+
+
+def blamed(
+    failed: Iterable[FailedAttempt], serving: Collection[Side], *, is_answered: bool
+) -> list[Endpoint]:
+    """The engines whose revisions are charged for failed attempts of one request.
+
+    If another engine answered, it was not the request's fault. If engines of several sides failed, it may
+    have been, and it is not known either if a side that has traffic was not tried.
+
+    serving: sides with engines and traffic. is_answered: whether an engine answered in the end.
+    """
+    attempts = [each for each in failed if CHARGES[each.ending].revision != "Never"]
+    if is_answered:
+        return [e.endpoint for e in attempts if CHARGES[e.ending].revision == "Blamed"]
+    sides = {each.endpoint.side for each in attempts}
+    return [each.endpoint for each in attempts] if len(sides.union(serving)) == 1 else []
+
+
+def of_sides(
+    failed: Collection[Side],
+    endpoints: Sequence[Endpoint],
+    weights: Mapping[Side, int],
+    exclude: Collection[str],
+) -> set[str]:
+    """The pods of sides that failed a request; none if no other side has a pod left to retry it on.
+
+    An engine of another side shows whether the request itself is at fault, or the revision. exclude: pods
+    that are not left.
+    """
+    others = [e for e in endpoints if e.side not in failed and e.pod not in exclude]
+    if not any(weights.get(e.side, 0) > 0 for e in others):
+        return set()
+    return {e.pod for e in endpoints if e.side in failed}

@@ -1,0 +1,175 @@
+"""Endings of requests over real sockets: what engines, revisions and services are charged with."""
+
+import asyncio
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from gateway.engine_answers import EVENT, breaks, hangs, resets
+
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.route import RouteRule
+from penstock.gateway.snapshot import Route, Snapshot
+
+WEIGHTS = {"r1": 50, "r2": 50}
+
+
+async def unsupported(request):
+    await request.whole(b"{}", "501 Not Implemented")
+
+
+async def large_header(request):
+    await request.whole(b"{}", extra=f"x-large: {'a' * 20_000}\r\n")
+
+
+def poisoned_by(fault):
+    """Fails the requests whose prompt is poison."""
+
+    async def behave(request):
+        is_poison = json.loads(request.body).get("prompt") == "poison"
+        await (fault(request) if is_poison else request.whole(b"{}"))
+
+    return behave
+
+
+async def errors_of(front):
+    """Errors by engine, and the requests of the service that failed."""
+    await front.idle()
+    stats = front.gateway.state.stats.get("default/chat")
+    return {pod: arm.errors for pod, arm in stats.arms().items() if arm.errors}, stats.failed
+
+
+@pytest.mark.parametrize("fault", [breaks, resets, large_header])
+async def test_request_that_breaks_engines_is_no_error_of_a_revision(
+    start_engine, start_gateway, make_service, fault
+):
+    """It is tried on one engine of each side, also if its user always goes to the canary."""
+    engines = [
+        await start_engine(poisoned_by(fault), revision) for revision in ("r1", "r1", "r2", "r2")
+    ]
+    front = await start_gateway(min_retries=100)
+    front.publish(replace(make_service(*engines, weights=WEIGHTS), affinity="User"))
+    for number in range(10):
+        await front.ask(stream=False, prompt="poison", user=f"user-{number}")
+        if not number:
+            tried = [engine.revision for engine in engines if engine.requests]
+            assert tried == ["r1", "r2"]
+        await front.ask(stream=False, user=f"user-{number}")
+    bodies = [json.loads(request.body) for engine in engines for request in engine.requests]
+    assert sum(body.get("prompt") == "poison" for body in bodies) == 20
+    assert await errors_of(front) == ({}, 10)
+
+
+@pytest.mark.parametrize("fault", [breaks, resets])
+async def test_broken_canary_is_charged_when_the_other_side_answers(
+    start_engine, start_gateway, make_service, fault
+):
+    engines = [
+        await start_engine(fault if n > 1 else poisoned_by(fault), f"r{n // 2 + 1}")
+        for n in range(4)
+    ]
+    front = await start_gateway(min_retries=100)
+    front.publish(make_service(*engines, weights=WEIGHTS))
+    for _ in range(30):
+        assert (await front.ask(stream=False))[0] == 200
+    errors, failed = await errors_of(front)
+    assert failed == 0
+    assert errors == {
+        f"default/engine-{n}": len(engines[n].requests) for n in (2, 3) if engines[n].requests
+    }
+
+
+async def test_broken_revision_without_another_side_is_charged(
+    start_engine, start_gateway, make_service
+):
+    engines = [await start_engine(breaks) for _ in range(2)]
+    front = await start_gateway(*engines)
+    assert (await front.ask(stream=False))[0] == 500
+    assert await errors_of(front) == ({"default/engine-0": 1, "default/engine-1": 1}, 1)
+
+
+async def test_status_about_the_request_is_no_error_of_engine_or_service(
+    start_engine, start_gateway
+):
+    front = await start_gateway(await start_engine(unsupported))
+    for _ in range(5):
+        assert (await front.ask(stream=False))[0] == 501
+    assert await errors_of(front) == ({}, 0)
+    assert not front.gateway.state.endpoints.suspects
+
+
+@pytest.fixture
+async def impatient(start_engine, start_gateway, make_service):
+    """`await impatient(behavior)` -> a gateway with a route whose requests may take 0.1 s."""
+
+    async def make(behavior):
+        front = await start_gateway()
+        service = make_service(await start_engine(behavior), served_name="model")
+        rule = RouteRule((), (("chat", 1),), timeout_s=0.1)
+        front.snapshots.publish(
+            Snapshot((service,), (Route("default", "route", "chat", 0, (rule,)),))
+        )
+        return front
+
+    return make
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_time_limit_of_a_route_charges_no_engine(impatient, stream):
+    front = await impatient(hangs)
+    for _ in range(4):
+        status, body = await front.ask(stream=stream)
+        assert status == 504
+        assert json.loads(body)["error"]["message"] == "the time limit of the ModelRoute is over"
+    assert await errors_of(front) == ({}, 0)
+    assert not front.gateway.state.endpoints.suspects
+    rejections = "penstock_gateway_rejections_total"
+    assert await front.metric(rejections, reason="route_timeout") == 4
+    assert await front.metric(rejections, reason="timeout") == 0
+
+
+async def test_time_limit_of_a_route_within_a_stream_charges_no_engine(impatient):
+    async def endless(request):
+        await request.head()
+        while True:
+            await request.chunk(EVENT)
+            await asyncio.sleep(0.01)
+
+    front = await impatient(endless)
+    status, body = await front.ask()
+    assert status == 200
+    assert b"the time limit of the ModelRoute is over" in body
+    assert await errors_of(front) == ({}, 0)
+    assert not front.gateway.state.endpoints.suspects
+    assert await front.metric("penstock_gateway_streams_cut_total", cause="route_timeout") == 1
+
+
+@pytest.fixture
+async def unread_address():
+    """The address of a listener that resets each connection when it has read the head, and their number."""
+    heads: list[bytes] = []
+
+    async def connected(reader, writer):
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.transport.abort()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heads
+    server.close()
+    await server.wait_closed()
+
+
+async def test_connection_that_breaks_while_the_body_is_sent_is_retried_several_times(
+    start_gateway, make_service, unread_address
+):
+    """An engine that has not read the request cannot have broken because of it."""
+    address, heads = unread_address
+    front = await start_gateway(max_attempts=4)
+    engine = Endpoint("default/broken", address, "r1")
+    front.publish(replace(make_service(), endpoints=(engine,)))
+    body = io.BytesIO(json.dumps({"model": "chat", "prompt": "x" * 3_500_000}).encode())
+    headers = {"content-type": "application/json"}
+    async with front.client.post(front.url + "/v1/completions", data=body, headers=headers) as got:
+        assert got.status == 502
+    assert len(heads) == 4
