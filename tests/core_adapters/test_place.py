@@ -1,6 +1,7 @@
 """Placement: minimums, demand, eviction, surplus, draining pods."""
 
 from collections import Counter
+from dataclasses import replace
 
 from core_adapters.pods import (
     BUSY,
@@ -13,7 +14,7 @@ from core_adapters.pods import (
     version,
 )
 
-from penstock.core.adapters.adapter import Placement
+from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.place import place
 from penstock.core.adapters.replica import AdapterReplica, Copy
 
@@ -108,6 +109,28 @@ def test_the_last_minimum_copy_is_never_evicted() -> None:
     pods = [pod("p0", 1, {"a": RESIDENT}), pod("p1", 1, {"a": RESIDENT})]
     plan = place(adapters, pods, popular(b=100.0))
     assert len(plan.unloads) == 1
+
+
+def test_a_new_version_takes_idle_copies_of_the_old_one() -> None:
+    """Although all slots have minimum copies. Neither takes them back, and a single copy stays."""
+    old, new = AdapterVersion("a", "v1", Placement("All")), AdapterVersion("a", "v2")
+    adapters = [
+        old,
+        replace(new, placement=Placement(min_copies=1)),
+        version("b", Placement("All")),
+    ]
+    pods = [
+        AdapterReplica(name, 2, {old.engine_name: RESIDENT, engine_name("b"): RESIDENT})
+        for name in ("p0", "p1", "p2")
+    ]
+    plan = place(adapters, pods, {})
+    assert (plan.loads, plan.unloads) == (((new.engine_name, "p0"),), ((old.engine_name, "p0"),))
+    after = applied(plan, pods)
+    assert (place(adapters, after, {}).loads, place(adapters, after, {}).unloads) == ((), ())
+    alone = place(adapters, pods[:1], {})
+    assert (alone.loads, alone.unloads, alone.adapters[new.engine_name].is_met) == ((), (), False)
+    busy = [replace(each, copies=dict.fromkeys(each.copies, BUSY)) for each in pods]
+    assert place(adapters, busy, {}).unloads == ()
 
 
 def test_a_higher_priority_goes_first() -> None:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from penstock.api.loraadapter_status import LoraAdapterStatus
 from penstock.core.adapters import versions
 from penstock.core.adapters.adapter import Placement
+from penstock.core.adapters.resource import AdapterResource
 from penstock.core.canary.verdict import Abort, Accept, Continue
+from penstock.core.reconcile.adapter_conditions import AdapterState, adapter_conditions
 from penstock.core.rollout.adapter_events import MAX_SHORT_S
 
 ACCEPT, ABORT = Accept("it is as good"), Abort("TTFT of the canary is +30 %")
@@ -149,6 +151,33 @@ def test_too_few_slots_delay_a_promotion_and_do_not_prevent_it() -> None:
     world.now_s += MAX_SHORT_S
     world.step()
     assert world.phase == "Promoting"
+
+
+def test_a_version_that_gets_no_slot_is_late_and_its_condition_says_why() -> None:
+    """It goes on by itself once there is a slot."""
+    world = serving()
+    world.wanted, world.max_copies = 1, 0
+
+    def rolled_out(*, has_slot: bool) -> list[tuple[str, str]]:
+        rollout = world.step()
+        assert world.phase == "Starting"
+        state = AdapterState(num_engines=1, wanted=1, has_candidate_slot=has_slot)
+        resource = AdapterResource("n", "sql", "1", 1, "", "chat", "sql", world.version)
+        found = {
+            each.type: (each.status, each.reason)
+            for each in adapter_conditions(resource, state, rollout, was_resolved=True)
+        }
+        return [found[kind] for kind in ("RolledOut", "Stalled")]
+
+    world.step()
+    waiting = [("False", "Starting"), ("False", "NotStalled")]
+    assert rolled_out(has_slot=False) == waiting
+    world.now_s += MAX_SHORT_S
+    assert rolled_out(has_slot=True) == waiting
+    assert rolled_out(has_slot=False) == [("False", "NoAdapterSlot"), ("True", "NoAdapterSlot")]
+    world.copies[REVISIONS[1]] = 1
+    world.step()
+    assert world.phase == "Judging"
 
 
 def test_copies_stay_until_gateways_apply_the_traffic() -> None:

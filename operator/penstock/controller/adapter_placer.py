@@ -269,6 +269,8 @@ class AdapterPlacer:
             if counts is not None:
                 each.count(counts, now_s)
             rollout = rollouts.get(resource.key)
+            if rollout is not None and of_service is not None:
+                state = replace(state, has_candidate_slot=_has_slot(rollout, of_service))
             yield AdapterEntry(each.body, resource, state, each.demand, rollout)
 
     def _name_conflict(self, adapter: AdapterResource) -> str:
@@ -284,3 +286,10 @@ class AdapterPlacer:
         self._report_change(key, self._adapters.get(key))
         if self._store.is_news(key, self._adapters.get(key)):
             self._changed.set()
+
+
+def _has_slot(stepped: SteppedRollout, states: AdapterStates) -> bool:
+    """Whether the version that is rolled out has or gets memory for its copies."""
+    rollout = stepped.rollout
+    candidates = (each for each in rollout.placed if each.revision == rollout.state.revision)
+    return all(states.of(each).has_slot for each in candidates)

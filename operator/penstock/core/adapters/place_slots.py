@@ -112,7 +112,7 @@ class Pods:
         """Plan one more copy, on the least busy pod that can take it. Returns whether there was one.
 
         above: only copies with a weaker claim are evicted. None: for a minimum, any that may be evicted,
-        and at last minimum copies of adapters with a lower priority.
+        and at last minimum copies of adapters with a lower priority, and of another version of the adapter.
         """
         able = [
             pod
@@ -123,8 +123,7 @@ class Pods:
         ]
         choices = [choice for pod in able if (choice := self._choice(pod, above)) is not None]
         if not choices and above is None:
-            priority = self._versions[name].placement.priority
-            choices = [choice for pod in able for choice in self._over_lower_minimum(pod, priority)]
+            choices = [choice for pod in able for choice in self._over_minimum(pod, name)]
         if not choices:
             return False
         _, pod, evicted = min(choices, key=lambda choice: (choice[0], choice[1].name))
@@ -143,14 +142,19 @@ class Pods:
             return None
         return (True, 0, pod.busy, pod.num_used), pod, victim.engine_name
 
-    def _over_lower_minimum(self, pod: Pod, priority: int) -> Iterator[Choice]:
-        """Idle copies that only their adapter's minimum protects, if its priority is lower."""
+    def _over_minimum(self, pod: Pod, wanted: str) -> Iterator[Choice]:
+        """Idle copies of which the wanted version may take the place, although a minimum protects them."""
+        mine = self._versions[wanted]
         for name, copy in pod.copies.items():
             version = self._versions.get(name)
-            if version is None or version.placement.is_pinned or copy.state != "Resident":
+            if version is None or copy.state != "Resident" or copy.requests:
                 continue
-            if version.placement.priority < priority and copy.requests == 0:
-                yield (True, version.placement.priority, pod.busy, pod.num_used), pod, name
+            priority = version.placement.priority
+            is_lower = priority < mine.placement.priority and not version.placement.is_pinned
+            # The other version of a rollout shares its slots, until both have as many.
+            has_more = self.num_copies[name] > self.num_copies[wanted] + 1
+            if is_lower or (version.name == mine.name and has_more):
+                yield (True, priority, pod.busy, pod.num_used), pod, name
 
     def _add(self, name: str, pod: Pod) -> None:
         self._recount(name, self.num_copies[name] + 1)

@@ -37,7 +37,10 @@ ADAPTER_REASONS: Mapping[str, str] = {
         "A route, a service or an older adapter of the namespace has this model name, and no route leads to "
         "the adapter."
     ),
-    "NoAdapterSlot": "No engine has a free slot, and the copies in all slots are worth more or pinned.",
+    "NoAdapterSlot": (
+        "No engine has a free slot, and the copies in all slots are worth more or pinned; of RolledOut: a "
+        "minute has passed, and the new version has no copy."
+    ),
     "NoEngines": "No engine that takes adapters is ready.",
     "NotRead": "No engine has read this version of the adapter yet.",
     "NotStalled": "Nothing requires a change by a person.",

@@ -55,7 +55,7 @@ class AdapterState:
     whether every slot has a pinned copy, so that requests cannot load it either. instances: by pod.
     failure: of the last load. rank, size_bytes: of a copy in memory; None while there is none. pool: None if
     it never had a dedicated pool. name_conflict: why its model name alone leads to another namespace; empty
-    if it does not.
+    if it does not. has_candidate_slot: as has_slot, of the version that is rolled out.
     """
 
     refusal: Cause | None = None
@@ -69,6 +69,7 @@ class AdapterState:
     size_bytes: int | None = None
     pool: PoolStep | None = None
     name_conflict: str = ""
+    has_candidate_slot: bool = True
 
     @property
     def loaded(self) -> int:
@@ -109,7 +110,7 @@ def _own_conditions(
     resolved = _resolved(state, was_resolved)
     loaded = _loaded(state)
     ready = _ready(state, resolved, loaded, resource.version.placement)
-    rolled_out = _rolled_out(resource, rollout)
+    rolled_out = _rolled_out(resource, state, rollout)
     pool = [] if state.pool is None else [_pool_ready(state.pool)]
     return (
         accepted,
@@ -188,7 +189,9 @@ def _ready(
     return Condition("Ready", "False", cause.reason, cause.message)
 
 
-def _rolled_out(resource: AdapterResource, rollout: AdapterRollout | None) -> Condition:
+def _rolled_out(
+    resource: AdapterResource, adapter: AdapterState, rollout: AdapterRollout | None
+) -> Condition:
     """Whether the version of the spec has all of the traffic."""
     if rollout is None or (rollout.state.is_settled and rollout.state.stable == rollout.wanted):
         message = f"revision {resource.version.revision} receives all traffic"
@@ -203,6 +206,12 @@ def _rolled_out(resource: AdapterResource, rollout: AdapterRollout | None) -> Co
     if state.is_settled:
         message = f"the spec asks for revision {rollout.wanted}; revision {state.stable} serves"
         return Condition("RolledOut", "False", "RevisionPending", message)
+    if rollout.is_late and not adapter.has_candidate_slot:
+        message = (
+            f"all slots have copies that revision {state.revision} may not replace; {MORE_SLOTS}; "
+            f"revision {state.stable} serves"
+        )
+        return Condition("RolledOut", "False", "NoAdapterSlot", message)
     message = f"{state.reason}; {rollout.waiting_for}" if rollout.waiting_for else state.reason
     return Condition("RolledOut", "False", state.phase, message)
 
@@ -224,7 +233,7 @@ def _progress(
     stalled: Condition | None = None
     if accepted.status == "False" and accepted.reason not in WAITING_REASONS:
         stalled = accepted
-    elif rolled_out is not None and rolled_out.reason == "Rejected":
+    elif rolled_out is not None and rolled_out.reason in ("Rejected", "NoAdapterSlot"):
         stalled = rolled_out
     elif resolved is not None and resolved.status == "False" and not is_rolling:
         stalled = resolved

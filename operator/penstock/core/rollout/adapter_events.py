@@ -90,6 +90,11 @@ def wanted_copies(state: RolloutState, canary: CanarySpec) -> int:
             return 0
 
 
+def is_late(state: RolloutState, inputs: AdapterInputs) -> bool:
+    """Whether the version that is rolled out has waited for its copies for longer than loads take."""
+    return state.phase in ("Starting", "Growing") and inputs.now_s >= state.since_s + MAX_SHORT_S
+
+
 def waiting_reason(state: RolloutState, inputs: AdapterInputs, traffic: StoredTraffic) -> str:
     """A sentence on what the phase waits for; empty if there is none."""
     match state.phase:
@@ -112,8 +117,8 @@ def _progress(
     match state.phase:
         case "Starting" | "Growing":
             resident = inputs.resident(state.revision)
-            is_late = inputs.now_s >= state.since_s + MAX_SHORT_S
-            if resident >= (1 if is_late else wanted_copies(state, inputs.canary)):
+            least = 1 if is_late(state, inputs) else wanted_copies(state, inputs.canary)
+            if resident >= least:
                 yield "PodsReady", f"{resident} copies of revision {state.revision} are loaded"
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, inputs, traffic):

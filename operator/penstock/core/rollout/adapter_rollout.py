@@ -19,6 +19,7 @@ from penstock.core.rollout.adapter_events import (
     AdapterInputs,
     StoredTraffic,
     detect_adapter_events,
+    is_late,
     waiting_reason,
     wanted_copies,
 )
@@ -32,7 +33,8 @@ class AdapterRollout:
     """The rollout of an adapter after a step.
 
     wanted: revision of the spec. placed: versions that engines are to have, with bounds on their copies.
-    traffic: in the status's format. waiting_for: what the phase waits for, in words.
+    traffic: in the status's format. waiting_for: what the phase waits for, in words. is_late: whether the
+    version has no copy yet although enough time has passed for a load.
     """
 
     wanted: str
@@ -42,6 +44,7 @@ class AdapterRollout:
     traffic: Sequence[Object]
     generation: int
     waiting_for: str = ""
+    is_late: bool = False
 
     @property
     def rejection(self) -> Rejection | None:
@@ -101,6 +104,7 @@ def step_adapter(version: AdapterVersion, status: Object, inputs: AdapterInputs)
         shares,
         generation,
         waiting_reason(state, inputs, StoredTraffic(traffic_shares(state), generation)),
+        is_late=is_late(state, inputs) and not inputs.resident(state.revision),
     )
 
 
