@@ -77,6 +77,10 @@ def read_adapter(body: Object) -> Adapter:
         pool_generation=pool.generation,
         precedence=adapter_claim(body).precedence,
         requests_per_s=requests_per_s(status),
+        is_listed=not any(
+            each.get("type") in ("Accepted", "Resolved") and each.get("status") == "False"
+            for each in status.get("conditions") or ()
+        ),
     )
 
 

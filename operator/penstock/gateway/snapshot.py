@@ -101,7 +101,8 @@ class Adapter:
     in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
     no rollout is in progress. pool_generation: of `service`; 0 if the adapter never had a dedicated pool.
     precedence: of its claim on the model name. requests_per_s: demand that its status showed; a change of it
-    alone makes no new snapshot. engine_name, engine_names: of the version and of all versions in engines.
+    alone makes no new snapshot. is_listed: whether GET /v1/models has it: it is not refused, and engines can
+    read it. engine_name, engine_names: of the version and of all versions in engines.
     """
 
     namespace: str
@@ -116,6 +117,7 @@ class Adapter:
     pool_generation: int = 0
     precedence: Precedence = ESTABLISHED
     requests_per_s: float = field(default=0.0, compare=False)
+    is_listed: bool = True
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
     engine_name: str = field(init=False, repr=False, compare=False)
@@ -262,7 +264,7 @@ class Snapshot:
         return found
 
     def models(self) -> tuple[tuple[str, Claim], ...]:
-        """Return each model once, under the name that clients must use."""
+        """Return each model that can answer once, under the name that clients must use."""
         return self._models
 
 
@@ -281,7 +283,8 @@ def _names(objects: Iterable[Claim]) -> tuple[dict[str, Claim], tuple[tuple[str,
         for claim in holders(claims).values():
             found = by_key[claim.key]
             by_name[found.full_name] = found
-            models.append((name if claim == short else found.full_name, found))
+            if not isinstance(found, Adapter) or found.is_listed:
+                models.append((name if claim == short else found.full_name, found))
     return by_name, tuple(models)
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
@@ -93,6 +94,19 @@ async def test_models_list_adapters_with_their_parent(start_gateway, make_servic
         assert (status, card["id"], card["object"]) == (200, name, "model")
     _, card = await get(front, "/v1/models/default/chat-sql")
     assert (card["parent"], card["root"]) == ("base", "pvc://a/sql")
+
+
+@pytest.mark.parametrize("kind", ["Accepted", "Resolved"])
+async def test_adapters_that_no_engine_can_load_are_not_listed(start_gateway, make_service, kind):
+    """A request for one still gets the reason."""
+    front = await start_gateway()
+    broken = adapter("broken")
+    for status, names in (("False", ["chat"]), ("Unknown", ["chat", "broken"])):
+        broken["status"] = {"conditions": [{"type": kind, "status": status}]}
+        front.snapshots.publish(Snapshot((make_service(),), (), adapters_of(broken)))
+        _, listed = await get(front, "/v1/models")
+        assert [each["id"] for each in listed["data"]] == names
+        assert (await get(front, "/v1/models/broken"))[0] == 200
 
 
 async def test_a_model_that_is_unknown(start_gateway, make_service):
