@@ -67,7 +67,7 @@ async def test_every_route_is_documented(serve_runner: Any) -> None:
     """The document has the same routes as the one that FastAPI generates."""
     async with serve_runner(IdleRunner, enable_sleep_mode=True, enable_lora=True) as client:
         own = (await client.get("/openapi.json")).json()
-        generated = FastAPI.openapi(client._transport.app._app)
+        generated = FastAPI.openapi(client._transport.app._app._app)
     routes = [
         {(path, method) for path, operations in document["paths"].items() for method in operations}
         for document in (own, generated)

@@ -69,6 +69,11 @@ def test_all_shapes_of_text_reach_the_template(content: Any, texts: list[str]) -
         ),
         (
             ChatCompletionRequest,
+            {"messages": [{"role": "user", "content": [{"type": ["text"]}]}]},
+            "messages.0.content.0: type must be a text",
+        ),
+        (
+            ChatCompletionRequest,
             {"messages": [{"role": "user", "content": {"type": "text", "text": "a"}}]},
             "messages.0.content: must be a text or a list of parts",
         ),
@@ -76,6 +81,11 @@ def test_all_shapes_of_text_reach_the_template(content: Any, texts: list[str]) -
             MessagesRequest,
             {"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]},
             f"messages.0.content.0: image {ONLY_TEXT}",
+        ),
+        (
+            MessagesRequest,
+            {"max_tokens": 1, "messages": [{"role": "user", "content": [7]}]},
+            "messages.0.content.0: must be a text, or an object with a type",
         ),
         (
             MessagesRequest,

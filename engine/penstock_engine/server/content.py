@@ -23,6 +23,8 @@ def check_type(value: Any, known: Collection[str]) -> str:
     if not isinstance(value, dict):
         raise ValueError("must be a text, or an object with a type")
     kind = value.get("type") or "text"
+    if not isinstance(kind, str):
+        raise ValueError("type must be a text")
     if kind not in known:
         raise ValueError(f"{str(kind)[:64]} is not supported: this model reads text only")
     return str(kind)

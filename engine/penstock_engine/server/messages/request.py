@@ -50,7 +50,8 @@ def _as_blocks(content: Any) -> Any:
 
 
 def _check_block(block: Any) -> Any:
-    return {**block, "type": check_type(block, BLOCK_TYPES)}
+    kind = check_type(block, BLOCK_TYPES)
+    return {**block, "type": kind}
 
 
 Block = Annotated[
