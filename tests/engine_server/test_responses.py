@@ -152,7 +152,7 @@ def test_items_become_the_messages_of_a_chat(client: httpx.Client) -> None:
         ({"input": [{"type": "item_reference", "id": "m1"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
         ({"tools": [{"type": "web_search"}]}, "tools"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "some"}, "truncation"),
         ({"include": ["surprise"]}, "include.0: Input should be 'message.output_text.logprobs' or"),
         ({"include": ["web_search_call.results"]}, "include.0"),
         ({"reasoning": {"summary": "detailed"}}, "summary must be auto or left out"),

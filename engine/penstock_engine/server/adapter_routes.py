@@ -4,7 +4,6 @@ import re
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
-from pydantic import BaseModel
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.server.adapter_folders import AdapterFolders
@@ -15,18 +14,19 @@ from penstock_engine.server.bodies import read_object, validate
 from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.preprocessing import read_body
+from penstock_engine.server.request_model import RequestModel
 
 # Reasons for which there is no adapter at the path.
 NOT_FOUND = ("AdapterNotFound", "ConfigMissing", "OutsideLoraDir", "WeightsMissing")
 
 
-class LoadRequest(BaseModel):
+class LoadRequest(RequestModel):
     lora_name: str
     lora_path: str
     load_inplace: bool = False
 
 
-class UnloadRequest(BaseModel):
+class UnloadRequest(RequestModel):
     lora_name: str
 
 

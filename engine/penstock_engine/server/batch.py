@@ -4,12 +4,13 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, ClassVar
 
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import build_request, has_no_effect, read_object
 from penstock_engine.server.chat_request import MAX_CONVERSATIONS, BatchChatRequest
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.request_model import RequestModel
 
 # Parameters that a batch rejects, and the values (besides null) that have no effect and are accepted.
 # vLLM rejects the first four too; the others would apply to one conversation only.
@@ -25,7 +26,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-class BatchRequest(BaseModel):
+class BatchRequest(RequestModel):
     """A batch of conversations, with the parameters of a chat request for all of them."""
 
     model_config = ConfigDict(extra="allow")

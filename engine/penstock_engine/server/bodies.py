@@ -16,7 +16,7 @@ from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
-# Parameters of vLLM and OpenAI that this engine does not have, with the values (besides null) that
+# Parameters of vLLM, OpenAI and Anthropic that this engine does not have, with the values (besides null) that
 # have no effect. Any other value is rejected: ignoring it would give an answer that was not requested.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
@@ -35,6 +35,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "max_tool_calls": (),
+    "mcp_servers": ([],),
     "media_io_kwargs": ({},),
     "mm_payload": ({},),
     "mm_processor_kwargs": ({},),

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from penstock_engine.server.chat_template import ReasoningEffort, TemplateVariables
 from penstock_engine.server.content import Content
+from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 from penstock_engine.tokens import Tokenizer
@@ -14,7 +15,7 @@ from penstock_engine.tokens import Tokenizer
 UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
-class Message(BaseModel):
+class Message(RequestModel):
     """A message of a chat.
 
     Extra fields are allowed, because clients send back all fields of an answer. Those that the model
@@ -27,7 +28,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: str = Field(pattern=r"^[A-Za-z0-9_ .:/-]{1,64}$")
-    content: Content = []
+    content: Content = Field(default=[])
     name: str | None = Field(default=None, max_length=256)
     tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
     tool_call_id: str | None = Field(default=None, max_length=256)

@@ -26,8 +26,8 @@ def check_type(value: Any, known: Collection[str]) -> str:
     if not isinstance(kind, str):
         raise ValueError("type must be a text")
     if kind not in known:
-        raise ValueError(f"{str(kind)[:64]} is not supported: this model reads text only")
-    return str(kind)
+        raise ValueError(f"{kind[:64]} is not supported: this model reads text only")
+    return kind
 
 
 def _read_text(value: Any) -> str:
@@ -43,7 +43,7 @@ def _read_text(value: Any) -> str:
 
 def as_parts(value: Any) -> Any:
     """Returns content as a list of parts. Raises ValueError if it is neither a text nor a list."""
-    if value is None or isinstance(value, str):
+    if isinstance(value, str):
         return [value] if value else []
     if not isinstance(value, list):
         raise ValueError("must be a text or a list of parts")
@@ -55,5 +55,5 @@ Text = Annotated[str, PlainValidator(_read_text, json_schema_input_type=str | di
 # The texts of all parts.
 Content = Annotated[
     list[Text],
-    BeforeValidator(as_parts, json_schema_input_type=str | list[str | dict[str, Any]] | None),
+    BeforeValidator(as_parts, json_schema_input_type=str | list[str | dict[str, Any]]),
 ]

@@ -166,8 +166,10 @@ class EmbeddingsDialect:
         raise AssertionError("embeddings are not streamed")
 
     def error_response(self, error: RequestError) -> Response:
-        param = "input" if error.param == "prompt" else error.param
-        return RequestError(error.status, error.message, param=param).response()
+        if error.param != "prompt":
+            return error.response()
+        message = error.message.replace("prompt", "input", 1)
+        return RequestError(error.status, message, param="input").response()
 
     def _check(self, request: EmbeddingsRequest) -> None:
         """Raises RequestError if the route does not accept the request."""

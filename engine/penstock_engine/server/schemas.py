@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
+from penstock_engine.server.request_model import RequestModel
 
 # Limits of one request, in entries or characters: they bound the work that a small body can cause.
 MAX_STOP_STRINGS = 16
@@ -77,7 +78,7 @@ CacheSalt = Annotated[
 ]
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(RequestModel):
     model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
@@ -119,7 +120,7 @@ class GenerationRequest(BaseModel):
     min_tokens: int | None = Field(default=None, ge=0)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
+    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
     min_p: float | None = Field(default=None, ge=0, le=1)
     n: int = Field(default=1, ge=1)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
@@ -155,7 +156,7 @@ class GenerationRequest(BaseModel):
 
     @model_validator(mode="after")
     def _check_together(self) -> "GenerationRequest":
-        if self.stream_options is not None and not self.stream:
+        if self.stream_options not in (None, StreamOptions()) and not self.stream:
             raise ValueError("stream_options is only allowed with stream: true")
         if self.response_format is not None and self.structured_outputs is not None:
             raise ValueError("response_format and structured_outputs exclude each other")

@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
@@ -16,6 +16,7 @@ from penstock_engine.server.bodies import (
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.preprocessing import check_model_name, encode, read_body
+from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import CompletionRequest, TokenId
 from penstock_engine.server.state import ServerState
 
@@ -32,7 +33,7 @@ PROMPT_PARAMS = (
 LENGTH_PARAMS = ("max_completion_tokens", "max_tokens")
 
 
-class TokenizeRequest(BaseModel):
+class TokenizeRequest(RequestModel):
     """A text, or the messages of a chat with the parameters that affect its prompt."""
 
     model_config = ConfigDict(extra="allow")
@@ -50,7 +51,7 @@ class TokenizeRequest(BaseModel):
         return self
 
 
-class DetokenizeRequest(BaseModel):
+class DetokenizeRequest(RequestModel):
     model: str | None = None
     tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS)]
 

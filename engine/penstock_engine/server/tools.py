@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, model_validator
 
 from penstock_engine.parsers.json_scan import read_json
 from penstock_engine.parsers.tool_format import Tool
+from penstock_engine.server.request_model import RequestModel
 
 MAX_TOOLS = 128
 MAX_CALLS = 128
@@ -18,7 +19,7 @@ NO_PARAMETERS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Strict(BaseModel):
+class Strict(RequestModel):
     """Base of models with strict types. Unknown fields, such as cache_control, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -78,16 +79,20 @@ def _parse_arguments(value: Any) -> dict[str, Any]:
     """Parses a call's arguments: JSON as text, or an object, as some servers write it. Raises ValueError."""
     try:
         arguments = read_json(value or "{}") if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        arguments = None
+    except (ValueError, RecursionError) as error:
+        raise ValueError("must be a JSON object, or its text") from error
+    if arguments is None:
+        return {}
     if not isinstance(arguments, dict):
         raise ValueError("must be a JSON object, or its text")
     return arguments
 
 
 class CalledFunction(Strict):
-    name: Name
-    arguments: Annotated[dict[str, Any], PlainValidator(_parse_arguments)]
+    """A called function. name: what a model has called, which need not be a name of a tool."""
+
+    name: str = Field(min_length=1, max_length=MAX_CALL_ID_CHARS)
+    arguments: Annotated[dict[str, Any], PlainValidator(_parse_arguments)] = Field(default={})
 
 
 class CallParam(Strict):

@@ -19,8 +19,8 @@ from penstock_engine.server.messages.request import CountTokensRequest, Messages
 from penstock_engine.server.preprocessing import check_model_name, encode, read_body
 from penstock_engine.server.state import ServerState
 
-# Accepted parameters. Anthropic's clients send output_config, which does not affect the prompt.
-ACCEPTED = {*CountTokensRequest.model_fields, "output_config"}
+# Accepted parameters. Anthropic's clients send output_format, which does not affect the prompt.
+ACCEPTED = {*CountTokensRequest.model_fields, "output_format"}
 
 
 async def count_tokens_route(state: ServerState, http: Request) -> Response:

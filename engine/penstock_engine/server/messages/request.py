@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.chat_template import ReasoningEffort
 from penstock_engine.server.content import Content, check_type
+from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import MAX_MESSAGES, StopStrings
 
 MAX_BLOCKS = 2048
@@ -17,29 +19,29 @@ CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Texts = Annotated[Content, Field(max_length=MAX_BLOCKS)]
 
 
-class TextBlock(BaseModel):
+class TextBlock(RequestModel):
     type: Literal["text"] = "text"
     text: str
 
 
-class Thinking(BaseModel):
+class Thinking(RequestModel):
     """Reasoning of an earlier answer. redacted_thinking is encrypted: its text is left out."""
 
     type: Literal["thinking", "redacted_thinking"]
     thinking: str = ""
 
 
-class ToolUse(BaseModel):
+class ToolUse(RequestModel):
     type: Literal["tool_use"]
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] = Field(default={})
 
 
-class ToolResult(BaseModel):
+class ToolResult(RequestModel):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: Texts = []
+    content: Texts = Field(default=[])
 
 
 BLOCK_TYPES = ("redacted_thinking", "text", "thinking", "tool_result", "tool_use")
@@ -65,9 +67,9 @@ Blocks = Annotated[
 ]
 
 
-class Message(BaseModel):
+class Message(RequestModel):
     role: Literal["user", "assistant", "system"]
-    content: Blocks
+    content: Blocks = Field(default=[])
 
     def as_chat(self) -> Iterator[Json]:
         """Yields the equivalent chat messages. Each tool result becomes a message of its own."""
@@ -87,22 +89,25 @@ class Message(BaseModel):
             yield message
 
 
-class Tool(BaseModel):
+class Tool(RequestModel):
     """A tool that the client runs. Tools that Anthropic runs have other types, and are rejected."""
 
     type: Literal["custom"] = "custom"
     name: str
     description: str = ""
     input_schema: dict[str, Any]
+    strict: bool = False
 
     def as_chat(self) -> Json:
-        function = {"name": self.name, "parameters": self.input_schema}
+        function: Json = {"name": self.name, "parameters": self.input_schema}
         if self.description:
             function["description"] = self.description
+        if self.strict:
+            function["strict"] = True
         return {"type": "function", "function": function}
 
 
-class ToolChoice(BaseModel):
+class ToolChoice(RequestModel):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool = False
@@ -119,16 +124,17 @@ class ToolChoice(BaseModel):
         return {"tool_choice": choice, "parallel_tool_calls": not self.disable_parallel_tool_use}
 
 
-class OutputFormat(BaseModel):
+class OutputFormat(RequestModel):
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema")
 
 
-class OutputConfig(BaseModel):
+class OutputConfig(RequestModel):
+    effort: ReasoningEffort | None = None
     format: OutputFormat | None = None
 
 
-class ThinkingConfig(BaseModel):
+class ThinkingConfig(RequestModel):
     """Reasoning settings. budget_tokens: maximum reasoning tokens, required with type enabled only."""
 
     type: Literal["enabled", "adaptive", "disabled"]
@@ -141,22 +147,24 @@ class ThinkingConfig(BaseModel):
         return self
 
 
-class CountTokensRequest(BaseModel):
+class CountTokensRequest(RequestModel):
     """The fields of a request that affect its prompt."""
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    system: Texts = []
+    system: Texts = Field(default=[])
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: ThinkingConfig | None = None
+    output_config: OutputConfig = OutputConfig()
 
     def as_chat(self) -> Json:
         """Returns the body of the equivalent chat request."""
         system = "\n".join(self.system)
         messages: list[Json] = [{"role": "system", "content": system}] if system else []
         messages += [each for message in self.messages for each in message.as_chat()]
-        body: Json = {"model": self.model, "messages": messages}
+        effort = self.output_config.effort
+        body: Json = {"model": self.model, "messages": messages, "reasoning_effort": effort}
         if self.tools:
             body["tools"] = [tool.as_chat() for tool in self.tools]
             body |= {} if self.tool_choice is None else self.tool_choice.as_chat()
@@ -164,7 +172,7 @@ class CountTokensRequest(BaseModel):
 
 
 class MessagesRequest(CountTokensRequest):
-    """A request of /v1/messages."""
+    """A request of /v1/messages. output_format: older name of output_config.format."""
 
     max_tokens: int = Field(ge=1)
     stop_sequences: StopStrings | None = None
@@ -172,7 +180,7 @@ class MessagesRequest(CountTokensRequest):
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
-    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
     cache_salt: str | None = None
     priority: int | None = None
 
@@ -195,8 +203,9 @@ class MessagesRequest(CountTokensRequest):
         }
         if self.thinking is not None:
             body["thinking_token_budget"] = self.thinking.budget_tokens
-        if self.output_config is not None and self.output_config.format is not None:
-            schema = {"name": "answer", "schema": self.output_config.format.schema_}
+        output_format = self.output_config.format or self.output_format
+        if output_format is not None:
+            schema = {"name": "answer", "schema": output_format.schema_}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         if self.stream:
             # message_start, the first event, needs the number of prompt tokens.

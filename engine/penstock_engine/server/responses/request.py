@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
 from penstock_engine.server.content import Content
+from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.responses.tools import Tool, arguments_of
 from penstock_engine.server.schemas import MAX_MESSAGES
 
@@ -31,38 +32,38 @@ STORED_AT_OPENAI = ("conversation", "prompt")
 IGNORED = ("stream_options",)
 
 
-class Message(BaseModel):
+class Message(RequestModel):
     """A message. status: of an answer that is sent back; the model continues an incomplete one."""
 
     type: Literal["message"] = "message"
     status: Literal["in_progress", "completed", "incomplete"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: Content
+    content: Content = Field(default=[])
 
 
-class Reasoning(BaseModel):
+class Reasoning(RequestModel):
     type: Literal["reasoning"]
-    content: Content = []
+    content: Content = Field(default=[])
 
 
-class FunctionCall(BaseModel):
+class FunctionCall(RequestModel):
     type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str | Json
 
 
-class CustomCall(BaseModel):
+class CustomCall(RequestModel):
     type: Literal["custom_tool_call"]
     call_id: str
     name: str
     input: str
 
 
-class CallOutput(BaseModel):
+class CallOutput(RequestModel):
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: Content
+    output: Content = Field(default=[])
 
 
 ITEM_TYPES = (
@@ -93,12 +94,12 @@ Item = Annotated[
 ]
 
 
-class NamedTool(BaseModel):
+class NamedTool(RequestModel):
     type: Literal["function", "custom"]
     name: str
 
 
-class TextFormat(BaseModel):
+class TextFormat(RequestModel):
     model_config = ConfigDict(extra="allow")
 
     type: Literal["text", "json_object", "json_schema"]
@@ -109,7 +110,7 @@ class TextFormat(BaseModel):
         return {"type": self.type, "json_schema": self.model_extra}
 
 
-class TextOptions(BaseModel):
+class TextOptions(RequestModel):
     """Settings of the output text. verbosity: only medium, which has no effect."""
 
     format: TextFormat | None = None
@@ -120,7 +121,7 @@ class TextOptions(BaseModel):
 IncludeValue = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
 
 
-class ReasoningOptions(BaseModel):
+class ReasoningOptions(RequestModel):
     """Reasoning settings.
 
     summary, and its older name generate_summary: only `auto`, which Codex always sends and which has
@@ -141,7 +142,7 @@ class ReasoningOptions(BaseModel):
         return self
 
 
-class ResponsesRequest(BaseModel):
+class ResponsesRequest(RequestModel):
     """A request of /v1/responses."""
 
     model_config = ConfigDict(extra="allow")
@@ -154,28 +155,20 @@ class ResponsesRequest(BaseModel):
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     stream: bool = False
-    tools: list[Tool] = []
+    tools: list[Tool] = Field(default=[])
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
-    include: list[IncludeValue] = []
+    include: list[IncludeValue] = Field(default=[])
     top_logprobs: int = Field(default=0, ge=-1, strict=True)
-    truncation: Literal["disabled"] = "disabled"
+    truncation: Literal["auto", "disabled"] = "disabled"
     store: bool = True
     background: bool = False
     previous_response_id: str | None = None
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default={})
     temperature: float | None = None
     top_p: float | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, body: Any) -> Any:
-        """Drops null values, which mean the default, as in a chat request."""
-        if not isinstance(body, dict):
-            return body
-        return {name: value for name, value in body.items() if value is not None}
 
     @model_validator(mode="after")
     def _check_memory(self) -> "ResponsesRequest":
@@ -203,6 +196,8 @@ class ResponsesRequest(BaseModel):
             "max_tokens": self.max_output_tokens,
             "reasoning_effort": self.reasoning.effort,
         }
+        if self.truncation == "auto":
+            body.setdefault("truncate_prompt_tokens", -1)
         if self.is_continued:
             body["continue_final_message"] = True
         if self.tools:

@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.request_model import RequestModel
 
 INPUT = "input"  # the parameter of a custom tool's function
 
@@ -22,7 +23,7 @@ INPUT_SCHEMA: Json = {
 }
 
 
-class FunctionTool(BaseModel):
+class FunctionTool(RequestModel):
     type: Literal["function"]
     name: str
     description: str | None = None
@@ -36,11 +37,11 @@ class FunctionTool(BaseModel):
         }
 
 
-class TextInput(BaseModel):
+class TextInput(RequestModel):
     type: Literal["text"]
 
 
-class GrammarInput(BaseModel):
+class GrammarInput(RequestModel):
     """A grammar of a custom tool's text. It is described to the model but not enforced."""
 
     type: Literal["grammar"]
@@ -48,7 +49,7 @@ class GrammarInput(BaseModel):
     definition: str
 
 
-class CustomTool(BaseModel):
+class CustomTool(RequestModel):
     type: Literal["custom"]
     name: str
     description: str | None = None
