@@ -14,6 +14,7 @@ from penstock.chart.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPE
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.resources import DEPLOYMENTS
+from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
@@ -128,6 +129,9 @@ async def run_history(cluster: Cluster, models: Path) -> History:
             stage.kubectl("delete", f"lora/{NAME}-sql", "--ignore-not-found")
             stage.kubectl("delete", "psvc", NAME, "--ignore-not-found")
             await stage.wait_until_gone(NAME, within_s=60)
+            # The operator deletes the engines' policy with the last service: tests that right.
+            policy = f"networkpolicy/{ENGINES_POLICY_NAME}"
+            stage.kubectl("wait", "--for=delete", policy, "--timeout=60s")
             await stage.close()
     audit = AuditLog(cluster).entries()
     return History(

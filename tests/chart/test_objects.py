@@ -169,10 +169,22 @@ def test_options_of_the_operator() -> None:
         "--log-level=info",
         "--metrics-host=prometheus.monitoring:9090",
         "--metrics-host=other",
+        "--engines-from=[]",
         "--prometheus-url=https://prometheus.monitoring:9091/x?a=1&b=2",
         "--prometheus-token-file=/token/token",
         "--prometheus-ca-file=/ca.crt",
     ]  # fmt: skip
+
+
+def test_the_operator_learns_who_may_connect_to_engines() -> None:
+    def flags(values: dict[str, Any]) -> list[str]:
+        return [arg for arg in container(values, OPERATOR)["args"] if arg.startswith("--engines")]
+
+    assert flags({}) == ["--engines-from=[]"]
+    assert flags(VALUE_SETS["host_network"]) == [
+        '--engines-from=[{"ipBlock":{"cidr":"10.1.0.0/16","except":["10.1.9.0/24"]}}]'
+    ]
+    assert flags(VALUE_SETS["open_engines"]) == flags(VALUE_SETS["bare"]) == []
 
 
 def test_tracing_sets_the_variables_of_opentelemetry() -> None:

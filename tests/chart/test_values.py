@@ -41,6 +41,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"networkPolicy": {"prometheusPorts": [70000]}},
         "networkPolicy.prometheusPorts.0: Input should be less than or equal to 65535",
     ),
+    (
+        {"gateway": {"hostNetwork": True}},
+        "networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets",
+    ),
+    (
+        {"monitoring": {"podMonitor": {"enabled": True}}},
+        "networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets",
+    ),
     ({"imagePullSecrets": ["registry"]}, "imagePullSecrets.0: Input should be"),
     (
         {"operator": {"prometheus": {"url": "http://p", "tokenFile": "/t"}}},

@@ -30,6 +30,17 @@ MONITORING = {
     "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Penstock"}},
 }
 
+PROMETHEUS = {
+    "networkPolicy": {
+        "enginesFrom": [
+            {
+                "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+            }
+        ]
+    }
+}
+
 # The CRDs are in the first set alone: they are most of the text.
 VALUE_SETS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -43,10 +54,14 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
     },
     "no_spread": {"operator": {"topologySpread": {"topologyKeys": []}}},
     "autoscaled": {"gateway": {"autoscaling": {"enabled": True, "maxReplicas": 1000000}}},
-    "host_network": {"gateway": {"hostNetwork": True, "port": 18080, "managementPort": 18082, "replicas": 1}},
+    "host_network": {
+        "gateway": {"hostNetwork": True, "port": 18080, "managementPort": 18082, "replicas": 1},
+        "networkPolicy": {"enginesFrom": [{"ipBlock": {"cidr": "10.1.0.0/16", "except": ["10.1.9.0/24"]}}]},
+    },
+    "open_engines": {"monitoring": MONITORING, "networkPolicy": {"engines": False}},
     "exposed": {"gateway": {"service": {"type": "LoadBalancer", "annotations": {"lb": "internal"}}}},
-    "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING},
-    "monitored": {"monitoring": MONITORING},
+    "one_namespace": {"watchNamespace": "team-a", "monitoring": MONITORING} | PROMETHEUS,
+    "monitored": {"monitoring": MONITORING} | PROMETHEUS,
     "bare": {
         "networkPolicy": {"enabled": False},
         "apiPriority": {"enabled": False},

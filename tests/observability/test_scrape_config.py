@@ -17,7 +17,11 @@ from penstock.local import prometheus
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "prometheus.yaml"
-VALUES = {"image": {"repository": "penstock"}, "monitoring": {"podMonitor": {"enabled": True}}}
+VALUES = {
+    "image": {"repository": "penstock"},
+    "monitoring": {"podMonitor": {"enabled": True}},
+    "networkPolicy": {"enginesFrom": [{"namespaceSelector": {}}]},
+}
 
 
 @pytest.fixture(scope="module")

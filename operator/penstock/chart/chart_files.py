@@ -10,6 +10,7 @@ from penstock.chart.kustomize import kustomize_files
 from penstock.chart.names import GATEWAY
 from penstock.chart.templates import CRD_NAMES, templates
 from penstock.chart.version import VERSION
+from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL
 
 # The oldest Kubernetes that the chart's objects are checked against.
 OLDEST_KUBERNETES = "1.31"
@@ -32,6 +33,7 @@ Next: describe a model as an InferenceService.
 ModelRoutes and LoraAdapters, and the running engines, which nothing manages any more. To delete these too:
   kubectl delete inferenceservices,modelroutes,loraadapters --all --all-namespaces   # before the uninstall
   kubectl delete crd {" ".join(CRD_NAMES)}   # after it
+  kubectl delete networkpolicies --all-namespaces -l {MANAGED_LABEL}={MANAGED_BY}   # those of engines
 """
 
 

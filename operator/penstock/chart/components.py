@@ -18,6 +18,7 @@ from penstock.chart.tree import (
     Different,
     ForEach,
     If,
+    Json,
     Number,
     ReleaseNamespace,
     Text,
@@ -27,6 +28,8 @@ from penstock.chart.tree import (
 )
 from penstock.core.manifests.disruption import budget
 from penstock.core.spec.service import Object
+
+_ENGINES_FROM = Text.of("--engines-from=", Json("networkPolicy.enginesFrom"))
 
 
 def operator() -> list[Tree]:
@@ -47,6 +50,7 @@ def operator() -> list[Tree]:
                 "operator.allowedServiceAccounts",
                 Text.of("--allowed-service-account=", Value(ITEM)),
             ),
+            If("networkPolicy.enabled", If("networkPolicy.engines", _ENGINES_FROM)),
             _flag("--prometheus-url=", "operator.prometheus.url"),
             _flag("--prometheus-token-file=", "operator.prometheus.tokenFile"),
             _flag("--prometheus-ca-file=", "operator.prometheus.caFile"),

@@ -14,7 +14,18 @@ class NetworkPolicy(ValuesModel):
 
     enabled: bool = Field(
         default=True,
-        description="Restrict the connections of operator and gateway. Engine pods are not restricted.",
+        description="Restrict the connections of operator and gateway.",
+    )
+    engines: bool = Field(
+        default=True,
+        description="Have the operator keep a NetworkPolicy in each namespace with services: only gateways, "
+        "the operator, evaluation Jobs of canaries and enginesFrom may connect to engines, which "
+        "authenticate nobody. Needs enabled.",
+    )
+    engines_from: list[AnyObject] = Field(
+        default=[],
+        description="Further peers that may connect to engines, as in a NetworkPolicy's `from`: Prometheus, "
+        "and clients that use no gateway. With gateway.hostNetwork the nodes' addresses (`ipBlock`).",
     )
     gateway_from: list[AnyObject] = Field(
         default=[],

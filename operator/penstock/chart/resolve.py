@@ -92,7 +92,7 @@ class _Resolver:
             case Value(path) | Number(path) | AtMost(path) | Different(path):
                 return self._value(path)
             case Json(path):
-                return json.dumps(self._value(path), separators=(",", ":"))
+                return json.dumps(self._value(path), separators=(",", ":"), sort_keys=True)
             case Required(path, message):
                 if not (found := self._value(path)):
                     raise MissingValue(message)

@@ -51,6 +51,11 @@ OPERATOR_RULES: list[Object] = [
         "resources": ["poddisruptionbudgets"],
         "verbs": ["list", "create", "patch", "delete"],
     },
+    {
+        "apiGroups": ["networking.k8s.io"],
+        "resources": ["networkpolicies"],
+        "verbs": ["list", "watch", "create", "patch", "delete"],
+    },
     # Evaluation Jobs of canaries.
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "patch", "delete"]},
     {

@@ -67,6 +67,25 @@ class UserRoles(ValuesModel):
     )
 
 
+def _where(section: str, name: str, **schema: Any) -> JsonDict:
+    """Schema of a value of a section."""
+    return {"properties": {section: {"properties": {name: schema}}}}
+
+
+# Peers of engines that no label selects have to be named.
+_PEERS_RULE: JsonDict = {
+    "if": {
+        "allOf": [
+            _where("networkPolicy", "enabled", const=True),
+            _where("networkPolicy", "engines", const=True),
+        ],
+        "anyOf": [
+            _where("gateway", "hostNetwork", const=True),
+            _where("monitoring", "podMonitor", properties={"enabled": {"const": True}}),
+        ],
+    },
+    "then": _where("networkPolicy", "enginesFrom", minItems=1),
+}
 # Variables that `tracing` sets must not be in gateway.extraEnv too.
 _TRACING_RULE: JsonDict = {
     "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
@@ -87,7 +106,7 @@ _TRACING_RULE: JsonDict = {
 class Values(ValuesModel):
     """All values of the chart."""
 
-    model_config = ConfigDict(json_schema_extra=_TRACING_RULE)
+    model_config = ConfigDict(json_schema_extra={"allOf": [_TRACING_RULE, _PEERS_RULE]})
 
     image: Image = Field(default=Image(), description="The image of operator and gateway.")
     image_pull_secrets: list[PullSecret] = Field(
@@ -135,6 +154,22 @@ class Values(ValuesModel):
         ]
         if self.tracing.endpoint and set_twice:
             raise ValueError(f"gateway.extraEnv has {', '.join(set_twice)}, which tracing sets")
+        return self
+
+    @model_validator(mode="after")
+    def _check_peers(self) -> Self:
+        policy = self.network_policy
+        if not policy.enabled or not policy.engines or policy.engines_from:
+            return self
+        for value, peer in (
+            (self.gateway.host_network and "gateway.hostNetwork", "the addresses of the nodes"),
+            (self.monitoring.pod_monitor.enabled and "monitoring.podMonitor", "Prometheus"),
+        ):
+            if value:
+                raise ValueError(
+                    f"networkPolicy.enginesFrom must name {peer}, which {value} lets connect to engines; "
+                    "or set networkPolicy.engines to false"
+                )
         return self
 
 

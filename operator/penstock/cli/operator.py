@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.log_options import LogFormatOption, LogLevelOption
+from penstock.cli.network_options import EnginesFrom, peers
 from penstock.cli.prometheus_options import (
     MetricsHosts,
     PrometheusCaFile,
@@ -65,6 +66,7 @@ def run(
             "NAMESPACE/NAME. Its token is not mounted. May be repeated. Default: none."
         ),
     ] = None,
+    engines_from: EnginesFrom = None,
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
     prometheus_ca_file: PrometheusCaFile = None,
@@ -89,5 +91,6 @@ def run(
             tuple(allowed_host_path or ()),
             tuple(allowed_service_account or ()),
         ),
+        None if engines_from is None else peers(engines_from),
     )
     asyncio.run(run_operator(settings))

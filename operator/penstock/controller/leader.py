@@ -20,6 +20,7 @@ from penstock.controller.adapter_placer import AdapterPlacer, Sources
 from penstock.controller.adapter_rollouts import RolloutSources
 from penstock.controller.canary_cases import CanaryCase, canary_cases
 from penstock.controller.election import LeadershipLost
+from penstock.controller.engine_policies import EnginePolicies
 from penstock.controller.health import Health
 from penstock.controller.judge import Judge
 from penstock.controller.kv_scaler import KvScaler
@@ -80,6 +81,13 @@ class Leader:
         self._judge = self._make_judge()
         self._reconciler = self._make_reconciler()
         self._route_statuses = self._make_route_statuses()
+        self._engine_policies = EnginePolicies(
+            kube,
+            settings,
+            services=self._watches.services,
+            failures=health.failures,
+            restarted=health.metrics.count_watch_restart,
+        )
         self._adapter_placer = self._make_adapter_placer()
         health.metrics.add_collector(AdapterMetrics(self._adapter_placer))
 
@@ -101,6 +109,7 @@ class Leader:
                 group.create_task(self._scaler.run())
                 group.create_task(self._judge.run())
                 group.create_task(self._route_statuses.run())
+                group.create_task(self._engine_policies.run())
                 group.create_task(self._adapter_placer.run())
                 group.create_task(self._resync())
                 group.create_task(self._metrics.run())

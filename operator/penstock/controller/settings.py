@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.clients.promql import Server
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
+from penstock.core.spec.service import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class Settings:
     of the Lease and the gateways. host, port: address for probes and metrics. metrics_hosts: Prometheus
     servers that canaries' metric queries may use. prometheus: fallback for engines that cannot be
     scraped. watch_namespace: namespace whose services are operated; None: all namespaces. limits: on the
-    pods of services.
+    pods of services. engines_from: peers that may connect to engines besides gateways and operators; None:
+    no NetworkPolicy restricts engines.
     """
 
     identity: str
@@ -26,3 +28,4 @@ class Settings:
     prometheus: Server | None = None
     watch_namespace: str | None = None
     limits: PodLimits = DEFAULT_LIMITS
+    engines_from: tuple[Object, ...] | None = None

@@ -30,6 +30,7 @@ VALUES = {
         "managementPort": GATEWAY_MANAGEMENT_PORT,
         "hostNetwork": True,
     },
+    "networkPolicy": {"enginesFrom": [{"ipBlock": {"cidr": "127.0.0.0/8"}}]},
 }
 
 

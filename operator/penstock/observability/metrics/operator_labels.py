@@ -10,7 +10,7 @@ from penstock.observability.metrics.specs import Label
 LOOP = Label(
     "loop",
     (
-        "adapters", "judge", "lease", "memory", "metrics", "observer", "reconcile", "recorder",
+        "adapters", "judge", "lease", "memory", "metrics", "observer", "policies", "reconcile", "recorder",
         "routes", "scaler",
     ),
 )  # fmt: skip

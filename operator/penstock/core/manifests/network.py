@@ -1,0 +1,47 @@
+"""The NetworkPolicy of the engines of a namespace."""
+
+from collections.abc import Sequence
+
+from penstock.core.spec.service import (
+    ENGINE_PORT,
+    EVALUATION,
+    MANAGED_BY,
+    MANAGED_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    Object,
+)
+
+ENGINES_POLICY_NAME = "penstock-engines"
+
+
+def engines_policy(namespace: str, peers: Sequence[Object]) -> Object:
+    """The policy by which only these peers, and evaluation Jobs of canaries, may connect to engines.
+
+    An engine authenticates nobody. Probes come from the node, which policies do not restrict. Policies add
+    up: users may allow more with one of their own.
+    """
+    evaluations = {"podSelector": {"matchLabels": _managed(EVALUATION)}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": ENGINES_POLICY_NAME,
+            "namespace": namespace,
+            "labels": {MANAGED_LABEL: MANAGED_BY},
+        },
+        "spec": {
+            "podSelector": {"matchLabels": _managed(SERVE)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "ports": [{"port": ENGINE_PORT, "protocol": "TCP"}],
+                    "from": [*peers, evaluations],
+                }
+            ],
+        },
+    }
+
+
+def _managed(role: str) -> dict[str, str]:
+    return {MANAGED_LABEL: MANAGED_BY, ROLE_LABEL: role}

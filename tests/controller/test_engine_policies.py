@@ -1,0 +1,138 @@
+"""NetworkPolicies of engines at a real API server, and which pods they let connect."""
+
+import asyncio
+
+import pytest
+
+from penstock.chart.names import GATEWAY, OPERATOR
+from penstock.clients.resources import NETWORK_POLICIES
+from penstock.controller.engine_policies import EnginePolicies
+from penstock.controller.failures import Failures
+from penstock.controller.metrics import OperatorMetrics
+from penstock.controller.settings import Settings
+from penstock.core.manifests.network import ENGINES_POLICY_NAME
+from penstock.demo.stage import poll_until
+from penstock.errors import NotFound
+
+pytestmark = pytest.mark.cluster
+
+PROMETHEUS = {"podSelector": {"matchLabels": {"app": "prometheus"}}, "namespaceSelector": {}}
+HOME = {"matchLabels": {"kubernetes.io/metadata.name": "penstock-system"}}
+SPEC = {
+    "podSelector": {
+        "matchLabels": {
+            "app.kubernetes.io/managed-by": "penstock",
+            "serving.penstock.dev/role": "serve",
+        }
+    },
+    "policyTypes": ["Ingress"],
+    "ingress": [
+        {
+            "ports": [{"port": 8000, "protocol": "TCP"}],
+            "from": [
+                {
+                    "namespaceSelector": HOME,
+                    "podSelector": {"matchLabels": {"app.kubernetes.io/name": GATEWAY}},
+                },
+                {
+                    "namespaceSelector": HOME,
+                    "podSelector": {"matchLabels": {"app.kubernetes.io/name": OPERATOR}},
+                },
+                PROMETHEUS,
+                {
+                    "podSelector": {
+                        "matchLabels": {
+                            "app.kubernetes.io/managed-by": "penstock",
+                            "serving.penstock.dev/role": "evaluation",
+                        }
+                    }
+                },
+            ],
+        }
+    ],
+}
+
+
+class Stand:
+    """An operator's policies. services: what it has last watched; None: nothing yet."""
+
+    def __init__(self, kube, engines_from=(PROMETHEUS,)):
+        self.kube, self.services = kube, {}
+        settings = Settings(
+            "me", "penstock", "penstock-system", "127.0.0.1", 0, engines_from=engines_from
+        )
+        self.policies = EnginePolicies(
+            kube, settings, services=lambda: self.services, failures=Failures(OperatorMetrics())
+        )
+
+    async def spec(self, namespace):
+        try:
+            found = await self.kube.get(NETWORK_POLICIES, namespace, ENGINES_POLICY_NAME)
+        except NotFound:
+            return None
+        return found["spec"]
+
+    async def until(self, namespace, spec):
+        """Correct policies until that of the namespace is this one; None: until there is none."""
+
+        async def holds():
+            await self.policies.update()
+            return await self.spec(namespace) == spec
+
+        await poll_until(holds, within_s=30, what="the policy")
+
+
+@pytest.fixture
+async def stand(kube):
+    made = Stand(kube)
+    running = asyncio.create_task(made.policies.run())
+    await made.policies._policies.synced.wait()
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_namespace_has_a_policy_as_long_as_it_has_services(stand, new_namespace):
+    one, other = await new_namespace(), await new_namespace()
+    stand.services = {(one, "a"): {}, (one, "b"): {}, (other, "c"): {}}
+    await stand.until(one, SPEC)
+    await stand.until(other, SPEC)
+    stand.services = {(one, "b"): {}}
+    await stand.until(other, None)
+    assert await stand.spec(one) == SPEC
+
+
+async def test_a_policy_that_is_changed_or_deleted_is_restored(stand, kube, namespace):
+    stand.services = {(namespace, "a"): {}}
+    await stand.until(namespace, SPEC)
+    opened = {"spec": {"ingress": [{}]}}
+    await kube.merge(NETWORK_POLICIES, namespace, ENGINES_POLICY_NAME, opened, manager="user")
+    await stand.until(namespace, SPEC)
+    await kube.delete(NETWORK_POLICIES, namespace, ENGINES_POLICY_NAME)
+    await stand.until(namespace, SPEC)
+
+
+async def test_nothing_is_deleted_before_services_have_been_listed(stand, namespace):
+    stand.services = {(namespace, "a"): {}}
+    await stand.until(namespace, SPEC)
+    stand.services = None
+    await stand.policies.update()
+    assert await stand.spec(namespace) == SPEC
+
+
+async def test_without_the_restriction_policies_are_deleted(stand, kube, namespace):
+    stand.services = {(namespace, "a"): {}}
+    await stand.until(namespace, SPEC)
+    stand.services = None  # the former leader has ended
+    unrestricted = Stand(kube, engines_from=None)
+    unrestricted.services = {(namespace, "a"): {}}
+    running = asyncio.create_task(unrestricted.policies.run())
+    await unrestricted.policies._policies.synced.wait()
+    await unrestricted.until(namespace, None)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_namespace_that_refuses_its_policy_stops_no_other(stand, namespace):
+    stand.services = {("absent", "a"): {}, (namespace, "a"): {}}
+    await stand.until(namespace, SPEC)
