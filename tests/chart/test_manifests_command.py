@@ -58,6 +58,8 @@ def test_later_values_win(tmp_path: Path) -> None:
         (("--set", "gateway"), "is not of the form PATH=YAML"),
         (("--set", "gateway={"), "'gateway={'"),
         (("--values", "/nowhere.yaml"), "No such file"),
+        (("--namespace", "Bad_NS"), "'Bad_NS' is no name of a namespace"),
+        (("--namespace", "n" * 64), "is no name of a namespace"),
         (("--values", "-"), "- is no map of values"),
     ],
 )

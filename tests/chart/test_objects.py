@@ -200,15 +200,27 @@ def test_tracing_sets_the_variables_of_opentelemetry() -> None:
     assert variables({}, GATEWAY) == variables(VALUE_SETS["traced"], OPERATOR) == {}
 
 
-def test_only_a_gateway_with_tracing_reaches_the_collector() -> None:
-    def has_rule(values: dict[str, Any], name: str) -> bool:
-        egress = objects(values)["NetworkPolicy", name]["spec"]["egress"]
-        return {"ports": [{"port": 14318, "protocol": "TCP"}]} in egress
+def ports_to_anybody(values: dict[str, Any], name: str) -> set[int]:
+    """Ports at which a component may connect to any peer, but for DNS and the API server."""
+    always = {53, 443, 6443, 8443, 16443}
+    rules = objects(values)["NetworkPolicy", name]["spec"]["egress"]
+    return {each["port"] for rule in rules if "to" not in rule for each in rule["ports"]} - always
 
+
+def test_only_a_gateway_with_tracing_reaches_the_collector() -> None:
     traced = VALUE_SETS["traced"]
-    assert has_rule(traced, GATEWAY)
-    assert not has_rule(traced, OPERATOR)
-    assert not has_rule(traced | {"tracing": {}}, GATEWAY)
+    assert ports_to_anybody(traced, GATEWAY) == {4318, 14318}
+    assert ports_to_anybody(traced, OPERATOR) == ports_to_anybody({}, GATEWAY) == set()
+    assert ports_to_anybody(VALUE_SETS["traced_path"], GATEWAY) == {4318, 80}
+    assert ports_to_anybody(VALUE_SETS["traced_https"], GATEWAY) == {4318}
+
+
+def test_the_operator_reaches_the_ports_of_its_prometheus_servers() -> None:
+    """A host without a port may be asked by http."""
+    assert ports_to_anybody(VALUE_SETS["prometheus"], OPERATOR) == {9092, 9090, 80, 9091}
+    url = {"operator": {"prometheus": {"url": "http://p:8428"}}}
+    assert ports_to_anybody(url, OPERATOR) == {9090, 8428}
+    assert ports_to_anybody(url, GATEWAY) == set()
 
 
 def test_limits_of_templates() -> None:

@@ -15,6 +15,31 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gateway": {"replicas": "two"}}, "gateway.replicas: Input should be a valid integer"),
     ({"gateway": {"replicas": 0}}, "gateway.replicas: Input should be greater than or equal to 1"),
     ({"gateway": {"service": {"type": "Ingress"}}}, "gateway.service.type: Input should be"),
+    ({"watchNamespace": "n" * 64}, "watchNamespace: String should have at most 63 characters"),
+    ({"networkPolicy": {"gatewayFrom": [{}]}}, "networkPolicy.gatewayFrom.0: Dictionary should have"),
+    (
+        {"operator": {"topologySpread": {"topologyKeys": ["zone", "zone"]}}},
+        "operator.topologySpread.topologyKeys: must not name a label twice",
+    ),
+    ({"gateway": {"priorityClassName": "Bad_Name"}}, "gateway.priorityClassName: String should match"),
+    (
+        {"operator": {"allowedHostPaths": ["/a/../b"]}},
+        "operator.allowedHostPaths.0: must not contain '..'",
+    ),
+    ({"operator": {"allowedHostPaths": ["/a/.."]}}, "operator.allowedHostPaths.0: must not contain"),
+    (
+        {
+            "gateway": {
+                "autoscaling": {"enabled": True},
+                "resources": {"requests": {"cpu": None}},
+            }
+        },
+        "gateway: autoscaling needs resources.requests.cpu",
+    ),
+    (
+        {"gateway": {"terminationGracePeriodSeconds": 77}},
+        "gateway: terminationGracePeriodSeconds must be at least 78",
+    ),
     ({"watchNamespace": "Team_A"}, "watchNamespace: String should match pattern"),
     ({"image": {"digest": "latest"}}, "image.digest: String should match pattern"),
     ({"operator": {"podLabels": {"app.kubernetes.io/name": "x"}}}, "operator.podLabels: "),
@@ -149,3 +174,16 @@ def test_bounds_of_the_autoscaler_are_compared_where_it_is_enabled() -> None:
     )
     with pytest.raises(InvalidValues, match=said):
         complete({"gateway": {"autoscaling": bounds | {"enabled": True}}})
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"extraArgs": ["--drain-timeout-s=1"]},
+        {"extraEnv": [{"name": "PENSTOCK_GW_DRAIN_TIMEOUT_S", "value": "1"}]},
+    ],
+)
+def test_a_gateway_with_its_own_drain_times_may_have_less_time(own: dict[str, Any]) -> None:
+    values = {"gateway": {"terminationGracePeriodSeconds": 20} | own}
+    complete(values)
+    jsonschema.validate(with_defaults(values), values_schema.schema())

@@ -82,7 +82,7 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
                 "caFile": "/ca.crt",
             },
         },
-        "networkPolicy": {"prometheusPorts": [9090, 9091]},
+        "networkPolicy": {"prometheusPorts": [9092]},
     },
     "prometheus_url": {"operator": {"prometheus": {"url": "http://prometheus:9090"}}},
     "api_server": {"networkPolicy": {"apiServerTo": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}},
@@ -99,9 +99,10 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
             "sampler": "parentbased_traceidratio",
             "samplerArg": "0.01",
         },
-        "networkPolicy": {"collectorPorts": [14318]},
     },
     "traced_whole": {"tracing": {"endpoint": "https://[2001:db8::1]:4318"}},
+    "traced_https": {"tracing": {"endpoint": "https://[2001:db8::1]"}},
+    "traced_path": {"tracing": {"endpoint": "http://collector1/otlp:99"}},
 }  # fmt: skip
 for _name, _values in VALUE_SETS.items():
     if _name != "defaults":

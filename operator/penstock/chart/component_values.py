@@ -84,12 +84,19 @@ class ServiceAccount(ValuesModel):
     )
 
 
+def _check_unique(keys: list[str]) -> list[str]:
+    if len(set(keys)) < len(keys):
+        raise ValueError("must not name a label twice")
+    return keys
+
+
 class TopologySpread(ValuesModel):
     """How pods are spread."""
 
-    topology_keys: list[str] = Field(
+    topology_keys: Annotated[list[str], AfterValidator(_check_unique)] = Field(
         default=["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
         description="Labels of nodes over whose values pods are spread evenly. Empty: no spread.",
+        json_schema_extra={"uniqueItems": True},
     )
     when_unsatisfiable: Literal["ScheduleAnyway", "DoNotSchedule"] = Field(
         default="ScheduleAnyway", description="What happens to a pod that cannot be spread."
@@ -130,7 +137,11 @@ class Component(ValuesModel):
     topology_spread: TopologySpread = Field(
         default=TopologySpread(), description="How pods are spread over nodes and zones."
     )
-    priority_class_name: str = Field(default="", description="PriorityClass of pods.")
+    priority_class_name: str = Field(
+        default="",
+        description="PriorityClass of pods.",
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
+    )
     service_account: ServiceAccount = Field(
         default=ServiceAccount(), description="ServiceAccount of the pods."
     )

@@ -1,13 +1,23 @@
 """Values of the gateway, its Service and its autoscaler."""
 
+import re
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 
 PORTS_REFUSED = "managementPort must not be port; choose another one"
 BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
+
+
+CPU_REQUEST_MISSING = (
+    "autoscaling needs resources.requests.cpu, of which it takes the CPU use in percent"
+)
+# The gateway's drain times, 3 and 60 s, and 15 s for its last connections.
+MIN_GRACE_PERIOD_S = 78
+_DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 
 
 class Autoscaling(ValuesModel):
@@ -50,8 +60,32 @@ class GatewayService(ValuesModel):
     annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
 
 
+def _has_cpu(name: str) -> JsonDict:
+    """Schema of resources with a CPU among the requests or limits."""
+    return {"properties": {name: {"required": ["cpu"]}}, "required": [name]}
+
+
+_CPU_RULE: JsonDict = {
+    "if": {"properties": {"autoscaling": {"properties": {"enabled": {"const": True}}}}},
+    "then": {"properties": {"resources": {"anyOf": [_has_cpu("requests"), _has_cpu("limits")]}}},
+}
+_GRACE_PERIOD_RULE: JsonDict = {
+    "if": {
+        "properties": {
+            "extraArgs": {"not": {"contains": {"pattern": _DRAIN_FLAG}}},
+            "extraEnv": {
+                "not": {"contains": {"properties": {"name": {"pattern": _DRAIN_VARIABLE}}}}
+            },
+        }
+    },
+    "then": {"properties": {"terminationGracePeriodSeconds": {"minimum": MIN_GRACE_PERIOD_S}}},
+}
+
+
 class Gateway(Component):
     """The gateway: one OpenAI-compatible URL for all services."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [_CPU_RULE, _GRACE_PERIOD_RULE]})
 
     replicas: int = Field(default=2, description="Number of replicas without autoscaling.", ge=1)
     resources: AnyObject = Field(
@@ -61,7 +95,7 @@ class Gateway(Component):
     termination_grace_period_seconds: int = Field(
         default=90,
         description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
-        "--drain-delay-s and --drain-timeout-s together.",
+        "--drain-delay-s (3) and --drain-timeout-s (60) together.",
         ge=1,
     )
     port: int = Field(default=8080, description="Port of the pods for clients.", ge=1024, le=65535)
@@ -86,4 +120,23 @@ class Gateway(Component):
     def _check_ports(self) -> Self:
         if self.port == self.management_port:
             raise ValueError(PORTS_REFUSED)
+        return self
+
+    @model_validator(mode="after")
+    def _check_cpu(self) -> Self:
+        parts = (self.resources.get(name) or {} for name in ("requests", "limits"))
+        if self.autoscaling.enabled and not any("cpu" in part for part in parts):
+            raise ValueError(CPU_REQUEST_MISSING)
+        return self
+
+    @model_validator(mode="after")
+    def _check_grace_period(self) -> Self:
+        has_own_drain = any(re.match(_DRAIN_FLAG, each) for each in self.extra_args) or any(
+            re.match(_DRAIN_VARIABLE, each["name"]) for each in self.extra_env
+        )
+        if not has_own_drain and self.termination_grace_period_seconds < MIN_GRACE_PERIOD_S:
+            raise ValueError(
+                f"terminationGracePeriodSeconds must be at least {MIN_GRACE_PERIOD_S}, or streams are cut; "
+                "or set --drain-delay-s and --drain-timeout-s in extraArgs"
+            )
         return self

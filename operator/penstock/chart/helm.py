@@ -10,7 +10,9 @@ from typing import Any
 
 from penstock.chart.tree import (
     ABSENT,
+    AUTHORITY,
     ITEM,
+    PORT,
     AtMost,
     Different,
     FileName,
@@ -22,6 +24,7 @@ from penstock.chart.tree import (
     Json,
     Merge,
     Number,
+    PortOf,
     ReleaseNamespace,
     Required,
     Text,
@@ -153,6 +156,12 @@ def _inline(node: Tree) -> str:
             return _compared(path, "gt", limit, message)
         case Different(path, other, message):
             return _compared(path, "eq", other, message)
+        case PortOf(path):
+            url = _reference(path)
+            authority = f"(regexFind {json.dumps(AUTHORITY)} {url})"
+            port = f'(regexFind {json.dumps(PORT)} {authority} | trimPrefix ":")'
+            without = f'(ternary "443" "80" (hasPrefix "https:" {url}))'
+            return f"{{{{ default {without} {port} }}}}"
         case Text() | Required() | ReleaseNamespace() | FileName():
             return f"{{{{ toJson {_expression(node)} }}}}"
         case _:

@@ -1,13 +1,19 @@
 """NetworkPolicies of operator and gateway, which deny what they do not list."""
 
 from penstock.chart.names import GATEWAY, OPERATOR, OPERATOR_PORT, labels, selector
-from penstock.chart.tree import ITEM, ForEach, If, ReleaseNamespace, Tree, Value, optional
+from penstock.chart.tree import ITEM, ForEach, If, PortOf, ReleaseNamespace, Tree, Value, optional
 from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
 
 
 def network_policies() -> list[Tree]:
     """The policies of operator and gateway. Probes come from the node, which policies do not restrict."""
-    prometheus = {"ports": [ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM)))]}
+    prometheus = {
+        "ports": [
+            ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM))),
+            ForEach("operator.metricsHosts", _port(PortOf(ITEM))),
+            If("operator.prometheus.url", _port(PortOf("operator.prometheus.url"))),
+        ]
+    }
     # A gateway of a version without a management port has its report at the port for clients.
     gateway_ports = {
         "ports": [_port(Value("gateway.managementPort")), _port(Value("gateway.port"))]
@@ -17,7 +23,12 @@ def network_policies() -> list[Tree]:
         If("gateway.hostNetwork", gateway_ports, gateway_ports | {"to": [_pods(GATEWAY)]}),
         If("operator.metricsHosts", prometheus, If("operator.prometheus.url", prometheus)),
     ]
-    collector = {"ports": [ForEach("networkPolicy.collectorPorts", _port(Value(ITEM)))]}
+    collector = {
+        "ports": [
+            ForEach("networkPolicy.collectorPorts", _port(Value(ITEM))),
+            _port(PortOf("tracing.endpoint")),
+        ]
+    }
     gateway_egress = [If("tracing.endpoint", collector)]
     clients = {
         "ports": [_port(Value("gateway.port"))],

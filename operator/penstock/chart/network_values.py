@@ -7,6 +7,8 @@ from pydantic import Field
 from penstock.chart.component_values import AnyObject, ValuesModel
 
 Port = Annotated[int, Field(ge=1, le=65535)]
+# The API server refuses a peer without a selector or addresses.
+Peer = Annotated[AnyObject, Field(min_length=1)]
 
 
 class NetworkPolicy(ValuesModel):
@@ -22,17 +24,17 @@ class NetworkPolicy(ValuesModel):
         "the operator, evaluation Jobs of canaries and enginesFrom may connect to engines, which "
         "authenticate nobody. Needs enabled.",
     )
-    engines_from: list[AnyObject] = Field(
+    engines_from: list[Peer] = Field(
         default=[],
         description="Further peers that may connect to engines, as in a NetworkPolicy's `from`: Prometheus, "
         "and clients that use no gateway. With gateway.hostNetwork the nodes' addresses (`ipBlock`).",
     )
-    gateway_from: list[AnyObject] = Field(
+    gateway_from: list[Peer] = Field(
         default=[],
         description="Peers that may connect to the gateway's port for clients, as in a NetworkPolicy's "
         "`from`. Empty: all.",
     )
-    metrics_from: list[AnyObject] = Field(
+    metrics_from: list[Peer] = Field(
         default=[],
         description="Peers that may connect to the ports for metrics besides the release's own namespace: "
         "Prometheus, and for the operator the API server (an `ipBlock`), through which `kubectl penstock "
@@ -43,7 +45,7 @@ class NetworkPolicy(ValuesModel):
         min_length=1,
         description="Ports of the API server, before and after address translation.",
     )
-    api_server_to: list[AnyObject] = Field(
+    api_server_to: list[Peer] = Field(
         default=[],
         description="Addresses of the API server, as in a NetworkPolicy's `to`, before and after address "
         "translation. Empty: any address, at these ports.",
@@ -51,12 +53,14 @@ class NetworkPolicy(ValuesModel):
     prometheus_ports: list[Port] = Field(
         default=[443, 9090],
         min_length=1,
-        description="Ports of the servers in operator.metricsHosts and operator.prometheus.",
+        description="Further ports of the servers in operator.metricsHosts and operator.prometheus, such as "
+        "those after address translation.",
     )
     collector_ports: list[Port] = Field(
         default=[443, 4318],
         min_length=1,
-        description="Ports of the collector in tracing.endpoint, before and after address translation.",
+        description="Further ports of the collector in tracing.endpoint, such as that after address "
+        "translation.",
     )
     extra_egress: list[AnyObject] = Field(
         default=[], description="Further egress rules of operator and gateway."

@@ -2,11 +2,24 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from penstock.chart.component_values import AnyObject, Component, ValuesModel
 
-HostPath = Annotated[str, Field(pattern=r"^/[A-Za-z0-9@%+=:,._/-]*$")]
+
+def _check_host_path(path: str) -> str:
+    if ".." in path.split("/"):
+        raise ValueError("must not contain '..'")
+    return path
+
+
+_HOST_PATH = r"^/[A-Za-z0-9@%+=:,._/-]*$"
+# A folder of a node. No model can be below one with `..`, which URIs may not contain.
+HostPath = Annotated[
+    str,
+    Field(pattern=_HOST_PATH, json_schema_extra={"not": {"pattern": r"/\.\.(/|$)"}}),
+    AfterValidator(_check_host_path),
+]
 _NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
 # NAME or NAMESPACE/NAME of a service account.
 AccountName = Annotated[str, Field(pattern=rf"^({_NAME}/)?{_NAME}$")]

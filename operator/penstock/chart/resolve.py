@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -11,7 +12,9 @@ import yaml
 
 from penstock.chart.tree import (
     ABSENT,
+    AUTHORITY,
     ITEM,
+    PORT,
     Absent,
     AtMost,
     Different,
@@ -24,12 +27,16 @@ from penstock.chart.tree import (
     Json,
     Merge,
     Number,
+    PortOf,
     ReleaseNamespace,
     Required,
     Text,
     Tree,
     Value,
 )
+
+# As the template of `penstock.chart.helm` finds the port.
+_AUTHORITY, _PORT = re.compile(AUTHORITY), re.compile(PORT)
 
 
 class MissingValue(Exception):
@@ -93,6 +100,8 @@ class _Resolver:
                 return self._value(path)
             case Json(path):
                 return json.dumps(self._value(path), separators=(",", ":"), sort_keys=True)
+            case PortOf(path):
+                return port_of(self._value(path))
             case Required(path, message):
                 if not (found := self._value(path)):
                     raise MissingValue(message)
@@ -116,3 +125,12 @@ class _Resolver:
         for name in path.split("."):
             found = found[name]
         return found
+
+
+def port_of(url: str) -> int:
+    """The port of a URL or HOST:PORT, as `PortOf` says."""
+    authority = _AUTHORITY.match(url)
+    port = authority and _PORT.search(authority[0])
+    if port:
+        return int(port[0].removeprefix(":"))
+    return 443 if url.startswith("https:") else 80

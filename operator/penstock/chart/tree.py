@@ -13,6 +13,9 @@ Tree = Any
 
 ITEM = "."
 
+# Patterns of a URL up to its path, and of a port at its end, for both renderers.
+AUTHORITY, PORT = "^(https?://)?[^/?#]*", ":[0-9]+$"
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -65,6 +68,13 @@ class Different:
     path: str
     other: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortOf:
+    """The port of the URL or HOST:PORT at a path; without one 443 for https, and else 80."""
+
+    path: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ class Values(ValuesModel):
         description="Namespace whose services are operated and served, with rights in this namespace "
         "only. Empty: all namespaces.",
         pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+        max_length=63,
     )
     crds: Crds = Field(default=Crds(), description="CustomResourceDefinitions.")
     user_roles: UserRoles = Field(default=UserRoles(), description="Rights of users on the kinds.")

@@ -1,5 +1,6 @@
 """`penstock manifests`: prints the manifests that install Penstock."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,17 @@ from penstock.chart.names import NAMESPACE
 from penstock.chart.resolve import MissingValue
 from penstock.chart.values import InvalidValues, merged
 
+# A name of a namespace, as the API server allows it.
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _check_namespace(name: str) -> str:
+    if not _NAMESPACE.fullmatch(name):
+        raise typer.BadParameter(
+            f"{name!r} is no name of a namespace: at most 63 lower-case letters, digits and '-'"
+        )
+    return name
+
 
 def command(
     image: Annotated[
@@ -22,7 +34,9 @@ def command(
             "HOST/penstock-engine:TAG, unless operator.engineImage is set."
         ),
     ],
-    namespace: Annotated[str, typer.Option(help="Namespace to install in.")] = NAMESPACE,
+    namespace: Annotated[
+        str, typer.Option(help="Namespace to install in.", callback=_check_namespace)
+    ] = NAMESPACE,
     values: Annotated[
         list[Path] | None,
         typer.Option(help="YAML file with values of the Helm chart, or -; may be repeated."),
