@@ -34,7 +34,7 @@ def schemas_folder() -> Path:
     """The folder with the schemas of KINDS in VERSIONS, made once."""
     code = Path(__file__).read_bytes() + PINNED.read_bytes()
     digest = sha256(code).hexdigest()[:16]
-    return ensure_folder(cache_root() / "kubernetes-schemas" / digest, _install)
+    return ensure_folder(cache_root() / "kubernetes-schemas" / digest, _install, print)
 
 
 def _install(folder: Path) -> None:

@@ -35,7 +35,7 @@ def install_litellm(environment: Path) -> None:
 def test_litellm(engine: Any) -> None:
     """Exactly the pinned files, and never in the environment of everything else."""
     digest = sha256(LITELLM.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    environment = ensure_folder(cache_root() / "litellm" / digest, install_litellm)
+    environment = ensure_folder(cache_root() / "litellm" / digest, install_litellm, print)
     python = environment / "bin" / "python"
     told = run(python, HERE / "tour_litellm.py", engine.url, engine.key)
     assert len(told.splitlines()) == 8

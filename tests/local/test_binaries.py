@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from penstock.local import binaries
 from penstock.local.binaries import ensure_binaries, ensure_folder
 from penstock.local.download import DownloadFailed, download_archived, verify
 from penstock.local.gobuild import kubernetes_go_mod, kubernetes_tools_go
+from penstock.local.locks import file_lock
 from penstock.local.versions import BINARIES
 
 ARCHIVE = "tool-1.linux.tar.gz"
@@ -85,10 +87,10 @@ def test_what_is_kept_is_made_once_and_whole(tmp_path: Path) -> None:
         (folder / "whole").touch()
 
     with pytest.raises(DownloadFailed):
-        ensure_folder(tmp_path / "bin" / "tool", make)
+        ensure_folder(tmp_path / "bin" / "tool", make, print)
     assert not any(path.is_dir() for path in (tmp_path / "bin").iterdir())
     for _ in range(2):
-        assert (ensure_folder(tmp_path / "bin" / "tool", make) / "whole").exists()
+        assert (ensure_folder(tmp_path / "bin" / "tool", make, print) / "whole").exists()
     assert len(made) == 2
 
 
@@ -122,3 +124,17 @@ def test_only_missing_binaries_are_fetched(tmp_path: Path, monkeypatch: pytest.M
         found = ensure_binaries(lambda _: None)
         assert set(found) == set(BINARIES)
     assert [set(names) for names in fetched] == [set(BINARIES) - {"kubectl"}, {"kubectl"}]
+
+
+def test_a_wait_for_another_process_is_announced(tmp_path: Path) -> None:
+    lock, said = FileLock(tmp_path / "lock"), list[str]()
+
+    def say(text: str) -> None:
+        said.append(text)
+        lock.release()
+
+    with file_lock(tmp_path / "lock", say, "downloads it"):
+        assert said == []
+    lock.acquire()
+    with file_lock(tmp_path / "lock", say, "downloads it"):
+        assert said == ["waiting for another Penstock process, which downloads it"]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 from typer.testing import CliRunner
@@ -46,6 +47,35 @@ def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
     for each in (one, two):
         assert processes.find(each.cluster_id) == []
         assert not each.folder.exists()
+
+
+def test_a_cluster_is_up_only_if_its_api_server_answers() -> None:
+    """An API server that ends runs for up to a minute without answering."""
+    wanted = name()
+    try:
+        made = clusters.up(wanted, say=lambda _: None)
+        assert clusters.faults(made) == ""
+        (server,) = processes.find(made.cluster_id, "apiserver")
+        said: list[str] = []
+
+        def say(text: str, then: Callable[[], None]) -> None:
+            said.append(text)
+            if "does not answer" in text:
+                then()
+
+        server.suspend()
+        assert clusters.faults(made) == "not answering: apiserver"
+        clusters.up(wanted, say=lambda text: say(text, server.resume))
+        waits = "the API server does not answer: waiting until it does, or has ended"
+        assert said == [waits, f"cluster {wanted!r} is already up"]
+        said.clear()
+        server.suspend()
+        clusters.up(wanted, say=lambda text: say(text, server.kill))
+        missing = f"cluster {wanted!r} runs without apiserver: starting what is missing"
+        assert said == [waits, missing, "starting apiserver", "waiting for the node"]
+        assert clusters.faults(made) == ""
+    finally:
+        clusters.down(wanted)
 
 
 def test_an_interrupted_up_removes_everything() -> None:

@@ -82,11 +82,11 @@ def down(
 
 @app.command()
 def status() -> None:
-    """List the clusters of this machine, with components that are not running."""
+    """List the clusters of this machine, with components that do not run or answer."""
     table = Table("cluster", "state", "server", "kubeconfig")
     for cluster in clusters.list_clusters():
-        dead = clusters.dead_components(cluster)
-        state = Text(f"not running: {', '.join(dead)}", "red") if dead else Text("up", "green")
+        faults = clusters.faults(cluster)
+        state = Text(faults, "red") if faults else Text("up", "green")
         table.add_row(cluster.name, state, cluster.server, str(cluster.kubeconfig))
     console.print(table)
     _print_errors(clusters.damaged_records())

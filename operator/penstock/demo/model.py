@@ -6,9 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock
-
 from penstock.clients.caches import cache_root
+from penstock.local.locks import file_lock
 
 MODEL_NAME = "penstock-tiny"
 ADAPTERS_NAME = f"{MODEL_NAME}-adapters"
@@ -53,7 +52,7 @@ def _ensure(
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = folder.with_name(f".{folder.name}")
-    with FileLock(folder.parent / ".lock"):
+    with file_lock(folder.parent / ".lock", _say, f"makes {folder.name}"):
         if folder.is_dir():  # another process has made it meanwhile
             return
         shutil.rmtree(made, ignore_errors=True)
@@ -63,3 +62,7 @@ def _ensure(
             made.rename(folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

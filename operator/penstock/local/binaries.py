@@ -5,12 +5,11 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock
-
 from penstock.clients.caches import cache_root
 from penstock.local.download import DownloadFailed, download
 from penstock.local.gobuild import build
 from penstock.local.installed import find_installed
+from penstock.local.locks import file_lock
 from penstock.local.versions import BINARIES, ETCD, KUBERNETES
 
 
@@ -24,7 +23,8 @@ def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
     found = find(cached, say)
     if len(found) < len(BINARIES):
         cached.mkdir(parents=True, exist_ok=True)
-        with FileLock(cached.parent / f".{cached.name}.lock"):
+        lock = cached.parent / f".{cached.name}.lock"
+        with file_lock(lock, say, "downloads or builds the control plane"):
             found = find(cached, lambda _: None)  # another process may have filled the cache
             missing = [name for name in BINARIES if name not in found]
             if missing:
@@ -49,10 +49,13 @@ def _fill(cached: Path, missing: Sequence[str], say: Callable[[str], None]) -> N
         shutil.rmtree(making, ignore_errors=True)
 
 
-def ensure_folder(cached: Path, make: Callable[[Path], None]) -> Path:
-    """Return the folder `cached`. If it does not exist, one process creates it atomically with `make`."""
+def ensure_folder(cached: Path, make: Callable[[Path], None], say: Callable[[str], None]) -> Path:
+    """Return the folder `cached`. If it does not exist, one process creates it atomically with `make`.
+
+    say: called before a wait for that process.
+    """
     cached.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(cached.parent / f".{cached.name}.lock"):
+    with file_lock(cached.parent / f".{cached.name}.lock", say, f"makes {cached.name}"):
         if not cached.is_dir():
             making = cached.with_name(f".{cached.name}-{os.getpid()}")
             making.mkdir()

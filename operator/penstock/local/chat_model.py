@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-from filelock import FileLock
 
 from penstock.clients.caches import cache_root
+from penstock.local.locks import file_lock
 from penstock.local.startup import Say
 
 NAME = "SmolLM2-135M-Instruct"
@@ -50,7 +50,7 @@ def ensure_chat_model(say: Say) -> Path:
     if folder.is_dir():
         return folder
     models_folder().mkdir(parents=True, exist_ok=True)
-    with FileLock(models_folder() / f".{NAME}.lock"):
+    with file_lock(models_folder() / f".{NAME}.lock", say, f"downloads {NAME}"):
         if not folder.is_dir():
             partial = models_folder() / f".{NAME}.partial"
             shutil.rmtree(partial, ignore_errors=True)

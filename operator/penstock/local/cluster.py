@@ -31,7 +31,7 @@ from penstock.local.startup import Say
 
 __all__ = [
     "COMPONENTS", "GATEWAY_PORT", "Cluster", "ClusterError", "Say", "clusters_root", "damaged_records",
-    "dead_components", "down", "find", "get", "list_clusters", "temporary", "up",
+    "dead_components", "down", "faults", "find", "get", "list_clusters", "temporary", "up",
 ]  # fmt: skip
 
 FIRST_NETWORK, LAST_NETWORK = 10, 250
@@ -62,6 +62,8 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
     cluster = existing or _create(name, allocatable)
     with _locked(cluster):
         dead = dead_components(cluster)
+        if not dead and not startup.wait_for_api_server(cluster, say):
+            dead = dead_components(cluster)
         if not dead:
             say(f"cluster {name!r} is already up")
             return cluster
@@ -106,6 +108,13 @@ def down(name: str) -> bool:
 def dead_components(cluster: Cluster) -> list[str]:
     """Return the names of the cluster's components that are not running."""
     return [each for each in COMPONENTS if not processes.find(cluster.cluster_id, each)]
+
+
+def faults(cluster: Cluster) -> str:
+    """What keeps a cluster from being up: components that do not run, or do not answer. Empty: nothing."""
+    if dead := dead_components(cluster):
+        return f"not running: {', '.join(dead)}"
+    return "" if startup.api_server_answers(cluster) else "not answering: apiserver"
 
 
 @contextmanager

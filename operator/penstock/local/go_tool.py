@@ -32,4 +32,4 @@ def ensure_tool(
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    return ensure_folder(cache_root() / "bin" / f"{name}-{version}", make) / name
+    return ensure_folder(cache_root() / "bin" / f"{name}-{version}", make, say) / name

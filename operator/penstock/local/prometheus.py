@@ -41,7 +41,7 @@ def ensure(program: Program, say: Callable[[str], None]) -> Path:
             build(program, folder.with_name(f".build-{program}-{os.getpid()}"), folder)
 
     folder = f"{program}-{PROMETHEUS}-kubernetes"  # older builds are without that discovery
-    return ensure_folder(cache_root() / "bin" / folder, make) / program
+    return ensure_folder(cache_root() / "bin" / folder, make, say) / program
 
 
 def build(program: Program, work: Path, destination: Path) -> None:

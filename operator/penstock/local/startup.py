@@ -19,6 +19,8 @@ from penstock.local.record import Cluster, ClusterError, write_private
 Say = Callable[[str], None]  # called with a line of text before each slow step
 
 READY_TIMEOUT_S = 60.0
+# An API server that ends answers nobody, and lets running requests finish for up to a minute.
+SETTLE_TIMEOUT_S = 90.0
 
 
 def write_files(cluster: Cluster) -> None:
@@ -64,7 +66,7 @@ def start(
     # etcd must be ready before the API server starts, which may exit otherwise.
     ready = {
         "etcd": lambda: _listens(address, components.ETCD_PORT),
-        "apiserver": lambda: _get(cluster, "/readyz") is not None,
+        "apiserver": lambda: api_server_answers(cluster),
         "controller-manager": lambda: _has_default_account(cluster),
         "node-agent": lambda: _node_is_ready(cluster),
     }
@@ -99,6 +101,32 @@ def _wait(
             tail = "\n".join(text.splitlines()[-6:])
             raise ClusterError(f"{component} did not become ready. Its log ends with:\n{tail}")
         sleep(0.1)
+
+
+def api_server_answers(cluster: Cluster) -> bool:
+    """Whether the API server is ready for requests."""
+    return _get(cluster, "/readyz") is not None
+
+
+def wait_for_api_server(cluster: Cluster, say: Say) -> bool:
+    """Wait while the API server runs and does not answer: it starts, or ends after a signal.
+
+    Returns False if it has ended. Raises ClusterError if it neither answers nor ends.
+    """
+    if api_server_answers(cluster):
+        return True
+    say("the API server does not answer: waiting until it does, or has ended")
+    deadline = monotonic() + SETTLE_TIMEOUT_S
+    while processes.find(cluster.cluster_id, "apiserver"):
+        if api_server_answers(cluster):
+            return True
+        if monotonic() > deadline:
+            raise ClusterError(
+                f"the API server of cluster {cluster.name!r} does not answer; see: penstock local logs "
+                f"apiserver --name {cluster.name}"
+            )
+        sleep(0.2)
+    return False
 
 
 def _listens(address: str, port: int) -> bool:
