@@ -15,8 +15,6 @@ from penstock_engine.make_model.adapters import make_adapter
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # Rank of the adapters that are broken otherwise, and maximum rank of the engine.
 RANK, MAX_RANK = 4, 8
-# Hub names of the served model, and of another one.
-BASE, OTHER_BASE = "acme/soup-1b", "acme/stew-7b"
 
 Change = Callable[[Path], None]
 
@@ -156,7 +154,6 @@ BROKEN: dict[str, tuple[str, Change]] = {
     "alpha-is-negative": ("config_invalid", config(lora_alpha=-1)),
     "other-modules": ("target_unsupported", config(target_modules=["query_key_value"])),
     "other-layers": ("target_unsupported", renamed("layers.0.", "layers.90.")),
-    "own-embeddings": ("embeddings_changed", config(modules_to_save=["embed_tokens"])),
     "embedding-tensors": ("embeddings_changed", tensors(_embeddings)),
     "one-factor": ("factor_missing", removed("layers.0.mlp.up_proj.lora_B")),
     "missing-tensors": ("target_missing", removed("layers.0.mlp.up_proj")),
@@ -179,7 +176,6 @@ BROKEN: dict[str, tuple[str, Change]] = {
     "whole-numbers": ("dtype_unsupported", _one(lambda tensor: tensor.to(torch.int8))),
     "not-a-number": ("values_not_finite", _with_value(float("nan"))),
     "infinite": ("values_not_finite", _with_value(float("inf"))),
-    "other-base": ("base_model_mismatch", config(base_model_name_or_path=OTHER_BASE)),
     "added-token": ("tokenizer_changed", _added_token),
 }
 

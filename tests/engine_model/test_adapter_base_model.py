@@ -25,12 +25,13 @@ def reason(folder: Path, base: BaseModel, **config: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_refused"),
+    ("name", "is_logged"),
     [
         ("acme/Soup-1B", False),
         ("copies/soup-1b", False),
         ("copies/Soup-1B-unsloth-bnb-4bit", False),
         ("copies/Soup-1B-GPTQ-Int4", False),
+        ("acme/Meta-Soup-1B", False),  # a repository that was renamed
         ("acme/kettle", False),  # a name of the served model
         ("acme/Soup-1B-Chat", True),
         ("acme/Soup-7B", True),
@@ -40,10 +41,15 @@ def reason(folder: Path, base: BaseModel, **config: Any) -> str:
         (7, False),
     ],
 )
-def test_names_of_the_base_model(tmp_path: Path, name: Any, is_refused: bool) -> None:
-    found = reason(tmp_path, BaseModel(NAMES), base_model_name_or_path=name)
-    assert found == ("BaseModelMismatch" if is_refused else "")
+def test_another_name_of_the_base_model_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: Any, is_logged: bool
+) -> None:
+    """A fine-tuned model may record the name of its parent, so an adapter of it is not refused."""
     assert reason(tmp_path, BaseModel(()), base_model_name_or_path=name) == ""
+    assert caplog.messages == []
+    assert reason(tmp_path, BaseModel(NAMES), base_model_name_or_path=name) == ""
+    told = f"adapter {tmp_path.name} was made for {name}, and the served model is known as acme/Soup-1B: "
+    assert [message[: len(told)] for message in caplog.messages] == ([told] if is_logged else [])
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Tests of adapters that an engine refuses: each has its own reason, and harms nothing else."""
 
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from campaigns.broken_adapters import BASE, BROKEN, MAX_RANK, make_broken
+from campaigns.broken_adapters import BROKEN, MAX_RANK, make_broken
 
 from penstock_engine.make_model.adapters import make_adapter
 
@@ -15,29 +13,19 @@ PROMPT = {"prompt": "A penstock is", "max_tokens": 4, "temperature": 0, "ignore_
 
 
 @pytest.fixture(scope="module")
-def base_dir(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model, whose configuration records a hub name."""
-    folder = tmp_path_factory.mktemp("base") / "model"
-    shutil.copytree(model_dir, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"_name_or_path": BASE}))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def root(base_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("broken") / "root"
-    make_adapter(base_dir, root / "good", seed=0)
+    make_adapter(model_dir, root / "good", seed=0)
     return root
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
-def engine(request: pytest.FixtureRequest, launch: Any, base_dir: Path, root: Path) -> Any:
+def engine(request: pytest.FixtureRequest, launch: Any, model_dir: Path, root: Path) -> Any:
     """An engine with one place for adapters, which a good one takes, and its answer."""
     client, process = launch(
         "--max-model-len", "512", "--enable-lora", "--max-loras", "1", "--lora-dir", str(root),
         "--max-lora-rank", str(MAX_RANK), "--tensor-parallel-size", str(request.param),
-        model=base_dir,
+        model=model_dir,
     )  # fmt: skip
     assert load(client, "good").status_code == 200
     yield client, process, ask(client)
@@ -57,11 +45,11 @@ def ask(client: httpx.Client) -> Any:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_adapter_is_refused_for_its_own_reason(
-    engine: Any, base_dir: Path, root: Path, name: str
+    engine: Any, model_dir: Path, root: Path, name: str
 ) -> None:
     client, process, expected = engine
     if not (root / name).is_symlink() and not (root / name).exists():
-        make_broken(name, base_dir, root)
+        make_broken(name, model_dir, root)
     code, _ = BROKEN[name]
     answer = load(client, name)
     error = answer.json()["error"]

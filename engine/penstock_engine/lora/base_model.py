@@ -1,6 +1,7 @@
 """Checks whether an adapter was made for the served model: its base model, tokens and chat template."""
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.lora.adapter_files import AdapterFolder
+
+logger = logging.getLogger(__name__)
 
 HUB_NAME = re.compile(r"\A[\w.-]+/[\w.-]+\Z")
 # Ends of the names of quantized copies, whose adapters fit the model itself.
@@ -36,8 +39,17 @@ class BaseModel:
     has_template: bool = True
 
     def check(self, config: Mapping[str, Any], folder: AdapterFolder) -> None:
-        """Raise ModelError if the adapter was made for another model; what cannot be compared passes."""
-        self._check_name(config.get("base_model_name_or_path"))
+        """Raise ModelError if the adapter needs other tokens or a template; what is unknown passes.
+
+        Another name of the base model is only logged: the name that a fine-tuned model records is often that
+        of the model it was made from.
+        """
+        name = config.get("base_model_name_or_path")
+        if not self._is_named(name):
+            logger.warning(
+                "adapter %s was made for %s, and the served model is known as %s: its answers are wrong if "
+                "these are different models", folder.path.name, str(name)[:128], self.names[0][:128],
+            )  # fmt: skip
         self._check_tokens(_added_tokens(folder))
         if not self.has_template and _has_template(folder):
             raise ModelError(
@@ -46,15 +58,10 @@ class BaseModel:
                 "spec.engine.parsers.chatTemplate, which is --chat-template",
             )
 
-    def _check_name(self, name: Any) -> None:
+    def _is_named(self, name: Any) -> bool:
+        """Whether a name may be the served model's. A path, or no name, may be any model's."""
         is_hub_name = isinstance(name, str) and HUB_NAME.match(name)
-        if not self.names or not is_hub_name:
-            return
-        if _bare(name) not in map(_bare, self.names):
-            raise ModelError(
-                "BaseModelMismatch",
-                f"the adapter was made for {name[:128]}, and the served model is {self.names[0][:128]}",
-            )
+        return not self.names or not is_hub_name or _bare(name) in map(_bare, self.names)
 
     def _check_tokens(self, added: Mapping[str, int]) -> None:
         if self.token_id is None:
@@ -83,8 +90,8 @@ def recorded_names(model_dir: Path, aliases: Iterable[str]) -> tuple[str, ...]:
 
 
 def _bare(name: str) -> str:
-    """Last part of a hub name, without what says how a copy is quantized."""
-    return QUANTIZED.sub("", name.rpartition("/")[2]).casefold()
+    """Last part of a hub name, without what says how a copy is quantized, or whose model it is."""
+    return QUANTIZED.sub("", name.rpartition("/")[2]).casefold().removeprefix("meta-")
 
 
 def _added_tokens(folder: AdapterFolder) -> dict[str, int]:
