@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from families import FAMILIES
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError
@@ -14,6 +15,7 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.lora.adapter_files import AdapterFolder
 from penstock_engine.lora.checkpoint import AdapterCheckpoint, read_adapter
+from penstock_engine.make_model.adapters import make_adapter as make_random
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -121,7 +123,14 @@ def test_each_sequence_gets_its_own_model(
         ({"r": 3}, "ShapeMismatch", "shape"),
         ({"lora_alpha": -1}, "ConfigInvalid", "lora_alpha"),
         ({"bias": "all"}, "SettingUnsupported", "bias"),
-        ({"modules_to_save": ["score"]}, "SettingUnsupported", "modules_to_save"),
+        ({"rank_pattern": {"q_proj": 3}}, "ShapeMismatch", "shape"),
+        ({"rank_pattern": {"q_proj": 9}}, "RankTooLarge", "max-lora-rank"),
+        ({"rank_pattern": {"q_proj": "4"}}, "ConfigInvalid", "rank_pattern 'q_proj' must be"),
+        ({"alpha_pattern": {"q_proj": 0}}, "ConfigInvalid", "alpha_pattern 'q_proj' must be"),
+        ({"alpha_pattern": ["q_proj"]}, "ConfigInvalid", "alpha_pattern must be a JSON object"),
+        ({"alpha_pattern": {"(a+)+": 4}}, "SettingUnsupported", "name the modules instead"),
+        ({"alpha_pattern": {f"m{i}": 4 for i in range(15)}}, "ConfigInvalid", "more names"),
+        ({"kasa_config": {}}, "SettingUnsupported", "kasa_config"),
         ({"alora_invocation_tokens": [5, 6]}, "SettingUnsupported", "alora_invocation_tokens"),
         ({"target_parameters": ["mlp.experts"]}, "SettingUnsupported", "target_parameters"),
         ({"use_qalora": True}, "SettingUnsupported", "use_qalora"),
@@ -147,6 +156,7 @@ def test_what_cannot_be_served_is_refused(
         {"target_modules": ["q_proj", "k_proj", "v_proj"], "layers_to_transform": [0]},
         {"base_model_name_or_path": "acme/other"},  # this model records no name
         {"lora_alpha": 3.5, "use_rslora": True},
+        {"modules_to_save": ["lm_head"]},  # without tensors: PEFT keeps those of the model
         {"alora_invocation_tokens": None, "target_parameters": None, "use_qalora": False},
     ],
     ids=str,
@@ -158,6 +168,72 @@ def test_adapters_that_fit_are_read(
     targets = load(qwen3_dir, max_adapters=1).adapters.targets
     adapter = read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
     assert (adapter.rank, len(adapter.factors)) == (RANK, 4)
+
+
+def make_uneven(folder: Path, model_dir: Path, **changes: object) -> Path:
+    """An adapter whose values of v_proj in the second layer have rank 2; its other ranks are RANK."""
+    make_adapter(folder, model_dir, ("q_proj", "v_proj"), 1, **changes)
+    path = folder / "adapter_model.safetensors"
+    factors = load_file(path)
+    target = "base_model.model.model.layers.1.self_attn.v_proj"
+    factors[f"{target}.lora_A.weight"] = factors[f"{target}.lora_A.weight"][:2].clone()
+    factors[f"{target}.lora_B.weight"] = factors[f"{target}.lora_B.weight"][:, :2].clone()
+    save_file(factors, path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "scales"),
+    [
+        ({}, (ALPHA / RANK, ALPHA / RANK, ALPHA / 2)),
+        ({"alpha_pattern": {"v_proj": 20}}, (ALPHA / RANK, 20 / RANK, 10)),
+        ({"alpha_pattern": {r"^model\.layers\.1\.self_attn\.v_proj": 20}}, (1.5, 1.5, 10)),
+        ({"alpha_pattern": {"layers.0.self_attn.v_proj$": 20}}, (1.5, 5, 3)),
+        ({"alpha_pattern": {"proj": 20}}, (1.5, 1.5, 3)),
+        ({"use_rslora": True}, (ALPHA / 2, ALPHA / 2, ALPHA / 2**0.5)),
+    ],
+    ids=str,
+)
+def test_ranks_and_alphas_may_differ_by_projection(
+    qwen3_dir: Path, tmp_path: Path, changes: dict[str, object], scales: tuple[float, ...]
+) -> None:
+    """scales: of q_proj and v_proj in the first layer, and of v_proj in the second."""
+    ranks = {"layers.1.self_attn.v_proj": 2}
+    folder = make_uneven(tmp_path, qwen3_dir, rank_pattern=ranks, **changes)
+    targets = load(qwen3_dir, max_adapters=1).adapters.targets
+    adapter = read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
+    assert adapter.rank == RANK
+    stored = load_file(folder / "adapter_model.safetensors")
+    names = ("0.self_attn.q_proj", "0.self_attn.v_proj", "1.self_attn.v_proj")
+    for name, scale in zip(names, scales, strict=True):
+        target = f"model.layers.{name}"
+        b = stored[f"base_model.model.{target}.lora_B.weight"]
+        torch.testing.assert_close(adapter.factors[target].b, scale * b)
+
+
+def test_projections_that_a_checkpoint_packs_are_adapted_together(tmp_path: Path) -> None:
+    """Phi-3 has qkv_proj and gate_up_proj, so that its adapters have them too."""
+    FAMILIES["phi3"].make(tmp_path / "model")
+    packed = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+    folder = make_adapter(
+        tmp_path / "adapter", tmp_path / "model", packed, 1, target_modules=packed
+    )
+    runner = load(tmp_path / "model", max_adapters=1)
+    adapter = read_adapter(folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
+    runner.adapters.add("all", adapter)
+    merged = load(merge_adapter(folder, tmp_path / "model", tmp_path / "merged"), max_adapters=0)
+    plain = load(tmp_path / "model", max_adapters=0)
+    expected = [generate(model, [""])[0] for model in (merged, plain)]
+    assert generate(runner, ["all", ""], 1) == expected
+    assert expected[0] != expected[1]
+    random_folder = make_random(tmp_path / "model", tmp_path / "random", seed=0)
+    made = read_adapter(random_folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
+    assert len(made.factors) == 12
+    unpacked = make_adapter(
+        tmp_path / "other", tmp_path / "model", packed, 1, target_modules=["q_proj"]
+    )
+    message = refusal(tmp_path / "model", unpacked, "TargetUnsupported")
+    assert message.endswith("it adapts down_proj, gate_up_proj, o_proj, qkv_proj")
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])

@@ -1,6 +1,7 @@
 """Checks an adapter's settings: adapter_config.json in PEFT's format."""
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,6 @@ SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "bias": ("none",),
     "use_dora": (False, None),
     "fan_in_fan_out": (False, None),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
     "layer_replication": (None, []),
     "trainable_token_indices": (None, []),
     "target_parameters": (None, []),
@@ -22,6 +21,8 @@ SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "lora_bias": (False, None),
     "use_qalora": (False, None),
     "use_bdlora": (False, None),
+    "kasa_config": (None,),
+    "monteclora_config": (None,),
     "init_lora_weights": (True, False, None, "eva", "gaussian", "orthogonal"),
 }
 # Values of init_lora_weights with which PEFT changes the weights of the base model. PEFT converts such
@@ -29,6 +30,7 @@ SUPPORTED: Mapping[str, tuple[Any, ...]] = {
 CHANGED_BASES = ("corda", "loftq", "lora_ga", "olora", "pissa")
 # Modules that hold the vocabulary.
 EMBEDDINGS = ("embed_tokens", "lm_head", "embed_in", "embed_out", "wte")
+MODULE_NAME = re.compile(r"\^?(\w|\\?\.)+\$?")
 # Settings by which some modules of a layer, or some layers, have no factors.
 PARTIAL = ("exclude_modules", "layers_to_transform", "layers_pattern")
 
@@ -37,14 +39,28 @@ PARTIAL = ("exclude_modules", "layers_to_transform", "layers_pattern")
 class AdapterConfig:
     """Checked settings of an adapter.
 
-    scale: factor of the product of its matrices. modules: names or ends of names of the adapted
-    projections; empty: unknown. is_partial: whether some projections with these names have no factors.
+    rank, alpha: of projections that ranks and alphas do not name. ranks, alphas: by names or ends of names
+    of projections. modules: names or ends of names of the adapted projections; empty: unknown. is_partial:
+    whether some projections with these names have no factors.
     """
 
     rank: int
-    scale: float
+    alpha: float
+    ranks: Mapping[str, int]
+    alphas: Mapping[str, float]
+    uses_rslora: bool
     modules: tuple[str, ...]
     is_partial: bool
+
+    def rank_of(self, target: str) -> int:
+        """Rank of a projection's factors."""
+        return next((r for name, r in self.ranks.items() if is_named(target, name)), self.rank)
+
+    def scale_of(self, target: str) -> float:
+        """Factor of the product of a projection's matrices."""
+        rank = self.rank_of(target)
+        named = (alpha for name, alpha in self.alphas.items() if is_named(target, name))
+        return next(named, self.alpha) / (math.sqrt(rank) if self.uses_rslora else rank)
 
 
 def parse_adapter_config(
@@ -55,12 +71,23 @@ def parse_adapter_config(
     Raises ModelError, whose message says what to change.
     """
     _check_settings(config)
-    rank = _rank(config, max_rank)
-    alpha = _number(config, "lora_alpha")
-    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    modules = _modules(config, targets)
-    is_partial = any(config.get(name) not in (None, [], "") for name in PARTIAL)
-    return AdapterConfig(rank, scale, modules, is_partial)
+    if config.get("r") is None:
+        raise ModelError("RankMissing", "adapter_config.json has no rank r")
+    return AdapterConfig(
+        rank=_rank(config["r"], "r", max_rank),
+        alpha=_number(config.get("lora_alpha"), "lora_alpha"),
+        ranks={
+            name: _rank(rank, f"rank_pattern {_short(name)}", max_rank)
+            for name, rank in _by_module(config, "rank_pattern", targets).items()
+        },
+        alphas={
+            name: _number(alpha, f"alpha_pattern {_short(name)}")
+            for name, alpha in _by_module(config, "alpha_pattern", targets).items()
+        },
+        uses_rslora=bool(config.get("use_rslora")),
+        modules=_modules(config, targets),
+        is_partial=any(config.get(name) not in (None, [], "") for name in PARTIAL),
+    )
 
 
 def embeddings_changed(what: str) -> ModelError:
@@ -75,11 +102,6 @@ def _check_settings(config: Mapping[str, Any]) -> None:
     kind = config.get("peft_type", "LORA")
     if kind != "LORA":
         raise ModelError("PeftTypeUnsupported", f"peft_type {_short(kind)} is not supported")
-    saved = config.get("modules_to_save")
-    if isinstance(saved, list) and any(str(name).endswith(EMBEDDINGS) for name in saved):
-        raise embeddings_changed(f"modules_to_save is {_short(saved)}")
-    if saved not in (None, []):
-        raise ModelError("SettingUnsupported", f"modules_to_save {_short(saved)} is not supported")
     for name, supported in SUPPORTED.items():
         if name in config and config[name] not in supported:
             raise _unsupported(name, config[name])
@@ -96,12 +118,9 @@ def _unsupported(name: str, value: Any) -> ModelError:
     return ModelError("SettingUnsupported", f"{name} {_short(value)} is not supported")
 
 
-def _rank(config: Mapping[str, Any], max_rank: int) -> int:
-    rank = config.get("r")
-    if rank is None:
-        raise ModelError("RankMissing", "adapter_config.json has no rank r")
+def _rank(rank: Any, name: str, max_rank: int) -> int:
     if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-        raise ModelError("ConfigInvalid", "r must be a positive whole number")
+        raise ModelError("ConfigInvalid", f"{name} must be a positive whole number")
     if rank > max_rank:
         raise ModelError(
             "RankTooLarge",
@@ -111,11 +130,30 @@ def _rank(config: Mapping[str, Any], max_rank: int) -> int:
     return rank
 
 
-def _number(config: Mapping[str, Any], name: str) -> float:
-    value = config.get(name)
+def _number(value: Any, name: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e9:
         raise ModelError("ConfigInvalid", f"{name} must be a positive number")
     return float(value)
+
+
+def _by_module(config: Mapping[str, Any], key: str, targets: Collection[str]) -> dict[str, Any]:
+    """Values by names or ends of names of modules, from rank_pattern or alpha_pattern.
+
+    PEFT takes regular expressions. Those of an untrusted file could run for hours, so only names are
+    taken, also with escaped dots or anchored.
+    """
+    given = config.get(key) or {}
+    if not isinstance(given, dict):
+        raise ModelError("ConfigInvalid", f"{key} must be a JSON object")
+    if len(given) > len(targets):
+        raise ModelError("ConfigInvalid", f"{key} has more names than the model has projections")
+    for name in given:
+        if not MODULE_NAME.fullmatch(name):
+            raise ModelError(
+                "SettingUnsupported",
+                f"{key} {_short(name)} is not supported: name the modules instead of a pattern",
+            )
+    return {name.replace("\\.", "."): value for name, value in given.items()}
 
 
 def _modules(config: Mapping[str, Any], targets: Collection[str]) -> tuple[str, ...]:
@@ -134,8 +172,9 @@ def _modules(config: Mapping[str, Any], targets: Collection[str]) -> tuple[str, 
 
 
 def is_named(target: str, module: str) -> bool:
-    """Whether PEFT takes `module` in target_modules for this projection."""
-    return target == module or target.endswith(f".{module}")
+    """Whether PEFT takes a name in target_modules, or in a pattern, for this projection."""
+    end = module.removesuffix("$")
+    return target == end.removeprefix("^") or target.endswith(f".{end}")
 
 
 def target_unsupported(what: str, targets: Collection[str]) -> ModelError:

@@ -132,9 +132,9 @@ class Adapters:
             self._free.append(slot)
 
     def _sections(self, path: str, leaf: str, product: Linear) -> list[Section]:
-        parts = PACKED.get(leaf, (leaf,))
         shard = self._shard
-        if leaf == "qkv_proj":
+        parts = (leaf,) if shard.config.family.is_packed else PACKED.get(leaf, (leaf,))
+        if leaf == "qkv_proj" and len(parts) > 1:
             heads = (len(shard.heads), len(shard.kv_heads), len(shard.kv_heads))
             widths = [count * shard.config.head_dim for count in heads]
         else:
@@ -158,6 +158,9 @@ def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
     mlp = {"gate_proj": (width, hidden), "up_proj": (width, hidden), "down_proj": (hidden, width)}
     if config.family.mlp == "plain":
         del mlp["gate_proj"]
+    if config.family.is_packed:
+        attention = {"qkv_proj": (heads + 2 * kv_heads, hidden), "o_proj": (hidden, heads)}
+        mlp = {"gate_up_proj": (2 * width, hidden), "down_proj": (hidden, width)}
     targets = {}
     for index, layer in enumerate(config.layers):
         halves = (
@@ -171,11 +174,11 @@ def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def _split(factors: Factors, shard: TensorShard | None) -> Factors:
-    """Views of a rank's part of the factors: some rows of b, or some columns of a."""
+    """A rank's part of the factors: some rows of b, or some columns of a."""
     if shard is None:
         return factors
     if shard.dim == 0:
-        [b] = shard.split(factors.b)
-        return Factors(factors.a, b)
+        parts = shard.split(factors.b)
+        return Factors(factors.a, parts[0] if len(parts) == 1 else torch.cat(parts))
     [a] = shard.split(factors.a)
     return Factors(a, factors.b)

@@ -53,7 +53,8 @@ class Factors:
 class Adapter:
     """A LoRA adapter.
 
-    factors: by the projection's name in the model's checkpoint; b is already scaled.
+    rank: the largest of its projections. factors: by the projection's name in the model's checkpoint; b is
+    already scaled.
     """
 
     rank: int
@@ -103,8 +104,9 @@ class AdapterCheckpoint:
         _check_targets(pairs, targets, config)
         for target, (a, b) in pairs.items():
             outputs, inputs = targets[target]
-            _check_tensor(target, "A", a, (config.rank, inputs))
-            _check_tensor(target, "B", b, (outputs, config.rank))
+            rank = config.rank_of(target)
+            _check_tensor(target, "A", a, (rank, inputs))
+            _check_tensor(target, "B", b, (outputs, rank))
         return cls(folder, config, pairs, state)
 
     def read(self, dtype: torch.dtype) -> Adapter:
@@ -115,7 +117,7 @@ class AdapterCheckpoint:
         factors: dict[str, Factors] = {}
         with _open_weights(self.folder) as file:
             for target, (a, b) in self.pairs.items():
-                scaled = read_tensor(file, b).to(torch.float32) * self.config.scale
+                scaled = read_tensor(file, b).to(torch.float32) * self.config.scale_of(target)
                 pair = Factors(read_tensor(file, a).to(dtype), scaled.to(dtype))
                 if not (pair.a.isfinite().all() and pair.b.isfinite().all()):
                     raise ModelError(
@@ -126,7 +128,7 @@ class AdapterCheckpoint:
                 factors[target] = pair
             if file_state(file) != self.state:
                 raise ModelError("WeightsChanged", f"{WEIGHTS_NAME} was changed during the load")
-        return Adapter(self.config.rank, factors)
+        return Adapter(max(map(self.config.rank_of, factors)), factors)
 
 
 def read_adapter(

@@ -57,6 +57,9 @@ class Family:
     biases: tuple[Biased, ...] = ()
     """Products that add a bias, in addition to those that keys of BIAS_KEYS request."""
 
+    is_packed: bool = False
+    """Whether projections with the same input are one matrix in its checkpoints, as in the model."""
+
     names: Mapping[str, str] = field(default_factory=dict)
     """Parts of parameter names that differ from Llama's: Llama's part -> the family's part."""
 
@@ -130,6 +133,7 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "Phi3ForCausalLM": Family(
+        is_packed=True,
         defaults={
             "rms_norm_eps": 1e-5,
             "sliding_window": None,
