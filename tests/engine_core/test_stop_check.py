@@ -18,6 +18,8 @@ EOS = 9
 class ExactText:
     """A grammar that allows exactly one text."""
 
+    has_failed = False
+
     def __init__(self, *text: int) -> None:
         self.rest = list(text)
 

@@ -66,6 +66,8 @@ class CountedHandle:
 class Threes:
     """A grammar: every third token is 7, and the text is complete after the third of these."""
 
+    has_failed = False
+
     def __init__(self) -> None:
         self.num_accepted = 0
 

@@ -15,6 +15,8 @@ MakeScheduled = Callable[..., ScheduledSequence]
 class CountingConstraint:
     """A constraint that allows the tokens 33, 34, 35, … in this order, up to `last`."""
 
+    has_failed = False
+
     def __init__(self, last: int = 99) -> None:
         self.next = 33
         self.last = last

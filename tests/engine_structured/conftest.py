@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ class DirectCompiler:
         parts = [{"name": p.name, "kind": p.kind, "text": p.text} for p in grammar.parts]
         job = {"start": grammar.start, "rules": grammar.rules, "parts": parts}
         reply = check_grammar(job, self._grammar_tokenizer)
-        matcher = make_matcher(self._grammar_tokenizer, reply["text"])
-        return CompiledGrammar(matcher, ENDS).new_constraint()
+        make = partial(make_matcher, self._grammar_tokenizer, reply["text"])
+        return CompiledGrammar(make(), ENDS, make).new_constraint()
 
     def allowed(self, constraint: GrammarConstraint) -> set[int]:
         """Returns the ids of the tokens that the constraint allows next."""

@@ -61,13 +61,45 @@ def test_no_token_is_allowed_once_a_limit_is_reached(compile_now: Any) -> None:
     constraint = compile_now(regex_grammar("[ab]{90}(.{1,1000}){1,1000}"))
     rng = random.Random(0)
     for _ in range(500):
+        assert not constraint.has_failed
         tokens = compile_now.allowed(constraint) - ENDS
         if not tokens:
             break
         assert constraint.accept(rng.choice(sorted(tokens)))
+    assert constraint.has_failed
     assert constraint._compiled.is_exhausted
     assert not constraint.accept(2)
     assert not constraint.is_finished
+
+
+def test_a_string_with_distant_bounds_may_have_any_length_between_them(
+    compile_now: Any, tokenizer: Tokenizer
+) -> None:
+    """It needs more lexer states than the limit. Drafts can be rolled back where the limit is reached."""
+    schema = {"type": "string", "minLength": 30_000, "maxLength": 40_000}
+    constraint = compile_now(json_schema_grammar(schema))
+    quote, word = tokenizer.encode('"'), tokenizer.encode(" engine the word")
+    for token in quote:
+        assert constraint.accept(token)
+    num_chars = 0
+    first = constraint._matcher
+    num_matchers = 1
+    while num_chars + len(" engine the word") <= 30_000:
+        for token in word:
+            allowed = compile_now.allowed(constraint)
+            assert {word[0], quote[0]} & allowed == {word[0]}
+            assert token in allowed
+            assert constraint.accept(token)
+        constraint.rollback(len(word))
+        assert all(constraint.accept(token) for token in word)
+        num_chars += len(" engine the word")
+        num_matchers += constraint._matcher is not first
+        first = constraint._matcher
+    assert num_matchers > 1
+    assert not constraint.has_failed
+    for token in tokenizer.encode(" " * (30_000 - num_chars)):
+        assert constraint.accept(token)
+    assert quote[0] in compile_now.allowed(constraint)
 
 
 @pytest.mark.parametrize("opening", [None, "<think>"])

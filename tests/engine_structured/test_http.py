@@ -434,5 +434,20 @@ def test_answers_with_a_grammar_are_counted_by_outcome(plain_engine: ChatEngine)
     body = {"structured_outputs": {"json": PERSON}, "max_tokens": 2}
     assert plain_engine.ask(**body)["finish_reason"] == "length"
     plain_engine.ask(max_tokens=2)
+    limits = {"structured_outputs": {"choice": ["ab"]}, "allowed_token_ids": [9]}
+    answer = plain_engine.post(limits)
+    assert answer.status_code == 400
+    assert "the request's own limits" in answer.json()["error"]["message"]
     gained = {name: value - before[name] for name, value in outcomes(plain_engine).items()}
     assert gained == {"complete": 1, "incomplete": 1, "failed": 0}
+
+
+def test_an_answer_that_reaches_a_limit_of_its_grammar_is_an_error_of_the_engine(
+    plain_engine: ChatEngine,
+) -> None:
+    before = outcomes(plain_engine)["failed"]
+    regex = {"structured_outputs": {"regex": "[ab]{90}(.{1,1000}){1,1000}"}, "max_tokens": 900}
+    answer = plain_engine.post(regex)
+    assert answer.status_code == 500
+    assert "states of its grammar" in answer.json()["error"]["message"]
+    assert outcomes(plain_engine)["failed"] == before + 1

@@ -11,6 +11,11 @@ class Constraint(Protocol):
         """Whether the text is complete and the grammar allows no further token."""
         ...
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the grammar has reached a limit of its cost, so that it allows no token."""
+        ...
+
     def fill(self, bits: memoryview) -> None:
         """Write the mask of allowed next tokens: one bit for each token id, lowest bit first.
 

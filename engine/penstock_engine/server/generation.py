@@ -33,6 +33,11 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
+GRAMMAR_FAILURE = (
+    500,
+    "the answer needs more states of its grammar than the engine holds: leave out bounds of long strings, "
+    "or simplify the schema or the grammar",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,7 @@ class Generator:
                         # A request may have thousands of vectors. A tuple takes 8 times the memory.
                         choice.embedding = array("f", event.embedding)
                         choice.last_event = event._replace(embedding=())
-                    _raise_failure(event, record, is_asleep=self.engine.is_asleep)
+                    _raise_failure(event, choice, is_asleep=self.engine.is_asleep)
                     piece = self._piece(event, choice, text)
                     held.append(piece)
                     if piece.finish_reason is not None:
@@ -190,8 +195,8 @@ class Generator:
 def structured_outcome(choice: Choice, finish_reason: str) -> StructuredOutcome | None:
     """How a choice with a grammar ended. None if it failed for a reason other than the grammar."""
     if finish_reason == "error":
-        failure = choice.last_event.failure if choice.last_event is not None else None
-        return "failed" if failure == "nothing_to_draw" else None
+        has_failed = choice.constraint is not None and choice.constraint.has_failed
+        return "failed" if has_failed else None
     if finish_reason == "abort":  # the engine's thread may still change the state of the grammar
         return "incomplete"
     is_ended = finish_reason == "stop" and not choice.record.is_stopped
@@ -199,12 +204,15 @@ def structured_outcome(choice: Choice, finish_reason: str) -> StructuredOutcome 
     return "complete" if is_ended or is_whole else "incomplete"
 
 
-def _raise_failure(event: TokenEvent, record: RequestRecord, *, is_asleep: bool) -> None:
-    if record.timeout_phase is not None:
-        raise deadline_error(record.timeout_phase)
+def _raise_failure(event: TokenEvent, choice: Choice, *, is_asleep: bool) -> None:
+    if choice.record.timeout_phase is not None:
+        raise deadline_error(choice.record.timeout_phase)
     if event.finish_reason == "abort" and is_asleep:
         raise asleep_error()
     if event.finish_reason in ("error", "abort"):
+        has_failed = choice.constraint is not None and choice.constraint.has_failed
+        if event.failure == "nothing_to_draw" and has_failed:
+            raise RequestError(*GRAMMAR_FAILURE)
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
 
 

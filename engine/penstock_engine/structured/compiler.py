@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 
 from penstock_engine.structured.constraint import CompiledGrammar
 from penstock_engine.structured.grammar import Grammar, GrammarError
@@ -75,11 +76,9 @@ class GrammarCompiler:
             raise GrammarError("it takes too long or too much memory to compile")
         if "text" not in reply:
             return reply["error"]
-        loop = asyncio.get_running_loop()
-        matcher = await loop.run_in_executor(
-            self._executor, make_matcher, self._tokenizer, reply["text"]
-        )
-        return matcher.get_error() or CompiledGrammar(matcher, self._eos_token_ids)
+        make = partial(make_matcher, self._tokenizer, reply["text"])
+        matcher = await asyncio.get_running_loop().run_in_executor(self._executor, make)
+        return matcher.get_error() or CompiledGrammar(matcher, self._eos_token_ids, make)
 
     async def _check_in_process(self, grammar: Grammar) -> dict[str, str] | None:
         if self._num_waiting >= MAX_WAITING:

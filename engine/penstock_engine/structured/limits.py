@@ -15,7 +15,9 @@ LIMITS = LLParserLimits(
     step_lexer_fuel=50_000,
     step_max_items=50_000,
     max_items_in_row=2000,
-    max_lexer_states=50_000,
+    # About 400 bytes each. A string of bounded length needs one for each character of an answer, so that
+    # one of 20,000 tokens has room.
+    max_lexer_states=100_000,
     max_grammar_size=500_000,
     verbose_errors=False,
 )

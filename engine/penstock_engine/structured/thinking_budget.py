@@ -40,6 +40,10 @@ class ThinkingBudget:
     def is_finished(self) -> bool:
         return self._grammar is not None and self._grammar.is_finished
 
+    @property
+    def has_failed(self) -> bool:
+        return self._grammar is not None and self._grammar.has_failed
+
     def fill(self, bits: memoryview) -> None:
         if self._grammar is not None:
             self._grammar.fill(bits)
