@@ -2,16 +2,16 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pytest
+from engine_structured.joined_parts import Call, Joined, join
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_engine.parsers.answer_parser import AnswerParser
 from penstock_engine.parsers.json_scan import JsonScanner
-from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Part, Reasoning
+from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Reasoning
 from penstock_engine.parsers.reasoning_parser import ReasoningParser
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
@@ -34,37 +34,9 @@ FORMATS = {
 TOOLS = ("add", "get_weather", "now")
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call with all of its arguments."""
-
-    name: str
-    arguments: str
-
-
-Joined = Content | Reasoning | Call
-
 ADD = Call("add", '{"a": 1, "b": [2, {"c": "}"}]}')
 NOW = Call("now", "{}")
 WEATHER = Call("get_weather", '{"city": "Zürich </tool_call> \\" [TOOL_CALLS]{"}')
-
-
-def join(parts: Iterable[Part]) -> list[Joined]:
-    """Joins adjacent parts of one kind, and calls with their arguments."""
-    joined: list[Joined] = []
-    for part in parts:
-        last = joined[-1] if joined else None
-        match part:
-            case CallStart(name):
-                joined.append(Call(name, ""))
-            case CallArguments(text):
-                assert isinstance(last, Call)
-                joined[-1] = Call(last.name, last.arguments + text)
-            case Content(text) | Reasoning(text) if isinstance(last, type(part)):
-                joined[-1] = type(part)(last.text + text)
-            case Content() | Reasoning():
-                joined.append(part)
-    return joined
 
 
 def parse(parser: AnswerParser, chunks: list[str]) -> list[Joined]:

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
+from engine_structured.joined_parts import Call, Joined, join
 from jsonschema import validate
 
-from penstock_engine.parsers.parts import Call, Content
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
 from penstock_engine.parsers.tool_format import (
     HERMES,
@@ -44,9 +44,9 @@ TOOLS = [ADD, SAY]
 NAMES = {tool.name: tool for tool in TOOLS}
 
 
-def read(form: ToolFormat, text: str) -> list[Call | Content]:
+def read(form: ToolFormat, text: str) -> list[Joined]:
     stream = ToolCallParser(form, NAMES)
-    return [*stream.push(text), *stream.finish()]  # type: ignore[list-item]
+    return join([*stream.push(text), *stream.finish()])
 
 
 @pytest.mark.parametrize("is_many", [False, True])
