@@ -42,6 +42,13 @@ def nested(levels: int) -> Any:
         (lambda: json_schema_grammar({"pattern": "x" * (MAX_REGEX_CHARS + 1)}), "pattern"),
         (lambda: json_schema_grammar({"minProperties": 2}), "minProperties"),
         (lambda: json_schema_grammar([]), "object"),
+        (
+            lambda: json_schema_grammar(
+                {"properties": {"a": {"type": "string", "format": "regex"}}}
+            ),
+            "properties.a.format: regex cannot be enforced",
+        ),
+        (lambda: json_schema_grammar({"format": "json-pointer"}), "^format: json-pointer"),
         (lambda: json_schema_grammar({"x-guidance": []}), "x-guidance"),
         (lambda: regex_grammar("x" * (MAX_REGEX_CHARS + 1)), "characters"),
         (lambda: choice_grammar([]), "choices"),

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from penstock_engine.structured.schema import rewrite_schema
+
 MAX_GRAMMAR_BYTES = 128 * 2**10
 MAX_REGEX_CHARS = 8192
 MAX_CHOICES = 4096
@@ -77,12 +79,17 @@ def json_subgrammar(name: str, schema: Any) -> Subgrammar:
         schema = {}
     if not isinstance(schema, dict):
         raise GrammarError("the schema must be an object that something can satisfy")
+    _check_size(json.dumps(schema, ensure_ascii=False), "the schema")
     _check_schema(schema)
     given = schema.get("x-guidance", {})
     if not isinstance(given, dict):
         raise GrammarError("x-guidance must be an object")
+    try:
+        schema = rewrite_schema(schema)
+    except ValueError as error:
+        raise GrammarError(str(error)) from error
     text = json.dumps({**schema, "x-guidance": JSON_OPTIONS | given}, ensure_ascii=False)
-    _check_size(text, "the schema")
+    _check_size(text, "the schema, with the alternatives that it refers to,")
     return Subgrammar(name, "json", text)
 
 

@@ -24,8 +24,10 @@ from penstock_engine.structured.limits import (
     make_matcher,
     make_tokenizer,
 )
+from penstock_engine.structured.schema import iter_subschemas
 
 NICENESS = 10  # below the engine, which has 0
+MAX_PLACES = 3  # that an error message names
 TRIAL_TOKENS = 24  # length of the trial generation
 
 # Disables forcing, which computes all tokens that the grammar forces, without bound, per token.
@@ -56,6 +58,8 @@ def check_grammar(job: Json, tokenizer: LLTokenizer) -> Json:
     started_s = time.process_time()
     matcher = make_matcher(tokenizer, text)
     message = matcher.get_error() or _try_generation(matcher, tokenizer.vocab_size)
+    if "coerce_one_of" in message:
+        return {"error": _overlap_error(job)}
     if message:
         return {"error": _shorten_error(message)}
     if time.process_time() - started_s > MAX_COMPILE_CPU_S:
@@ -105,6 +109,21 @@ def _pick(mask: bytes, vocab_size: int, rng: random.Random) -> int:
             return token_id
     bits = int.from_bytes(mask, "little")
     return max(0, (bits & -bits).bit_length() - 1)
+
+
+def _overlap_error(job: Json) -> str:
+    """Returns the error of alternatives of oneOf that are not seen to exclude each other."""
+    schemas = [json.loads(part["text"]) for part in job["parts"] if part["kind"] == "json"]
+    places = [
+        f"{place}.oneOf".removeprefix(".")
+        for schema in schemas
+        for place, subschema in iter_subschemas(schema)
+        if "oneOf" in subschema
+    ]
+    return (
+        f"{' or '.join(places[:MAX_PLACES])}: the alternatives may overlap: use anyOf, or give each a "
+        "required property with another const"
+    )
 
 
 def _shorten_error(message: str) -> str:
