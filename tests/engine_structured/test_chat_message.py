@@ -11,6 +11,7 @@ from penstock_engine.parsers.tool_format import HERMES, MISTRAL
 from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.chat_message import ChatMessageBuilder
 from penstock_engine.server.generation import Piece
+from penstock_engine.server.tools import CallParam
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>'
 FUNCTION = {"name": "now", "arguments": '{"zone": "UTC"}'}
@@ -40,6 +41,15 @@ def view(text: str, reason: str = "stop", **form: Any) -> dict[str, Any]:
     assert functions == [call["function"] for call in message.get("tool_calls", ())]
     assert streamed.finish_reason(pieces[-1]) == whole.finish_reason(piece)
     return message | {"finish_reason": whole.finish_reason(piece)}
+
+
+@pytest.mark.parametrize("arguments", ['{"zone": "U', "{zone}", '{"zone": NaN}'])
+def test_a_call_that_was_cut_off_can_be_sent_back(arguments: str) -> None:
+    text = f'<tool_call>\n{{"name": "now", "arguments": {arguments}'
+    (call,) = view(text, "length", **TOOLS)["tool_calls"]
+    assert call["function"]["arguments"] == arguments
+    sent_back = CallParam.model_validate(call).for_template()
+    assert sent_back["function"] == {"name": "now", "arguments": arguments}
 
 
 def test_text_is_content() -> None:

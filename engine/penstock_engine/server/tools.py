@@ -75,11 +75,16 @@ class NamedTool(Strict):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
-def _parse_arguments(value: Any) -> dict[str, Any]:
-    """Parses a call's arguments: JSON as text, or an object, as some servers write it. Raises ValueError."""
+def _parse_arguments(value: Any) -> dict[str, Any] | str:
+    """Parses a call's arguments: JSON as text, or an object, as some servers write it. Raises ValueError.
+
+    Text that is not JSON stays text, because a model can have written it, and the conversation goes on.
+    """
     try:
         arguments = read_json(value or "{}") if isinstance(value, str) else value
-    except (ValueError, RecursionError) as error:
+    except ValueError:
+        return str(value)
+    except RecursionError as error:
         raise ValueError("must be a JSON object, or its text") from error
     if arguments is None:
         return {}
@@ -92,7 +97,7 @@ class CalledFunction(Strict):
     """A called function. name: what a model has called, which need not be a name of a tool."""
 
     name: str = Field(min_length=1, max_length=MAX_CALL_ID_CHARS)
-    arguments: Annotated[dict[str, Any], PlainValidator(_parse_arguments)] = Field(default={})
+    arguments: Annotated[dict[str, Any] | str, PlainValidator(_parse_arguments)] = Field(default={})
 
 
 class CallParam(Strict):
