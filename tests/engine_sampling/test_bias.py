@@ -9,6 +9,7 @@ from hypothesis import given
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.sampling.bad_words import BadWords
 from penstock_engine.sampling.bias import apply_penalties, mask_and_bias
 from penstock_engine.sampling.request_state import RequestState
 from penstock_engine.sampling.row import Row, rows_of
@@ -55,6 +56,27 @@ def test_the_last_token_of_a_bad_word_is_excluded_after_the_others(
             extended = [*text, token]
             is_bad = any(extended[-len(word) :] == word for word in words)
             assert (logits[token] == -torch.inf) == is_bad
+
+
+def test_only_bad_words_that_the_last_token_can_begin_are_compared_with_the_text() -> None:
+    words = BadWords([(1,), (5, 6, 2), (5, 6, 7, 3), (9,) * 256])
+    text: list[int] = []
+    lengths: list[int] = []
+
+    def output_tail(num_tokens: int) -> list[int]:
+        lengths.append(num_tokens)
+        return text[-num_tokens:]
+
+    for token, forbidden, asked in (
+        (4, {1}, [1]), (5, {1}, [1]), (6, {1, 2}, [1, 2]), (7, {1, 3}, [1, 3]), (6, {1}, [1, 2]),
+    ):  # fmt: skip
+        text.append(token)
+        lengths.clear()
+        assert words.next_tokens(output_tail) == forbidden
+        assert lengths == asked
+    lengths.clear()
+    assert BadWords([(1,), (2,)]).next_tokens(output_tail) == {1, 2}
+    assert lengths == []
 
 
 @given(

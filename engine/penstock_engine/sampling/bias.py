@@ -20,7 +20,7 @@ def mask_and_bias(logits: torch.Tensor, rows: Sequence[Row]) -> None:
         sampling = row.sampling
         if sampling.allowed_token_ids is not None:
             logits[index].masked_fill_(row.state.excluded, -torch.inf)
-        forbidden = _next_of_bad_words(row)
+        forbidden = row.state.bad_words.next_tokens(row.output_tail)
         if row.num_output_tokens < sampling.min_tokens:
             forbidden |= row.sequence.ending_token_ids
         if forbidden:
@@ -52,16 +52,3 @@ def apply_penalties(logits: torch.Tensor, rows: Sequence[Row]) -> None:
             values = torch.where(values > 0, values / factor, values * factor)
         values -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0)
         logits[index, token_ids] = values
-
-
-def _next_of_bad_words(row: Row) -> frozenset[int]:
-    """Tokens that would complete a bad word at this position."""
-    bad_words = row.sampling.bad_words
-    if not bad_words:
-        return frozenset()
-    tail = row.output_tail(max(map(len, bad_words)) - 1)
-    return frozenset(
-        word[-1]
-        for word in bad_words
-        if len(word) - 1 <= len(tail) and list(word[:-1]) == tail[len(tail) - len(word) + 1 :]
-    )

@@ -8,6 +8,7 @@ import torch
 
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.kernels.transfer import send
+from penstock_engine.sampling.bad_words import BadWords
 
 Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -57,6 +58,7 @@ class RequestState:
         self._num_counted = 0
         self._excluded: torch.Tensor | None = None
         self._bias: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.bad_words = BadWords(sequence.sampling.bad_words)
 
     def token_counts(self, drafts: tuple[int, ...]) -> TokenCounts:
         """Token counts of the sequence followed by these drafts."""
