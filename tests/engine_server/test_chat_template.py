@@ -79,6 +79,18 @@ def test_variables_apply_on_every_chat_route(echoing: httpx.Client) -> None:
     assert chat["choices"][0]["message"]["content"] == plain["choices"][0]["text"]
 
 
+def test_tools_need_a_template_that_shows_them_and_the_error_says_how_to_give_one(
+    echoing: httpx.Client,
+) -> None:
+    tool = {"type": "function", "function": {"name": "look"}}
+    error = error_of(echoing, tools=[tool], tool_choice="required")
+    assert error["param"] == "tools"
+    assert error["message"] == (
+        "this model's chat template does not take tools: give the engine one that does "
+        "(--chat-template, or spec.engine.parsers.chatTemplate of the service)"
+    )
+
+
 @pytest.mark.parametrize("name", ["tokenize", "chat_template", "tools", "messages", "max_length"])
 def test_arguments_of_the_renderer_are_rejected_as_variables(
     echoing: httpx.Client, name: str

@@ -190,7 +190,12 @@ def _encode_chat(state: ServerState, request: ChatCompletionRequest) -> list[int
     if not tokenizer.has_chat_template:
         raise RequestError(400, "this model has no chat template: use /v1/completions")
     if request.tools and not tokenizer.takes_tools:
-        raise RequestError(400, "this model's chat template does not take tools", param="tools")
+        raise RequestError(
+            400,
+            "this model's chat template does not take tools: give the engine one that does "
+            "(--chat-template, or spec.engine.parsers.chatTemplate of the service)",
+            param="tools",
+        )
     messages = [
         message.for_template(as_parts=tokenizer.takes_parts) for message in request.messages
     ]
