@@ -373,13 +373,26 @@ def test_the_prompt_contains_earlier_calls_and_results(engine: ChatEngine) -> No
 
 # The field that is wrong, a body with it, and a part of the error message.
 INVALID_BODIES: list[tuple[str, dict[str, Any], str]] = [
-    ("response_format", {"response_format": {"type": "xml"}}, "does not match"),
+    ("response_format", {"response_format": {"type": "xml"}},
+     "response_format: type xml is not supported by this engine"),
+    ("response_format", {"response_format": {"type": "structural_tag", "format": {}}},
+     "response_format.format: Extra inputs"),
+    ("response_format", {"response_format": {"type": "structural_tag"}},
+     "type structural_tag is not supported"),
     ("response_format", {"response_format": {"type": "json_schema"}}, "required"),
+    ("response_format", {"response_format": {"type": "json_schema", "json_schema": {}}},
+     "response_format.json_schema.name: Field required"),
+    ("response_format", {"response_format": {"type": "text", "schema": {}}}, "only allowed with"),
     ("response_format", {"response_format": {"type": "json_schema", "json_schema": {
         "name": "x", "schema": {"type": "array", "uniqueItems": True}}}}, "uniqueItems"),
     ("response_format", {"response_format": {"type": "json_schema", "json_schema": {
         "name": "x", "schema": False}}}, "satisfy"),
     ("structured_outputs", {"structured_outputs": {}}, "exactly one"),
+    ("structured_outputs", {"structured_outputs": {"whitespace_pattern": " "}}, "exactly one"),
+    ("structured_outputs", {"structured_outputs": {"structural_tag": "{}"}},
+     "structural_tag is not supported"),
+    ("structured_outputs", {"structured_outputs": {"json": {}, "whitespace_pattern": "("}},
+     "unclosed group"),
     ("structured_outputs", {"structured_outputs": {"regex": "a", "choice": ["a"]}}, "exactly one"),
     ("structured_outputs", {"structured_outputs": {"json": "{"}}, "not the text"),
     ("structured_outputs", {"structured_outputs": {"json": {"type": "integer", "minimum": 2,

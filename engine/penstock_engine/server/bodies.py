@@ -25,13 +25,20 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "dimensions": (),
     "documents": ([],),
     "enable_response_messages": (False,),
+    "ebnf": (),
     "ec_transfer_params": ({},),
+    "format": ("",),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "grammar": ("",),
+    "grammar_string": ("",),
     "guided_choice": (),
     "guided_grammar": (),
     "guided_json": (),
+    "guided_json_object": (False,),
     "guided_regex": (),
+    "guided_whitespace_pattern": (),
+    "json_schema": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "max_tool_calls": (),
@@ -43,12 +50,15 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "previous_input_messages": ([],),
     "prompt_embeds": (),
+    "regex": (),
     "repetition_detection": (),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
     "return_token_offsets": (False,),
     "routed_experts_prompt_start": (),
+    "stop_regex": ([], ""),
     "stream_interval": (1,),
+    "structural_tag": (),
     "suffix": ("",),
     "use_beam_search": (False,),
     "verbosity": ("medium",),
@@ -57,8 +67,20 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
+# Parameters of other servers (llama.cpp, Ollama, SGLang, text-generation-webui, former vLLM) that
+# constrain the text of the answer.
+CONSTRAINTS = (
+    "ebnf", "format", "grammar", "grammar_string", "guided_choice", "guided_grammar", "guided_json",
+    "guided_json_object", "guided_regex", "guided_whitespace_pattern", "json_schema", "regex",
+    "structural_tag",
+)  # fmt: skip
+
 # Error messages of some of them. The others get a general one.
 REASONS = {
+    **{
+        name: f"{name} is not supported: use structured_outputs or response_format"
+        for name in CONSTRAINTS
+    },
     "chat_template": UNTRUSTED_TEMPLATE,
     "dimensions": "dimensions is not supported: the model was not trained for shorter vectors",
     "use_beam_search": "use_beam_search: this engine has no beam search: leave it out",
@@ -67,7 +89,7 @@ REASONS = {
 # Parameters that are accepted and ignored: they do not change the answer of an engine without accounts.
 IGNORED = frozenset(
     {
-        "metadata", "prompt_cache_key",
+        "guided_decoding_backend", "metadata", "prompt_cache_key",
         "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
         "store", "user",
     }

@@ -41,9 +41,12 @@ class Grammar:
     parts: tuple[Subgrammar, ...] = ()
 
 
-def json_schema_grammar(schema: Any) -> Grammar:
-    """Returns the grammar of the JSON texts that satisfy a schema. Raises GrammarError."""
-    return Grammar("@answer", parts=(json_subgrammar("answer", schema),))
+def json_schema_grammar(schema: Any, white_space: str | None = None) -> Grammar:
+    """Returns the grammar of the JSON texts that satisfy a schema. Raises GrammarError.
+
+    white_space: regex of the text that may be between the tokens of the JSON; "": none; None: the default.
+    """
+    return Grammar("@answer", parts=(json_subgrammar("answer", schema, white_space),))
 
 
 def regex_grammar(pattern: str) -> Grammar:
@@ -73,8 +76,8 @@ def ebnf_grammar(text: str) -> Grammar:
     return Grammar("@answer", parts=(Subgrammar("answer", "grammar", text),))
 
 
-def json_subgrammar(name: str, schema: Any) -> Subgrammar:
-    """Returns a JSON schema as a named subgrammar. Raises GrammarError."""
+def json_subgrammar(name: str, schema: Any, white_space: str | None = None) -> Subgrammar:
+    """Returns a JSON schema as a named subgrammar. Raises GrammarError. white_space: see above."""
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
@@ -88,9 +91,20 @@ def json_subgrammar(name: str, schema: Any) -> Subgrammar:
         schema = rewrite_schema(schema)
     except ValueError as error:
         raise GrammarError(str(error)) from error
-    text = json.dumps({**schema, "x-guidance": JSON_OPTIONS | given}, ensure_ascii=False)
+    given = _white_space_options(white_space) | given
+    if given.get("whitespace_flexible", True):  # the pattern would override the other value
+        given = JSON_OPTIONS | given
+    text = json.dumps({**schema, "x-guidance": given}, ensure_ascii=False)
     _check_size(text, "the schema, with the alternatives that it refers to,")
     return Subgrammar(name, "json", text)
+
+
+def _white_space_options(white_space: str | None) -> dict[str, Any]:
+    if white_space is None:
+        return {}
+    if len(white_space) > MAX_REGEX_CHARS:
+        raise GrammarError(f"whitespace_pattern has more than {MAX_REGEX_CHARS} characters")
+    return {"whitespace_pattern": white_space} if white_space else {"whitespace_flexible": False}
 
 
 def after_reasoning(grammar: Grammar, opening: str | None, closing: str) -> Grammar:

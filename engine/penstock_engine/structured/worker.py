@@ -33,6 +33,9 @@ TRIAL_TOKENS = 24  # length of the trial generation
 # Disables forcing, which computes all tokens that the grammar forces, without bound, per token.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 
+# Characters before a rule's name that only say how Lark builds its tree. vLLM's examples have them.
+LARK_MODIFIERS = re.compile(r"^[?!]+(?=[a-z_]\w*\s*(?:\.\d+\s*)?:)", re.MULTILINE)
+
 Json = dict[str, Any]
 
 
@@ -83,7 +86,7 @@ def _subgrammar(kind: str, text: str) -> Json:
         wrapped = json.loads(LLMatcher.grammar_from_regex(text))
         return {"lark_grammar": wrapped["grammars"][0]["lark_grammar"]}
     try:
-        return {"lark_grammar": any_to_lark(text)}
+        return {"lark_grammar": any_to_lark(LARK_MODIFIERS.sub("", text))}
     except Exception as error:
         raise ValueError(str(error)) from error
 

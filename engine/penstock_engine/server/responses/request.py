@@ -106,7 +106,7 @@ class TextFormat(RequestModel):
 
     def as_chat(self) -> Json:
         if self.type != "json_schema":
-            return {"type": self.type}
+            return {"type": self.type, **(self.model_extra or {})}
         return {"type": self.type, "json_schema": self.model_extra}
 
 
