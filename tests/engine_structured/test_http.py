@@ -410,7 +410,6 @@ INVALID_BODIES: list[tuple[str, dict[str, Any], str]] = [
         "name": "f"}}}, "none of the tools"),
     ("tool_choice", {"tools": [NOW], "tool_choice": "maybe"}, "tool_choice"),
     ("tool_choice", {"tool_choice": "required"}, "needs tools"),
-    ("messages", {"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
     ("messages", {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "function": {
         "name": "f", "arguments": "[1]"}}]}]}, "JSON object"),
     ("chat_template_kwargs", {"chat_template_kwargs": {"tokenize": True}}, "no variable"),
