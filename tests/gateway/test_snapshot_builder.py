@@ -96,11 +96,20 @@ def test_service_without_traffic_has_no_weights():
     assert (service.weights, service.generation) == ({}, 0)
 
 
-@pytest.mark.parametrize(("truth", "expected"), [("True", "no model"), ("False", "")])
-def test_stalled_service_has_the_message_of_its_condition(truth, expected):
+@pytest.mark.parametrize(("truth", "expected"), [("True", "NoModel"), ("False", "")])
+def test_stalled_service_has_the_reason_of_its_condition(truth, expected):
     stalled = {"type": "Stalled", "status": truth, "reason": "NoModel", "message": "no model"}
     service = build([inference_service(status={"conditions": [stalled]})], []).services[0]
     assert service.stalled == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("ScaledToZero", True), ("NoReadyReplicas", False)]
+)
+def test_service_without_wanted_replicas_is_scaled_to_zero(reason, expected):
+    condition = {"type": "TrafficAvailable", "status": "False", "reason": reason}
+    service = build([inference_service(status={"conditions": [condition]})], []).services[0]
+    assert service.is_scaled_to_zero == expected
 
 
 def test_generation_of_the_traffic():

@@ -69,13 +69,41 @@ async def test_a_request_to_a_stalled_service_without_traffic_does_not_wait(
     start_gateway, make_service
 ):
     front = await start_gateway(wait_for_endpoint_s=60)
-    front.publish(replace(make_service(), weights={}, stalled="no model"))
+    front.publish(replace(make_service(), weights={}, stalled="ModelNotFound"))
 
     async with front.post() as got:
         error = (await got.json())["error"]
 
     assert (got.status, error["code"], error["type"]) == (503, "stalled", "unavailable_error")
-    assert error["message"] == "no revision can serve: no model"
+    assert error["message"] == "the model is not available (ModelNotFound)"
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_a_request_to_a_service_with_0_replicas_does_not_wait(
+    until, start_gateway, make_service, is_waiting
+):
+    """Nothing starts an engine. A request that waits already is answered when the status says so."""
+    front = await start_gateway(wait_for_endpoint_s=60)
+    front.publish(replace(make_service(), is_scaled_to_zero=not is_waiting))
+    asking = asyncio.create_task(front.ask())
+    if is_waiting:
+        await until(lambda: front.gateway.state.waiting == 1)
+        front.publish(replace(make_service(), is_scaled_to_zero=True))
+
+    status, body = await asking
+
+    error = json.loads(body)["error"]
+    assert (status, error["code"], error["type"]) == (503, "scaled_to_zero", "unavailable_error")
+    message = "the service has 0 replicas (spec.replicas), and no request starts an engine"
+    assert error["message"] == message
+
+
+async def test_an_engine_of_a_service_that_is_scaled_to_zero_still_answers(
+    start_engine, start_gateway, make_service
+):
+    front = await start_gateway()
+    front.publish(replace(make_service(await start_engine()), is_scaled_to_zero=True))
+    assert (await front.ask())[0] == 200
 
 
 async def test_number_of_waiting_requests_is_bounded(

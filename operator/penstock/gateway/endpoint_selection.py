@@ -18,6 +18,7 @@ from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.model_routing import check_available
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
@@ -142,8 +143,7 @@ class EndpointSelector:
         num_open = state.open_requests.count(self._service)
         if is_retry and not state.retry_budget.has_room(self._service, num_open):
             return BUDGET_SPENT
-        if service.stalled and not service.weights:
-            raise RequestError(503, f"no revision can serve: {service.stalled}", code="stalled")
+        check_available(service)
         now, draw = state.now(), random.random()  # noqa: S311 - spreads load
         ejected = self._ejected(service, now, is_retry=is_retry)
         if self._copies is not None:

@@ -60,6 +60,18 @@ def claim_of(snapshot: Snapshot, model: str) -> Claim:
             return claim
 
 
+def check_available(service: Service) -> None:
+    """Raise RequestError if it is of no use to wait for an engine of the service.
+
+    The cause of a stalled one, such as the place of its model, is for the service's owner: its status has it.
+    """
+    if service.stalled and not service.weights:
+        raise RequestError(503, f"the model is not available ({service.stalled})", code="stalled")
+    if service.is_scaled_to_zero and not service.endpoints:
+        message = "the service has 0 replicas (spec.replicas), and no request starts an engine"
+        raise RequestError(503, message, code="scaled_to_zero", retry_after_s=RETRY_AFTER_S)
+
+
 def _other_names(snapshot: Snapshot, name: str) -> str:
     """Hint with the model names of the objects that have this name; empty if there is none."""
     names = sorted({each.served_name for each in snapshot.find_by_object_name(name)})[:MAX_NAMES]

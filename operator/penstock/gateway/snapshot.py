@@ -30,8 +30,8 @@ class Service:
     created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
     status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
     not. mirror: of its rollout. tenant_header: the header that names the tenant, in
-    lower case; empty if tenants are not distinguished. stalled: why no revision can serve before the spec
-    is changed; empty if one may. lora_engines: by engine pod, those that take
+    lower case; empty if tenants are not distinguished. stalled: reason in one word why no revision can serve
+    before the spec is changed; empty if one may. is_scaled_to_zero: whether no engine is wanted. lora_engines: by engine pod, those that take
     adapters; empty if no adapter is of the service. adapter: name of the LoraAdapter whose dedicated pool it
     is; empty if it answers requests for its own model name. precedence: of its claim on that name.
     """
@@ -49,6 +49,7 @@ class Service:
     mirror: RolloutMirror | None = None
     tenant_header: str = ""
     stalled: str = ""
+    is_scaled_to_zero: bool = False
     lora_engines: Mapping[str, LoraEngine] = field(default_factory=dict)
     adapter: str = ""
     precedence: Precedence = ESTABLISHED

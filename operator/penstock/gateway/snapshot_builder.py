@@ -15,6 +15,7 @@ from penstock.core.observed.lora_engine import LoraEngine, lora_engine
 from penstock.core.observed.name_claims import ESTABLISHED, service_claim
 from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO
 from penstock.core.routing.affinity import affinity_of
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.claim_order import claim_order
@@ -191,6 +192,7 @@ def _service(body: Object) -> Service:
         mirror=mirror_of(status),
         tenant_header=canary.get("tenantHeader", ""),
         stalled=_stalled(status),
+        is_scaled_to_zero=_is_scaled_to_zero(status),
         adapter=adapter_of(body),
         precedence=ESTABLISHED if claim is None else claim.precedence,
     )
@@ -214,9 +216,15 @@ def _weights(status: Object) -> dict[Side, int]:
 
 
 def _stalled(status: Object) -> str:
-    """The message of the condition Stalled; empty if it is not true."""
+    """The reason of the condition Stalled; empty if it is not true."""
     held = {c["type"]: c for c in status.get("conditions", []) if c["status"] == "True"}
-    return str(held.get("Stalled", {}).get("message", ""))
+    return str(held.get("Stalled", {}).get("reason", ""))
+
+
+def _is_scaled_to_zero(status: Object) -> bool:
+    """Whether the service has no traffic because no engine is wanted."""
+    reasons = {c["type"]: c.get("reason") for c in status.get("conditions", [])}
+    return reasons.get("TrafficAvailable") == SCALED_TO_ZERO
 
 
 def _objectives(wanted: Object | None) -> Objectives | None:
