@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.routing.charge import Ending
-from penstock.core.routing.retry import may_retry
+from penstock.core.routing.retry import may_retry, needs_budget
 
 CONNECT, UNSENT, RESET, INVALID = Ending.CONNECT, Ending.UNSENT, Ending.RESET, Ending.INVALID
 UNAVAILABLE, ERROR, NO_COPY = Ending.UNAVAILABLE, Ending.ERROR, Ending.NO_COPY
@@ -34,3 +34,16 @@ UNAVAILABLE, ERROR, NO_COPY = Ending.UNAVAILABLE, Ending.ERROR, Ending.NO_COPY
 )
 def test_what_may_be_tried_again(failures, expected):
     assert may_retry(failures, max_attempts=3) is expected
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        ([], False),
+        ([CONNECT], True),
+        ([Ending.UNREADY], False),
+        ([Ending.UNREADY, RESET], True),
+    ],
+)
+def test_what_the_retry_budget_bounds(failures, expected):
+    assert needs_budget(failures) is expected

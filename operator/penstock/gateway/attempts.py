@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.retry import may_retry
+from penstock.core.routing.retry import may_retry, needs_budget
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.client import ClientResponse
@@ -24,7 +24,11 @@ from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_telemetry import RequestTelemetry
 from penstock.gateway.timeline import RequestPhase
+from penstock.gateway.unanswered import EngineLost
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
+
+# Endings of a last attempt after which a request may be sent again.
+NOBODY_ACCEPTS = (Ending.UNAVAILABLE, Ending.COPY_UNAVAILABLE, Ending.NO_COPY, Ending.UNREADY)
 
 
 class Attempts:
@@ -66,8 +70,9 @@ class Attempts:
         error: UpstreamResponse | None = None
         while may_retry(failures, self._state.settings.max_attempts):
             self._telemetry.timeline.enter(RequestPhase.WAIT)
+            is_retry = needs_budget(failures)
             try:
-                selected = await selector.next(is_retry=bool(failures))
+                selected = await selector.next(is_retry=is_retry)
             except RequestError:
                 if Ending.ERROR in failures:
                     break
@@ -80,9 +85,7 @@ class Attempts:
                 record.in_flight(endpoint.pod, selected.reservation),
             ):
                 began_s = self._state.now()
-                result = await self._attempt(
-                    endpoint, outgoing, cancellation, is_retry=bool(failures)
-                )
+                result = await self._attempt(endpoint, outgoing, cancellation, is_retry=is_retry)
                 if target.adapter is not None:
                     result = _of_adapter(result, endpoint.pod, without_copy)
                 if isinstance(result, UpstreamResponse):
@@ -117,12 +120,16 @@ class Attempts:
         outgoing = telemetry.start_attempt(outgoing, endpoint)
         with budget.hold(telemetry.line.service) if is_retry else contextlib.nullcontext():
             try:
-                return await self._state.upstream.send(
-                    endpoint.address, outgoing, cancellation, telemetry.timeline
-                )
+                async with self._state.unanswered.watch(telemetry.line.service, endpoint.pod):
+                    return await self._state.upstream.send(
+                        endpoint.address, outgoing, cancellation, telemetry.timeline
+                    )
             except AttemptFailed as failed:
-                telemetry.fail_attempt(failed.ending)
-                return failed
+                result = failed
+            except EngineLost:
+                result = AttemptFailed(Ending.UNREADY)
+            telemetry.fail_attempt(result.ending)
+            return result
 
     async def _relay_response(
         self,
@@ -172,7 +179,7 @@ class Attempts:
             record.end.ending = last
             await self._client.send(error.status, error.headers, error.first_chunk)
             return
-        if last in (Ending.UNAVAILABLE, Ending.COPY_UNAVAILABLE, Ending.NO_COPY):
+        if last in NOBODY_ACCEPTS:
             message = "no engine accepts requests"
             if last is Ending.NO_COPY:
                 message = "engines unload the adapter as fast as it is loaded"

@@ -21,6 +21,7 @@ from penstock.gateway.shares import ARRIVING_SHARE, share
 from penstock.gateway.snapshot import Adapter, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.stats_registry import StatsRegistry
+from penstock.gateway.unanswered import UnansweredAttempts
 from penstock.gateway.upstream import Upstream
 from penstock.observability.metrics.gateway import ENDPOINT_STATE
 
@@ -48,6 +49,7 @@ class GatewayState:
     cancel_scopes: set[CancellationScope] = field(default_factory=set)
     open_requests: KeyedCount = field(default_factory=KeyedCount)
     waiting_requests: KeyedCount = field(default_factory=KeyedCount)
+    unanswered: UnansweredAttempts = field(default_factory=UnansweredAttempts)
     endpoints: EndpointStates = field(init=False)
     stats: StatsRegistry = field(init=False)
     admission_queues: AdmissionQueues = field(init=False)
@@ -76,6 +78,7 @@ class GatewayState:
         )
         residency.listeners.append(self.admission_queues.note_copies)
         self.snapshots.listeners.append(self.admission_queues.update)
+        self.snapshots.listeners.append(self.unanswered.update)
         self.snapshots.listeners.append(lambda _: self.metrics.snapshots.inc())
 
     def update_metrics(self) -> None:

@@ -28,12 +28,13 @@ class Service:
     """An InferenceService of the snapshot.
 
     created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
-    status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
-    not. mirror: of its rollout. tenant_header: the header that names the tenant, in
-    lower case; empty if tenants are not distinguished. stalled: reason in one word why no revision can serve
-    before the spec is changed; empty if one may. is_scaled_to_zero: whether no engine is wanted. lora_engines: by engine pod, those that take
-    adapters; empty if no adapter is of the service. adapter: name of the LoraAdapter whose dedicated pool it
-    is; empty if it answers requests for its own model name. precedence: of its claim on that name.
+    status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or not.
+    terminating: engine pods that are being deleted. mirror: of its rollout. tenant_header: the header that
+    names the tenant, in lower case; empty if tenants are not distinguished. stalled: reason in one word why
+    no revision can serve before the spec is changed; empty if one may. is_scaled_to_zero: whether no engine
+    is wanted. lora_engines: by engine pod, those that take adapters; empty if no adapter is of the service.
+    adapter: name of the LoraAdapter whose dedicated pool it is; empty if it answers requests for its own
+    model name. precedence: of its claim on that name.
     """
 
     namespace: str
@@ -44,6 +45,7 @@ class Service:
     endpoints: tuple[Endpoint, ...]
     objectives: Objectives | None = None
     sides: Mapping[str, Side] = field(default_factory=dict)
+    terminating: frozenset[str] = frozenset()
     affinity: Affinity = "None"
     generation: int = 0
     mirror: RolloutMirror | None = None

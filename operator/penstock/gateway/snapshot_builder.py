@@ -34,13 +34,14 @@ T = TypeVar("T")
 class _Engine:
     """An engine pod of a service.
 
-    name: "namespace/name". endpoint: None while it takes no new requests. lora: how it takes adapters; None
-    if it takes none, or its service has none.
+    name: "namespace/name". endpoint: None while it takes no new requests. is_terminating: whether it is being
+    deleted. lora: how it takes adapters; None if it takes none, or its service has none.
     """
 
     name: str
     side: Side
     endpoint: Endpoint | None
+    is_terminating: bool = False
     lora: LoraEngine | None = None
 
 
@@ -147,6 +148,7 @@ def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
         service,
         endpoints=tuple(sorted(endpoints, key=lambda endpoint: endpoint.pod)),
         sides={engine.name: engine.side for engine in engines},
+        terminating=frozenset(engine.name for engine in engines if engine.is_terminating),
         lora_engines={e.name: e.lora for e in engines if e.lora is not None},
     )
 
@@ -238,7 +240,8 @@ def _name(body: Object) -> str:
 
 
 def _engine(pod: Object) -> _Engine:
-    return _Engine(_name(pod), _side(pod), _endpoint(pod))
+    is_terminating = "deletionTimestamp" in pod["metadata"]
+    return _Engine(_name(pod), _side(pod), _endpoint(pod), is_terminating)
 
 
 def _side(pod: Object) -> Side:

@@ -27,7 +27,7 @@ class Ending(StrEnum):
     ERROR = "error"  # 500, other 5xx, or a stream that begins with such an error event
     NO_COPY = "no_copy"  # 404 of an adapter that the engine had a moment before
     COPY_UNAVAILABLE = "copy_unavailable"  # 502, 503 to a request for an adapter
-    UNREADY = "unready"  # the engine's pod became unready, or was lost, before the first byte
+    UNREADY = "unready"  # the engine's pod became unready before the first byte
     # Of a request that was sent to an engine.
     ANSWERED = "answered"
     REFUSED = "refused"  # 4xx, by the engine or the gateway

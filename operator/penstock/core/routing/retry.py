@@ -19,3 +19,11 @@ def may_retry(failures: Sequence[Ending], max_attempts: int) -> bool:
     if "Never" in policies or policies.count("Once") > MAX_REPEATS:
         return False
     return len(policies) - policies.count("Waiting") < max_attempts
+
+
+def needs_budget(failures: Sequence[Ending]) -> bool:
+    """Whether the next attempt is a retry that the retry budget bounds.
+
+    A request that only moves from an engine which became unready is none: the service has its load already.
+    """
+    return any(each is not Ending.UNREADY for each in failures)
