@@ -148,7 +148,7 @@ class AdapterPlacer:
             return False
         if not self._adapters.synced.is_set() or self._adapters.is_absent:
             return False
-        pods = lora_pods(services, *children)
+        pods = lora_pods(services, *children, self._failures)
         self._changes.forget_done()
         listed = await self._residency.poll(pod for each in pods.values() for pod in each)
         adapters = self._store.update(map(self._statuses.newest, self._adapters))

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.clients.informer import Key, key_of
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
+from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
+from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.service import ENGINE_PORT, SERVE
 
 
@@ -35,26 +37,35 @@ class LoraPod:
 
 
 def lora_pods(
-    services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
+    services: Mapping[Key, Object],
+    deployments: Iterable[Object],
+    pods: Iterable[Object],
+    failures: Failures,
 ) -> dict[Key, list[LoraPod]]:
-    """Ready engines that take adapters, by service. Those that terminate are left out."""
-    able = [(pod, engine) for pod in pods if (engine := lora_engine(pod)) is not None]
-    engines = {key_of(pod): engine for pod, engine in able}
-    by_key, deployments_by_key = by_service(pod for pod, _ in able), by_service(deployments)
+    """Ready engines that take adapters, by service. Those that terminate are left out.
+
+    Users may create pods with the labels of engines: one that cannot be read affects its service alone.
+    """
+    by_key, deployments_by_key = by_service(pods), by_service(deployments)
     found: dict[Key, list[LoraPod]] = {}
-    for key, its_pods in by_key.items():
-        if key not in services:
-            continue
-        _, observed = children_of(services[key], deployments_by_key.get(key, ()), its_pods)
-        found[key] = [
-            LoraPod(
-                *key,
-                pod.name,
-                host_port(pod.address, ENGINE_PORT),
-                engines[key[0], pod.name],
-                f"{pod.revision}/{pod.cohort}",
-            )
-            for pod in observed
-            if pod.role == SERVE and pod.is_ready and not pod.is_ending and pod.address
-        ]
+    for key in by_key.keys() & services.keys():
+        with failures.isolate_errors("adapters", "/".join(key)):
+            engines = {
+                pod["metadata"]["name"]: (pod, engine)
+                for pod in by_key[key]
+                if (engine := lora_engine(pod)) is not None
+            }
+            if engines:
+                own = deployments_by_key.get(key, ())
+                _, observed = children_of(services[key], own, (pod for pod, _ in engines.values()))
+                found[key] = [
+                    _lora_pod(key, pod, engines[pod.name][1])
+                    for pod in observed
+                    if pod.role == SERVE and pod.is_ready and not pod.is_ending and pod.address
+                ]
     return found
+
+
+def _lora_pod(key: Key, pod: ObservedPod, engine: LoraEngine) -> LoraPod:
+    address, side = host_port(pod.address, ENGINE_PORT), f"{pod.revision}/{pod.cohort}"
+    return LoraPod(*key, pod.name, address, engine, side)

@@ -16,6 +16,10 @@ LoraRuntime = Literal["Penstock", "VLLM"]
 LOADS_AT_ONCE: Mapping[LoraRuntime, int] = {"Penstock": 4, "VLLM": 1}
 
 
+# Most digits of a number of slots: engines have at most 1024, and Python refuses to read 4,300 digits.
+MAX_DIGITS = 9
+
+
 @dataclass(frozen=True, slots=True)
 class LoraEngine:
     """An engine that takes adapters. slots: most adapters in its memory at once."""
@@ -35,7 +39,8 @@ def lora_engine(pod: Object) -> LoraEngine | None:
     slots = 0
     for arg in engine.get("args", []):
         flag, _, value = arg.partition("=")
-        if flag in ("--max-loras", "--max-cpu-loras") and value.isdecimal():
+        is_number = value.isdecimal() and len(value) <= MAX_DIGITS
+        if flag in ("--max-loras", "--max-cpu-loras") and is_number:
             slots = max(slots, int(value))
     if not slots:
         return None
