@@ -191,13 +191,14 @@ def _claim(
     kind: ClaimKind, body: Object, model_name: str, standing: Standing, yields: bool
 ) -> NameClaim:
     metadata = body["metadata"]
+    yields_short = bool(_condition(body.get("status") or {}, MODEL_NAME_CONFLICT, "True"))
     return NameClaim(
         kind,
         metadata["namespace"],
         metadata["name"],
         model_name,
         int(parse_timestamp(metadata["creationTimestamp"])),
-        Precedence(standing, yields, yields_short=bool(stored_conflict(body))),
+        Precedence(standing, yields, yields_short),
     )
 
 
