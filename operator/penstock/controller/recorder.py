@@ -70,9 +70,10 @@ class Recorder:
                 return web.Response(status=404, text=text)
             writer = RecordingWriter("/".join(key))
             response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
-            await response.prepare(request)
-            while tick is not None:
-                for line in writer.lines(tick):
-                    await response.write(f"{line}\n".encode())
-                tick = await queue.get()
+            with contextlib.suppress(ConnectionResetError):  # the client has disconnected
+                await response.prepare(request)
+                while tick is not None:
+                    for line in writer.lines(tick):
+                        await response.write(f"{line}\n".encode())
+                    tick = await queue.get()
             return response
