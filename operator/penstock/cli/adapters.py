@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import typer
+from rich import box
 from rich.table import Column, Table
 
 from penstock.chart.names import LEASE_NAME
-from penstock.cli.adapter_report import AdapterReport, PodReport, adapter_report
+from penstock.cli.adapter_report import AdapterReport, adapter_report
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.terminal import make_console
 from penstock.clients.clock import unix_time
@@ -20,9 +21,6 @@ from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
-
-# Pods in a row of the table; further ones are only counted.
-MAX_PODS = 3
 
 
 def command(
@@ -104,27 +102,16 @@ async def _placement(kube: Kube, operator_namespace: str, service: str) -> Place
 
 
 def _print_all(reports: Iterable[AdapterReport]) -> None:
-    pods = Column("pods", overflow="fold")
-    table = Table(
-        "name",
-        "service",
-        "pool",
-        "version",
-        "loaded",
-        pods,
-        "requests/s",
-        "misses",
-        "last used",
-        "reason",
-    )
+    """Print a table that fits into 80 columns; versions, pools and pods are in that of one adapter."""
+    name, service = Column("name", no_wrap=True), Column("service", overflow="fold")
+    last_used = Column("last used", max_width=4)
+    columns = (name, service, "loaded", "req/s", "misses", last_used, "reason")
+    table = Table(*columns, box=box.SIMPLE, pad_edge=False)
     for each in reports:
         table.add_row(
             each.name,
             each.service,
-            each.pool,
-            _versions(each),
             f"{each.loaded}/{each.wanted}",
-            _pods(each.pods),
             f"{each.requests_per_s:g}",
             "" if each.counts is None else str(each.counts.misses),
             _age(each.last_used_s),
@@ -169,13 +156,6 @@ def _versions(report: AdapterReport) -> str:
     if len(report.versions) == 1:
         return next(iter(report.versions))
     return ", ".join(f"{revision} {percent} %" for revision, percent in report.versions.items())
-
-
-def _pods(pods: Iterable[PodReport]) -> str:
-    """The pods with a copy, one in each line."""
-    names = [pod.pod for pod in pods if pod.state.startswith("Loaded")]
-    more = [f"and {len(names) - MAX_PODS} more"] if len(names) > MAX_PODS else []
-    return "\n".join([*names[:MAX_PODS], *more])
 
 
 def _age(at_s: float | None) -> str:
