@@ -299,6 +299,20 @@ def test_a_kubeconfig_that_cannot_be_read_is_an_error_with_a_remedy(
     assert outcome.stderr.strip().endswith("set KUBECONFIG")
 
 
+def test_without_a_cluster_the_command_that_starts_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    outcome = penstock("explain", "chat")
+    assert outcome.exit_code == 1
+    assert outcome.stderr == (
+        f"penstock explain: no credentials for a cluster: there is no {tmp_path}/.kube/config; "
+        'run `penstock local up` and `eval "$(penstock local env)"`, or set KUBECONFIG\n'
+    )
+    assert caplog.messages == []
+
+
 UNAVAILABLE: Answer = (503, {"message": "etcd is away"})
 
 

@@ -17,6 +17,7 @@ from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from yaml import YAMLError
 
+from penstock.clients.kubeconfig import require_kubeconfig
 from penstock.clients.resources import KINDS, Resource
 from penstock.clients.rest_client import RequestObserver, TrackingRestClient
 from penstock.errors import (
@@ -50,6 +51,8 @@ async def load_configuration(kubeconfig: Path | None = None) -> client.Configura
     """
     configuration = client.Configuration()
     account = None if kubeconfig else _pod_account()
+    if account is None:
+        require_kubeconfig(kubeconfig)
     try:
         if account is not None:
             loader = InClusterConfigLoader(f"{account}/token", f"{account}/ca.crt")
@@ -86,8 +89,9 @@ def current_namespace() -> str:
             return (account / "namespace").read_text().strip() or "default"
         return "default"
     try:
+        require_kubeconfig()
         _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG") or None)
-    except UNREADABLE_CONFIG:  # a connection attempt will say so
+    except (KubeError, *UNREADABLE_CONFIG):  # a connection attempt will say so
         return "default"
     return str(context["context"].get("namespace") or "default")
 
