@@ -85,6 +85,15 @@ def test_what_cannot_be_run_is_refused_in_a_sentence(arguments: list[str], said:
     assert said in output
 
 
+def test_each_wrong_field_of_a_scenario_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("duration_s: 1\nservices: [{name: a, ttft_s: x, tpot_s: 1, workload: {}}]\n")
+    code, output = simulate(str(file))
+    assert code == 2
+    assert "services.0.ttft_s: Input should be a valid number" in output
+    assert "pydantic" not in output + simulate("llm-d-ramp", "--profile", "none")[1]
+
+
 def test_arguments_are_checked_alone() -> None:
     assert simulate("llm-d-ramp", "--check") == (0, "")
     assert simulate("llm-d-ramp", "--check", "--param", "speed=1")[0] == 2

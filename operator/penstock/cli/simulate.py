@@ -103,12 +103,24 @@ def command(
         outcome = campaign.hold(chosen, policy, knobs, seeds, jobs, plot)
         _require_arrivals(outcome)
     except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
-        typer.echo(f"penstock simulate: {error}", err=True)
+        typer.echo(f"penstock simulate: {_reason(error)}", err=True)
         raise typer.Exit(2) from error
     wall_s = time.perf_counter() - start_s
     _print(outcome, wall_s)
     if json_file is not None:
         write_output(json_file, json.dumps(_json(outcome, wall_s), indent=1) + "\n")
+
+
+def _reason(error: Exception) -> str:
+    """The error as a sentence; a line for each wrong field of a scenario."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    lines = []
+    for each in error.errors():
+        path = ".".join(map(str, each["loc"]))
+        message = each["msg"].removeprefix("Value error, ")
+        lines.append(f"{path}: {message}" if path else message)
+    return "\n".join(lines)
 
 
 def _require_unset(**options: object) -> None:
