@@ -1,7 +1,10 @@
 """Commands against an API server: choice of server and namespace, errors and outages."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -489,3 +492,22 @@ def test_the_demo_outside_a_checkout_names_the_option(
     outcome = penstock("demo")
     assert outcome.exit_code == 2
     assert "--root" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("penstock ro", ["rollout"]),
+        ("penstock rollout pro", ["promote"]),
+        ("penstock simulate --see", ["--seeds"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(line: str, words: list[str]) -> None:
+    """A command's own words are known although only one command is imported."""
+    position = str(len(line.split()) - 1)
+    asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": position}
+    penstock = Path(sys.executable).with_name("penstock")
+    done = subprocess.run(
+        [penstock], env=os.environ | asked, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == words

@@ -5,6 +5,7 @@ be needed for another. A module has either `app` (a group of commands) or `comma
 """
 
 import gc
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -12,44 +13,79 @@ from importlib.metadata import version
 
 import typer
 
-COMMANDS: dict[str, tuple[str, str]] = {
+# Headings of the help text, each for one kind of reader.
+SERVICES = "Services"
+INSTALLATION = "Installation"
+SIMULATION = "Simulation"
+PROCESSES = "Processes in the cluster"
+GENERATED = "Generated files of the repository"
+
+# Name -> heading, module, text.
+COMMANDS: dict[str, tuple[str, str, str]] = {
     "adapters": (
+        SERVICES,
         "penstock.cli.adapters",
         "Show where LoRA adapters are loaded, their demand, and why.",
     ),
-    "calibrate": (
-        "penstock.cli.calibrate",
-        "Measure a running engine and write a profile for the simulator.",
-    ),
-    "chart": ("penstock.cli.chart", "Write the Helm chart, or check it."),
-    "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
-    "dashboards": (
-        "penstock.cli.dashboards",
-        "Write the dashboards for Grafana, or check them.",
-    ),
-    "demo": ("penstock.cli.demo", "Show scaling and a rollout on a local cluster, then remove it."),
-    "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),
     "explain": (
+        SERVICES,
         "penstock.cli.explain",
         "Explain why a service has its number of replicas, and what would change it.",
     ),
-    "gateway": ("penstock.cli.gateway", "Run the OpenAI-compatible gateway."),
-    "local": ("penstock.cli.local", "Run a real Kubernetes control plane as plain processes."),
-    "manifests": (
-        "penstock.cli.manifests",
-        "Print the manifests that install Penstock, for kubectl apply.",
+    "record": (
+        SERVICES,
+        "penstock.cli.record",
+        "Record a service's scaling observations and decisions.",
     ),
-    "operator": ("penstock.cli.operator", "Run the operator."),
-    "record": ("penstock.cli.record", "Record a service's scaling observations and decisions."),
     "replay": (
+        SERVICES,
         "penstock.cli.replay",
         "Replay recorded decisions with the same scaling rule or another.",
     ),
-    "rollout": ("penstock.cli.rollout", "Show and control the rollout of a new revision."),
-    "simulate": ("penstock.cli.simulate", "Simulate a scaling policy."),
+    "rollout": (
+        SERVICES,
+        "penstock.cli.rollout",
+        "Show and control the rollout of a new revision.",
+    ),
+    "demo": (
+        INSTALLATION,
+        "penstock.cli.demo",
+        "Show scaling and a rollout on a local cluster, then remove it.",
+    ),
+    "local": (
+        INSTALLATION,
+        "penstock.cli.local",
+        "Run a real Kubernetes control plane as plain processes.",
+    ),
+    "manifests": (
+        INSTALLATION,
+        "penstock.cli.manifests",
+        "Print the manifests that install Penstock, for kubectl apply.",
+    ),
+    "calibrate": (
+        SIMULATION,
+        "penstock.cli.calibrate",
+        "Measure a running engine and write a profile for the simulator.",
+    ),
+    "simulate": (SIMULATION, "penstock.cli.simulate", "Simulate a scaling policy."),
     "simulate-rollout": (
+        SIMULATION,
         "penstock.cli.simulate_rollout",
         "Simulate canaries to measure a judge's error rates.",
+    ),
+    "gateway": (PROCESSES, "penstock.cli.gateway", "Run the OpenAI-compatible gateway."),
+    "operator": (PROCESSES, "penstock.cli.operator", "Run the operator."),
+    "chart": (GENERATED, "penstock.cli.chart", "Write the Helm chart, or check it."),
+    "crds": (GENERATED, "penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
+    "dashboards": (
+        GENERATED,
+        "penstock.cli.dashboards",
+        "Write the dashboards for Grafana, or check them.",
+    ),
+    "docs": (
+        GENERATED,
+        "penstock.cli.docs",
+        "Write the generated reference pages, or check them.",
     ),
 }
 
@@ -74,14 +110,15 @@ def _root(
 
 def build(wanted: str | None) -> typer.Typer:
     """Build the command tree, importing only the sub-command `wanted`."""
-    root = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    root = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
     root.callback()(_root)
-    for name, (path, text) in COMMANDS.items():
+    for name, (panel, path, text) in COMMANDS.items():
         module = import_module(path) if name == wanted else None
         if module is not None and hasattr(module, "app"):
-            root.add_typer(module.app, name=name, help=text)
+            root.add_typer(module.app, name=name, help=text, rich_help_panel=panel)
         else:
-            root.command(name, help=text)(module.command if module else _unloaded)
+            command = module.command if module else _unloaded
+            root.command(name, help=text, rich_help_panel=panel)(command)
     return root
 
 
@@ -96,10 +133,22 @@ def _check_simulation() -> None:
         sys.exit(done.returncode)
 
 
+def _words() -> list[str]:
+    """The command line; that which is to be completed, if a shell asks for that."""
+    if "_PENSTOCK_COMPLETE" not in os.environ:
+        return sys.argv
+    # typer's scripts set the first in zsh and fish, bash the second.
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()
+
+
 def main() -> None:
-    wanted = sys.argv[1] if len(sys.argv) > 1 else None
+    words = _words()
+    wanted = words[1] if len(words) > 1 else None
     gc.disable()  # imported objects stay alive: collecting takes a third of the start-up time
-    if wanted == "simulate":  # must run before the first import of the simulator
+    if (
+        wanted == "simulate" and words is sys.argv
+    ):  # must run before the first import of the simulator
         import_module("penstock.sim.compiled").prefer(sys.argv, _check_simulation)
     tree = build(wanted)
     gc.freeze()
