@@ -145,6 +145,35 @@ async def test_a_paused_deployment_goes_on(stand: Any, kube: Kube) -> None:
     assert (await kube.get(*key))["metadata"]["generation"] == live["metadata"]["generation"]
 
 
+async def test_a_service_that_a_finalizer_keeps_says_what_is_left_of_it(
+    stand: Any, kube: Kube
+) -> None:
+    await stand.create()
+    await stand.until_phase("Stable")
+    hold = {"op": "add", "path": "/metadata/finalizers", "value": ["penstock.dev/test"]}
+    await kube.patch(INFERENCE_SERVICES, *stand.key, [hold], manager="test")
+    await kube.delete(INFERENCE_SERVICES, *stand.key)
+    assert await stand.step() is None
+    assert await stand.condition("Ready") == ("True", "Ready")
+    assert await stand.condition("Reconciling") == ("True", "Terminating")
+    (found,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
+    await kube.delete(DEPLOYMENTS, stand.namespace, found["metadata"]["name"])
+
+    async def are_gone() -> bool:
+        return not await _engines(stand)
+
+    await stand.until(are_gone)
+    await stand.step()
+    assert await stand.condition("Ready") == ("False", "Terminating")
+    status = await stand.status()
+    assert (status["replicas"], status["readyReplicas"]) == (0, 0)
+    (ready,) = (each for each in status["conditions"] if each["type"] == "Ready")
+    assert ready["message"].endswith("finalizers that keep it: penstock.dev/test")
+    assert await stand.deployment_uids() == set()
+    release = {"op": "remove", "path": "/metadata/finalizers"}
+    await kube.patch(INFERENCE_SERVICES, *stand.key, [release], manager="test")
+
+
 async def _engines(stand: Any) -> list[Object]:
     return [
         pod

@@ -28,6 +28,7 @@ from penstock.core.observed.children import (
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
+from penstock.core.reconcile.terminating_status import render_terminating
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
@@ -95,13 +96,14 @@ class Reconciler:
             if known is not None and self._services().get(key) is known:
                 self._gone(key)
             return None
-        if "deletionTimestamp" in body["metadata"]:
-            return None  # the garbage collector deletes owned objects
         now_s = unix_time()
         try:
             spec, refusal = to_core(body), None
         except InvalidService as error:
             spec, refusal = outline(body), Refusal(error.reason, str(error))
+        if "deletionTimestamp" in body["metadata"]:
+            await self._report_terminating(key, body, spec, now_s)
+            return None  # the garbage collector deletes owned objects
         return await self._reconcile(key, body, spec, refusal, now_s)
 
     async def _reconcile(
@@ -172,6 +174,17 @@ class Reconciler:
         is_written = await self._status_writer.write_status(key, body, before, after, None, written)
         log_writes(key, written, after, None)
         return is_written
+
+    async def _report_terminating(
+        self, key: Key, body: Object, spec: ServiceSpec, now_s: float
+    ) -> None:
+        """Write the status of a service that is being deleted; each change of its pods comes here."""
+        observed, _ = await self._reader.read(body, spec, now_s)
+        before = stored_status(body)
+        after = render_terminating(spec, observed, body, before, timestamp(now_s))
+        written: list[str] = []
+        await self._status_writer.write_status(key, body, before, after, None, written)
+        log_writes(key, written, after, None)
 
     async def _plan(
         self, spec: ServiceSpec, observed: ObservedState, now_s: float, inputs: PlanInputs

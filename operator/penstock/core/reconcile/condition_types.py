@@ -141,6 +141,7 @@ REASONS: Mapping[str, str] = {
     "Stalled": "The condition Stalled is True and says why.",
     "Starting": "The pods of the new revision start.",
     "Stopping": "The pods of the old revision terminate before new ones start (Recreate).",
+    "Terminating": "The service is being deleted. A finalizer, which the message names, keeps it.",
     "TemplateNotAllowed": "`spec.template` sets what the operator does not allow; the message names it.",
     "UnevenWidth": "The model's width cannot be split over the accelerators of a pod.",
     "Unknown": "The original reason is not valid in a condition; see the message.",

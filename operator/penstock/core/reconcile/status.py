@@ -63,8 +63,7 @@ def render(
         },
         "engine": engine_status(spec, observed.preflights(plan.revision), previous, readings),
         "desiredReplicas": plan.total,
-        "replicas": len(pods),
-        "readyReplicas": sum(pod.is_ready for pod in pods),
+        **replica_counts(observed),
         "variants": _variants(spec, pods),
         # The scale subresource: an autoscaler averages the pods that it counts.
         "selector": f"{SERVICE_LABEL}={spec.name},{ROLE_LABEL}={SERVE}",
@@ -84,10 +83,15 @@ def render_refused(
     current = refused_conditions(refusal, spec, observed, known)
     return {
         "observedGeneration": spec.generation,
-        "replicas": len(_engines(observed)),
-        "readyReplicas": sum(pod.is_ready for pod in _engines(observed)),
+        **replica_counts(observed),
         "conditions": as_objects(current, previous, spec.generation, now),
     }
+
+
+def replica_counts(observed: ObservedState) -> dict[str, int]:
+    """The numbers of engine pods, of all revisions, and of those that are ready."""
+    pods = _engines(observed)
+    return {"replicas": len(pods), "readyReplicas": sum(pod.is_ready for pod in pods)}
 
 
 def _engines(observed: ObservedState) -> list[ObservedPod]:
