@@ -60,8 +60,9 @@ class AdapterResidency:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pods: dict[str, _Pod] = {}
-        # Waiting requests by adapter; True: the request waits for room.
-        self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
+        # Waiting requests by adapter, with the service in which they wait for room; empty: for a copy only.
+        # Adapters of two namespaces may have the same name and files, and so the same name in engines.
+        self._waiters: dict[str, dict[asyncio.Future[None], str]] = {}
         self._room_timer: asyncio.TimerHandle | None = None
         # Until when each (pod, adapter) takes no new requests.
         self._closed: dict[tuple[str, str], float] = {}
@@ -163,14 +164,15 @@ class AdapterResidency:
             loop = asyncio.get_running_loop()
             self._room_timer = loop.call_later(ROOM_INTERVAL_S, self._wake_for_room)
 
-    async def wait_for_change(self, adapter: str, timeout_s: float, *, is_for_room: bool) -> None:
+    async def wait_for_change(self, adapter: str, timeout_s: float, *, room_in: str = "") -> None:
         """Wait until the copies of the adapter change, at most timeout_s.
 
-        is_for_room: whether to return also when another adapter may make room. Then only the first request
-        for an adapter returns, because the load that it starts is for all of them.
+        room_in: the service "namespace/name" in which another adapter may make room, to return then too. Only
+        the first request of the service for an adapter returns, because the load that it starts is for all of
+        them. Empty: return for no room.
         """
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(adapter, {})[waiter] = is_for_room
+        self._waiters.setdefault(adapter, {})[waiter] = room_in
         try:
             async with asyncio.timeout(timeout_s):
                 await waiter
@@ -190,9 +192,12 @@ class AdapterResidency:
     def _wake_for_room(self) -> None:
         self._room_timer = None
         for waiters in self._waiters.values():
-            first = next((w for w, is_for_room in waiters.items() if is_for_room), None)
-            if first is not None and not first.done():
-                first.set_result(None)
+            firsts: dict[str, asyncio.Future[None]] = {}
+            for waiter, service in waiters.items():
+                firsts.setdefault(service, waiter)
+            for service, waiter in firsts.items():
+                if service and not waiter.done():
+                    waiter.set_result(None)
 
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
         self._closed.pop((pod, adapter), None)

@@ -134,7 +134,9 @@ class AdapterSelector:
         began_s = self._state.now()
         with self._waiting_for_copy():
             await self._state.adapters.residency.wait_for_change(
-                self._adapter.engine_name, min(RECHECK_S, left_s), is_for_room=wait.pod is None
+                self._adapter.engine_name,
+                min(RECHECK_S, left_s),
+                room_in=self._adapter.service if wait.pod is None else "",
             )
         self._waited_s += self._state.now() - began_s
 

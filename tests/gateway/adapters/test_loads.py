@@ -9,6 +9,7 @@ from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter,
 from penstock.core.adapters import route
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway import adapter_copies, adapter_polls, adapter_selection
+from penstock.gateway.adapter_residency import AdapterResidency
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_builder import build
 
@@ -306,6 +307,26 @@ async def test_an_adapter_that_has_waited_takes_its_turn_with_busy_ones(
     await asyncio.gather(*clients)
     assert set(answers) == {200}
     assert engine.served.count(waiting) == 2
+
+
+async def test_a_request_of_another_namespace_keeps_none_from_room():
+    """Both wait for an adapter of the same name in engines, each on engines of its own."""
+    residency = AdapterResidency(asyncio.get_running_loop().time)
+    woken = []
+
+    async def wait(service):
+        await residency.wait_for_change("sql@00000000", 10, room_in=service)
+        woken.append(service)
+
+    waits = [asyncio.create_task(wait(service)) for service in ("a/chat", "b/chat", "b/chat")]
+    await asyncio.sleep(0)
+    residency.note_idle()
+    await asyncio.wait(waits, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0)
+    assert sorted(woken) == ["a/chat", "b/chat"]
+    for each in waits:
+        each.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def test_the_end_of_a_request_wakes_one_that_waits_for_its_slot(pool, until, monkeypatch):
