@@ -58,6 +58,17 @@ async def test_failed_copy_is_an_error_of_the_canary_alone(mirrored, until, beha
     assert (await arm_of(front, stable)).errors == 0
 
 
+async def test_copy_to_an_engine_that_is_gone_is_no_error(mirrored):
+    """Containers restart and nodes are lost with any revision."""
+    front, _, new = await mirrored()
+    await new.stop()
+    assert (await front.ask())[0] == 200
+    await front.idle_with_copies()
+    assert (await arm_of(front, new)).errors == 0
+    mirrored_requests = "penstock_gateway_mirrored_requests_total"
+    assert await front.metric(mirrored_requests, outcome="error") == 1
+
+
 async def test_share_zero_copies_nothing(mirrored):
     front, _, new = await mirrored(percent=0)
     for _ in range(5):
@@ -90,6 +101,8 @@ USAGE = b'{"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"completion_token
         (whole(b"{}", "400 Bad Request"), True, 0, 0, 0, None),
         (whole(b"{}", "499 Odd"), True, 0, 0, 0, None),
         (whole(b"{}", "500 Internal Server Error"), False, 1, 1, 0, None),
+        (whole(b"{}", "501 Not Implemented"), False, 0, 0, 0, None),
+        (stream(b'data: {"error": {"code": 400}}\n\n', DONE), True, 1, 0, 0, 1),
     ],
 )
 async def test_counts_of_a_copy(
