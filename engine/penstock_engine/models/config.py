@@ -134,9 +134,7 @@ class ModelConfig:
         Raises ModelError (ModelNotFound, NotAModel, UnsupportedArchitecture, BadConfig).
         """
         if not model_dir.exists():
-            raise ModelError(
-                "ModelNotFound", "there is no model directory at this place, and none is downloaded"
-            )
+            raise ModelError("ModelNotFound", "there is no model directory at this place")
         if (path := find_gguf(model_dir)) is not None:
             return cls.parse(make_config(read_gguf(path)), {})
         if not (model_dir / "config.json").is_file():
