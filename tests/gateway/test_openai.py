@@ -9,6 +9,7 @@ from penstock.core.routing.affinity import affinity_key
 from penstock.gateway.openai import (
     MAX_CONTAINERS,
     MAX_USER_CHARACTERS,
+    ModelList,
     RequestError,
     error_body,
     error_event,
@@ -116,6 +117,14 @@ def test_error_event():
     error = {"message": "late", "type": "upstream_error", "param": None, "code": 504}
     assert json.loads(first.removeprefix(b"data: ")) == {"error": error}
     assert (second, end) == (b"data: [DONE]", b"")
+
+
+def test_the_list_of_models_is_encoded_once_for_each_snapshot(make_service):
+    found, first, second = ModelList(), Snapshot((make_service(),)), Snapshot()
+    body = found.body(first)
+    assert json.loads(body) == models(first)
+    assert found.body(first) is body
+    assert json.loads(found.body(second)) == {"object": "list", "data": []}
 
 
 def test_models(make_service):

@@ -20,7 +20,7 @@ from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.management import management_app
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.model_routing import claim_of
-from penstock.gateway.openai import CHAT_PATH, RequestError, error_body, model, models
+from penstock.gateway.openai import CHAT_PATH, ModelList, RequestError, error_body, model
 from penstock.gateway.proxied_request import ProxiedRequest
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
@@ -62,6 +62,7 @@ class Gateway:
             now=now,
             tracer=tracer,
         )
+        self._model_list = ModelList()
         self.app = Starlette(
             routes=[
                 Route("/v1/models", self._models),
@@ -89,7 +90,8 @@ class Gateway:
         self.state.metrics.loop_lag_s.set(seconds)
 
     async def _models(self, _: Request) -> Response:
-        return JSONResponse(models(self.state.snapshots.current))
+        body = self._model_list.body(self.state.snapshots.current)
+        return Response(body, media_type="application/json")
 
     async def _model(self, request: Request) -> Response:
         snapshot, name = self.state.snapshots.current, request.path_params["name"]
