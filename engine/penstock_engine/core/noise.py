@@ -1,6 +1,6 @@
 """Counter-based random numbers for sampling: one for each seed and token position.
 
-A seed therefore gives the same tokens in any batch, after a preemption, and with or without drafts.
+A seed therefore has the same numbers in any batch, after a preemption, and with or without drafts.
 """
 
 MASK = 2**64 - 1

@@ -10,7 +10,7 @@ class SamplingParams:
 
     temperature: 0 is greedy. top_k 0, top_p 1, min_p 0, penalties of 0 and a repetition_penalty of 1
     have no effect. allowed_token_ids: None allows all. bad_words: token sequences that must not be
-    generated. seed: the same seed gives the same tokens, whatever else is in the batch. logprobs:
+    generated. seed: the same seed gives the same random numbers, whatever else is in the batch. logprobs:
     number of most probable tokens to report in addition to the sampled one; None: no
     log-probabilities. logprob_token_ids: tokens to report instead of the most probable; logprobs is 0
     then. wants_embedding: report the hidden state of the last prompt token, after the final norm.
