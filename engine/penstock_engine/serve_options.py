@@ -171,6 +171,15 @@ class ServeOptions:
         bool,
         Option(help="Log a line for each choice of each request, without its texts."),
     ] = True
+    enable_per_request_metrics: Annotated[
+        bool,
+        Option(
+            help=(
+                "Add `metrics` to chats and completions with one choice: the times in the queue, to "
+                "the first token and between tokens."
+            )
+        ),
+    ] = False
     enable_prompt_tokens_details: Annotated[
         bool,
         Option(

@@ -174,6 +174,11 @@ def streams_have_usage(engine: Engine) -> None:
     assert all(chunk["usage"] for chunk in chunks)
 
 
+def answers_have_times(engine: Engine) -> None:
+    answer = engine.post("/v1/completions", prompt="The", max_tokens=3).json()
+    assert answer["metrics"]["tokens_per_second"] > 0
+
+
 def engine_can_sleep(engine: Engine) -> None:
     assert engine.client.get("/is_sleeping").json() == {"is_sleeping": False}
 

@@ -74,6 +74,7 @@ class Answer:
         bodies = [self._choice_body(*each) for each in zip(self.choices, wholes, strict=True)]
         name = "chat.completion" if self.kind == "chat" else "text_completion"
         body = self._head(name) | {"choices": bodies, "usage": self.report.usage(self.choices)}
+        body |= self.report.metrics(self.choices)
         if self.kind == "chat":
             body["prompt_logprobs"] = self._prompt_logprobs(self.choices[0])
             body["prompt_token_ids"] = self._prompt_token_ids(self.choices[0])
@@ -172,7 +173,8 @@ class Answer:
                     yield item
             else:
                 if self.generator.request.include_usage:
-                    yield frame(self._chunk([], self.report.usage(self.choices)))
+                    last = self._chunk([], self.report.usage(self.choices))
+                    yield frame(last | self.report.metrics(self.choices))
             yield SSE_DONE
         finally:
             for task in tasks:

@@ -11,6 +11,7 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
 from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
@@ -74,9 +75,14 @@ class AsyncEngine:
         return self._engine_loop.alive
 
     @property
+    def stats(self) -> SchedulerStats:
+        """The scheduler's statistics after the last step."""
+        return self._engine_loop.stats()
+
+    @property
     def is_full(self) -> bool:
         """Whether all slots and the queue were full after the last step."""
-        stats = self._engine_loop.stats()
+        stats = self.stats
         return stats.running + stats.waiting >= self._max_open
 
     @property

@@ -113,6 +113,7 @@ async def _prepare(
             or dialect.always_reports_cached_tokens,
             has_reasoning_details=state.options.reasoning_parser is not None
             and isinstance(request, ChatCompletionRequest),
+            has_timings=state.options.enable_per_request_metrics,
         ),
         max_concurrent=max_concurrent,
         on_failed_call=state.metrics.observe_failed_call,

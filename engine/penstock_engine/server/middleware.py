@@ -1,4 +1,4 @@
-"""Outermost ASGI middleware: API key, request id, and the count of open requests."""
+"""ASGI middleware: API key, request id, load header, and the count of open requests."""
 
 import hashlib
 import hmac
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.load_header import FORMAT_HEADER, load_headers
 from penstock_engine.server.request_log import log_failure
 from penstock_engine.server.state import ServerState
 from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
@@ -51,9 +52,11 @@ class RequestMiddleware:
         scope["request_id"] = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         request_id = scope["request_id"].encode()
 
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._shows_id:
-                message["headers"] = [*message["headers"], (HEADER, request_id)]
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(HEADER, request_id)] if self._shows_id else []
+                load = load_headers(headers.get(FORMAT_HEADER), self._state.engine.stats)
+                message["headers"] = [*message["headers"], *own, *load]
             await send(message)
 
         if self._root and scope["path"].startswith(f"{self._root}/"):
@@ -63,12 +66,12 @@ class RequestMiddleware:
             refusal = RequestError(401, "the API key is missing or wrong")
             if self._state.options.enable_log_requests:
                 log_failure(scope["request_id"], refusal)
-            await refusal.response()(scope, receive, send_with_id)
+            await refusal.response()(scope, receive, send_with_headers)
             return
         is_generation = path in GENERATION_PATHS
         self._state.in_flight += is_generation
         try:
-            await self._app(scope, receive, send_with_id)
+            await self._app(scope, receive, send_with_headers)
         finally:
             self._state.in_flight -= is_generation
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock_engine.server.generation import Choice
+from penstock_engine.server.timings import timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +13,12 @@ class UsageReport:
     """How an answer reports its token usage.
 
     has_prompt_details: whether it has the number of cached prompt tokens. has_reasoning_details: whether it
-    has the number of reasoning tokens.
+    has the number of reasoning tokens. has_timings: whether an answer with one choice has its times.
     """
 
     has_prompt_details: bool = True
     has_reasoning_details: bool = False
+    has_timings: bool = False
 
     def usage(self, choices: Sequence[Choice], *, has_begun: bool = True) -> dict[str, Any]:
         """Returns the token usage of choices; a prompt with several choices counts once.
@@ -38,3 +40,7 @@ class UsageReport:
             num_tokens = sum(counter.num_tokens for counter in counters)
             counts["completion_tokens_details"] = {"reasoning_tokens": num_tokens}
         return counts
+
+    def metrics(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        """Returns the field `metrics` of an answer; nothing if it has none."""
+        return {"metrics": timings(choices[0])} if self.has_timings and len(choices) == 1 else {}

@@ -35,6 +35,7 @@ EXTRA_FLAGS: Mapping[str, str] = {
     "--default-chat-template-kwargs": "Only some templates have variables.",
     "--enable-force-include-usage": "Requests can ask for it with `stream_options.include_usage`.",
     "--enable-log-requests": "Logging does not affect answers.",
+    "--enable-per-request-metrics": "The gateway measures the times of all requests.",
     "--enable-request-id-headers": "The gateway returns the header anyway.",
     "--enable-responses-store": "Stored responses are in one engine; the next request may go to another.",
     "--enable-sleep-mode": "The operator scales the number of engines instead.",
