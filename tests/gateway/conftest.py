@@ -299,6 +299,12 @@ async def no_unseen_errors() -> AsyncIterator[None]:
     assert not unseen
 
 
+@pytest.fixture(autouse=True)
+def fresh_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each scrape have the values of its time."""
+    monkeypatch.setattr("penstock.clients.metrics_page.MAX_AGE_S", 0.0)
+
+
 @pytest.fixture(name="until")
 def until_fixture() -> Callable[[Callable[[], bool]], Awaitable[None]]:
     return until

@@ -83,3 +83,21 @@ async def test_probes_are_answered_until_the_last_stream_has_ended(
         finish.set()
         assert (await got.read()).endswith(b"data: [DONE]\n\n")
     await front.task
+
+
+async def test_scrapes_at_the_same_time_share_a_page(start_gateway, monkeypatch):
+    front = await start_gateway()
+    metrics, rendered = front.gateway.state.metrics, []
+    monkeypatch.setattr("penstock.clients.metrics_page.MAX_AGE_S", 3600.0)
+    render = metrics.metric_set.render
+    monkeypatch.setattr(
+        metrics.metric_set, "render", lambda accept: [rendered.append(accept), render(accept)][1]
+    )
+
+    async def scrape():
+        async with front.client.get(front.management_url + "/metrics") as got:
+            return await got.text()
+
+    pages = await asyncio.gather(*(scrape() for _ in range(20)))
+    assert len(rendered) == 1
+    assert set(pages) == {pages[0]}

@@ -16,11 +16,15 @@ Page = tuple[bytes, str]
 class MetricsPage:
     """Renders metrics in a thread, and answers all who ask meanwhile and shortly after with one page.
 
-    render: called in the thread with the header Accept. With many services it takes a second.
+    render: called in the thread with the header Accept. With many services it takes a second. prepare:
+    called on the event loop before each rendering.
     """
 
-    def __init__(self, render: Callable[[str], Page]) -> None:
+    def __init__(
+        self, render: Callable[[str], Page], prepare: Callable[[], None] = lambda: None
+    ) -> None:
         self._render = render
+        self._prepare = prepare
         self._pages: dict[bool, asyncio.Task[Page]] = {}
         self._expiry_s: dict[bool, float] = {}
 
@@ -34,6 +38,7 @@ class MetricsPage:
         return await asyncio.shield(page)  # one who disconnects takes it from nobody
 
     async def _make(self, is_openmetrics: bool) -> Page:
+        self._prepare()
         page = await asyncio.to_thread(self._render, OPENMETRICS if is_openmetrics else "")
         self._expiry_s[is_openmetrics] = monotonic() + MAX_AGE_S
         return page

@@ -1,13 +1,12 @@
 """The gateway's management endpoints: health, readiness, metrics and the stats report."""
 
-import asyncio
-
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.clients import stats_report
+from penstock.clients.metrics_page import MetricsPage
 from penstock.gateway.gateway_state import GatewayState
 
 
@@ -16,6 +15,7 @@ class ManagementEndpoints:
 
     def __init__(self, state: GatewayState) -> None:
         self._state = state
+        self._page = MetricsPage(state.metrics.render, state.update_metrics)
 
     def routes(self) -> list[Route]:
         """The routes of all endpoints."""
@@ -37,10 +37,7 @@ class ManagementEndpoints:
         return JSONResponse({"status": "ok"})
 
     async def _metrics(self, request: Request) -> Response:
-        self._state.update_metrics()
-        # In a thread: with many services it takes longer than the time between two tokens.
-        accept = request.headers.get("accept", "")
-        text, content_type = await asyncio.to_thread(self._state.metrics.render, accept)
+        text, content_type = await self._page.get(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": content_type})
 
     async def _stats_report(self, _: Request) -> Response:
