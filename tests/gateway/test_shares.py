@@ -83,3 +83,16 @@ async def test_one_service_leaves_connections_to_others(
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     await front.idle()
+
+
+async def test_connections_that_end_do_not_count(
+    start_engine, start_gateway, make_service, begin_upload
+):
+    """After an early response the gateway reads on for two seconds, so that the client gets it."""
+    front = await start_gateway(await start_engine(), max_connections=4, max_body_bytes=100)
+    for _ in range(20):
+        reader = await begin_upload(front, 1, 1000)
+        status, _ = await error(reader)
+        assert status == 413
+    assert (await front.ask(stream=False))[0] == 200
+    assert front.num_connections <= 5

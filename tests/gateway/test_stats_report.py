@@ -201,15 +201,6 @@ async def test_a_service_that_is_gone_is_forgotten(start_engine, start_gateway, 
     assert list((await report_of(front)).services) == ["default/other"]
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
-async def test_what_came_by_a_proxy_gets_no_feed(start_engine, start_gateway, header):
-    front = await start_gateway(await start_engine())
-    async with front.client.get(front.management_url + PATH, headers={header: "10.0.0.1"}) as got:
-        assert got.status == 404
-    async with front.client.post(front.management_url + PATH) as got:
-        assert got.status == 405
-
-
 @pytest.mark.parametrize(
     ("is_stream", "chunks", "output", "prompt"),
     [

@@ -40,12 +40,18 @@ class HalfClosingTransport:
     """A transport that closes only its sending side while the client still sends.
 
     A socket that is closed with unread bytes is reset, and then the client may lose the response.
-    has_unread: whether there may be unread bytes.
+    has_unread: whether there may be unread bytes. on_half_close: called when only that side is closed.
     """
 
-    def __init__(self, transport: asyncio.Transport, has_unread: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        has_unread: Callable[[], bool],
+        on_half_close: Callable[[], None],
+    ) -> None:
         self._transport = transport
         self._has_unread = has_unread
+        self._on_half_close = on_half_close
         self._is_half_closed = False
         self.write = transport.write
 
@@ -62,6 +68,7 @@ class HalfClosingTransport:
             self._is_half_closed = True
             self._transport.write_eof()
             self._transport.resume_reading()
+            self._on_half_close()
         else:
             self._transport.close()
 
@@ -71,12 +78,14 @@ class ServerConnections:
     """State shared by the connections of one server.
 
     max_connections: at this number a new one replaces the oldest one that has no request. idle:
-    connections without a request, oldest first; the values are unused.
+    connections without a request, oldest first; the values are unused. ending: those that are half-closed
+    or aborted, oldest first. They have had their response, so they do not count.
     """
 
     settings: GatewaySettings
     max_connections: int
     idle: dict["GatewayProtocol", None] = field(default_factory=dict)
+    ending: dict["GatewayProtocol", None] = field(default_factory=dict)
 
 
 class GatewayProtocol(H11Protocol):
@@ -92,34 +101,56 @@ class GatewayProtocol(H11Protocol):
         connections: ServerConnections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._idle = connections.idle
+        self._idle, self._ending = connections.idle, connections.ending
         self._settings = connections.settings
         self._max_connections = connections.max_connections
         self.conn: StrictConnection = StrictConnection(self._settings.max_header_bytes)
         # When the incomplete head started; for a new connection, when it was opened.
         self._head_began_s: float | None = self.loop.time()
         self._is_dropping = False  # whether pipelined bytes are dropped, as there were too many
-        self._is_refused = False
+        self._is_refused = self._is_aborted = False
         self._closing_since_s: float | None = None
         self._unsent_bytes = 0
         self._stalled_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(
-            cast(asyncio.Transport, HalfClosingTransport(transport, self._has_unread))
+            cast(
+                asyncio.Transport,
+                HalfClosingTransport(transport, self._has_unread, self._note_half_closed),
+            )
         )
         _bound_send_buffer(transport)
         if len(self.connections) > self._max_connections:
+            ended = next((each for each in self._ending if each._has_sent_all), None)
+            if ended is not None:
+                ended._abort()
+        if len(self.connections) - len(self._ending) > self._max_connections:
             oldest = next(iter(self._idle), None)
             if oldest is None:
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
                 return
-            del self._idle[oldest]
-            oldest.transport.abort()
+            oldest._abort()
         self._idle[self] = None
+
+    def _abort(self) -> None:
+        """Reset the connection, to make room for another one."""
+        self._idle.pop(self, None)
+        self._ending[self] = None
+        self._is_aborted = True
+        self.transport.abort()
+
+    @property
+    def _has_sent_all(self) -> bool:
+        return not self._is_aborted and not self.transport.get_write_buffer_size()
+
+    def _note_half_closed(self) -> None:
+        self._idle.pop(self, None)
+        self._ending[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._idle.pop(self, None)
+        self._ending.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
