@@ -1,0 +1,150 @@
+"""A gateway over real sockets, with engines that misbehave by the model's name, for gateway_limits.py."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import aiohttp
+from aiohttp import web
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.observed.lora_engine import LoraEngine
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Mirror, RouteRule
+from penstock.gateway.app import Gateway
+from penstock.gateway.http_servers import HttpServers, http_servers
+from penstock.gateway.server import run
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
+from penstock.gateway.snapshot_store import SnapshotStore
+from penstock.gateway.upstream import Upstream
+
+PATH = "/v1/completions"
+STREAM_CHUNK = b"data: " + b"x" * 65_000 + b"\n\n"
+END = web.AppKey("END", asyncio.Event)
+
+
+@dataclass
+class Stand:
+    """A gateway with its engines, and a client of it."""
+
+    settings: GatewaySettings
+    servers: HttpServers
+    gateway: Gateway
+    session: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.servers.clients.port}"
+
+    async def ask(self, model: str, padding: int = 10) -> int:
+        """Send a request and read the answer. Returns its status; 0 if the connection broke."""
+        body = {"model": model, "padding": "x" * padding}
+        try:
+            async with self.session.post(self.url + PATH, json=body) as got:
+                await got.read()
+                return got.status
+        except aiohttp.ClientError:
+            return 0
+
+    def num_refused(self) -> int:
+        """Number of requests that the gateway refused, and of copies that it dropped."""
+        metrics = self.gateway.state.metrics
+        families = [*metrics.rejections.collect(), *metrics.mirrored_requests.collect()]
+        return sum(
+            int(sample.value)
+            for family in families
+            for sample in family.samples
+            if sample.name.endswith("_total")
+            and sample.labels.get("outcome", "dropped") == "dropped"
+        )
+
+    async def probe(self, path: str) -> bool:
+        """Whether the management port answers a probe with 200."""
+        url = f"http://127.0.0.1:{self.servers.management.port}{path}"
+        async with self.session.get(url) as got:
+            await got.read()
+            return got.status == 200
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    """An engine's answer. The model's name says how it behaves."""
+    model = (await request.json())["model"]
+    if model == "hangs":
+        await request.app[END].wait()
+    if model == "floods":
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(STREAM_CHUNK)
+        return response
+    if model == "large":
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            await response.write(b" " * (7 << 20))
+        await request.app[END].wait()
+    return web.json_response({"choices": []})
+
+
+async def _list_adapters(_: web.Request) -> web.Response:
+    return web.json_response({"data": []})
+
+
+async def _load_adapter(request: web.Request) -> web.Response:
+    await request.app[END].wait()
+    return web.Response()
+
+
+@contextlib.asynccontextmanager
+async def _engine() -> AsyncIterator[str]:
+    app = web.Application(client_max_size=8 << 20)
+    app[END] = asyncio.Event()
+    app.router.add_post(PATH, _answer)
+    app.router.add_get("/v1/adapters", _list_adapters)
+    app.router.add_post("/v1/load_lora_adapter", _load_adapter)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=4096)
+    await site.start()
+    yield f"127.0.0.1:{runner.addresses[0][1]}"
+    app[END].set()
+    await runner.cleanup()
+
+
+def _snapshot(address: str) -> Snapshot:
+    def service(name: str, *endpoints: Endpoint) -> Service:
+        return Service("default", name, name, 0, {Side("r1"): 100}, endpoints)
+
+    models = ("chat", "hangs", "floods", "large")
+    services = [service(name, Endpoint(f"default/{name}-0", address, "r1")) for name in models]
+    rule = RouteRule((), (("chat", 1),), mirrors=(Mirror("hangs", None, 100),))
+    chat = replace(services[0], lora_engines={"default/chat-0": LoraEngine("Penstock", 1)})
+    version = AdapterVersion("adapter", "pvc://adapters/adapter")
+    return Snapshot(
+        (chat, *services[1:], service("empty")),
+        (Route("default", "copied", "copied", 0, (rule,)),),
+        (Adapter("default", "adapter", "adapter", 0, "default/chat", version),),
+    )
+
+
+@contextlib.asynccontextmanager
+async def gateway_stand(settings: GatewaySettings) -> AsyncIterator[Stand]:
+    snapshots, stop = SnapshotStore(), asyncio.Event()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        _engine() as address,
+        Upstream(settings) as upstream,
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        gateway = Gateway(snapshots, upstream, settings)
+        servers = http_servers(gateway)
+        running = asyncio.create_task(run(gateway, stop, servers))
+        while not servers.are_started:  # noqa: ASYNC110 - the servers have no event for it
+            await asyncio.sleep(0.01)
+        snapshots.publish(_snapshot(address))
+        yield Stand(settings, servers, gateway, session)
+        stop.set()
+        await running
