@@ -2,10 +2,11 @@
 
 import asyncio
 
+import pytest
 from kubernetes.aio import client
 
 from penstock.controller.health import Health
-from penstock.controller.leader import Leader
+from penstock.controller.leader import Leader, is_settled
 from penstock.controller.recorder import Recorder
 from penstock.controller.settings import Settings
 from penstock.errors import NotFound
@@ -41,3 +42,23 @@ async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     assert queued == [waiting]  # it may take the name now
     assert leader._names.index.get(("InferenceService", *ghost)) is None
     await leader._scraper.close()
+
+
+METADATA = {"uid": "u", "generation": 2}
+SETTLED = {"metadata": METADATA, "status": {"observedGeneration": 2}}
+
+
+@pytest.mark.parametrize(
+    ("body", "known", "expected"),
+    [
+        (SETTLED, None, True),  # as a new leader lists it
+        ({"metadata": METADATA}, None, False),  # created
+        ({"metadata": METADATA, "status": {"observedGeneration": 1}}, None, False),
+        ({"metadata": METADATA, "status": {"observedGeneration": 2, "replicas": 1}}, SETTLED, True),
+        ({"metadata": METADATA | {"generation": 3}}, SETTLED, False),
+        ({"metadata": METADATA | {"annotations": {"a": "b"}}}, SETTLED, False),
+        ({"metadata": METADATA | {"deletionTimestamp": "now"}}, SETTLED, False),
+    ],
+)
+def test_a_service_is_settled_if_no_more_than_its_status_changed(body, known, expected):
+    assert is_settled(body, known) == expected

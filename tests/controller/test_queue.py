@@ -9,6 +9,7 @@ from penstock.controller import queue as queues
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.queue import Key, WorkQueue
+from penstock.controller.slots import ROUTINE_SHARE, Slots
 from penstock.errors import Forbidden, Transient
 
 KEY = ("default", "chat")
@@ -138,3 +139,77 @@ async def test_a_key_is_requeued_after_the_returned_delay_and_only_the_last_one_
     assert calls == 3
     await asyncio.sleep(0.05)
     assert calls == 3
+
+
+class Order:
+    """A queue with one worker, which notes the keys in the order in which it handles them."""
+
+    def __init__(self) -> None:
+        self.handled: list[str] = []
+        self.may_begin, self.has_handled = asyncio.Event(), asyncio.Event()
+        self.number = 0
+        metrics = OperatorMetrics()
+        self.queue = WorkQueue(self._handle, Failures(metrics), metrics, workers=1)
+        self.queue.add(("n", "first"))
+
+    async def _handle(self, key: Key) -> None:
+        await self.may_begin.wait()
+        self.handled.append(key[1])
+        if len(self.handled) > self.number:
+            self.has_handled.set()
+
+    async def of(self, number: int) -> list[str]:
+        """Let the worker begin, and return the keys after the first when it has handled so many."""
+        await asyncio.sleep(0)
+        self.number = number
+        self.may_begin.set()
+        async with asyncio.timeout(10):
+            await self.has_handled.wait()
+        return self.handled[1:]
+
+
+async def test_a_changed_key_is_handled_before_those_that_are_only_checked() -> None:
+    order = Order()
+    await asyncio.sleep(0)
+    for name in ("a", "b", "c"):
+        order.queue.add_routine(("n", name))
+    await asyncio.sleep(0)
+    order.queue.add(("n", "changed"))
+    await asyncio.sleep(0)
+    order.queue.add(("n", "c"))  # it has changed while it waited
+    order.queue.add_routine(("n", "changed"))
+    assert await order.of(4) == ["changed", "c", "a", "b"]
+
+
+async def test_changes_of_others_do_not_keep_a_key_from_being_checked() -> None:
+    order = Order()
+    await asyncio.sleep(0)
+    order.queue.add_routine(("n", "routine"))
+    names = [str(number) for number in range(2 * ROUTINE_SHARE)]
+    for name in names:
+        order.queue.add(("n", name))
+    handled = await order.of(len(names) + 1)
+    assert handled.index("routine") < ROUTINE_SHARE
+    assert [name for name in handled if name != "routine"] == names
+
+
+async def test_a_waiter_that_is_cancelled_takes_no_slot() -> None:
+    slots, holds = Slots(1), asyncio.Event()
+
+    async def hold(name: str) -> None:
+        async with slots.hold(("n", name), is_urgent=True):
+            holds.set()
+            await asyncio.sleep(3600)
+
+    first = asyncio.create_task(hold("first"))
+    await holds.wait()
+    cancelled = asyncio.create_task(hold("cancelled"))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    first.cancel()  # its slot is granted while the other is being cancelled
+    await asyncio.wait([first, cancelled])
+    holds.clear()
+    last = asyncio.create_task(hold("last"))
+    async with asyncio.timeout(10):
+        await holds.wait()
+    last.cancel()

@@ -130,9 +130,13 @@ class Leader:
 
     async def _resync(self) -> None:
         while True:
-            await asyncio.sleep(RESYNC_S)
-            for key in list(self._services):
-                self._queue.add(key)
+            keys = list(self._services)
+            for key in keys:
+                await asyncio.sleep(RESYNC_S / len(keys))
+                if key in self._services:
+                    self._queue.add_routine(key)
+            if not keys:
+                await asyncio.sleep(RESYNC_S)
 
     def _targets(self) -> list[ScaleTarget]:
         return scale_targets(
@@ -150,7 +154,10 @@ class Leader:
 
     def _child_changed(self, service: Key) -> None:
         self._health.metrics.watch_events.inc()
-        self._queue.add(service)
+        if self._watches.children.is_synced:
+            self._queue.add(service)
+        else:  # all children are listed, of all services
+            self._queue.add_routine(service)
 
     def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
         self._health.metrics.watch_events.inc()
@@ -158,7 +165,10 @@ class Leader:
         if not is_gone:
             self._metrics.observe_change(key, known, body)
             self._services[key] = body
-            self._queue.add(key)
+            if is_settled(body, known):
+                self._queue.add_routine(key)
+            else:
+                self._queue.add(key)
 
     def _service_gone(self, key: Key) -> None:
         """Forget a service whose deletion no watch has reported."""
@@ -256,3 +266,17 @@ class Leader:
             changed=partial(self._names.update, "LoraAdapter"),
             restarted=self._health.metrics.count_watch_restart,
         )
+
+
+def is_settled(body: Object, known: Object | None) -> bool:
+    """Whether nobody waits for the service: no more than its status differs from what is known of it.
+
+    known: the service as it was; None if it is new here, as are all services to a new leader.
+    """
+    if known is None:
+        observed = body.get("status", {}).get("observedGeneration")
+        return bool(observed == body["metadata"].get("generation"))
+    return all(
+        body["metadata"].get(name) == known["metadata"].get(name)
+        for name in ("uid", "generation", "annotations", "labels", "deletionTimestamp")
+    )

@@ -10,6 +10,7 @@ from penstock.clients.clock import monotonic
 from penstock.clients.logs import service_fields
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
+from penstock.controller.slots import Slots
 from penstock.errors import KubeError, Transient
 
 logger = logging.getLogger(__name__)
@@ -43,13 +44,25 @@ class WorkQueue:
         self._dirty: dict[Key, float] = {}  # with the time since which each waits
         self._backoffs: dict[Key, asyncio.Event] = {}
         self._requeue_timers: dict[Key, asyncio.TimerHandle] = {}
-        self._slots = asyncio.Semaphore(workers)
+        self._routine: set[Key] = set()  # dirty keys of which nothing is known to have changed
+        self._slots = Slots(workers)
         self._metrics = metrics
         metrics.queue_depth.set_function(lambda: len(self._dirty))
         metrics.queue_backoffs.set_function(lambda: len(self._backoffs))
 
     def add(self, key: Key) -> None:
         """Handle the key soon, or once more after the run in progress. Ends its back-off."""
+        self._routine.discard(key)
+        self._slots.promote(key)
+        self._add(key)
+
+    def add_routine(self, key: Key) -> None:
+        """Handle the key after those that `add` was called with, unless it is one of them."""
+        if key not in self._dirty:
+            self._routine.add(key)
+        self._add(key)
+
+    def _add(self, key: Key) -> None:
         self._dirty.setdefault(key, monotonic())
         if key in self._backoffs:
             self._backoffs[key].set()
@@ -79,7 +92,8 @@ class WorkQueue:
     async def _run(self, key: Key) -> Exception | None:
         """Handle the key once. Returns its error, after logging it."""
         try:
-            async with self._slots:
+            async with self._slots.hold(key, is_urgent=key not in self._routine):
+                self._routine.discard(key)
                 self._metrics.queue_wait_s.observe(monotonic() - self._dirty.pop(key))
                 with self._metrics.reconcile_s.time():
                     after_s = await self._handle(key)
