@@ -134,6 +134,11 @@ def test_each_sequence_gets_its_own_model(
         ({"alora_invocation_tokens": [5, 6]}, "SettingUnsupported", "alora_invocation_tokens"),
         ({"target_parameters": ["mlp.experts"]}, "SettingUnsupported", "target_parameters"),
         ({"use_qalora": True}, "SettingUnsupported", "use_qalora"),
+        (
+            {"use_dora": True},
+            "SettingUnsupported",
+            "the adapter sets use_dora, which is not supported",
+        ),
         ({"init_lora_weights": "olora"}, "BaseWeightsChanged", "path_initial_model_for_weight_conversion"),
         ({"init_lora_weights": "loftq"}, "BaseWeightsChanged", "has changed the model's own weights"),
         ({"init_lora_weights": "new"}, "SettingUnsupported", "init_lora_weights 'new' is not supported"),

@@ -115,6 +115,8 @@ def _unsupported(name: str, value: Any) -> ModelError:
             "save the adapter with PEFT's path_initial_model_for_weight_conversion, or serve the changed "
             "model",
         )
+    if value is True:
+        return ModelError("SettingUnsupported", f"the adapter sets {name}, which is not supported")
     return ModelError("SettingUnsupported", f"{name} {_short(value)} is not supported")
 
 
