@@ -134,6 +134,22 @@ def test_shapes_of_common_clients_are_taken(api: str, fields: Json) -> None:
             {"output_config": {"effort": "some"}},
             "output_config.effort: Input should be",
         ),
+        ("chat", {"tool_choice": "any"}, "tool_choice.text: Input should be 'none', 'auto' or"),
+        (
+            "chat",
+            {"tool_choice": {"type": "auto"}},
+            "tool_choice.object.type: Input should be 'function'",
+        ),
+        (
+            "responses",
+            {"tool_choice": {"type": "auto"}},
+            "tool_choice.object.type: Input should be 'function' or 'custom'",
+        ),
+        (
+            "responses",
+            {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": 7}]},
+            "input.0.function_call.arguments.object: Input should be a valid dictionary",
+        ),
     ],
 )
 def test_what_would_change_the_answer_is_refused(api: str, fields: Json, message: str) -> None:

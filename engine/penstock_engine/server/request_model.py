@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, Discriminator, Tag, model_validator
 
 
 class RequestModel(BaseModel):
@@ -14,3 +14,8 @@ class RequestModel(BaseModel):
         if not isinstance(value, dict):
             return value
         return {name: inner for name, inner in value.items() if inner is not None}
+
+
+# Tags of a field that is a text or an object. An error then says what is wrong with the one that was sent.
+TEXT, OBJECT = Tag("text"), Tag("object")
+TEXT_OR_OBJECT = Discriminator(lambda value: "text" if isinstance(value, str) else "object")

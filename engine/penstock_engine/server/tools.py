@@ -6,7 +6,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, model_va
 
 from penstock_engine.parsers.json_scan import read_json
 from penstock_engine.parsers.tool_format import Tool
-from penstock_engine.server.request_model import RequestModel
+from penstock_engine.server.request_model import OBJECT, TEXT, TEXT_OR_OBJECT, RequestModel
 
 MAX_TOOLS = 128
 MAX_CALLS = 128
@@ -72,7 +72,10 @@ class NamedTool(Strict):
     function: FunctionName
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], TEXT] | Annotated[NamedTool, OBJECT],
+    TEXT_OR_OBJECT,
+]
 
 
 def _parse_arguments(value: Any) -> dict[str, Any] | str:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
 from penstock_engine.server.content import Content
-from penstock_engine.server.request_model import RequestModel
+from penstock_engine.server.request_model import OBJECT, TEXT, TEXT_OR_OBJECT, RequestModel
 from penstock_engine.server.responses.tools import Tool, arguments_of
 from penstock_engine.server.schemas import MAX_MESSAGES
 
@@ -50,7 +50,7 @@ class FunctionCall(RequestModel):
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: str | Json
+    arguments: Annotated[Annotated[str, TEXT] | Annotated[Json, OBJECT], TEXT_OR_OBJECT]
 
 
 class CustomCall(RequestModel):
@@ -156,7 +156,10 @@ class ResponsesRequest(RequestModel):
     max_output_tokens: int | None = Field(default=None, ge=1)
     stream: bool = False
     tools: list[Tool] = Field(default=[])
-    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    tool_choice: Annotated[
+        Annotated[Literal["auto", "none", "required"], TEXT] | Annotated[NamedTool, OBJECT],
+        TEXT_OR_OBJECT,
+    ] = "auto"
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
