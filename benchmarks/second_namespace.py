@@ -132,17 +132,25 @@ async def change_second(kube: Kube, random: Random, num_objects: int) -> Counter
         body = draw_object(random, f"object-{number}")
         resource, name = KINDS[body["kind"]], body["metadata"]["name"]
         try:
-            await kube.create(resource, SECOND, body)
-        except AlreadyExists:
-            await kube.merge(resource, SECOND, name, {"spec": body["spec"]}, manager="second")
-            outcomes["changed"] += 1
+            outcome = await _apply(kube, body)
         except KubeError:
-            outcomes["refused by the API server"] += 1
-        else:
+            outcome = "refused by the API server"
+        outcomes[outcome] += 1
+        if outcome == f"created {body['kind']}":
             made.append((resource, name))
-            outcomes[f"created {body['kind']}"] += 1
         await asyncio.sleep(CHANGE_S)
     return outcomes
+
+
+async def _apply(kube: Kube, body: Object) -> str:
+    """Create an object, or change the one of this name. Returns what was done. Raises KubeError."""
+    resource, name = KINDS[body["kind"]], body["metadata"]["name"]
+    try:
+        await kube.create(resource, SECOND, body)
+    except AlreadyExists:
+        await kube.merge(resource, SECOND, name, {"spec": body["spec"]}, manager="second")
+        return "changed"
+    return f"created {body['kind']}"
 
 
 async def prepare(stage: Stage, models: Path) -> None:
