@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.clients.engine_adapters import EngineAdapters
+from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.load_failures import LoadFailure
 from penstock.core.adapters.replica import AdapterReplica, Copy
@@ -67,6 +67,11 @@ class AdapterCopies:
         pods = [endpoint.pod for endpoint in endpoints]
         holders = self.residency.holders(pods, adapter.engine_name)
         return tuple(endpoint for endpoint in endpoints if endpoint.pod in holders)
+
+    async def is_listed(self, adapter: Adapter, endpoint: Endpoint) -> bool:
+        """Ask an engine whether it lists the adapter now."""
+        listed = await self._engines.list(endpoint.address, self.polls.runtime(endpoint.pod))
+        return not isinstance(listed, EngineFailure) and adapter.engine_name in listed
 
     def choose(
         self,

@@ -8,6 +8,7 @@ endpoint that is tried fails too.
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
@@ -23,12 +24,24 @@ from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestErro
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_telemetry import RequestTelemetry
+from penstock.gateway.snapshot import Adapter
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.unanswered import EngineLost
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
 
 # Endings of a last attempt after which a request may be sent again.
 NOBODY_ACCEPTS = (Ending.UNAVAILABLE, Ending.COPY_UNAVAILABLE, Ending.NO_COPY, Ending.UNREADY)
+
+
+@dataclass
+class _Losses:
+    """Pods that answered one request with a 404, though they had its adapter a moment before.
+
+    listed: those that listed the adapter after a second 404.
+    """
+
+    pods: set[str] = field(default_factory=set)
+    listed: set[str] = field(default_factory=set)
 
 
 class Attempts:
@@ -66,7 +79,7 @@ class Attempts:
         outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
         """
         failures: list[Ending] = []
-        without_copy: set[str] = set()  # pods that answered 404
+        losses = _Losses()
         error: UpstreamResponse | None = None
         while may_retry(failures, self._state.settings.max_attempts):
             self._telemetry.timeline.enter(RequestPhase.WAIT)
@@ -87,7 +100,7 @@ class Attempts:
                 began_s = self._state.now()
                 result = await self._attempt(endpoint, outgoing, cancellation, is_retry=is_retry)
                 if target.adapter is not None:
-                    result = _of_adapter(result, endpoint.pod, without_copy)
+                    result = await self._of_adapter(result, endpoint, target.adapter, losses)
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
                     if target.mirrors or target.rollout_mirror:
@@ -130,6 +143,31 @@ class Attempts:
                 result = AttemptFailed(Ending.UNREADY)
             telemetry.fail_attempt(result.ending)
             return result
+
+    async def _of_adapter(
+        self,
+        result: UpstreamResponse | AttemptFailed,
+        endpoint: Endpoint,
+        adapter: Adapter,
+        losses: "_Losses",
+    ) -> UpstreamResponse | AttemptFailed:
+        """The result of an attempt at an adapter.
+
+        A 404 says that the engine has unloaded the adapter, which is loaded before the next attempt there;
+        if the engine lists it all the same, its next 404 has another reason and is passed on. An engine that
+        is unavailable may fail to read the adapter again, and answers other requests all the same.
+        """
+        if isinstance(result, AttemptFailed):
+            is_unavailable = result.ending is Ending.UNAVAILABLE
+            return AttemptFailed(Ending.COPY_UNAVAILABLE) if is_unavailable else result
+        pod = endpoint.pod
+        if result.status != 404 or pod in losses.listed:
+            return result
+        result.close()
+        if pod in losses.pods and await self._state.adapters.is_listed(adapter, endpoint):
+            losses.listed.add(pod)
+        losses.pods.add(pod)
+        return AttemptFailed(Ending.NO_COPY)
 
     async def _relay_response(
         self,
@@ -213,22 +251,3 @@ class Attempts:
                 yield
         finally:
             gauge.dec()
-
-
-def _of_adapter(
-    result: UpstreamResponse | AttemptFailed, pod: str, without_copy: set[str]
-) -> UpstreamResponse | AttemptFailed:
-    """The result of an attempt at an adapter.
-
-    A first 404 of a pod says that it has unloaded the adapter, and the response is closed. The adapter is
-    loaded before the next attempt there, so a second one has another reason, and is passed on. An engine
-    that is unavailable may fail to read the adapter again, and answers other requests all the same.
-    """
-    if isinstance(result, AttemptFailed):
-        is_unavailable = result.ending is Ending.UNAVAILABLE
-        return AttemptFailed(Ending.COPY_UNAVAILABLE) if is_unavailable else result
-    if result.status != 404 or pod in without_copy:
-        return result
-    without_copy.add(pod)
-    result.close()
-    return AttemptFailed(Ending.NO_COPY)

@@ -38,7 +38,9 @@ def has_data(events: bytes) -> bool:
 def count_events(events: bytes) -> int:
     """Number of events with data that end in a chunk."""
     num_ends = sum(events.count(end) for end in EVENT_ENDS)
-    is_one = num_ends == 1 and events.startswith(b"data")  # as engines send them: nothing to search for
+    is_one = num_ends == 1 and events.startswith(
+        b"data"
+    )  # as engines send them: nothing to search for
     if is_one or OTHER_FIRST_LINE.search(events) is None:
         return num_ends
     found = EVENT.findall(events)
