@@ -30,6 +30,7 @@ from penstock_engine.server.async_engine import AsyncEngine, now_s
 from penstock_engine.server.chat_template import template_options
 from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.http_protocol import HeadTimeoutProtocol
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.startup import StartupTimer
@@ -263,7 +264,7 @@ async def _listen(state: ServerState, startup_timer: StartupTimer) -> None:
             log_config=None,  # its records go to the root logger
             log_level=options.uvicorn_log_level,
             access_log=False,
-            http="h11",  # httptools does not limit the size of headers
+            http=HeadTimeoutProtocol,  # on h11: httptools does not limit the size of headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             ws="none",
             lifespan="off",
