@@ -185,3 +185,31 @@ def test_a_key_with_a_value_that_changes_nothing_is_accepted(
     tmp_path: Path, key: str, value: Any
 ) -> None:
     assert config_of(tmp_path, {key: value}).num_layers == 1
+
+
+READ_OF_TOKENIZER = {
+    "ggml.model", "ggml.pre", "ggml.tokens", "ggml.token_type", "ggml.scores", "ggml.merges",
+    "ggml.bos_token_id", "ggml.eos_token_id", "ggml.eot_token_id", "ggml.eom_token_id",
+    "ggml.unknown_token_id", "ggml.padding_token_id", "ggml.add_bos_token", "ggml.add_eos_token",
+    "ggml.add_space_prefix", "chat_template",
+}  # fmt: skip
+# Keys of tokenizers that change no answer of the kinds gpt2 and llama.
+UNUSED_OF_TOKENIZER = {
+    **dict.fromkeys(("ggml.token_type_count", "ggml.mask_token_id"), "of encoders"),
+    **dict.fromkeys(("ggml.seperator_token_id", "ggml.add_sep_token"), "of encoders"),
+    **dict.fromkeys(("ggml.remove_extra_whitespaces", "ggml.precompiled_charsmap"), "of the kind t5"),
+    **dict.fromkeys(("huggingface.json", "rwkv.world"), "other kinds of tokenizers"),
+    **dict.fromkeys(("chat_template.{name}", "chat_templates"), "the unnamed template is used"),
+    **{
+        f"ggml.{name}_token_id": "clients write tokens for filling in the middle into the prompt"
+        for name in ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep", "prefix", "suffix",
+                     "middle")
+    },
+}  # fmt: skip
+
+
+def test_every_key_of_tokenizers_is_read_or_without_effect() -> None:
+    values = [value for value in vars(Keys.Tokenizer).values() if isinstance(value, str)]
+    prefix = "tokenizer."
+    known = {value.removeprefix(prefix) for value in values if value.startswith(prefix)}
+    assert known == READ_OF_TOKENIZER | set(UNUSED_OF_TOKENIZER)
