@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 
 @asynccontextmanager
-async def process(cluster, *command):
-    """A process of Penstock. Gives the port that it listens on."""
+async def process(cluster, *command, flag="--port"):
+    """A process of Penstock. Gives the port of its metrics, which the flag sets."""
     port = unused_port()
     made = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "penstock", *command, "--host", "127.0.0.1", "--port", str(port),
+        sys.executable, "-m", "penstock", *command, "--host", "127.0.0.1", flag, str(port),
         env=os.environ | {"KUBECONFIG": str(cluster.kubeconfig)},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
@@ -56,6 +56,7 @@ def total(found, spec, **labels):
 
 
 async def test_operator_and_gateway_export_their_lists(cluster, kube, namespace):
+    gateway_run = ["gateway", "run", "--namespace", namespace, "--port", str(unused_port())]
     run = ["operator", "run", "--engine-image", "penstock", "--lease-namespace", namespace]
     body = {
         "apiVersion": "serving.penstock.dev/v1alpha1", "kind": "InferenceService",
@@ -66,7 +67,7 @@ async def test_operator_and_gateway_export_their_lists(cluster, kube, namespace)
     async with (
         process(cluster, *run) as one,
         process(cluster, *run) as two,
-        process(cluster, "gateway", "run", "--namespace", namespace) as third,
+        process(cluster, *gateway_run, flag="--management-port") as third,
     ):
 
         async def leaders():
