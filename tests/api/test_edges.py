@@ -95,6 +95,20 @@ def node(key: Any, value: Any) -> tuple[Spec, Spec]:
     return variant(nodeSelector={key: value}), deployment(pod={"nodeSelector": {key: value}})
 
 
+def pod_label(key: Any, value: Any) -> tuple[Spec, Spec]:
+    return pod_metadata("labels", key, value)
+
+
+def annotation(key: Any, value: Any) -> tuple[Spec, Spec]:
+    return pod_metadata("annotations", key, value)
+
+
+def pod_metadata(field: str, key: Any, value: Any) -> tuple[Spec, Spec]:
+    ours, core = service(template={"metadata": {field: {key: value}}}), deployment()
+    core["spec"]["template"]["metadata"].setdefault(field, {})[key] = value
+    return ours, core
+
+
 def replicas(value: Any) -> tuple[Spec, Spec]:
     return service(scaling={"mode": "External"}, replicas=value), deployment(replicas=value)
 
@@ -235,6 +249,16 @@ TWINS = {
     "a label with a space": node("zone", "a b"),
     "an empty label": node("zone", ""),
     "an empty key of a label": node("", "a"),
+    "a pod's label": pod_label("team", "search_1.A"),
+    "a pod's label with an umlaut": pod_label("team", "größe"),
+    "a pod's label of 64 characters": pod_label("team", "a" * 64),
+    "a pod's label with a dash at the end": pod_label("team", "a-"),
+    "an empty label of a pod": pod_label("team", ""),
+    "a space in the key of a pod's label": pod_label("my team", "a"),
+    "a prefix in capitals of a pod's label": pod_label("Example.com/team", "a"),
+    "an annotation": annotation("example.com/owner", "größe, and more"),
+    "an annotation's prefix in capitals": annotation("Example.com/Owner", "a"),
+    "a space in the key of an annotation": annotation("the owner", "a"),
     # Numbers and nulls
     "replicas": replicas(3),
     "no replicas": replicas(0),

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from penstock.api.labels import LABEL_KEY, LABEL_KEYS, LabelValue
 from penstock.api.lists import ATOMIC
 from penstock.api.resources import Resources
 from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule, matches
@@ -42,31 +43,6 @@ RULES = (
 )
 
 
-_DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_LABEL_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-KEY_PATTERN = rf"^({_DNS_LABEL}([.]{_DNS_LABEL})*/)?{_LABEL_NAME}$"
-VALUE_PATTERN = rf"^({_LABEL_NAME})?$"
-_KEY = matches(KEY_PATTERN, "must be the key of a label, such as cloud.example/zone")
-_KEYS = Obeys(
-    Rule(
-        f"self.all(key, key.matches('{KEY_PATTERN}'))",
-        lambda labels: all(_KEY.holds(key) for key in labels),
-        "must have keys of labels, such as cloud.example/zone",
-    )
-)
-LabelValue = Annotated[
-    str,
-    Field(max_length=63),
-    Obeys(
-        matches(
-            VALUE_PATTERN,
-            "must be the value of a label: letters, digits, '-', '_' and '.', with a letter or digit at "
-            "both ends",
-        )
-    ),
-]
-
-
 class Toleration(Model):
     """Taint that the pods of a variant tolerate."""
 
@@ -83,7 +59,7 @@ class Toleration(Model):
         ),
     )
 
-    key: Annotated[str, Obeys(_KEY)] | None = Field(
+    key: Annotated[str, Obeys(LABEL_KEY)] | None = Field(
         default=None,
         description="Key of the taint. Default: all taints.",
         min_length=1,
@@ -136,7 +112,7 @@ class Variant(Model):
         default=None,
         description="Resources of each engine pod of this variant. Default: spec.resources.",
     )
-    node_selector: Annotated[dict[str, LabelValue], DROP_NULL_ENTRIES, _KEYS] = Field(
+    node_selector: Annotated[dict[str, LabelValue], DROP_NULL_ENTRIES, LABEL_KEYS] = Field(
         default={},
         description=(
             "Labels of the nodes that the pods of this variant may run on, in addition to "

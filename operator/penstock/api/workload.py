@@ -7,6 +7,7 @@ from pydantic import Field
 from penstock.api.defaults import default_of, operator_default
 from penstock.api.engine import RULES as ENGINE_RULES
 from penstock.api.engine import Engine
+from penstock.api.labels import ANNOTATION_KEYS, LABEL_KEYS, LabelValue
 from penstock.api.lists import map_by, unique_by
 from penstock.api.resources import Resources
 from penstock.api.rules import DROP_NULL_ENTRIES, Model, Obeys, Rule
@@ -31,10 +32,12 @@ def _not_reserved(field: str) -> Obeys:
 class PodMetadata(Model):
     """Labels and annotations of engine pods, in addition to those that Penstock sets."""
 
-    labels: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("labels")] = Field(
-        default={}, description="Labels to add, such as team: search.", max_length=64
-    )
-    annotations: Annotated[dict[str, str], DROP_NULL_ENTRIES, _not_reserved("annotations")] = Field(
+    labels: Annotated[
+        dict[str, LabelValue], DROP_NULL_ENTRIES, LABEL_KEYS, _not_reserved("labels")
+    ] = Field(default={}, description="Labels to add, such as team: search.", max_length=64)
+    annotations: Annotated[
+        dict[str, str], DROP_NULL_ENTRIES, ANNOTATION_KEYS, _not_reserved("annotations")
+    ] = Field(
         default={},
         description="Annotations to add, such as example.com/owner: search.",
         max_length=64,
