@@ -196,6 +196,11 @@ def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(start_
     assert world.counts() == {old: 4}
 
 
+@pytest.mark.parametrize("strategy", ["Canary", "Rolling"])
+def test_a_first_revision_that_is_up_shows_the_strategy_of_the_spec(start_service, strategy):
+    assert start_service(strategy).rollout.strategy == strategy
+
+
 @pytest.mark.parametrize("action", ["spec", "undo"])
 def test_pods_that_do_not_end_block_no_later_rollout(start_service, action):
     world = start_service("BlueGreen", scale_down_delay_s=0)

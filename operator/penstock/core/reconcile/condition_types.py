@@ -16,8 +16,8 @@ MEANINGS: Mapping[str, str] = {
     "WorkloadReady": "That revision has the engine pods that it needs.",
     "TrafficAvailable": "A revision with traffic has a ready engine.",
     "RolledOut": (
-        "The spec's revision receives all traffic, and no other has engine pods. Wait for this one after "
-        "a deployment."
+        "The spec's revision receives all traffic, and no other has engine pods, but for pods that do not "
+        "end in their grace period. Wait for this one after a deployment."
     ),
     "MetricsReadable": "The user's metrics of a canary can be read. Only if the spec has any.",
     "ScalingActive": "Penstock decides on the replicas. Not in mode External.",

@@ -53,7 +53,11 @@ def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
         min_weight_percent=percent(canary.min_weight, with_control=with_control),
     )
     weight = _earned_percent(inputs.verdict, with_control=with_control)
-    return advance(state, detect_events(state, inputs), context, inputs.command, weight)
+    after = advance(state, detect_events(state, inputs), context, inputs.command, weight)
+    if state.stable is None and after.phase == "Stable":
+        # A first revision is up. It had no strategy, and the status names the one that the next will have.
+        return replace(after, strategy=inputs.spec.strategy)
+    return after
 
 
 def advance(
