@@ -17,6 +17,7 @@ from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.structured.constraint import CompiledGrammar, GrammarConstraint
 from penstock_engine.structured.grammar import Grammar
 from penstock_engine.structured.limits import make_matcher, make_tokenizer
+from penstock_engine.structured.number_limit import NumberLimit
 from penstock_engine.structured.worker import check_grammar
 from penstock_engine.tokens import Tokenizer
 
@@ -34,13 +35,15 @@ class DirectCompiler:
         self.vocab_size = (tokenizer.vocab_size // 64 + 1) * 64  # with padding, as real models have
         self.tokenizer = tokenizer
         self._grammar_tokenizer = make_tokenizer(tokenizer.to_json(), self.vocab_size, ENDS)
+        self._number_limit = NumberLimit(self._grammar_tokenizer)
 
     def __call__(self, grammar: Grammar) -> GrammarConstraint:
         parts = [{"name": p.name, "kind": p.kind, "text": p.text} for p in grammar.parts]
         job = {"start": grammar.start, "rules": grammar.rules, "parts": parts}
         reply = check_grammar(job, self._grammar_tokenizer)
         make = partial(make_matcher, self._grammar_tokenizer, reply["text"])
-        return CompiledGrammar(make(), ENDS, make).new_constraint()
+        number_limit = self._number_limit if grammar.is_json else None
+        return CompiledGrammar(make(), ENDS, make, number_limit).new_constraint()
 
     def allowed(self, constraint: GrammarConstraint) -> set[int]:
         """Returns the ids of the tokens that the constraint allows next."""

@@ -15,7 +15,7 @@ from pydantic import AnyUrl, BaseModel, Field, SecretStr, TypeAdapter
 
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.structured.grammar import GrammarError, json_schema_grammar
-from penstock_engine.structured.schema import MAX_INTEGER, close_objects, rewrite_schema
+from penstock_engine.structured.schema import close_objects, rewrite_schema
 
 Json = dict[str, Any]
 
@@ -158,14 +158,6 @@ DECIMAL = {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}
 @pytest.mark.parametrize(
     ("text", "schema", "is_matched"),
     [
-        (str(MAX_INTEGER), {"type": "integer"}, True),
-        (str(-MAX_INTEGER), {"type": ["integer", "null"]}, True),
-        ("1" * 20, {"type": "integer"}, False),
-        ("-" + "1" * 20, {"type": "integer", "maximum": 5}, False),
-        ("1" * 20, {"type": "integer", "exclusiveMinimum": 5}, False),
-        ("0", {"type": "integer", "minimum": 0}, True),
-        ("-1", {"type": "integer", "minimum": 0}, False),
-        ("2.5", {"type": ["integer", "number"]}, True),
         ('"-00.5"', DECIMAL, True),
         ('".5"', DECIMAL, True),
         ('"+7."', DECIMAL, True),
@@ -173,7 +165,7 @@ DECIMAL = {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}
         ('""', DECIMAL, False),
     ],
 )
-def test_integers_and_decimals_are_bounded(
+def test_the_pattern_of_a_decimal_is_enforced(
     compile_now: Any, text: str, schema: Json, is_matched: bool
 ) -> None:
     assert compile_now.matches(json_schema_grammar(schema), text) is is_matched

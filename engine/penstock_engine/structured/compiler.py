@@ -13,6 +13,7 @@ from functools import partial
 from penstock_engine.structured.constraint import CompiledGrammar
 from penstock_engine.structured.grammar import Grammar, GrammarError
 from penstock_engine.structured.limits import make_matcher, make_tokenizer
+from penstock_engine.structured.number_limit import NumberLimit
 from penstock_engine.structured.process import CompilerProcess
 from penstock_engine.structured.worker import NICENESS
 
@@ -38,6 +39,7 @@ class GrammarCompiler:
         """
         self._eos_token_ids = frozenset(eos_token_ids)
         self._tokenizer = make_tokenizer(tokenizer_json, vocab_size, eos_token_ids)
+        self._number_limit = NumberLimit(self._tokenizer)
         hello = {
             "tokenizer": tokenizer_json,
             "vocab_size": vocab_size,
@@ -78,7 +80,10 @@ class GrammarCompiler:
             return reply["error"]
         make = partial(make_matcher, self._tokenizer, reply["text"])
         matcher = await asyncio.get_running_loop().run_in_executor(self._executor, make)
-        return matcher.get_error() or CompiledGrammar(matcher, self._eos_token_ids, make)
+        number_limit = self._number_limit if grammar.is_json else None
+        return matcher.get_error() or CompiledGrammar(
+            matcher, self._eos_token_ids, make, number_limit
+        )
 
     async def _check_in_process(self, grammar: Grammar) -> dict[str, str] | None:
         if self._num_waiting >= MAX_WAITING:

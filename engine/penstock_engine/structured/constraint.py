@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from llguidance import LLMatcher
 
+from penstock_engine.structured.number_limit import NumberLimit
+
 # Tokens that a sequence must have got between two compilations of its grammar. A grammar that reaches the
 # limits sooner is hostile: compiling it and repeating the tokens would take more time than the tokens.
 MIN_TOKENS_PER_MATCHER = 256
@@ -15,12 +17,14 @@ class CompiledGrammar:
     """A compiled grammar in its start state, shared by all sequences that use it.
 
     compile_again: returns the grammar in its start state, without the lexer states computed so far.
-    is_exhausted: whether these have reached the limits.
+    number_limit: ends long numbers, if the grammar is one of JSON. is_exhausted: whether the lexer states
+    have reached the limits.
     """
 
     matcher: LLMatcher
     eos_token_ids: frozenset[int]
     compile_again: Callable[[], LLMatcher]
+    number_limit: NumberLimit | None = None
     is_exhausted: bool = False
 
     def new_constraint(self) -> "GrammarConstraint":
@@ -59,8 +63,11 @@ class GrammarConstraint:
             self._compiled.is_exhausted = True
             self._has_failed = not self._replace_matcher()
             mask = self._matcher.compute_bitmask()
-        if not self._has_failed:
-            bits[:] = mask[: len(bits)]
+        if self._has_failed:
+            return
+        bits[:] = mask[: len(bits)]
+        if self._compiled.number_limit is not None:
+            self._compiled.number_limit.apply(self._tokens, bits)
 
     def accept(self, token_id: int) -> bool:
         if self.is_finished:

@@ -40,6 +40,11 @@ class Grammar:
     rules: str = ""
     parts: tuple[Subgrammar, ...] = ()
 
+    @property
+    def is_json(self) -> bool:
+        """Whether whatever its rules leave to the model is JSON or free text."""
+        return bool(self.parts) and all(part.kind == "json" for part in self.parts)
+
 
 def json_schema_grammar(schema: Any, white_space: str | None = None) -> Grammar:
     """Returns the grammar of the JSON texts that satisfy a schema. Raises GrammarError.

@@ -47,10 +47,6 @@ OTHER_FORMATS = frozenset(
 # Python's Decimal in pydantic's schemas.
 PATTERNS = {r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"}
 
-# Bounds integers without bounds of their own to 19 digits, because models are known to fill their context
-# with digits. It is the largest double that a signed integer of 64 bits holds.
-MAX_INTEGER = 2**63 - 2**10
-
 # Keywords that restrict nothing.
 ANNOTATIONS = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
 MAX_REFERENCES = 16  # references to references that are followed
@@ -66,7 +62,6 @@ def rewrite_schema(schema: Json) -> Json:
             if _without_annotations(subschema.get(keyword, ...)) in values:
                 del subschema[keyword]
         _check_format(place, subschema)
-        _bound_integer(subschema)
         pattern = subschema.get("pattern")
         if isinstance(pattern, str):
             subschema["pattern"] = PATTERNS.get(pattern, pattern)
@@ -132,24 +127,6 @@ def _check_format(place: str, schema: Json) -> None:
         where = f"{place}.format" if place else "format"
         raise ValueError(f"{where}: {name} cannot be enforced: leave it out")
     del schema["format"]
-
-
-def _bound_integer(schema: Json) -> None:
-    kinds = schema.get("type")
-    kinds = kinds if isinstance(kinds, list) else [kinds]
-    if "integer" not in kinds or "number" in kinds or "enum" in schema or "const" in schema:
-        return
-    lower = _numbers(schema, "minimum", "exclusiveMinimum")
-    upper = _numbers(schema, "maximum", "exclusiveMaximum")
-    if not lower and all(bound > -MAX_INTEGER for bound in upper):
-        schema["minimum"] = -MAX_INTEGER
-    if not upper and all(bound < MAX_INTEGER for bound in lower):
-        schema["maximum"] = MAX_INTEGER
-
-
-def _numbers(schema: Json, *keywords: str) -> list[float]:
-    values = [schema.get(keyword) for keyword in keywords]
-    return [each for each in values if isinstance(each, int | float) and not isinstance(each, bool)]
 
 
 def _inline_alternatives(root: Json, schemas: list[Json]) -> None:
