@@ -43,6 +43,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("guided_grammar", 'root ::= "a"'),
     ("guided_json_object", True),
     ("guided_whitespace_pattern", " "),
+    ("extra_body", {"guided_json": SCHEMA}),  # sent by a client that is not OpenAI's
     ("response_format", {"type": "json", "value": SCHEMA}),  # text-generation-inference
     ("response_format", {"type": "regex", "value": "a"}),
     ("response_format", {"type": "regex", "pattern": "a"}),  # Together
@@ -77,7 +78,7 @@ def test_a_constraint_that_would_be_passed_over_is_refused(name: str, value: Any
         read({name: value})
     assert refusal.value.status == 400
     assert refusal.value.param == name
-    if name not in ("response_format", "structured_outputs"):
+    if name not in ("extra_body", "response_format", "structured_outputs"):
         expected = f"{name} is not supported: use structured_outputs or response_format"
         assert refusal.value.message == expected
 

@@ -27,6 +27,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "enable_response_messages": (False,),
     "ebnf": (),
     "ec_transfer_params": ({},),
+    "extra_body": ({},),
     "format": ("",),
     "function_call": ("none", "auto"),
     "functions": ([],),
@@ -83,6 +84,7 @@ REASONS = {
     },
     "chat_template": UNTRUSTED_TEMPLATE,
     "dimensions": "dimensions is not supported: the model was not trained for shorter vectors",
+    "extra_body": "extra_body is an argument of client libraries: put its fields into the body itself",
     "use_beam_search": "use_beam_search: this engine has no beam search: leave it out",
 }
 
