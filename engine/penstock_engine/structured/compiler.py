@@ -32,7 +32,7 @@ class GrammarCompiler:
     def __init__(
         self, tokenizer_json: str, vocab_size: int, eos_token_ids: Collection[int]
     ) -> None:
-        """Builds the token table: about a second for 150,000 tokens, during which the GIL is held.
+        """Builds the tables of tokens: over a second for 150,000, during which the GIL is held.
 
         tokenizer_json: the model's tokenizer.json. vocab_size: columns of the logits. Raises ValueError
         if the tokenizer does not say which bytes its tokens stand for.

@@ -18,7 +18,7 @@ class NumberLimit:
         self._num_last_digits = [len(text) - len(text.rstrip(_DIGITS)) for text in texts]
         self._is_number = [bool(text) and not text.strip(_DIGITS) for text in texts]
         self._first_digits = _bits(texts, lambda text: text[:1].isdigit())
-        # Tokens of which a string allows some at each place, and a number none.
+        # Tokens that a number never allows, and a string nearly everywhere.
         self._in_strings = _bits(texts, lambda text: text in (b'"', b"z"))
 
     def apply(self, tokens: Sequence[int], bits: memoryview) -> None:
