@@ -215,7 +215,7 @@ def test_the_arguments_of_a_call_are_streamed_as_they_are_generated(
     assert len(deltas) > 5
 
 
-def test_arguments_are_streamed_in_messages_and_responses(engine: ChatEngine) -> None:
+def test_arguments_are_streamed_in_messages_and_responses(plain_engine: ChatEngine) -> None:
     function = WRITE["function"]
     assert isinstance(function, dict)
     body = {
@@ -223,7 +223,7 @@ def test_arguments_are_streamed_in_messages_and_responses(engine: ChatEngine) ->
         "tools": [{"name": "write", "input_schema": function["parameters"]}],
         "tool_choice": {"type": "tool", "name": "write"},
     }  # fmt: skip
-    deltas = [e.get("delta", {}) for e in events_of(engine, "/v1/messages", body)]
+    deltas = [e.get("delta", {}) for e in events_of(plain_engine, "/v1/messages", body)]
     pieces = [d["partial_json"] for d in deltas if d.get("type") == "input_json_delta"]
     assert json.loads("".join(pieces)) == {"text": TEXT["enum"][0]}
     assert len(pieces) > 5
@@ -231,7 +231,7 @@ def test_arguments_are_streamed_in_messages_and_responses(engine: ChatEngine) ->
         "input": "x", "max_output_tokens": 400, "tools": [{"type": "function"} | function],
         "tool_choice": "required", "parallel_tool_calls": False,
     }  # fmt: skip
-    events = events_of(engine, "/v1/responses", body)
+    events = events_of(plain_engine, "/v1/responses", body)
     pieces = [e["delta"] for e in events if e["type"] == "response.function_call_arguments.delta"]
     (done,) = [e for e in events if e["type"] == "response.function_call_arguments.done"]
     assert "".join(pieces) == done["arguments"]
@@ -256,12 +256,12 @@ def test_a_forced_call_that_is_cut_off_is_a_partial_call(
     engine.assert_stream_equals(choice, **body)
 
 
-def test_a_response_with_a_call_that_is_cut_off_is_incomplete(engine: ChatEngine) -> None:
+def test_a_response_with_a_call_that_is_cut_off_is_incomplete(plain_engine: ChatEngine) -> None:
     body = {
         "input": "x", "max_output_tokens": 40, "tools": [{"type": "function"} | WRITE["function"]],  # type: ignore[operator]
         "tool_choice": "required",
     }  # fmt: skip
-    answer = engine.client.post("/v1/responses", json=body).json()
+    answer = plain_engine.client.post("/v1/responses", json=body).json()
     assert [(i["type"], i["status"]) for i in answer["output"]] == [("function_call", "incomplete")]
 
 
