@@ -154,11 +154,12 @@ def test_thinking_becomes_a_thinking_token_budget(
     assert chat["thinking_token_budget"] == budget
 
 
-def test_reasoning_text_and_calls_become_content_blocks() -> None:
+@pytest.mark.parametrize("reason", ["tool_calls", "stop"])  # the latter after a call that was named
+def test_reasoning_text_and_calls_become_content_blocks(reason: str) -> None:
     call = {"id": "t1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
     message = {"reasoning": "hm", "content": "I look.", "tool_calls": [call]}
     usage = {"prompt_tokens": 9, "completion_tokens": 5}
-    choice = {"message": message, "finish_reason": "tool_calls"}
+    choice = {"message": message, "finish_reason": reason}
     answer = MessagesDialect().whole(
         {"id": "chatcmpl-1", "model": "m", "choices": [choice], "usage": usage}
     )
@@ -170,7 +171,8 @@ def test_reasoning_text_and_calls_become_content_blocks() -> None:
     assert (answer["id"], answer["stop_reason"]) == ("msg_1", "tool_use")
 
 
-async def test_streamed_blocks_start_and_stop_in_order() -> None:
+@pytest.mark.parametrize("reason", ["tool_calls", "stop"])
+async def test_streamed_blocks_start_and_stop_in_order(reason: str) -> None:
     def call(index: int, arguments: str, **more: str) -> dict[str, Any]:
         function = {"arguments": arguments} | ({"name": more["name"]} if more else {})
         return {"index": index, "function": function} | ({"id": more["id"]} if more else {})
@@ -186,7 +188,7 @@ async def test_streamed_blocks_start_and_stop_in_order() -> None:
     ]
     chunks = [{"id": "chatcmpl-1", "choices": [{"index": 0, "delta": d}]} for d in deltas]
     chunks += [
-        {"id": "chatcmpl-1", "choices": [{"delta": {}, "finish_reason": "tool_calls"}]},
+        {"id": "chatcmpl-1", "choices": [{"delta": {}, "finish_reason": reason}]},
         {"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 5}},
     ]
 

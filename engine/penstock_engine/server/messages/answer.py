@@ -46,8 +46,9 @@ class MessagesDialect:
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
         content = [_block(delta) for delta in message_deltas(choice["message"])]
+        has_calls = any(block["type"] == "tool_use" for block in content)
         return _message(body["model"], body["id"], content) | {
-            **_end(choice["finish_reason"], choice.get("stop_reason")),
+            **_end(choice["finish_reason"], choice.get("stop_reason"), has_calls=has_calls),
             "usage": _usage(body["usage"]),
         }
 
@@ -68,6 +69,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self._has_begun = False
+        self._has_calls = False
         self._open: Delta | None = None
         self._num_blocks = 0
         self._end: Json | None = None
@@ -85,7 +87,7 @@ class _Stream:
             yield from self._append(delta)
         if chunk.finish_reason is not None:
             yield from self._close()
-            self._end = _end(chunk.finish_reason, chunk.stop_reason)
+            self._end = _end(chunk.finish_reason, chunk.stop_reason, has_calls=self._has_calls)
         elif self._end is not None:  # the last chunk has the usage of the whole answer
             usage = _usage(chunk.usage or {})
             yield {"type": "message_delta", "delta": self._end, "usage": usage}
@@ -95,6 +97,7 @@ class _Stream:
         if not delta.continues(self._open):
             yield from self._close()
             self._open = delta
+            self._has_calls |= delta.kind == "call"
             self._num_blocks += 1
             block = _empty_block(delta)
             yield {"type": "content_block_start"} | self._index | {"content_block": block}
@@ -160,9 +163,12 @@ def _delta_body(delta: Delta) -> Json:
             return {"type": "input_json_delta", "partial_json": delta.text}
 
 
-def _end(finish_reason: str, stop_reason: str | int | None) -> Json:
+def _end(finish_reason: str, stop_reason: str | int | None, *, has_calls: bool) -> Json:
+    """Returns the end of a message. A chat ends with `stop` after a named call, a message with `tool_use`."""
     is_sequence = finish_reason == "stop" and isinstance(stop_reason, str)
-    reason = "stop_sequence" if is_sequence else STOP_REASONS.get(finish_reason, "end_turn")
+    is_call = finish_reason == "stop" and has_calls
+    default = "tool_use" if is_call else STOP_REASONS.get(finish_reason, "end_turn")
+    reason = "stop_sequence" if is_sequence else default
     return {"stop_reason": reason, "stop_sequence": stop_reason if is_sequence else None}
 
 
