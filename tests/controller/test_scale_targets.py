@@ -118,7 +118,7 @@ def test_children_of_a_deleted_service_of_the_same_name_do_not_count():
     deployments[0]["metadata"]["creationTimestamp"] = "2026-01-01T00:05:00Z"
     before, after = child("before", OLD), child("after", OLD)
     after["metadata"]["creationTimestamp"] = "2026-01-01T00:05:01Z"
-    before["metadata"]["creationTimestamp"] = "2026-01-01T00:04:00Z"
+    before["metadata"]["creationTimestamp"] = "2025-12-30T00:00:00Z"  # older than the service
     foreign = child("chat-b", OLD)
     foreign["metadata"]["ownerReferences"][0]["uid"] = "u0"
     (target,) = scale_targets(
