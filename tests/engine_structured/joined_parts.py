@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Part, Reasoning
+from penstock_engine.parsers.parts import Call, CallArguments, Content, Part, Reasoning
 
 
 @dataclass(frozen=True)
-class Call:
+class JoinedCall:
     """A call with all of its arguments."""
 
     name: str
     arguments: str
 
 
-Joined = Content | Reasoning | Call
+Joined = Content | Reasoning | JoinedCall
 
 
 def join(parts: Iterable[Part]) -> list[Joined]:
@@ -23,11 +23,11 @@ def join(parts: Iterable[Part]) -> list[Joined]:
     for part in parts:
         last = joined[-1] if joined else None
         match part:
-            case CallStart(name):
-                joined.append(Call(name, ""))
+            case Call(name):
+                joined.append(JoinedCall(name, ""))
             case CallArguments(text):
-                assert isinstance(last, Call)
-                joined[-1] = Call(last.name, last.arguments + text)
+                assert isinstance(last, JoinedCall)
+                joined[-1] = JoinedCall(last.name, last.arguments + text)
             case Content(text) | Reasoning(text) if isinstance(last, type(part)):
                 joined[-1] = type(part)(last.text + text)
             case Content() | Reasoning():

@@ -5,13 +5,13 @@ import json
 from collections.abc import Callable
 
 import pytest
-from engine_structured.joined_parts import Call, Joined, join
+from engine_structured.joined_parts import Joined, JoinedCall, join
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock_engine.parsers.answer_parser import AnswerParser
 from penstock_engine.parsers.json_scan import JsonScanner
-from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Reasoning
+from penstock_engine.parsers.parts import Call, CallArguments, Content, Reasoning
 from penstock_engine.parsers.reasoning_parser import ReasoningParser
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
@@ -34,9 +34,9 @@ FORMATS = {
 TOOLS = ("add", "get_weather", "now")
 
 
-ADD = Call("add", '{"a": 1, "b": [2, {"c": "}"}]}')
-NOW = Call("now", "{}")
-WEATHER = Call("get_weather", '{"city": "Zürich </tool_call> \\" [TOOL_CALLS]{"}')
+ADD = JoinedCall("add", '{"a": 1, "b": [2, {"c": "}"}]}')
+NOW = JoinedCall("now", "{}")
+WEATHER = JoinedCall("get_weather", '{"city": "Zürich </tool_call> \\" [TOOL_CALLS]{"}')
 
 
 def parse(parser: AnswerParser, chunks: list[str]) -> list[Joined]:
@@ -47,7 +47,7 @@ def parse_calls(form: ToolFormat, chunks: list[str]) -> list[Joined]:
     return parse(AnswerParser(None, ToolCallParser(form, TOOLS)), chunks)
 
 
-def write_calls(form: ToolFormat, calls: list[Call]) -> str:
+def write_calls(form: ToolFormat, calls: list[JoinedCall]) -> str:
     before, after = form.call
     texts = [before % call.name + call.arguments + after for call in calls]
     return form.first + form.between.join(texts) + form.last
@@ -55,13 +55,13 @@ def write_calls(form: ToolFormat, calls: list[Call]) -> str:
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("calls", [[ADD], [NOW], [WEATHER, ADD, NOW]], ids=["add", "now", "three"])
-def test_calls_written_in_a_format_are_parsed(form: ToolFormat, calls: list[Call]) -> None:
+def test_calls_written_in_a_format_are_parsed(form: ToolFormat, calls: list[JoinedCall]) -> None:
     assert parse_calls(form, [write_calls(form, calls)]) == calls
     assert parse_calls(form, [f"\n {write_calls(form, calls)}\n"]) == calls
 
 
 ADD_JSON = '{"name": "add", "arguments": {"a": 1}}'
-ADD_1 = Call("add", '{"a": 1}')
+ADD_1 = JoinedCall("add", '{"a": 1}')
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_call_that_has_begun_keeps_arguments_that_are_not_json(
     text = form.first + form.call[0] % "add" + arguments
     for chunks in ([text], list(text)):
         parser = AnswerParser(None, ToolCallParser(form, TOOLS))
-        assert parse(parser, chunks) == [Call("add", arguments)]
+        assert parse(parser, chunks) == [JoinedCall("add", arguments)]
         assert parser.has_failed_call
 
 
@@ -170,7 +170,7 @@ def test_a_call_begins_with_its_name_and_its_arguments_follow_as_they_arrive(
     parts = [parser.push(character) for character in opening + arguments + after + form.last]
     assert not any(parts[: len(opening)])
     first, *others = parts[len(opening) : len(opening) + len(arguments)]
-    assert first == [CallStart("add"), CallArguments("{")]
+    assert first == [Call("add"), CallArguments("{")]
     assert others == [[CallArguments(character)] for character in arguments[1:]]
     assert not any(parts[len(opening) + len(arguments) :])
     assert parser.finish() == []
@@ -180,7 +180,7 @@ def test_a_call_whose_name_comes_last_begins_at_its_end() -> None:
     parser = ToolCallParser(HERMES, TOOLS)
     text = '<tool_call>{"arguments": {"a": 1}, "name": "add"'
     assert [part for character in text for part in parser.push(character)] == []
-    assert parser.push("}") == [CallStart("add"), CallArguments('{"a": 1}')]
+    assert parser.push("}") == [Call("add"), CallArguments('{"a": 1}')]
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
@@ -196,7 +196,7 @@ def test_a_cut_off_answer_of_forced_calls_has_partial_calls_and_no_content(
         by_character = AnswerParser(None, ToolCallParser(form, TOOLS, is_forced=True))
         assert parse(by_character, list(text[:length])) == whole
         for part, complete in zip(whole, (ADD, WEATHER), strict=False):
-            assert isinstance(part, Call)
+            assert isinstance(part, JoinedCall)
             assert part.name == complete.name
             assert complete.arguments.startswith(part.arguments)
 
@@ -209,7 +209,7 @@ def test_a_forced_call_of_the_only_tool_has_a_name_from_the_first_character_on(
     for length in range(1, len(text)):
         parser = ToolCallParser(form, ["add"], is_forced=True)
         (call,) = join(parser.push(text[:length]) + parser.finish())
-        assert isinstance(call, Call)
+        assert isinstance(call, JoinedCall)
         assert call.name == "add"
     assert ToolCallParser(form, ["add"], is_forced=True).finish() == []
 
@@ -312,7 +312,7 @@ def test_parts_do_not_depend_on_chunking(
     whole = parse(parser, [text])
     assert parse(make(), chunks) == whole == parse(make(), list(text))
     for part in whole:
-        if isinstance(part, Call):
+        if isinstance(part, JoinedCall):
             assert part.name in TOOLS
             assert parser.has_failed_call or isinstance(json.loads(part.arguments), dict)
 

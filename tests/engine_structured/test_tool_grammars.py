@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from engine_structured.joined_parts import Call, Joined, join
+from engine_structured.joined_parts import Joined, JoinedCall, join
 from jsonschema import validate
 
 from penstock_engine.parsers.tool_call_parser import ToolCallParser
@@ -63,7 +63,7 @@ def test_a_grammar_without_alternative_yields_valid_calls(
         calls = read(form, text)
         counts.add(len(calls))
         for call in calls:
-            assert isinstance(call, Call), text
+            assert isinstance(call, JoinedCall), text
             validate(json.loads(call.arguments), NAMES[call.name].parameters)
     assert counts
     assert is_many or counts == {1}

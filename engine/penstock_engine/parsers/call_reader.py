@@ -6,7 +6,7 @@ from collections.abc import Collection
 from enum import Enum
 
 from penstock_engine.parsers.json_scan import JsonScanner, parse_object
-from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Part
+from penstock_engine.parsers.parts import Call, CallArguments, Content, Part
 from penstock_engine.parsers.tool_format import name_before_arguments, read_call
 
 # Bounds the text before a call's arguments in which their beginning is looked for, because it is parsed
@@ -220,7 +220,7 @@ class CallReader:
         return True
 
     def _begin_call(self, name: str) -> None:
-        self._parts.append(CallStart(name))
+        self._parts.append(Call(name))
         self._source = _buffer()
         self._arguments = _buffer()
         self._state = _State.ARGUMENTS

@@ -18,8 +18,8 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
-class CallStart:
-    """The beginning of a tool call. Its arguments follow, until another call begins."""
+class Call:
+    """A tool call, by its name. Its arguments follow as `CallArguments`, until another call begins."""
 
     name: str
 
@@ -31,4 +31,4 @@ class CallArguments:
     text: str
 
 
-Part = Content | Reasoning | CallStart | CallArguments
+Part = Content | Reasoning | Call | CallArguments

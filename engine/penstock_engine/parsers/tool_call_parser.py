@@ -5,7 +5,7 @@ from enum import Enum
 
 from penstock_engine.parsers.call_reader import CallReader
 from penstock_engine.parsers.partial_tag import partial_tag_overlap
-from penstock_engine.parsers.parts import CallStart, Content, Part
+from penstock_engine.parsers.parts import Call, Content, Part
 from penstock_engine.parsers.tool_format import ToolFormat
 
 MAX_HEADER_CHARS = 200
@@ -58,7 +58,7 @@ class ToolCallParser:
             self.has_failed |= self._state is _State.HEADER
             self._emit("".join(self._source) + self._rest)
         if self._is_forced and (name := self._cut_off_name()) is not None:
-            self._parts.append(CallStart(name))
+            self._parts.append(Call(name))
         return self._take_parts()
 
     def _take_parts(self) -> list[Part]:

@@ -5,7 +5,7 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-from penstock_engine.parsers.parts import CallArguments, CallStart, Content, Part, Reasoning
+from penstock_engine.parsers.parts import Call, CallArguments, Content, Part, Reasoning
 from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.generation import Piece
 
@@ -61,7 +61,7 @@ class ChatMessageBuilder:
                 case Reasoning(text):
                     if self._format.shows_reasoning:
                         fields["reasoning"] = fields.get("reasoning", "") + text
-                case CallStart(name):
+                case Call(name):
                     self._is_dropped = self._num_calls > 0 and not self._format.is_parallel
                     if not self._is_dropped:
                         fields.setdefault("tool_calls", []).append(self._call_start(name))
