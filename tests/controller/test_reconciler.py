@@ -1,6 +1,7 @@
 """The reconciler against a real API server: recreated services, delayed writes and conflicts."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.clients.resources import (
 )
 from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler
+from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.manifests.history import controller_revision
 from penstock.core.observed.children import owner_uid
 from penstock.core.spec.history import Revision
@@ -109,7 +111,9 @@ async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube:
 
 async def test_a_deployment_that_is_created_again_keeps_its_pods(stand: Any, kube: Kube) -> None:
     """As with `kubectl delete deployment --cascade=orphan`, for instance to change an immutable field."""
-    await stand.create(scaling={"mode": "External"}, replicas=3)
+    made = (await stand.create(scaling={"mode": "External"}, replicas=3))["metadata"]
+    # Timestamps have no fractions: pods of the same second could be a deleted service's.
+    await asyncio.sleep(parse_timestamp(made["creationTimestamp"]) + 1.0 - time.time())
 
     async def are_ready() -> bool:
         return bool((await stand.status()).get("readyReplicas") == 3)
@@ -138,11 +142,46 @@ async def test_a_paused_deployment_goes_on(stand: Any, kube: Kube) -> None:
     (found,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
     key = DEPLOYMENTS, stand.namespace, found["metadata"]["name"]
     await kube.merge(*key, {"spec": {"paused": True, "replicas": 1}}, manager="kubectl")
-    await stand.step()
+
+    async def goes_on() -> bool:
+        return not (await kube.get(*key))["spec"].get("paused", False)
+
+    await stand.until(goes_on)
     live = await kube.get(*key)
-    assert (live["spec"].get("paused", False), live["spec"]["replicas"]) == (False, 1)
+    assert live["spec"]["replicas"] == 1
     await stand.step()
     assert (await kube.get(*key))["metadata"]["generation"] == live["metadata"]["generation"]
+
+
+async def test_a_repair_keeps_a_scaling_that_came_before_it(stand: Any, kube: Kube) -> None:
+    """The number that the plan has read is old by then."""
+    await stand.create(scaling={"mode": "DryRun"})
+    await stand.until_phase("Stable")
+    (found,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
+    key = DEPLOYMENTS, stand.namespace, found["metadata"]["name"]
+    await kube.merge(*key, {"spec": {"paused": True}}, manager="kubectl")
+    applied: list[int] = []
+
+    class Delayed(Kube):
+        async def apply(self, body: Object, **kwargs: Any) -> Object:
+            if body["kind"] == "Deployment":
+                await kube.scale(*key, 3, manager="kubectl")
+            live = await super().apply(body, **kwargs)
+            if body["kind"] == "Deployment":
+                applied.append(live["spec"]["replicas"])
+            return live
+
+    reconciler = stand.make_reconciler(Delayed(kube._api))
+    with pytest.raises(Conflict):
+        await reconciler.reconcile(stand.key)
+    stand.reconciler = reconciler
+
+    async def is_repaired() -> bool:
+        return bool(applied)
+
+    await stand.until(is_repaired)
+    live = (await kube.get(*key))["spec"]
+    assert (applied, live["replicas"], live.get("paused", False)) == ([3], 3, False)
 
 
 async def test_a_service_that_a_finalizer_keeps_says_what_is_left_of_it(
