@@ -17,6 +17,7 @@ def test_a_rejection_is_cached_for_one_body_until_it_expires():
     rejections.add("u", BODY, REJECTION, 0.0)
     assert rejections.get("u", dict(BODY), 1.0) == REJECTION
     assert rejections.get("u", {**BODY, "spec": {}}, 1.0) is None
+    assert rejections.get("u", BODY | {"metadata": {"resourceVersion": "2"}}, 1.0) == REJECTION
     assert rejections.get("other", BODY, 1.0) is None
     assert rejections.expiry_s("u", 20.0) == REJECTION_TTL_S - 20.0
     assert rejections.expiry_s("other", 20.0) is None

@@ -159,10 +159,13 @@ def test_an_applied_deployment_states_its_replicas() -> None:
     missing = plan(three, observed_in(preflight(), **stable), "image", NOW_S + 1)
     assert [body["spec"]["replicas"] for body in missing.apply] == [3]
     paused = deployment(replicas=2)
-    paused = replace(paused, body=paused.body | {"spec": paused.body["spec"] | {"paused": True}})
+    metadata = paused.body["metadata"] | {"resourceVersion": "7"}
+    spec = paused.body["spec"] | {"paused": True}
+    paused = replace(paused, body=paused.body | {"metadata": metadata, "spec": spec})
     made = plan(three, observed_in(paused, pod("a"), **stable), "image", NOW_S + 1)
-    (repaired,) = (b["spec"] for b in made.apply if b["kind"] == "Deployment")
-    assert (repaired["replicas"], repaired["paused"]) == (2, False)
+    (repair,) = (body for body in made.apply if body["kind"] == "Deployment")
+    assert (repair["spec"]["replicas"], repair["spec"]["paused"]) == (2, False)
+    assert repair["metadata"]["resourceVersion"] == "7"
     assert [each.replicas for each in made.scale] == [3]
 
 

@@ -89,10 +89,10 @@ def test_each_pod_has_the_memory_and_the_ranks_of_its_variant() -> None:
     assert ranks == [False, True]
 
 
-def test_a_roomier_check_has_the_cpu_and_the_memory_of_an_engine_but_no_accelerator() -> None:
+def test_a_larger_check_has_the_cpu_and_the_memory_of_an_engine_but_no_accelerator() -> None:
     large = replace(SMALL, resources=pod_resources("3", "5Gi", accelerator=(GPU, 1)))
     found = planned(service(A, large))
-    (container,) = found.roomier[SMALL_NAME]["spec"]["containers"]
+    (container,) = found.larger[SMALL_NAME]["spec"]["containers"]
     taken = {"cpu": "3", "memory": "5Gi"}
     assert container["resources"] == {"requests": taken, "limits": taken}
     (_, usual) = found.create

@@ -65,8 +65,8 @@ class PlanWriter:
                 continue
             try:
                 _require_new(body, leftovers)
-                roomier = planned.roomier.get(body["metadata"]["name"])
-                refusal = await self._write(spec, body, roomier, outcome.written)
+                larger = planned.larger.get(body["metadata"]["name"])
+                refusal = await self._write(spec, body, larger, outcome.written)
             except Forbidden as error:
                 refusal = conditions.explain_forbidden(spec, str(error))
                 outcome.error = outcome.error or error
@@ -76,23 +76,26 @@ class PlanWriter:
                 outcome.error = outcome.error or error
                 blocked.add(revision)
                 continue
+            except Conflict as error:  # changed since it was read; the next plan knows of it
+                outcome.error = outcome.error or error
+                continue
             if refusal is not None:
                 outcome.refusals.setdefault(revision, refusal)
         return outcome
 
     async def _write(
-        self, spec: ServiceSpec, body: Object, roomier: Object | None, written: list[str]
+        self, spec: ServiceSpec, body: Object, larger: Object | None, written: list[str]
     ) -> tuple[str, str] | None:
         """Write one object, and add the write to `written`.
 
-        roomier: the pod to create if this one is forbidden. Returns (reason, message) if the API server
+        larger: the pod to create if this one is forbidden. Returns (reason, message) if the API server
         rejects it. Raises KubeError.
         """
         if cached := self.rejections.get(spec.uid, body, monotonic()):
             return cached
         try:
             if body["kind"] == "Pod":
-                await self._create_pod(spec.namespace, body, roomier)
+                await self._create_pod(spec.namespace, body, larger)
                 written.append(f"create Pod/{body['metadata']['name']}")
             else:
                 await self._kube.apply(body, manager=OPERATOR_MANAGER)
@@ -110,13 +113,13 @@ class PlanWriter:
             return rejection
         return None
 
-    async def _create_pod(self, namespace: str, body: Object, roomier: Object | None) -> None:
+    async def _create_pod(self, namespace: str, body: Object, larger: Object | None) -> None:
         try:
             await self._kube.create(PODS, namespace, body)
         except Forbidden as error:
-            if roomier is None or exceeds_quota(str(error)):
+            if larger is None or exceeds_quota(str(error)):
                 raise
-            await self._kube.create(PODS, namespace, roomier)
+            await self._kube.create(PODS, namespace, larger)
 
     async def scale_and_delete(self, spec: ServiceSpec, planned: Plan, outcome: Outcome) -> None:
         """Scale Deployments and delete objects.

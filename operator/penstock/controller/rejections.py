@@ -16,7 +16,7 @@ class _Entry:
 
 
 class RejectionCache:
-    """Recent rejections (reason, message) by service and exact body."""
+    """Recent rejections (reason, message) by service and body."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
@@ -42,4 +42,7 @@ class RejectionCache:
 
 
 def _digest(body: Object) -> str:
+    """Hash of a body. Without its resource version, which each status of a Deployment changes."""
+    metadata = {k: v for k, v in body.get("metadata", {}).items() if k != "resourceVersion"}
+    body = body | {"metadata": metadata}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -32,7 +32,7 @@ from penstock.core.spec.settings import PENSTOCK
 
 # Fields of the engine's container in the user's template that the preflight has too.
 PREFLIGHT_FIELDS = ("name", "env", "envFrom", "volumeMounts")
-# Resources of an engine that a preflight can take too. An accelerator may have no room for it.
+# Resources of an engine that a larger preflight requests. No accelerators: none may be free.
 CHECKED_RESOURCES = ("cpu", "memory")
 
 
@@ -101,7 +101,7 @@ def deployment(
 ) -> Object:
     """The Deployment of one revision, cohort and variant. spec: as placed on the variant.
 
-    Without spec.replicas, which the plan knows.
+    It has no spec.replicas; `with_replicas` adds them.
     """
     side = {COHORT_LABEL: cohort, VARIANT_LABEL: variant}
     side = {label: value for label, value in side.items() if value}
@@ -136,8 +136,20 @@ def deployment(
 
 
 def with_replicas(deployment: Object, replicas: int) -> Object:
-    """The Deployment with its replicas, which every apply states: it resets fields that it leaves out."""
+    """The Deployment with spec.replicas.
+
+    Every apply must state them: the API server resets a field that an apply leaves out.
+    """
     return deployment | {"spec": deployment["spec"] | {"replicas": replicas}}
+
+
+def repair(deployment: Object, live: ObservedDeployment) -> Object:
+    """The Deployment to apply over the live one, with its replicas.
+
+    The API server refuses it (HTTP 409) if the live one was changed since, such as scaled.
+    """
+    stated = with_replicas(deployment, live.replicas)
+    return stated | {"metadata": stated["metadata"] | {"resourceVersion": live.resource_version}}
 
 
 def preflight(
@@ -172,7 +184,7 @@ def preflight(
     }
 
 
-def roomier_preflight(preflight: Object, engine: Object) -> Object:
+def preflight_with_engine_resources(preflight: Object, engine: Object) -> Object:
     """The preflight with the CPU and memory of an engine, which its namespace has to allow anyway.
 
     For namespaces whose limit range or quota does not allow a smaller pod. engine: its Deployment.

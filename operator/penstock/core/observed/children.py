@@ -56,6 +56,11 @@ class ObservedDeployment:
         """Hash of the pod template applied last; empty if a version before the annotation applied it."""
         return str(self.body["metadata"].get("annotations", {}).get(TEMPLATE_HASH, ""))
 
+    @property
+    def resource_version(self) -> str:
+        """Version of the object that was read."""
+        return str(self.body["metadata"].get("resourceVersion", ""))
+
     @classmethod
     def of(cls, deployment: Object) -> "ObservedDeployment":
         metadata, status = deployment["metadata"], deployment.get("status", {})
@@ -151,9 +156,9 @@ def own_pods(
     """The pods of a service, without those of a deleted service of the same name.
 
     deployments: of the service. uid: of the service. since: its creation time. Pods are owned by
-    ReplicaSets, which the operator does not read, so creation times decide. A pod must be as young as its
-    Deployment, or younger than the service, as a Deployment that is created again takes over older pods: by
-    a full second, because timestamps have no fractions.
+    ReplicaSets, which the operator does not read, so creation times decide. A pod is the service's if it was
+    created no earlier than its Deployment, or younger than the service by a full second, as timestamps have
+    no fractions. The second rule is for a Deployment that was created again: it takes over older pods.
     """
     made = {(each.side, each.variant): each.created_at for each in deployments}
 

@@ -49,7 +49,7 @@ class Plan:
     """The next rollout state and the writes to make. Fields that hold writes stand in their order.
 
     revision: the spec's. generation: of shares and mirror, incremented with each change of them. total:
-    replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes. roomier:
+    replicas that all of the traffic needs. wake_s: seconds until the next plan if nothing changes. larger:
     by name of a pod to create, the pod to create if that one is forbidden.
     waiting_for: what the phase waits for, in words; overdue: message about a phase that exceeded its
     deadline and continues; else empty. details: the writes in words, for the log.
@@ -67,7 +67,7 @@ class Plan:
     overdue: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
-    roomier: Mapping[str, Object] = field(default_factory=dict)
+    larger: Mapping[str, Object] = field(default_factory=dict)
     scale: tuple[Scale, ...] = ()
     delete: tuple[Deletion, ...] = ()
     details: tuple[str, ...] = field(default=())
@@ -118,7 +118,7 @@ def plan(
         overdue="" if is_new else overdue(state, rollout_inputs),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
-        roomier=steps.roomier,
+        larger=steps.larger,
         scale=tuple(steps.scale),
         delete=tuple(steps.delete),
         details=tuple(steps.details),

@@ -59,7 +59,7 @@ class PlanSteps:
         self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
         self._variant_split, self._now_s = variant_split, now_s
         self.create: list[Object] = []
-        self.roomier: dict[str, Object] = {}
+        self.larger: dict[str, Object] = {}
         self.apply: list[Object] = []
         self.scale: list[Scale] = []
         self.delete: list[Deletion] = []
@@ -144,7 +144,7 @@ class PlanSteps:
             return True
         preflights = plan_preflights(spec, self._observed, revision, pods)
         self.create += preflights.create
-        self.roomier |= preflights.roomier
+        self.larger |= preflights.larger
         self.unread |= preflights.unread
         self.details += [f"check the model for revision {revision}" for _ in preflights.create]
         for pod in preflights.outdated:
@@ -163,7 +163,7 @@ class PlanSteps:
                 self.apply.append(manifests.with_replicas(wanted, replicas))
                 self.details.append(f"create {wanted['metadata']['name']}")
         elif not deployment.is_ending and not covers(deployment.body, wanted):
-            self.apply.append(manifests.with_replicas(wanted, deployment.replicas))
+            self.apply.append(manifests.repair(wanted, deployment))
             self.details.append(f"repair {deployment.name}")
 
     def evaluate(self, state: RolloutState) -> None:

@@ -25,14 +25,14 @@ from penstock.core.spec.settings import PENSTOCK, RUNTIME_TYPE
 class Preflights:
     """The preflights of a revision. is_passed: whether all of them passed, so that it may have engines.
 
-    create: pods to create. roomier: by their names, what to create instead of one that is forbidden.
+    create: pods to create. larger: by their names, what to create instead of one that is forbidden.
     outdated: pods to delete, as a variant was changed or removed since. unread: kinds of objects that were
     not read and on which the pods to create depend.
     """
 
     is_passed: bool
     create: tuple[Object, ...] = ()
-    roomier: Mapping[str, Object] = field(default_factory=dict)
+    larger: Mapping[str, Object] = field(default_factory=dict)
     outdated: tuple[ObservedPod, ...] = ()
     unread: frozenset[Source] = frozenset()
 
@@ -42,7 +42,7 @@ def plan_preflights(
 ) -> Preflights:
     """Plan the preflights of a revision without engines. pods: its pod templates."""
     known = [*observed.preflights(revision)]
-    create, roomier, outdated, unread = [], {}, [], set()
+    create, larger, outdated, unread = [], {}, [], set()
     is_passed = True
     for variant, placed, body in _checks(spec, revision, pods):
         pod = _existing(body, known)
@@ -52,7 +52,9 @@ def plan_preflights(
                 unread.add(source)
             create.append(with_accelerator_memory(body, _memory_bytes(placed, body, observed)))
             engine = manifests.deployment(placed, revision, pods, variant=variant)
-            roomier[body["metadata"]["name"]] = manifests.roomier_preflight(create[-1], engine)
+            larger[body["metadata"]["name"]] = manifests.preflight_with_engine_resources(
+                create[-1], engine
+            )
             is_passed = False
             continue
         known.remove(pod)
@@ -62,7 +64,7 @@ def plan_preflights(
         is_passed = is_passed and verdict is not None and verdict.ok
     outdated += known  # of variants that were removed, or are not checked apart any more
     is_passed = is_passed and not outdated
-    return Preflights(is_passed, tuple(create), roomier, tuple(outdated), frozenset(unread))
+    return Preflights(is_passed, tuple(create), larger, tuple(outdated), frozenset(unread))
 
 
 def _checks(
