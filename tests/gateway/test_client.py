@@ -223,3 +223,17 @@ async def test_body_that_is_given_up_is_a_408():
     assert refused.value.message == (
         "the request was too slow to arrive while others needed its room: send it again"
     )
+
+
+async def test_body_whose_time_is_over_can_be_given_up_in_the_same_moment():
+    """The request that needs its room is not the one that fails."""
+    memory = BodyMemory(1000, max_arriving=1)
+    late = asyncio.create_task(
+        read(part(b"1", more=True), memory=BodyReservation(memory), timeout_s=0)
+    )
+    await asyncio.sleep(0)  # it reads
+    await asyncio.sleep(0)  # its limit is over; it has not been told yet
+    assert await read(part(b"2", more=False), memory=BodyReservation(memory)) == b"2"
+    with pytest.raises(RequestError) as refused:
+        await late
+    assert refused.value.status == 408

@@ -7,6 +7,10 @@ import pytest
 from gateway.conftest import WHOLE
 from gateway.engine_answers import CHUNKS, DONE, hangs
 
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.unanswered import EngineLost, UnansweredAttempts
+
 ANSWER = b"".join(CHUNKS) + DONE
 
 
@@ -112,3 +116,21 @@ async def test_stream_that_has_begun_stays_at_its_unready_engine(
         go.set()
         assert await got.read() == DONE
     assert not other.requests
+
+
+async def test_two_snapshots_can_give_up_an_attempt_in_the_same_moment(make_service):
+    attempts, service = UnansweredAttempts(), make_service()
+    endpoint = Endpoint("default/new", "127.0.0.1:1", "r1")
+    unready = replace(service, endpoints=(endpoint,), sides={"default/old": Side("r1")})
+
+    async def wait():
+        async with attempts.watch(service.key, "default/old"):
+            await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    attempts.update(Snapshot((unready,)))
+    await asyncio.sleep(0)  # the attempt is cancelled, and its task has not run yet
+    attempts.update(Snapshot((unready,)))
+    with pytest.raises(EngineLost):
+        await waiting

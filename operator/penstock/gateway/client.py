@@ -72,7 +72,12 @@ async def read_body(
         raise _too_large(limit_bytes)
     loop = asyncio.get_running_loop()
     deadline = asyncio.timeout(timeout_s)
-    with memory.arriving(lambda: deadline.reschedule(loop.time())) as arriving:
+
+    def give_up() -> None:
+        if not deadline.expired():  # its own time may be over in the same moment
+            deadline.reschedule(loop.time())
+
+    with memory.arriving(give_up) as arriving:
         try:
             async with deadline:
                 return await _read_chunks(receive, memory, limit_bytes)

@@ -41,7 +41,8 @@ class UnansweredAttempts:
             service = snapshot.get(key)
             for pod in () if service is None else _unready(service, pods):
                 for limit in pods[pod]:
-                    limit.reschedule(now)
+                    if not limit.expired():  # a snapshot before gave it up
+                        limit.reschedule(now)
 
     def _forget(self, service: str, pod: str, limit: asyncio.Timeout) -> None:
         pods = self._limits[service]
@@ -53,11 +54,11 @@ class UnansweredAttempts:
 
 
 def _unready(service: Service, pods: Iterable[str]) -> list[str]:
-    """Those of the pods that are not ready, if another engine is ready.
+    """Return the pods that are not ready; none if no ready engine has traffic.
 
     A pod that is being deleted completes its requests.
     """
     if not any(service.weights.get(e.side, 0) > 0 for e in service.endpoints):
         return []
-    accounted = service.terminating.union(e.pod for e in service.endpoints)
-    return [pod for pod in pods if pod in service.sides and pod not in accounted]
+    kept = service.terminating.union(e.pod for e in service.endpoints)
+    return [pod for pod in pods if pod in service.sides and pod not in kept]
