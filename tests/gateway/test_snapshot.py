@@ -1,12 +1,14 @@
 """Lookups in a routing snapshot."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
+from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.routing.pick import Side
 from penstock.core.routing.route import Mirror, RouteRule
-from penstock.gateway.snapshot import Route, Snapshot, Unknown
+from penstock.gateway.snapshot import Adapter, Route, Snapshot, Unknown
 
 
 def test_revisions_have_pods_or_weight_or_copies(make_service):
@@ -53,3 +55,25 @@ def test_model_names_resolve_to_the_oldest_claim_of_a_namespace(make_service):
 )  # fmt: skip
 def test_service_is_mixed_if_its_pods_are_of_two_sides(make_service, sides, is_mixed):
     assert replace(make_service(), sides=sides).is_mixed is is_mixed
+
+
+def test_many_adapters_with_names_of_their_own_cost_no_calls_each():
+    """The event loop waits for each snapshot, and a change of one pod makes a new one."""
+    version = AdapterVersion("sql", "file:///models/sql")
+    adapters = tuple(
+        Adapter("default", f"a{number}", f"m{number}", 0, "default/chat", version)
+        for number in range(1000)
+    )
+    calls = 0
+
+    def count(frame, event, arg):
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        snapshot = Snapshot(adapters=adapters)
+    finally:
+        sys.setprofile(None)
+    assert snapshot.resolve("m999") == adapters[999]
+    assert calls < 4 * len(adapters)

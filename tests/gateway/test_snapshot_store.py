@@ -1,10 +1,13 @@
 """The current snapshot: its listeners, and tasks that wait for a change."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from penstock.gateway.snapshot import Snapshot
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import AdapterDemand
+from penstock.gateway.snapshot import Adapter, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
 
 
@@ -36,5 +39,24 @@ def test_listeners_and_waiting_tasks_learn_of_each_change_and_nothing_else(
             assert (snapshots.current, snapshots.is_synced) == (snapshot, True)
             assert await waiting is changes
         assert await snapshots.wait_for_change(1.0) is False  # the next change, not the last one
+
+    run_virtually(main)
+
+
+def test_changed_demand_is_stored_and_wakes_nobody(run_virtually):
+    async def main():
+        snapshots, received = SnapshotStore(), []
+        snapshots.listeners.append(received.append)
+        for per_s in (1.0, 2.0):
+            version = AdapterVersion("sql", "file:///models/sql")
+            one = Adapter("default", "sql", "sql", 0, "default/chat", version)
+            shown = replace(one, demand=AdapterDemand(per_s))
+            waiting = asyncio.create_task(snapshots.wait_for_change(1.0))
+            await asyncio.sleep(0.5)
+            snapshots.publish(Snapshot(adapters=(shown,)))
+            demand = snapshots.current.adapter_demand("default/chat")
+            assert demand == {version.engine_name: AdapterDemand(per_s)}
+            assert await waiting is (per_s == 1.0)
+        assert len(received) == 1
 
     run_virtually(main)

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, PODS
+from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.routing.pick import Side
 from penstock.gateway.snapshot import Adapter, Route, Unknown
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -127,7 +128,8 @@ async def test_two_gateways_follow_new_weights(
         print(f"\nfrom the patch to the last request on the old side: {told}")
 
 
-async def test_snapshot_follows_pods_and_traffic(kube, namespace):
+async def test_snapshot_follows_pods_and_traffic(kube, namespace, monkeypatch):
+    monkeypatch.setattr("penstock.gateway.snapshot_store.DEMAND_DELAY_S", 0.1)
     snapshots = SnapshotStore()
     following = asyncio.create_task(snapshots.follow(kube, namespace))
 
@@ -174,6 +176,11 @@ async def test_snapshot_follows_pods_and_traffic(kube, namespace):
         await kube.merge(LORA_ADAPTERS, namespace, "sql", status, manager="test", sub="status")
         await asyncio.sleep(0.5)
         assert snapshots.current is before
+        status = {"status": {"demand": {"requestsPerSecond": "2.5"}}}
+        await kube.merge(LORA_ADAPTERS, namespace, "sql", status, manager="test", sub="status")
+        demand = {before.adapters[0].engine_name: AdapterDemand(2.5)}
+        await until(lambda: snapshots.current.adapter_demand(f"{namespace}/chat") == demand)
+        assert snapshots.current == before
         await kube.delete(LORA_ADAPTERS, namespace, "sql")
         await until(lambda: snapshots.current.resolve("chat-sql") == Unknown())
         await kube.delete(INFERENCE_SERVICES, namespace, "chat")

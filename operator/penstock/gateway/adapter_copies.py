@@ -22,6 +22,7 @@ from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
 from penstock.gateway.adapter_stats import AdapterStatsRegistry
 from penstock.gateway.snapshot import Adapter, Service, Snapshot
+from penstock.gateway.snapshot_store import SnapshotStore
 
 # Interval at which the demand of a service's adapters is estimated again, for the choice of the copy that
 # is unloaded for another.
@@ -37,8 +38,13 @@ class AdapterCopies:
     """The copies of all adapters. stats: of the requests for them. now: the monotonic clock."""
 
     def __init__(
-        self, stats: AdapterStatsRegistry, observe: ObserveLoad, now: Callable[[], float]
+        self,
+        snapshots: SnapshotStore,
+        stats: AdapterStatsRegistry,
+        observe: ObserveLoad,
+        now: Callable[[], float],
     ) -> None:
+        self._snapshots = snapshots
         self._stats = stats
         self._now = now
         self._engines = EngineAdapters()
@@ -47,11 +53,9 @@ class AdapterCopies:
         self.polls = AdapterPolls(self._engines, self.residency, now)
         self.loads = AdapterLoads(self._engines, self.residency, self.polls, observe, now)
         self._demand: dict[str, DemandState] = {}
-        self._snapshot = Snapshot()
 
     def update(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot."""
-        self._snapshot = snapshot
         self.polls.update(snapshot)
         self.loads.update(snapshot)
         self._demand = {key: state for key, state in self._demand.items() if snapshot.get(key)}
@@ -92,9 +96,10 @@ class AdapterCopies:
             endpoints = [each for each in endpoints if each.pod not in refusals]
         replicas = self._replicas(service, endpoints, tokens)
         others = self._replicas(service, set(service.endpoints).difference(endpoints), tokens)
-        versions = self._snapshot.adapter_versions(service.key)
+        snapshot = self._snapshots.current
+        versions = snapshot.adapter_versions(service.key)
         demand = self._estimate_demand(service.key)
-        shown = self._shown_demand(service.key) if waited_s >= CLOSE_AFTER_S else {}
+        shown = snapshot.adapter_demand(service.key) if waited_s >= CLOSE_AFTER_S else {}
         decision = route_adapter(
             adapter.engine_name, replicas, versions, demand, waited_s, others, shown
         )
@@ -157,14 +162,11 @@ class AdapterCopies:
         }
         return {**copies, **busier} if busier else copies
 
-    def _shown_demand(self, service: str) -> Mapping[str, AdapterDemand]:
-        demand = self._snapshot.adapter_demand(service)
-        return {name: AdapterDemand(per_s) for name, per_s in demand.items()}
-
     def _estimate_demand(self, service: str) -> Mapping[str, AdapterDemand]:
         state, now = self._demand.get(service), self._now()
         if state is None or now - state.at_s >= DEMAND_INTERVAL_S:
             counts = {n: stats.counts() for n, stats in self._stats.of_service(service).items()}
-            shown = self._snapshot.adapter_demand(service) if state is None else {}
-            state = self._demand[service] = estimate_demand(counts, state, now, shown)
+            shown = self._snapshots.current.adapter_demand(service)
+            shown_per_s = {name: demand.requests_per_s for name, demand in shown.items()}
+            state = self._demand[service] = estimate_demand(counts, state, now, shown_per_s)
         return state.demand

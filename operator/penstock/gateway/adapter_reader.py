@@ -2,8 +2,10 @@
 
 import operator
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from penstock.clients.kube import Object
+from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.pool import PoolStatus
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.adapters.shown_demand import requests_per_s
@@ -16,6 +18,8 @@ from penstock.gateway.snapshot import Adapter
 
 # Reads an object; None if it is unreadable.
 Read = Callable[[Object], Adapter | None]
+# What differs in an adapter since the last snapshot.
+AdapterChange = Literal["Nothing", "Demand", "Other"]
 
 
 class AdapterReader:
@@ -51,13 +55,16 @@ class AdapterReader:
         self._bodies = bodies if is_readable else []
         return self._adapters
 
-    def reads_as_before(self, body: Object) -> bool:
-        """Whether an object reads as in the last snapshot, such as after a write of its status."""
-        known = self._known.get(_name(body))
+    def find_change(self, body: Object) -> AdapterChange:
+        """Return what an object changes in the snapshot. Most writes of its status change nothing."""
         try:
-            return known is not None and read_adapter(body) == known[1]
+            adapter = read_adapter(body)
         except (KeyError, TypeError, ValueError, AttributeError):  # the next snapshot logs why
-            return False
+            return "Other"
+        _, known = self._known.get(_name(body), (body, None))
+        if known != adapter:
+            return "Other"
+        return "Nothing" if known.demand == adapter.demand else "Demand"
 
 
 def read_adapter(body: Object) -> Adapter:
@@ -76,7 +83,7 @@ def read_adapter(body: Object) -> Adapter:
         generation=status.get("trafficGeneration") or 0 if is_rolling(status) else 0,
         pool_generation=pool.generation,
         precedence=adapter_claim(body).precedence,
-        requests_per_s=requests_per_s(status),
+        demand=AdapterDemand(requests_per_s(status)),
         is_listed=not any(
             each.get("type") in ("Accepted", "Resolved") and each.get("status") == "False"
             for each in status.get("conditions") or ()

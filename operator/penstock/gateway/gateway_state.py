@@ -70,7 +70,9 @@ class GatewayState:
             lambda: self.bodies.held_bytes + self.mirror.held_bytes
         )
         self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
-        self.adapters = AdapterCopies(self.stats.adapters, self._note_adapter_load, self.now)
+        self.adapters = AdapterCopies(
+            self.snapshots, self.stats.adapters, self._note_adapter_load, self.now
+        )
         self.snapshots.listeners.append(self.adapters.update)
         residency = self.adapters.residency
         self.admission_queues = AdmissionQueues(

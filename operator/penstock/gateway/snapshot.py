@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.versions import VersionShare, adapter_key, pool_key
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.observed.name_claims import (
     ESTABLISHED,
     ClaimKind,
     NameClaim,
-    NameIndex,
     Precedence,
     holders,
     short_name_holder,
@@ -37,6 +38,7 @@ class Service:
     model name. precedence: of its claim on that name.
     """
 
+    kind: ClassVar[ClaimKind] = "InferenceService"
     namespace: str
     name: str
     served_name: str
@@ -78,6 +80,7 @@ class Route:
     generation: of the spec that the rules are from. precedence: of its claim on the model name.
     """
 
+    kind: ClassVar[ClaimKind] = "ModelRoute"
     namespace: str
     name: str
     served_name: str
@@ -103,11 +106,12 @@ class Adapter:
     adapter is for, or its dedicated pool. version: the one that a request gets. shares: of the versions
     in the requests, during a rollout; empty: all requests get `version`. generation: of the shares; 0 while
     no rollout is in progress. pool_generation: of `service`; 0 if the adapter never had a dedicated pool.
-    precedence: of its claim on the model name. requests_per_s: demand that its status showed; a change of it
-    alone makes no new snapshot. is_listed: whether GET /v1/models has it: it is not refused, and engines can
+    precedence: of its claim on the model name. demand: as its status shows it; a change of it alone is no
+    other snapshot. is_listed: whether GET /v1/models has it: it is not refused, and engines can
     read it. engine_name, engine_names: of the version and of all versions in engines.
     """
 
+    kind: ClassVar[ClaimKind] = "LoraAdapter"
     namespace: str
     name: str
     served_name: str
@@ -119,7 +123,7 @@ class Adapter:
     generation: int = 0
     pool_generation: int = 0
     precedence: Precedence = ESTABLISHED
-    requests_per_s: float = field(default=0.0, compare=False)
+    demand: AdapterDemand = field(default=NO_DEMAND, compare=False)
     is_listed: bool = True
     key: str = field(init=False, repr=False, compare=False)
     full_name: str = field(init=False, repr=False, compare=False)
@@ -189,6 +193,7 @@ class Snapshot:
     _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
     _adapters_by_key: dict[str, Adapter] = field(init=False, repr=False, compare=False)
     _versions: dict[str, dict[str, AdapterVersion]] = field(init=False, repr=False, compare=False)
+    _demand: dict[str, dict[str, AdapterDemand]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         by_model, models = _names(self._claims())
@@ -198,14 +203,17 @@ class Snapshot:
         adapters = {adapter.key: adapter for adapter in self.adapters}
         object.__setattr__(self, "_adapters_by_key", adapters)
         versions: dict[str, dict[str, AdapterVersion]] = {}
+        demand: dict[str, dict[str, AdapterDemand]] = {}
         for adapter in self.adapters:
             versions.setdefault(adapter.parent, {})
             of_service = versions.setdefault(adapter.service, {})
             of_service.update(zip(adapter.engine_names, adapter.versions, strict=True))
+            demand.setdefault(adapter.service, {})[adapter.engine_name] = adapter.demand
         for service in self.services:
             if service.adapter:  # its engines are known before the adapter's requests go there
                 versions.setdefault(service.key, {})
         object.__setattr__(self, "_versions", versions)
+        object.__setattr__(self, "_demand", demand)
 
     def resolve(self, model: str) -> Claim | Unknown:
         """Look a model name up: a served name, or "namespace/name"."""
@@ -245,13 +253,9 @@ class Snapshot:
         """Return the versions of the service's adapters, by name in engines."""
         return self._versions.get(service, {})
 
-    def adapter_demand(self, service: str) -> dict[str, float]:
-        """Return the demand for the service's adapters by name in engines, in requests per second."""
-        return {
-            each.engine_name: each.requests_per_s
-            for each in self.adapters
-            if each.service == service
-        }
+    def adapter_demand(self, service: str) -> Mapping[str, AdapterDemand]:
+        """Return the demand for the service's adapters that statuses show, by name in engines."""
+        return self._demand.get(service, {})
 
     def revisions(self) -> dict[str, set[str]]:
         """Revisions by service: those with pods or weight, and those that routes mirror to."""
@@ -267,35 +271,36 @@ class Snapshot:
         return found
 
     def models(self) -> tuple[tuple[str, Claim], ...]:
-        """Return each model that can answer once, under the name that clients must use."""
+        """Return each model that can answer, under the name that clients must use. Each is there once."""
         return self._models
 
 
 def _names(objects: Iterable[Claim]) -> tuple[dict[str, Claim], tuple[tuple[str, Claim], ...]]:
-    """What has each name, and the name of each model that clients must use."""
-    by_key = {(_kind(each), each.namespace, each.name): each for each in objects}
-    index = NameIndex(
-        NameClaim(*key, each.served_name, each.created_s, each.precedence)
-        for key, each in by_key.items()
-    )
+    """Return the object that each name leads to, and the listed models with the names to use."""
+    by_served_name: dict[str, list[Claim]] = {}
+    for each in objects:
+        by_served_name.setdefault(each.served_name, []).append(each)
     by_name: dict[str, Claim] = {}
     models: list[tuple[str, Claim]] = []
-    for name, claims in index:
-        short = short_name_holder(claims)
-        by_name.setdefault(name, by_key[short.key])
-        for claim in holders(claims).values():
-            found = by_key[claim.key]
-            by_name[found.full_name] = found
-            if not isinstance(found, Adapter) or found.is_listed:
-                models.append((name if claim == short else found.full_name, found))
+    for name, rivals in by_served_name.items():
+        found, short = _holders(rivals)
+        by_name.setdefault(name, short)
+        for each in found:
+            by_name[each.full_name] = each
+            if not isinstance(each, Adapter) or each.is_listed:
+                models.append((name if each is short else each.full_name, each))
     return by_name, tuple(models)
 
 
-def _kind(claim: Claim) -> ClaimKind:
-    match claim:
-        case Route():
-            return "ModelRoute"
-        case Service():
-            return "InferenceService"
-        case Adapter():
-            return "LoraAdapter"
+def _holders(rivals: list[Claim]) -> tuple[list[Claim], Claim]:
+    """Return the objects that have a served name in their namespaces, and the one that has it alone.
+
+    rivals: all objects with that served name. Most have none, of thousands of adapters.
+    """
+    if len(rivals) == 1:
+        return rivals, rivals[0]
+    claims = {
+        NameClaim(o.kind, o.namespace, o.name, o.served_name, o.created_s, o.precedence): o
+        for o in rivals
+    }
+    return [claims[each] for each in holders(claims).values()], claims[short_name_holder(claims)]

@@ -160,15 +160,22 @@ def test_engines_that_take_adapters(make_service):
     assert snapshot.services_with_adapters == [chat]
 
 
-def test_a_write_of_an_adapters_status_needs_no_snapshot():
+@pytest.mark.parametrize(
+    ("after", "change"),
+    [
+        ({"status": {"loadedReplicas": 3}}, "Nothing"),
+        ({"status": {"demand": {"requestsPerSecond": "2.5"}}}, "Demand"),
+        (adapter("sql", uri="pvc://a/sql-2"), "Other"),
+        ({"spec": {}}, "Other"),
+        (adapter("other"), "Other"),
+    ],
+)
+def test_what_an_object_changes_in_the_snapshot(after, change):
     builder = SnapshotBuilder()
     body = adapter("sql")
-    assert not builder.adapters.reads_as_before(body)
+    assert builder.adapters.find_change(body) == "Other"
     builder.build([], [], [], [body])
-    assert builder.adapters.reads_as_before(body | {"status": {"loadedReplicas": 3}})
-    assert not builder.adapters.reads_as_before(adapter("sql", uri="pvc://a/sql-2"))
-    assert not builder.adapters.reads_as_before(body | {"spec": {}})
-    assert not builder.adapters.reads_as_before(adapter("other"))
+    assert builder.adapters.find_change(body | after) == change
 
 
 def test_adapters_are_as_new_after_additions_and_deletions():

@@ -5,7 +5,7 @@ ask the same functions who has a name. What has answered under a name keeps it: 
 never answered, or came later takes nothing from it.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
@@ -151,11 +151,6 @@ class NameIndex:
         self._by_object: dict[ObjectKey, NameClaim] = {}
         for claim in claims:
             self.put(claim)
-
-    def __iter__(self) -> Iterator[tuple[str, tuple[NameClaim, ...]]]:
-        """Each model name with the claims on it, in the order in which they were made."""
-        for name, claims in self._by_name.items():
-            yield name, tuple(claims.values())
 
     def get(self, key: ObjectKey) -> NameClaim | None:
         """Return the claim of an object; None if it has none."""
