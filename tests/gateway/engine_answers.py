@@ -25,6 +25,13 @@ async def hangs(request):
     await asyncio.sleep(3600)
 
 
+async def begins(request):
+    """Send the first event of a stream, and then nothing."""
+    await request.head()
+    await request.chunk(EVENT)
+    await asyncio.Event().wait()
+
+
 async def resets(request):
     request.reset()
 

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from gateway.engine_answers import DONE, EVENT, breaks, cuts, hangs, resets, stream, whole
+from gateway.engine_answers import DONE, EVENT, begins, breaks, cuts, hangs, resets, stream, whole
 
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.snapshot import Route, Snapshot
@@ -244,13 +244,6 @@ async def test_copies_that_hang_take_no_memory_of_requests(mirrored, until):
 
 
 LIMITS = {"first_byte_timeout_s": 60.0, "between_chunks_timeout_s": 60.0}
-
-
-async def begins(request):
-    """Send the first event of a stream, and then nothing."""
-    await request.head()
-    await request.chunk(EVENT)
-    await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ import math
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import DONE, EVENT, breaks, cuts, resets, stream, whole
+from gateway.engine_answers import DONE, EVENT, begins, breaks, cuts, hangs, resets, stream, whole
 
 from penstock.clients.stats_report import PATH, parse
 from penstock.core.canary.moments import Moments
-from penstock.core.routing.pick import Side
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import RouteRule
 from penstock.core.routing.traffic_split import RolloutMirror
+from penstock.gateway.snapshot import Route, Snapshot
 
 
 @pytest.fixture
@@ -159,3 +161,47 @@ async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, mak
     assert await front.metric(f"{name}_sum", **labels) == 3.0
     assert await front.metric(f"{name}_count", **labels) == 1
     assert await front.metric(f"{name}_count") == 1
+
+
+async def test_copy_to_a_lost_node_is_no_error(
+    start_engine, start_gateway, make_service, stuck_address
+):
+    """Its connection is not refused: it does not come about."""
+    stable = await start_engine()
+    front = await start_gateway(connect_timeout_s=0.05)
+    service = make_service(stable, weights={"r1": 100})
+    lost = Endpoint("default/lost", stuck_address, "r2")
+    front.publish(
+        replace(
+            service,
+            endpoints=(*service.endpoints, lost),
+            sides={**service.sides, lost.pod: lost.side},
+            mirror=RolloutMirror((lost.side,), 100),
+        )
+    )
+    assert (await front.ask())[0] == 200
+    await front.idle_with_copies()
+    async with front.client.get(front.management_url + PATH) as got:
+        arms = parse("g", await got.text()).arms["default/chat"]
+    assert arms[lost.pod].errors == 0
+    mirrored_requests = "penstock_gateway_mirrored_requests_total"
+    assert await front.metric(mirrored_requests, outcome="error", revision="r2") == 1
+
+
+@pytest.mark.parametrize("behavior", [hangs, begins])
+@pytest.mark.parametrize(("timeout_s", "errors"), [(0.3, 0), (None, 1)])
+async def test_time_limit_of_a_route_is_no_error_of_the_canary(
+    start_engine, start_gateway, make_service, behavior, timeout_s, errors
+):
+    stable, new = await start_engine(), await start_engine(behavior, "r2")
+    limits = {"first_byte_timeout_s": 0.5, "between_chunks_timeout_s": 0.5}
+    front = await start_gateway(synced=False, **limits)
+    service = make_service(stable, new, name="old", weights={"r1": 100})
+    service = replace(service, mirror=RolloutMirror((Side("r2"),), 100))
+    rule = RouteRule((), (("old", 1),), timeout_s=timeout_s)
+    front.snapshots.publish(Snapshot((service,), (Route("default", "any", "chat", 0, (rule,)),)))
+    assert (await front.ask())[0] == 200
+    await front.idle_with_copies()
+    async with front.client.get(front.management_url + PATH) as got:
+        arm = parse("g", await got.text()).arms["default/old"][new.endpoint().pod]
+    assert arm.errors == errors

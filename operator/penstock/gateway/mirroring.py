@@ -18,7 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from penstock.clients.pod_connections import PodConnector
-from penstock.core.routing.charge import CHARGES, Ending, ending_of
+from penstock.core.routing.charge import CHARGES, Ending, ending_of, ending_of_timeout
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
 from penstock.core.routing.route import Mirror
 from penstock.core.routing.traffic_split import RolloutMirror
@@ -30,7 +30,7 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.shares import COPIES_SHARE, SharedLimit, share
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
-from penstock.gateway.upstream import body_payload
+from penstock.gateway.upstream import body_payload, ending_of_error
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 # The original's request id is cut to this; with the suffix of the copy it must fit into the 128
@@ -155,12 +155,7 @@ class RequestMirror:
         """Send one copy and count its outcome."""
         is_stream = copy.request.is_stream
         usage = ResponseUsage(is_stream=is_stream, overhead_events=copy.overhead_events)
-        try:
-            ending = await self._send(copy, service, endpoint, usage)
-        except aiohttp.ClientConnectorError:
-            ending = Ending.CONNECT
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            ending = Ending.TRUNCATED
+        ending = await self._send(copy, service, endpoint, usage)
         if usage.has_engine_error:
             ending = Ending.ERROR_EVENT
         is_answered = ending is Ending.ANSWERED
@@ -177,35 +172,32 @@ class RequestMirror:
     async def _send(
         self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage
     ) -> Ending:
-        """Send one copy and read its response into `usage`. Raises aiohttp.ClientError, OSError."""
-        sse, body = SseBuffer(), b""
-        began_s = self._now()
+        """Send one copy and read its response into `usage`. Returns how the copy ends."""
+        began_s, upload = self._now(), aiohttp.UploadTracker()
         limits = CopyLimits(copy, self._settings)
-        async with (
-            limits.timeout,
-            self._connections().post(
-                f"http://{endpoint.address}{copy.path}",
-                data=body_payload(copy.request.with_model(service.served_name).body),
-                headers=_with_own_id(copy.headers),
-                allow_redirects=False,
-            ) as response,
-        ):
-            has_begun = False
-            while chunk := await response.content.readany():
-                limits.note_chunk()
-                if copy.request.is_stream:
-                    usage.feed(sse.feed(chunk))
-                elif len(body) < MAX_HELD_BYTES:
-                    body += chunk
-                if not has_begun:
-                    has_begun = True
-                    seconds = self._metrics.mirrored_first_byte_s
-                    seconds.labels(service.key, endpoint.revision).observe(self._now() - began_s)
-            usage.feed(body)
-            is_cut = copy.request.is_stream and not (sse.finish() or sse.is_done)
-            return (
-                Ending.TRUNCATED if is_cut and response.status < 400 else ending_of(response.status)
-            )
+
+        def note_chunk() -> None:
+            if not limits.has_begun:
+                seconds = self._metrics.mirrored_first_byte_s
+                seconds.labels(service.key, endpoint.revision).observe(self._now() - began_s)
+            limits.note_chunk()
+
+        try:
+            async with (
+                limits.timeout,
+                self._connections().post(
+                    f"http://{endpoint.address}{copy.path}",
+                    data=body_payload(copy.request.with_model(service.served_name).body),
+                    headers=_with_own_id(copy.headers),
+                    allow_redirects=False,
+                    upload_tracker=upload,
+                ) as response,
+            ):
+                return await _read(response, usage, note_chunk, is_stream=copy.request.is_stream)
+        except (aiohttp.ClientError, OSError) as error:
+            if limits.timeout.expired():
+                return limits.ending
+            return Ending.TRUNCATED if limits.has_begun else ending_of_error(error, upload)
 
     def _connections(self) -> aiohttp.ClientSession:
         """Return the connection pool of copies, made for the first one."""
@@ -229,25 +221,60 @@ class RequestMirror:
 class CopyLimits:
     """Time limits of a copy, which are those of its original.
 
-    timeout: for the block in which the copy is sent; raises TimeoutError.
+    timeout: for the block in which the copy is sent; raises TimeoutError. has_begun: whether a part of the
+    response has arrived.
     """
 
     def __init__(self, copy: MirroredRequest, settings: GatewaySettings) -> None:
         self._now_s = asyncio.get_running_loop().time
         total_s = settings.total_timeout_s
+        self._is_of_route = copy.timeout_s is not None and copy.timeout_s < total_s
         if copy.timeout_s is not None:
             total_s = min(total_s, copy.timeout_s)
         self._ends_at_s = self._now_s() + total_s
-        self._between_s = settings.between_chunks_timeout_s if copy.request.is_stream else total_s
-        first_byte_s = settings.first_byte_timeout_s if copy.request.is_stream else total_s
+        self._is_stream = copy.request.is_stream
+        self._between_s = settings.between_chunks_timeout_s if self._is_stream else total_s
+        first_byte_s = settings.first_byte_timeout_s if self._is_stream else total_s
+        self.has_begun = False
         self.timeout = asyncio.timeout_at(self._limit_s(first_byte_s))
 
     def note_chunk(self) -> None:
         """Start the limit for the next chunk."""
+        self.has_begun = True
         self.timeout.reschedule(self._limit_s(self._between_s))
+
+    @property
+    def ending(self) -> Ending:
+        """How a copy ends whose time is over."""
+        is_total = self.timeout.when() == self._ends_at_s
+        return ending_of_timeout(
+            has_begun=self._is_stream and self.has_begun,
+            is_total=is_total,
+            is_of_route=is_total and self._is_of_route,
+        )
 
     def _limit_s(self, seconds: float) -> float:
         return min(self._ends_at_s, self._now_s() + seconds)
+
+
+async def _read(
+    response: aiohttp.ClientResponse,
+    usage: ResponseUsage,
+    note_chunk: Callable[[], None],
+    *,
+    is_stream: bool,
+) -> Ending:
+    """Read the response to a copy into `usage`. Raises aiohttp.ClientError, OSError, TimeoutError."""
+    sse, body = SseBuffer(), b""
+    while chunk := await response.content.readany():
+        note_chunk()
+        if is_stream:
+            usage.feed(sse.feed(chunk))
+        elif len(body) < MAX_HELD_BYTES:
+            body += chunk
+    usage.feed(body)
+    is_cut = is_stream and not (sse.finish() or sse.is_done)
+    return Ending.TRUNCATED if is_cut and response.status < 400 else ending_of(response.status)
 
 
 def _with_own_id(headers: Mapping[str, str]) -> CIMultiDict[str]:

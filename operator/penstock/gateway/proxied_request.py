@@ -8,7 +8,7 @@ receiving -> waiting -> first byte -> streaming
 from collections.abc import Mapping
 
 from penstock.core.canary.tenants import tenant_name
-from penstock.core.routing.charge import Ending
+from penstock.core.routing.charge import Ending, ending_of_timeout
 from penstock.gateway.attempts import Attempts
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import (
@@ -152,7 +152,9 @@ class ProxiedRequest:
     async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
         """Count the cause of a cancellation, and send the client an error if it is still there."""
         relay, record = self._attempts.relay, self._record
-        ending = _ending_of(cancelled, is_blocked=relay is not None and relay.is_blocked)
+        ending = _ending_of_cancellation(
+            cancelled, is_blocked=relay is not None and relay.is_blocked
+        )
         if record is not None and ending is not None:
             record.end.ending = ending
             if self._attempts.endpoint is not None:
@@ -201,7 +203,7 @@ def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
     return tenant_name(header_text(headers.get(service.tenant_header.encode(), b"")))
 
 
-def _ending_of(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | None:
+def _ending_of_cancellation(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | None:
     """How a cancelled request ends; None: as one that no engine answered.
 
     is_blocked: whether its client does not read the response.
@@ -215,12 +217,12 @@ def _ending_of(cancelled: RequestCancelled, *, is_blocked: bool) -> Ending | Non
             return Ending.CLIENT_STALLED
         case _, (Phase.RECEIVING | Phase.WAITING):
             return None
-        case CancelCause.ROUTE_TIMEOUT, _:
-            return Ending.ROUTE_TIMEOUT
-        case _, Phase.FIRST_BYTE:
-            return Ending.NO_FIRST_BYTE
-        case _:
-            return Ending.TOTAL_TIMEOUT if cancelled.is_total else Ending.SILENT
+        case cause, phase:
+            return ending_of_timeout(
+                has_begun=phase is not Phase.FIRST_BYTE,
+                is_total=cancelled.is_total,
+                is_of_route=cause is CancelCause.ROUTE_TIMEOUT,
+            )
 
 
 CANCELLED_RESPONSES = {

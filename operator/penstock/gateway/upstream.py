@@ -164,23 +164,7 @@ class Upstream:
         )
         cancellation.enter_phase(Phase.FIRST_BYTE, first_byte_s)
         timeline.enter(RequestPhase.CONNECT)
-        upload = aiohttp.UploadTracker()
-        try:
-            source = await self._session.post(
-                f"http://{address}{request.path}",
-                data=body_payload(request.body),
-                headers=request.headers,
-                allow_redirects=False,
-                trace_request_ctx=timeline,
-                upload_tracker=upload,
-            )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise AttemptFailed(Ending.CONNECT) from error
-        except aiohttp.ClientResponseError as error:
-            raise AttemptFailed(Ending.INVALID) from error
-        except (aiohttp.ClientError, OSError) as error:
-            is_sent = upload.upload_complete.done() and not upload.upload_complete.exception()
-            raise AttemptFailed(Ending.RESET if is_sent else Ending.UNSENT) from error
+        source = await self._post(address, request, timeline)
         is_open = False
         try:
             response = await self._read_start(source)
@@ -199,6 +183,23 @@ class Upstream:
         finally:
             if not is_open:
                 source.close()
+
+    async def _post(
+        self, address: str, request: UpstreamRequest, timeline: Timeline
+    ) -> aiohttp.ClientResponse:
+        """Send a request and wait for the head of its response. Raises AttemptFailed."""
+        upload = aiohttp.UploadTracker()
+        try:
+            return await self._session.post(
+                f"http://{address}{request.path}",
+                data=body_payload(request.body),
+                headers=request.headers,
+                allow_redirects=False,
+                trace_request_ctx=timeline,
+                upload_tracker=upload,
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            raise AttemptFailed(ending_of_error(error, upload)) from error
 
     async def _read_start(self, source: aiohttp.ClientResponse) -> UpstreamResponse:
         headers = headers_for_client(source.raw_headers)
@@ -229,6 +230,16 @@ class Upstream:
 
     def _release(self, num_bytes: int) -> None:
         self.held_bytes -= num_bytes
+
+
+def ending_of_error(error: aiohttp.ClientError | OSError, upload: aiohttp.UploadTracker) -> Ending:
+    """The ending of an attempt whose response does not begin. upload: of the request."""
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return Ending.CONNECT
+    if isinstance(error, aiohttp.ClientResponseError):
+        return Ending.INVALID
+    is_sent = upload.upload_complete.done() and not upload.upload_complete.exception()
+    return Ending.RESET if is_sent else Ending.UNSENT
 
 
 async def _read_first_event(

@@ -117,6 +117,19 @@ def ending_of(status: int) -> Ending:
     return Ending.UNAVAILABLE if status in (502, 503) else Ending.ERROR
 
 
+def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> Ending:
+    """The ending that a time limit of a request at an engine stands for.
+
+    has_begun: whether the first byte of a stream had arrived. is_total: whether the limit was that of the
+    whole request. is_of_route: whether it was that of a ModelRoute.
+    """
+    if is_of_route:
+        return Ending.ROUTE_TIMEOUT
+    if not has_begun:
+        return Ending.NO_FIRST_BYTE
+    return Ending.TOTAL_TIMEOUT if is_total else Ending.SILENT
+
+
 def blamed(
     failed: Iterable[FailedAttempt], serving: Collection[Side], *, is_answered: bool
 ) -> list[Endpoint]:
