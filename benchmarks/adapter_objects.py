@@ -17,7 +17,8 @@ from contextlib import contextmanager
 
 from campaigns.adapter_stand import AdapterStand, adapter_stand
 
-from penstock.clients.kube import Kube, api_client, load_configuration
+from penstock.clients.kube import Kube, api_client
+from penstock.clients.kubeconfig import load_configuration
 from penstock.clients.resources import LORA_ADAPTERS, NAMESPACES
 from penstock.local import cluster as clusters
 from penstock.local.install import install_crds

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from penstock.cli import rollout_status
 from penstock.cli.main import build
-from penstock.clients.kube import current_namespace, load_configuration
+from penstock.clients.kubeconfig import current_namespace, load_configuration
 from penstock.core.spec.service import REVISION_LABEL
 
 STABLE = {

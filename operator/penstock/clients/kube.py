@@ -5,7 +5,6 @@ Objects are plain dicts: they are planned as dicts, and model classes would only
 
 import contextlib
 import json
-import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -13,57 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kubernetes.aio import client, config
-from kubernetes.aio.config.incluster_config import InClusterConfigLoader
-from yaml import YAMLError
+from kubernetes.aio import client
 
-from penstock.clients.kubeconfig import require_kubeconfig
+from penstock.clients.api_errors import api_error, status_field
+from penstock.clients.kubeconfig import load_configuration
 from penstock.clients.resources import KINDS, Resource
 from penstock.clients.rest_client import RequestObserver, TrackingRestClient
-from penstock.errors import (
-    AlreadyExists,
-    Conflict,
-    Forbidden,
-    KubeError,
-    NotFound,
-    Rejected,
-    Transient,
-)
+from penstock.errors import Conflict, NotFound, Transient
 
 Object = dict[str, Any]
 
-STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
-# Errors of the client for a kubeconfig that is missing, unreadable or malformed.
-UNREADABLE_CONFIG = (config.ConfigException, OSError, TypeError, AttributeError, YAMLError)
 REQUEST_TIMEOUT_S = 15.0
-# Text of a status 500 by which the API server refuses an object with a field of a wrong type.
-WRONG_TYPE = "failed to create typed patch object"
 # A write with less time left than this is not started.
 MIN_WRITE_S = 1.0
 # The server ends a watch after this; a connection that died silently is noticed a little later.
 WATCH_TIMEOUT_S = 240
-
-
-async def load_configuration(kubeconfig: Path | None = None) -> client.Configuration:
-    """Load credentials: the given kubeconfig, else KUBECONFIG, the pod's own, or ~/.kube/config.
-
-    In a pod the token is read anew every minute, so a rotated one is picked up. Raises KubeError.
-    """
-    configuration = client.Configuration()
-    account = None if kubeconfig else _pod_account()
-    if account is None:
-        require_kubeconfig(kubeconfig)
-    try:
-        if account is not None:
-            loader = InClusterConfigLoader(f"{account}/token", f"{account}/ca.crt")
-            loader.load_and_set(configuration)
-        else:
-            path = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
-            await config.load_kube_config(path, client_configuration=configuration)
-    except UNREADABLE_CONFIG as error:
-        raise KubeError(f"no credentials for a cluster: {error}; set KUBECONFIG") from error
-    configuration.client_side_validation = False
-    return configuration
 
 
 async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock") -> "Kube":
@@ -79,29 +42,6 @@ def api_client(
     api.rest_client = TrackingRestClient(configuration, observe)
     api.user_agent = user_agent
     return api
-
-
-def current_namespace() -> str:
-    """The default namespace of the credentials that `load_configuration` finds, as in kubectl."""
-    account = _pod_account()
-    if account is not None:
-        with contextlib.suppress(OSError):
-            return (account / "namespace").read_text().strip() or "default"
-        return "default"
-    try:
-        require_kubeconfig()
-        _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG") or None)
-    except (KubeError, *UNREADABLE_CONFIG):  # a connection attempt will say so
-        return "default"
-    return str(context["context"].get("namespace") or "default")
-
-
-def _pod_account() -> Path | None:
-    """Folder of the pod's service account; None outside of a pod and if KUBECONFIG is set."""
-    if os.environ.get("KUBECONFIG"):
-        return None
-    folder = Path(os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", STANDARD_SERVICE_ACCOUNT_DIR))
-    return folder if (folder / "token").is_file() else None
 
 
 class Kube:
@@ -243,7 +183,7 @@ class Kube:
                     raise Transient("the watch broke: an event is no JSON") from error
                 if event["type"] == "ERROR":
                     status = event["object"]
-                    raise _error(int(status.get("code", 500)), status.get("message", ""), None)
+                    raise api_error(int(status.get("code", 500)), status.get("message", ""), None)
                 yield event["type"], event["object"]
 
     async def stream(
@@ -310,11 +250,11 @@ class Kube:
         if response.status >= 400:
             async with response:
                 text = await response.text()
-            raise _error(
+            raise api_error(
                 response.status,
-                _field(text, "message") or text[:500],
+                status_field(text, "message") or text[:500],
                 response.headers.get("Retry-After"),
-                _field(text, "reason"),
+                status_field(text, "reason"),
             )
         return response
 
@@ -327,25 +267,3 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         for line in whole:
             if line:
                 yield line
-
-
-def _field(text: str, name: str) -> str:
-    """Return a field of the API server's error Status; empty if it is absent."""
-    try:
-        return str(json.loads(text)[name])
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _error(code: int, message: str, retry_after: str | None, reason: str = "") -> KubeError:
-    if code in (404, 410):
-        return NotFound(message)
-    if code == 409:
-        return AlreadyExists(message) if reason == "AlreadyExists" else Conflict(message)
-    if code == 403:
-        return Forbidden(message)
-    is_wrong_type = code == 500 and message.startswith(WRONG_TYPE)
-    if code in (401, 408, 429) or (code >= 500 and not is_wrong_type):
-        delay_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
-        return Transient(message, delay_s)
-    return Rejected(message)

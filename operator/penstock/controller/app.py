@@ -2,7 +2,8 @@
 
 import asyncio
 
-from penstock.clients.kube import Kube, api_client, load_configuration
+from penstock.clients.kube import Kube, api_client
+from penstock.clients.kubeconfig import load_configuration
 from penstock.controller.election import Election, join_election
 from penstock.controller.health import Health
 from penstock.controller.leader import Leader
