@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.api.past_specs import accepted_spec
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.controller.scale_targets import by_service, children_of
@@ -15,8 +16,6 @@ from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.blocks import ComparedArms
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
-
-Key = tuple[str, str]
 
 JUDGED_PHASES: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 MIRROR_PHASE: Phase = "Mirroring"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
@@ -9,8 +10,6 @@ from penstock.core.canary.evidence import NO_HISTORY, History
 from penstock.core.observed.rollout_state import SETTLED_PHASES
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout.baseline_errors import BaselineErrors
-
-Key = tuple[str, str]
 
 
 class ErrorBaselines:

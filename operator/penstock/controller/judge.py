@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.clients.clock import monotonic
+from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
@@ -32,8 +33,6 @@ from penstock.core.spec.canary import MirrorSpec
 from penstock.errors import KubeError, NotFound
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 # Least length of a block of evidence; gates are checked at each tick in between.
 BLOCK_S = 10.0

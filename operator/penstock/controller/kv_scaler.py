@@ -2,8 +2,9 @@
 
 from collections.abc import Collection
 
+from penstock.clients.informer import Key
 from penstock.controller.failures import Failures
-from penstock.controller.recorder import Key, Recorder
+from penstock.controller.recorder import Recorder
 from penstock.core.scaling.by_kv.rule import KvRule
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.delays import ScaleDownDelay

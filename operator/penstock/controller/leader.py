@@ -10,6 +10,7 @@ from kubernetes.aio import client
 from penstock.chart.names import gateway_url
 from penstock.clients.clock import steady
 from penstock.clients.engine_adapters import EngineAdapters
+from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
 from penstock.clients.prometheus import Prometheus
 from penstock.clients.prometheus_scraper import PrometheusScraper
@@ -29,7 +30,7 @@ from penstock.controller.metric_queries import MetricQueries
 from penstock.controller.model_names import ModelNames
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
-from penstock.controller.queue import Key, WorkQueue
+from penstock.controller.queue import WorkQueue
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.recorder import Recorder
 from penstock.controller.route_statuses import RouteStatuses

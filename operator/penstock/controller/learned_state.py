@@ -5,6 +5,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from penstock.clients.informer import Key
 from penstock.clients.kube import Kube
 from penstock.clients.logs import service_fields
 from penstock.clients.resources import CONFIG_MAPS
@@ -14,8 +15,6 @@ from penstock.core.spec.service import ServiceSpec
 from penstock.errors import KubeError, NotFound
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 MANAGER = "penstock-scaler"
 MIN_WRITE_INTERVAL_S = 60.0  # per service, to spare the API server

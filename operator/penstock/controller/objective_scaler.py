@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+from penstock.clients.informer import Key
 from penstock.controller.failures import Failures
-from penstock.controller.learned_state import Key, LearnedStateStore
+from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.recorder import Recorder
 from penstock.core.scaling.by_objectives.record import Learned
 from penstock.core.scaling.by_objectives.rule import Sizing

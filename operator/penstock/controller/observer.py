@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.clients.prometheus_scraper import PrometheusScraper
 from penstock.clients.scrape import Scraper
@@ -22,8 +23,6 @@ from penstock.core.scaling.signals import (
     Observation,
     PodView,
 )
-
-Key = tuple[str, str]
 
 
 class Observer:

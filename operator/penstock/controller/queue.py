@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from penstock.clients.clock import monotonic
+from penstock.clients.informer import Key
 from penstock.clients.logs import service_fields
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
@@ -14,8 +15,6 @@ from penstock.controller.slots import Slots
 from penstock.errors import KubeError, Transient
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
 # Minimum pause after an error even if the key changes, doubled with each error in a row. Without it an

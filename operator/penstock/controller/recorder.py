@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
+from penstock.clients.informer import Key
 from penstock.core.scaling.recording import AnyTick, RecordingWriter
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 PATH = "/recording/{namespace}/{name}"
 MAX_LISTENERS = 8  # streams of all services together; each may buffer MAX_BEHIND ticks

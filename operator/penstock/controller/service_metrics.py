@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from penstock.api.past_specs import accepted_spec
 from penstock.clients.clock import monotonic, unix_time
+from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.clients.metric_set import families
 from penstock.controller.failures import Failures
@@ -33,8 +34,6 @@ from penstock.observability.service_samples import (
     spec_samples,
     status_samples,
 )
-
-Key = tuple[str, str]
 
 # Interval at which the gateways' counts are added up. The scaler scrapes them every two seconds.
 UPDATE_INTERVAL_S = 5.0

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.chart.names import GATEWAY
-from penstock.clients.informer import Informer, key_of
+from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES, PODS, RESOURCE_QUOTAS, Resource
 from penstock.controller.child_mirror import ChildMirror
-from penstock.controller.queue import Key
 from penstock.controller.settings import Settings
 
 
