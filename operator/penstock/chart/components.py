@@ -14,8 +14,7 @@ from penstock.chart.tracing_values import OTEL_VARIABLES
 from penstock.chart.tree import (
     ABSENT,
     ITEM,
-    AtMost,
-    Different,
+    Compared,
     ForEach,
     If,
     Json,
@@ -67,27 +66,6 @@ def operator() -> list[Tree]:
 
 def gateway() -> list[Tree]:
     """The gateway's Deployment, disruption budget, Service and autoscaler."""
-    container = {
-        "command": ["penstock"],
-        "args": [
-            "gateway", "run", "--host=$(POD_IP)",
-            Text.of("--port=", Number("gateway.port")),
-            Text.of("--management-port=", Number("gateway.managementPort")),
-            _flag("--namespace=", "watchNamespace"),
-            _flag("--log-level=", "logLevel"),
-            ForEach("gateway.extraArgs", Value(ITEM)),
-        ],
-        "ports": [
-            {"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"},
-            {
-                "name": MANAGEMENT_PORT_NAME,
-                "containerPort": Different(
-                    "gateway.managementPort", "gateway.port", f"gateway: {PORTS_REFUSED}"
-                ),
-                "protocol": "TCP",
-            },
-        ],
-    }  # fmt: skip
     spec: Object = {
         "replicas": If("gateway.autoscaling.enabled", ABSENT, Value("gateway.replicas")),
         "strategy": If(
@@ -106,7 +84,7 @@ def gateway() -> list[Tree]:
         deployment(
             GATEWAY,
             "gateway",
-            container,
+            _gateway_container(),
             probed=MANAGEMENT_PORT_NAME,
             pod=pod,
             spec=spec,
@@ -116,6 +94,31 @@ def gateway() -> list[Tree]:
         _service(),
         If("gateway.autoscaling.enabled", _autoscaler()),
     ]
+
+
+def _gateway_container() -> Object:
+    """The gateway's command and ports; `deployment` adds the rest."""
+    return {
+        "command": ["penstock"],
+        "args": [
+            "gateway", "run", "--host=$(POD_IP)",
+            Text.of("--port=", Number("gateway.port")),
+            Text.of("--management-port=", Number("gateway.managementPort")),
+            _flag("--namespace=", "watchNamespace"),
+            _flag("--log-level=", "logLevel"),
+            ForEach("gateway.extraArgs", Value(ITEM)),
+        ],
+        "ports": [
+            {"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"},
+            {
+                "name": MANAGEMENT_PORT_NAME,
+                "containerPort": Compared(
+                    "gateway.managementPort", "eq", "gateway.port", f"gateway: {PORTS_REFUSED}"
+                ),
+                "protocol": "TCP",
+            },
+        ],
+    }  # fmt: skip
 
 
 def _tracing_variables() -> list[Tree]:
@@ -174,8 +177,9 @@ def _autoscaler() -> Tree:
         "metadata": {"name": GATEWAY, "namespace": ReleaseNamespace(), "labels": labels(GATEWAY)},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": GATEWAY},
-            "minReplicas": AtMost(
+            "minReplicas": Compared(
                 "gateway.autoscaling.minReplicas",
+                "gt",
                 "gateway.autoscaling.maxReplicas",
                 f"gateway.autoscaling: {BOUNDS_REFUSED}",
             ),

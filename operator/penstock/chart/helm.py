@@ -13,8 +13,7 @@ from penstock.chart.tree import (
     AUTHORITY,
     ITEM,
     PORT,
-    AtMost,
-    Different,
+    Compared,
     FileName,
     FileText,
     FileYaml,
@@ -152,10 +151,10 @@ def _inline(node: Tree) -> str:
             return "{{ toJson ($.Files.Get $path) }}"
         case Value(path):
             return f"{{{{ toJson {_reference(path)} }}}}"
-        case AtMost(path, limit, message):
-            return _compared(path, "gt", limit, message)
-        case Different(path, other, message):
-            return _compared(path, "eq", other, message)
+        case Compared(path, refused, other, message):
+            is_refused = f"{refused} (int {_reference(path)}) (int {_reference(other)})"
+            failure = f"{{{{ if {is_refused} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
+            return f"{failure}{{{{ toJson {_reference(path)} }}}}"
         case PortOf(path):
             url = _reference(path)
             authority = f"(regexFind {json.dumps(AUTHORITY)} {url})"
@@ -166,16 +165,6 @@ def _inline(node: Tree) -> str:
             return f"{{{{ toJson {_expression(node)} }}}}"
         case _:
             return _scalar(node)
-
-
-def _compared(path: str, refused: str, other: str, message: str) -> str:
-    """The integer at a path, with the error if its comparison with another one holds.
-
-    refused: function of Go's template language.
-    """
-    is_refused = f"{refused} (int {_reference(path)}) (int {_reference(other)})"
-    failure = f"{{{{ if {is_refused} }}}}{{{{ fail {json.dumps(message)} }}}}{{{{ end }}}}"
-    return f"{failure}{{{{ toJson {_reference(path)} }}}}"
 
 
 def _scalar(value: Any) -> str:

@@ -16,8 +16,7 @@ from penstock.chart.tree import (
     ITEM,
     PORT,
     Absent,
-    AtMost,
-    Different,
+    Compared,
     FileName,
     FileText,
     FileYaml,
@@ -35,7 +34,7 @@ from penstock.chart.tree import (
     Value,
 )
 
-# As the template of `penstock.chart.helm` finds the port.
+# The patterns that the template of `penstock.chart.helm` uses too.
 _AUTHORITY, _PORT = re.compile(AUTHORITY), re.compile(PORT)
 
 
@@ -96,7 +95,7 @@ class _Resolver:
                 texts = [self.resolve(part) for part in parts]
                 return "".join(str(each) for each in texts if each is not ABSENT)
             # The values are checked already.
-            case Value(path) | Number(path) | AtMost(path) | Different(path):
+            case Value(path) | Number(path) | Compared(path):
                 return self._value(path)
             case Json(path):
                 return json.dumps(self._value(path), separators=(",", ":"), sort_keys=True)

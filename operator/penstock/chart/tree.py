@@ -7,7 +7,7 @@ ITEM is the current item of a ForEach.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 Tree = Any
 
@@ -47,25 +47,14 @@ class Required:
 
 
 @dataclass(frozen=True, slots=True)
-class AtMost:
-    """The integer at a path. A JSON schema cannot say that it must not be greater than that at `limit`.
+class Compared:
+    """The integer at a path, checked against the one at `other`, which a JSON schema cannot do.
 
-    message: the error if it is.
+    refused: "gt" if it must not be greater, "eq" if it must not be equal. message: the error if it is.
     """
 
     path: str
-    limit: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Different:
-    """The integer at a path. A JSON schema cannot say that it must not be the one at `other`.
-
-    message: the error if it is.
-    """
-
-    path: str
+    refused: Literal["gt", "eq"]
     other: str
     message: str
 
