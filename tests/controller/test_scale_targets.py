@@ -132,16 +132,16 @@ def test_ipv6_addresses_are_bracketed():
     pod["status"] = {"podIP": "fd00::1", "phase": "Running"}
     (target,) = scale_targets({KEY: body("Active")}, [child("d", OLD)], [pod], FAILURES)
     assert [address for _, address in target.pods] == ["[fd00::1]:8000"]
-    pod["spec"]["containers"] = [{"ports": [{"name": "http", "containerPort": 8080}]}]
-    assert [each.address for each in gateway_pods([pod])] == ["[fd00::1]:8080"]
+    pod["spec"]["containers"] = [{"ports": [{"name": "management", "containerPort": 8082}]}]
+    assert [each.address for each in gateway_pods([pod])] == ["[fd00::1]:8082"]
 
 
-def test_report_is_read_at_the_management_port_where_a_gateway_has_one():
+def test_report_is_read_at_the_management_port():
     pod = child("old", OLD)
     pod["status"] = {"podIP": "10.0.0.1", "phase": "Running"}
     http = {"name": "http", "containerPort": 8080}
     pod["spec"]["containers"] = [{"ports": [http]}]
-    assert [each.address for each in gateway_pods([pod])] == ["10.0.0.1:8080"]
+    assert gateway_pods([pod]) == []
     management = {"name": "management", "containerPort": 8082}
     pod["spec"]["containers"] = [{"ports": [http, management]}]
     assert [each.address for each in gateway_pods([pod])] == ["10.0.0.1:8082"]

@@ -7,6 +7,23 @@ from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, Object
 
 def network_policies() -> list[Tree]:
     """The policies of operator and gateway. Probes come from the node, which policies do not restrict."""
+    clients = {
+        "ports": [_port(Value("gateway.port"))],
+        "from": optional("networkPolicy.gatewayFrom"),
+    }
+    gateway_ingress = [clients, _management(Value("gateway.managementPort"))]
+    return [
+        If(
+            "networkPolicy.enabled",
+            _policy(OPERATOR, [_management(OPERATOR_PORT)], _operator_egress()),
+        ),
+        If("networkPolicy.enabled", _policy(GATEWAY, gateway_ingress, _gateway_egress())),
+    ]
+
+
+def _operator_egress() -> list[Tree]:
+    """Rules for the gateways' reports and for Prometheus."""
+    reports = {"ports": [_port(Value("gateway.managementPort"))]}
     prometheus = {
         "ports": [
             ForEach("networkPolicy.prometheusPorts", _port(Value(ITEM))),
@@ -14,38 +31,22 @@ def network_policies() -> list[Tree]:
             If("operator.prometheus.url", _port(PortOf("operator.prometheus.url"))),
         ]
     }
-    # A gateway of a version without a management port has its report at the port for clients.
-    gateway_ports = {
-        "ports": [_port(Value("gateway.managementPort")), _port(Value("gateway.port"))]
-    }
-    operator_egress = [
+    return [
         # A pod on the node's network has the node's address: no podSelector selects it.
-        If("gateway.hostNetwork", gateway_ports, gateway_ports | {"to": [_pods(GATEWAY)]}),
+        If("gateway.hostNetwork", reports, reports | {"to": [_pods(GATEWAY)]}),
         If("operator.metricsHosts", prometheus, If("operator.prometheus.url", prometheus)),
     ]
+
+
+def _gateway_egress() -> list[Tree]:
+    """A rule for the collector of traces."""
     collector = {
         "ports": [
             ForEach("networkPolicy.collectorPorts", _port(Value(ITEM))),
             _port(PortOf("tracing.endpoint")),
         ]
     }
-    gateway_egress = [If("tracing.endpoint", collector)]
-    clients = {
-        "ports": [_port(Value("gateway.port"))],
-        "from": optional("networkPolicy.gatewayFrom"),
-    }
-    gateway_ingress = [
-        clients,
-        If("networkPolicy.gatewayFrom", gateway_ports | {"from": [_pods(OPERATOR)]}),
-        _management(Value("gateway.managementPort")),
-    ]
-    return [
-        If(
-            "networkPolicy.enabled",
-            _policy(OPERATOR, [_management(OPERATOR_PORT)], operator_egress),
-        ),
-        If("networkPolicy.enabled", _policy(GATEWAY, gateway_ingress, gateway_egress)),
-    ]
+    return [If("tracing.endpoint", collector)]
 
 
 def _management(port: Tree) -> Object:

@@ -8,9 +8,6 @@ from penstock.clients.kube import Object
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.pods import ObservedPod, container_port
 
-# Gateways of versions without a management port have their report at the port for clients.
-OLD_PORT_NAME = "http"
-
 
 @dataclass(frozen=True, slots=True)
 class GatewayPod:
@@ -29,7 +26,7 @@ def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
     found = []
     for body in bodies:
         pod = ObservedPod.of(body)
-        port = container_port(body, MANAGEMENT_PORT_NAME) or container_port(body, OLD_PORT_NAME)
+        port = container_port(body, MANAGEMENT_PORT_NAME)
         if pod.address and port is not None and pod.phase == "Running":
             is_ready = pod.is_ready and not pod.is_ending
             found.append(GatewayPod(pod.name, host_port(pod.address, port), is_ready))
