@@ -5,6 +5,7 @@ They have only the verbs in use: e2e/revision_change compares these rules with t
 
 from penstock.chart.names import GATEWAY, LEASE_ROLE, OPERATOR, labels
 from penstock.chart.tree import If, ReleaseNamespace, Tree, Value
+from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.core.spec.service import GROUP, Object
 
 _API = "rbac.authorization.k8s.io"
@@ -54,7 +55,13 @@ OPERATOR_RULES: list[Object] = [
     {
         "apiGroups": ["networking.k8s.io"],
         "resources": ["networkpolicies"],
-        "verbs": ["list", "watch", "create", "patch", "delete"],
+        "verbs": ["list", "watch", "create"],
+    },
+    {
+        "apiGroups": ["networking.k8s.io"],
+        "resources": ["networkpolicies"],
+        "resourceNames": [ENGINES_POLICY_NAME],
+        "verbs": ["patch", "delete"],
     },
     # Evaluation Jobs of canaries.
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "patch", "delete"]},
