@@ -60,6 +60,7 @@ def test_later_values_win(tmp_path: Path) -> None:
         (("--values", "/nowhere.yaml"), "No such file"),
         (("--namespace", "Bad_NS"), "'Bad_NS' is no name of a namespace"),
         (("--namespace", "n" * 64), "is no name of a namespace"),
+        (("--namespace", "team-"), "with a letter or digit at both ends"),
         (("--values", "-"), "- is no map of values"),
     ],
 )

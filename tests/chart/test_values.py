@@ -7,8 +7,10 @@ import pytest
 from chart.value_sets import IMAGE, VALUE_SETS
 
 from penstock.chart import values_schema
+from penstock.chart.gateway_values import MIN_GRACE_PERIOD_S
 from penstock.chart.install import install_manifests
 from penstock.chart.values import InvalidValues, Values, complete, merged
+from penstock.gateway.settings import GatewaySettings
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"operator": {"replica": 3}}, "operator.replica: the chart has no such value"),
@@ -92,6 +94,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "tracing.samplerArg: String should match pattern",
     ),
 ]  # fmt: skip
+
+
+def test_least_grace_period_is_that_of_the_default_drain_times() -> None:
+    settings = GatewaySettings()
+    assert settings.drain_delay_s + settings.drain_timeout_s + 15 == MIN_GRACE_PERIOD_S
 
 
 def test_maps_are_merged_lists_replaced_and_nulls_removed() -> None:

@@ -15,8 +15,8 @@ BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxRep
 CPU_REQUEST_MISSING = (
     "autoscaling needs resources.requests.cpu, of which it takes the CPU use in percent"
 )
-# The gateway's drain times, 3 and 60 s, and 15 s for its last connections.
-MIN_GRACE_PERIOD_S = 78
+# s: the gateway's drain delay and drain time-out, and time for its last connections.
+MIN_GRACE_PERIOD_S = 3 + 60 + 15
 _DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
 
 
@@ -95,7 +95,8 @@ class Gateway(Component):
     termination_grace_period_seconds: int = Field(
         default=90,
         description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
-        "--drain-delay-s (3) and --drain-timeout-s (60) together.",
+        "--drain-delay-s and --drain-timeout-s together, so "
+        f"{MIN_GRACE_PERIOD_S} with their defaults.",
         ge=1,
     )
     port: int = Field(default=8080, description="Port of the pods for clients.", ge=1024, le=65535)

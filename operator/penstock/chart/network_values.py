@@ -12,11 +12,11 @@ Peer = Annotated[AnyObject, Field(min_length=1)]
 
 
 class NetworkPolicy(ValuesModel):
-    """NetworkPolicies of operator and gateway, which deny connections that these do not need."""
+    """NetworkPolicies of operator, gateway and engines, which deny connections that these do not need."""
 
     enabled: bool = Field(
         default=True,
-        description="Restrict the connections of operator and gateway.",
+        description="Restrict the connections of operator and gateway, and with `engines` those of engines.",
     )
     engines: bool = Field(
         default=True,

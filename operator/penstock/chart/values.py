@@ -11,6 +11,7 @@ from penstock.chart.api_server_values import AdmissionPolicy, ApiPriority
 from penstock.chart.component_values import ValuesModel
 from penstock.chart.gateway_values import Gateway
 from penstock.chart.monitoring_values import Monitoring
+from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
 from penstock.chart.network_values import NetworkPolicy
 from penstock.chart.operator_values import Operator
 from penstock.chart.tracing_values import OTEL_VARIABLES, Tracing
@@ -116,8 +117,8 @@ class Values(ValuesModel):
         default="",
         description="Namespace whose services are operated and served, with rights in this namespace "
         "only. Empty: all namespaces.",
-        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
-        max_length=63,
+        pattern=rf"^({NAMESPACE_PATTERN})?$",
+        max_length=MAX_NAMESPACE_LENGTH,
     )
     crds: Crds = Field(default=Crds(), description="CustomResourceDefinitions.")
     user_roles: UserRoles = Field(default=UserRoles(), description="Rights of users on the kinds.")
@@ -132,7 +133,8 @@ class Values(ValuesModel):
     )
     network_policy: NetworkPolicy = Field(
         default=NetworkPolicy(),
-        description="NetworkPolicies of operator and gateway: other connections than they need are denied.",
+        description="NetworkPolicies of operator, gateway and engines: connections that they do not need are "
+        "denied.",
     )
     api_priority: ApiPriority = Field(
         default=ApiPriority(), description="Priority of the operator's requests at the API server."

@@ -10,18 +10,16 @@ import yaml
 
 from penstock.chart import kubernetes_yaml
 from penstock.chart.install import image_values, install_manifests
-from penstock.chart.names import NAMESPACE
+from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE, NAMESPACE_PATTERN
 from penstock.chart.resolve import MissingValue
 from penstock.chart.values import InvalidValues, merged
 
-# A name of a namespace, as the API server allows it.
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
 
 def _check_namespace(name: str) -> str:
-    if not _NAMESPACE.fullmatch(name):
+    if len(name) > MAX_NAMESPACE_LENGTH or not re.fullmatch(NAMESPACE_PATTERN, name):
         raise typer.BadParameter(
-            f"{name!r} is no name of a namespace: at most 63 lower-case letters, digits and '-'"
+            f"{name!r} is no name of a namespace: at most {MAX_NAMESPACE_LENGTH} lower-case letters, "
+            "digits and '-', with a letter or digit at both ends"
         )
     return name
 
