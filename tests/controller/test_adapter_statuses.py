@@ -75,7 +75,8 @@ async def statuses(server: ApiServer) -> Iterator[AdapterStatuses]:
     made = AdapterStatuses(server, Failures(metrics))
     yield made
     await made.close()
-    assert metrics.unexpected_errors.labels("adapters")._value.get() == 0
+    name = "penstock_operator_unexpected_errors_total"
+    assert metrics.registry.get_sample_value(name, {"loop": "adapters"}) == 0
 
 
 def entry(body: Object, *pods: str, demand: str | None = None) -> AdapterEntry:

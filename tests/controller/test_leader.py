@@ -13,9 +13,13 @@ from penstock.errors import NotFound
 
 
 class Kube:
-    """API server without objects."""
+    """API server without objects. asked: keys that were asked for."""
+
+    def __init__(self):
+        self.asked = asyncio.Queue()
 
     async def get(self, resource, namespace, name):
+        self.asked.put_nowait((namespace, name))
         raise NotFound(name)
 
 
@@ -28,19 +32,18 @@ def body(key):
 async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     namespace = "n"
     settings = Settings("me", "penstock", namespace, "127.0.0.1", 0)
-    leader = Leader(
-        Kube(), client.Configuration(), settings, Health(), Recorder(), asyncio.Event()
-    )  # fmt: skip
-    ghost, waiting, elsewhere = (namespace, "ghost"), (namespace, "waiting"), ("other", "x")
-    leader._services = {key: {"metadata": {}} for key in (ghost, waiting, elsewhere)}
-    queued = []
-    for key in leader._services:
+    kube = Kube()
+    leader = Leader(kube, client.Configuration(), settings, Health(), Recorder(), asyncio.Event())
+    ghost, waiting, elsewhere = keys = (namespace, "ghost"), (namespace, "waiting"), ("other", "x")
+    for key in keys:
         leader._names.update("InferenceService", key, body(key))
-    leader._names._affected = queued.append
+    assert await kube.asked.get() == ghost  # queued as the second claim of its name came
+    leader._services = {key: {"metadata": {}} for key in keys}
     await leader._reconcile(ghost)
     assert leader._services.keys() == {waiting, elsewhere}
-    assert queued == [waiting]  # it may take the name now
     assert leader._names.index.get(("InferenceService", *ghost)) is None
+    asked = [await kube.asked.get() for _ in range(2)]
+    assert asked == [ghost, waiting]  # it may take the name now
     await leader._scraper.close()
 
 

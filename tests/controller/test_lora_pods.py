@@ -32,7 +32,8 @@ def read(*pods):
     metrics = OperatorMetrics()
     services = {(each, "chat"): service(each) for each in "ab"}
     found = lora_pods(services, [], pods, Failures(metrics))
-    return found, metrics.unexpected_errors.labels("adapters")._value.get()
+    name = "penstock_operator_unexpected_errors_total"
+    return found, metrics.registry.get_sample_value(name, {"loop": "adapters"})
 
 
 def test_a_pod_that_cannot_be_read_affects_its_service_alone():
