@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.clients.informer import Key
 from penstock.controller import queue as queues
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
-from penstock.controller.queue import Key, WorkQueue
-from penstock.controller.slots import ROUTINE_SHARE, Slots
+from penstock.controller.queue import WorkQueue
+from penstock.controller.slots import SLOTS_PER_ROUTINE, Slots
 from penstock.errors import Forbidden, Transient
 
 KEY = ("default", "chat")
@@ -185,11 +186,11 @@ async def test_changes_of_others_do_not_keep_a_key_from_being_checked() -> None:
     order = Order()
     await asyncio.sleep(0)
     order.queue.add_routine(("n", "routine"))
-    names = [str(number) for number in range(2 * ROUTINE_SHARE)]
+    names = [str(number) for number in range(2 * SLOTS_PER_ROUTINE)]
     for name in names:
         order.queue.add(("n", name))
     handled = await order.of(len(names) + 1)
-    assert handled.index("routine") < ROUTINE_SHARE
+    assert handled.index("routine") < SLOTS_PER_ROUTINE
     assert [name for name in handled if name != "routine"] == names
 
 

@@ -30,10 +30,11 @@ Next: describe a model as an InferenceService.
   kubectl explain inferenceservice.spec
 
 `helm uninstall` deletes operator and gateway. It leaves the CRDs, all InferenceServices,
-ModelRoutes and LoraAdapters, and the running engines, which nothing manages any more. To delete these too:
+ModelRoutes and LoraAdapters, and the running engines with their NetworkPolicies, which nothing
+manages any more. To delete these too:
   kubectl delete inferenceservices,modelroutes,loraadapters --all --all-namespaces   # before the uninstall
   kubectl delete crd {" ".join(CRD_NAMES)}   # after it
-  kubectl delete networkpolicies --all-namespaces -l {MANAGED_LABEL}={MANAGED_BY}   # those of engines
+  kubectl delete networkpolicies --all-namespaces -l {MANAGED_LABEL}={MANAGED_BY}   # of engines, if any left
 """
 
 

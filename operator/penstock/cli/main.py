@@ -134,10 +134,10 @@ def _check_simulation() -> None:
 
 
 def _words() -> list[str]:
-    """The command line; that which is to be completed, if a shell asks for that."""
+    """Words of the command line, or of the line that a shell completes."""
     if "_PENSTOCK_COMPLETE" not in os.environ:
         return sys.argv
-    # typer's scripts set the first in zsh and fish, bash the second.
+    # typer's scripts set _TYPER_COMPLETE_ARGS in zsh and fish, and COMP_WORDS in bash.
     line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     return line.split()
 
@@ -146,9 +146,8 @@ def main() -> None:
     words = _words()
     wanted = words[1] if len(words) > 1 else None
     gc.disable()  # imported objects stay alive: collecting takes a third of the start-up time
-    if (
-        wanted == "simulate" and words is sys.argv
-    ):  # must run before the first import of the simulator
+    # Before the first import of the simulator.
+    if wanted == "simulate" and words is sys.argv:
         import_module("penstock.sim.compiled").prefer(sys.argv, _check_simulation)
     tree = build(wanted)
     gc.freeze()

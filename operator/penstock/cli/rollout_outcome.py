@@ -6,10 +6,11 @@ from penstock.core.rollout import commands
 
 
 def rollout_outcome(body: Object, *, is_abort: bool = False) -> bool | None:
-    """Whether a rollout ended as asked; None while it goes on, or while the operator has not read it.
+    """Whether a rollout ended as the user requested.
 
-    body: the service or adapter, with the current names in its status. is_abort: whether a rejection is
-    asked for. The phase alone would not do: a refused spec leaves the rollout of the one before as it is.
+    None while it goes on, or until the operator has read the spec. body: the service or adapter, with the
+    current names in its status. is_abort: whether a rejection is requested. The phase alone does not say it:
+    after a refused spec it is still that of the earlier rollout.
     """
     if not _is_read(body):
         return None

@@ -29,7 +29,7 @@ async def follow(
 ) -> bool:
     """Print the rollout; with `watch` again at each change until it ends.
 
-    is_abort: whether a rejection is asked for. Returns whether it ended as asked; without `watch` True.
+    is_abort: whether a rejection is requested. Returns whether it ended as requested; without `watch` True.
     Raises KubeError.
     """
     shown: list[object] = []
@@ -78,7 +78,7 @@ async def _read(kube: Kube, namespace: str, target: RolloutTarget, *, retry_for_
 
 
 def _obstacle(status: Object) -> str:
-    """What the rollout waits for, or why it is stalled, in words; empty if there is nothing to say.
+    """Text for users on what the rollout waits for, or why it is stalled; empty without either.
 
     The conditions say it after the reason for the phase.
     """

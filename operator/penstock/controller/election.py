@@ -24,7 +24,7 @@ class LeadershipLost(Exception):
 
 
 class Election:
-    """This replica's part in the leader election. elected: set when it leads."""
+    """Takes part in the leader election. elected: set once this replica leads."""
 
     def __init__(
         self, thread: LoopThread, lease: Lease, is_loop_running: Callable[[], bool]
@@ -61,7 +61,7 @@ async def _do_nothing() -> None:
 
 
 class _GuardedElection(LeaderElection):
-    """Election without a vote for a process whose main loop is stuck: another replica has to lead."""
+    """Leader election that neither takes nor renews the Lease while the main loop is stuck."""
 
     def __init__(self, config: Config, is_loop_running: Callable[[], bool]) -> None:
         super().__init__(config)

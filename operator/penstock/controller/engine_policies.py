@@ -17,7 +17,7 @@ from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
 
-# Engines take longer to start. A namespace that is being deleted has no services after this.
+# Seconds between corrections; an engine takes longer to start, so it is never reachable without its policy.
 TICK_S = 5.0
 
 

@@ -46,12 +46,8 @@ class ModelNames:
         before = self.index.get((kind, *key))
         try:
             claim = None if body is None else READERS[kind](body)
-        except (
-            AttributeError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ):  # the loop that serves it logs why
+        # The loop that serves the object logs why it cannot be read.
+        except (AttributeError, KeyError, TypeError, ValueError):
             return
         if claim == before:
             return

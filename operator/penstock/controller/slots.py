@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-Key = tuple[str, str]
+from penstock.clients.informer import Key
 
-# Of so many slots in a row one goes to a routine key that waits, so that changes of some services never
-# keep the others from being checked.
-ROUTINE_SHARE = 8
+# One slot in 8 goes to a waiting routine key, so that changes never keep others from being checked; urgent
+# keys lose at most an eighth.
+SLOTS_PER_ROUTINE = 8
 
 
 class Slots:
@@ -52,7 +52,7 @@ class Slots:
     def _grant(self) -> None:
         while self._num_free and (self._urgent or self._routine):
             is_urgent = bool(self._urgent) and not (
-                self._routine and self._num_urgent_in_a_row >= ROUTINE_SHARE - 1
+                self._routine and self._num_urgent_in_a_row >= SLOTS_PER_ROUTINE - 1
             )
             waiters = self._urgent if is_urgent else self._routine
             self._num_urgent_in_a_row = self._num_urgent_in_a_row + 1 if is_urgent else 0

@@ -111,7 +111,7 @@ def dead_components(cluster: Cluster) -> list[str]:
 
 
 def faults(cluster: Cluster) -> str:
-    """What keeps a cluster from being up: components that do not run, or do not answer. Empty: nothing."""
+    """Text that names components that do not run or do not answer; empty if the cluster is up."""
     if dead := dead_components(cluster):
         return f"not running: {', '.join(dead)}"
     return "" if startup.api_server_answers(cluster) else "not answering: apiserver"
