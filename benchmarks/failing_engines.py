@@ -25,17 +25,13 @@ from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
+from gateway_stand import running_gateway
 
 from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import http_servers
-from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
 
 SOUND_ENGINES = 4
 FAULTS = ("status 500", "reset", "status 503", "error event")
@@ -142,17 +138,9 @@ async def _behind_gateway(
         service = Service(
             "default", "chat", "chat", 0, weights, tuple(endpoints), objectives=objectives
         )
-        snapshots = SnapshotStore()
-        upstream = await stack.enter_async_context(Upstream(settings))
-        gateway, stop = Gateway(snapshots, upstream, settings), asyncio.Event()
-        servers = http_servers(gateway)
-        task = asyncio.create_task(run(gateway, stop, servers))
-        while not servers.are_started:  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0.01)
-        snapshots.publish(Snapshot((service,)))
+        running = running_gateway(Snapshot((service,)), settings)
+        _, servers = await stack.enter_async_context(running)
         yield f"http://127.0.0.1:{servers.clients.port}/v1/chat/completions"
-        stop.set()
-        await task
 
 
 async def _ask(url: str, requests: int, clients: int, draw: random.Random) -> int:

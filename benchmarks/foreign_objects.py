@@ -47,7 +47,7 @@ def _service(random: Random, name: str) -> Object:
             {"scaling": {"mode": "External"}, "replicas": 0},
         )
     )
-    return _manifest("InferenceService", name, spec)
+    return manifest("InferenceService", name, spec)
 
 
 def _route(random: Random, name: str) -> Object:
@@ -55,13 +55,13 @@ def _route(random: Random, name: str) -> Object:
         {"name": f"rule-{number}", "backendRefs": random.sample(BACKENDS, random.randint(1, 2))}
         for number in range(random.randint(0, 2))
     ]
-    return _manifest("ModelRoute", name, {"modelName": random.choice(NAMES), "rules": rules})
+    return manifest("ModelRoute", name, {"modelName": random.choice(NAMES), "rules": rules})
 
 
 def _adapter(random: Random, name: str) -> Object:
     spec: Object = {"serviceRef": {"name": random.choice(NAMES)}, "model": _model(random)}
     spec |= random.choice(({}, {"pool": "Dedicated"}, {"placement": {"policy": "All"}}))
-    return _manifest("LoraAdapter", name, spec)
+    return manifest("LoraAdapter", name, spec)
 
 
 def _model(random: Random) -> Object:
@@ -85,5 +85,6 @@ def _pod(random: Random, name: str) -> Object:
     }
 
 
-def _manifest(kind: str, name: str, spec: Object) -> Object:
+def manifest(kind: str, name: str, spec: Object) -> Object:
+    """An object of one of Penstock's kinds."""
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

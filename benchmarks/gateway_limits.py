@@ -47,7 +47,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What others saw. statuses: of their requests; 0 for one without an answer.
+    """Answers to the others' requests and probes, by status; 0: no answer.
 
     num_refused: requests and copies that the gateway refused, of the party that fills the limit or of others.
     """

@@ -1,4 +1,4 @@
-"""A gateway over real sockets, with engines that misbehave by the model's name, for gateway_limits.py."""
+"""A gateway over real sockets, and one with engines that misbehave by the model's name."""
 
 import asyncio
 import contextlib
@@ -131,20 +131,30 @@ def _snapshot(address: str) -> Snapshot:
 
 
 @contextlib.asynccontextmanager
-async def gateway_stand(settings: GatewaySettings) -> AsyncIterator[Stand]:
+async def running_gateway(
+    snapshot: Snapshot, settings: GatewaySettings
+) -> AsyncIterator[tuple[Gateway, HttpServers]]:
+    """Run the gateway with a snapshot, until the block ends."""
     snapshots, stop = SnapshotStore(), asyncio.Event()
-    connector = aiohttp.TCPConnector(limit=0)
-    async with (
-        _engine() as address,
-        Upstream(settings) as upstream,
-        aiohttp.ClientSession(connector=connector) as session,
-    ):
+    async with Upstream(settings) as upstream:
         gateway = Gateway(snapshots, upstream, settings)
         servers = http_servers(gateway)
         running = asyncio.create_task(run(gateway, stop, servers))
         while not servers.are_started:  # noqa: ASYNC110 - the servers have no event for it
             await asyncio.sleep(0.01)
-        snapshots.publish(_snapshot(address))
-        yield Stand(settings, servers, gateway, session)
+        snapshots.publish(snapshot)
+        yield gateway, servers
         stop.set()
         await running
+
+
+@contextlib.asynccontextmanager
+async def gateway_stand(settings: GatewaySettings) -> AsyncIterator[Stand]:
+    """Run a gateway with engines that misbehave by the model's name."""
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        _engine() as address,
+        running_gateway(_snapshot(address), settings) as (gateway, servers),
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        yield Stand(settings, servers, gateway, session)

@@ -19,6 +19,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
+from gateway_stand import running_gateway
+
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Service, Snapshot
 
 ANSWER_TIMEOUT_S = 30.0
 # The gateway's time limits in this campaign, short enough for slow clients to exceed them.
@@ -261,15 +266,6 @@ async def campaign(
 
 async def gateway(engine_port: int) -> None:
     """Serve the real gateway with one service."""
-    from penstock.core.routing.pick import Endpoint, Side
-    from penstock.gateway.app import Gateway
-    from penstock.gateway.http_servers import http_servers
-    from penstock.gateway.server import run
-    from penstock.gateway.settings import GatewaySettings
-    from penstock.gateway.snapshot import Service, Snapshot
-    from penstock.gateway.snapshot_store import SnapshotStore
-    from penstock.gateway.upstream import Upstream
-
     settings = GatewaySettings(
         host="127.0.0.1",
         port=0,
@@ -279,16 +275,9 @@ async def gateway(engine_port: int) -> None:
     )
     endpoint = Endpoint("default/chat", f"127.0.0.1:{engine_port}", "r1")
     service = Service("default", "chat", "chat", 0, {Side("r1"): 100}, (endpoint,))
-    snapshots = SnapshotStore()
-    async with Upstream(settings) as upstream:
-        made = Gateway(snapshots, upstream, settings)
-        snapshots.publish(Snapshot((service,)))
-        servers = http_servers(made)
-        running = asyncio.create_task(run(made, asyncio.Event(), servers))
-        while not servers.are_started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.01)
+    async with running_gateway(Snapshot((service,)), settings) as (_, servers):
         print(servers.clients.port, flush=True)
-        await running
+        await asyncio.Event().wait()  # it is killed
 
 
 async def run_campaign(options: argparse.Namespace) -> list[str]:

@@ -1,11 +1,11 @@
-"""Who is charged when requests end in every way, over real sockets behind the real gateway.
+"""Compares the charges for every ending of a request with the table of `core/routing/charge.py`.
 
     python benchmarks/request_charges.py [--requests 10000] [--canaries 200] [--seed 1]
 
-First part: requests that end in each of ENDINGS. Bar: the counts of the service, the errors of its engines
-and their suspicion are those of `core/routing/charge.py`. Second part: canaries that equal their control,
-under a user of the canary's side who sends nothing but bad requests. Bar: the judge aborts none. Exits with 1
-if a bar is missed.
+Requests go over real sockets through the real gateway. First part: requests that end in each of ENDINGS. Bar:
+the counts of the service, the errors of its engines and their suspicion are those of the table. Second part:
+canaries that equal their control, under a user of the canary's side who sends nothing but bad requests. Bar:
+the judge aborts none. Exits with 1 if a bar is missed.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
+from gateway_stand import running_gateway
 
 from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.judge import begin, judge
@@ -31,12 +32,8 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
 from penstock.core.spec.canary import CanarySpec
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import http_servers
-from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Route, Service, Snapshot
-from penstock.gateway.snapshot_store import SnapshotStore
-from penstock.gateway.upstream import Upstream
 
 ENDINGS = (
     Ending.ANSWERED, Ending.REFUSED, Ending.UNSUPPORTED, Ending.UNAVAILABLE, Ending.ERROR, Ending.RESET,
@@ -150,17 +147,9 @@ async def _bench(revisions: list[str], ending: Ending | None = None) -> AsyncIte
         )  # fmt: skip
         rule = RouteRule((), (("chat", 1),), timeout_s=LIMIT_S)
         routes = (Route("default", "chat", "chat", 0, (rule,)),)
-        snapshots, stop = SnapshotStore(), asyncio.Event()
-        upstream = await stack.enter_async_context(Upstream(settings))
-        gateway = Gateway(snapshots, upstream, settings)
-        servers = http_servers(gateway)
-        task = asyncio.create_task(run(gateway, stop, servers))
-        while not servers.are_started:  # noqa: ASYNC110 - the server has no event for it
-            await asyncio.sleep(0.01)
-        snapshots.publish(Snapshot((service,), routes if ending is Ending.ROUTE_TIMEOUT else ()))
+        snapshot = Snapshot((service,), routes if ending is Ending.ROUTE_TIMEOUT else ())
+        gateway, servers = await stack.enter_async_context(running_gateway(snapshot, settings))
         yield Bench(gateway, engines, f"http://127.0.0.1:{servers.clients.port}/v1/completions")
-        stop.set()
-        await task
 
 
 async def _start(stack: contextlib.AsyncExitStack, number: int, revision: str) -> Engine:

@@ -22,9 +22,8 @@ import aiohttp
 from campaigns.adapter_folders import make_folders
 from campaigns.service_manifest import service_manifest
 from campaigns.temporary_stage import temporary_stage
-from foreign_objects import ADAPTER, ROUTE, SERVICE, draw_object
+from foreign_objects import ADAPTER, ROUTE, SERVICE, draw_object, manifest
 
-from penstock.api.v1alpha1 import API_VERSION
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
     INFERENCE_SERVICES,
@@ -63,13 +62,9 @@ def first_objects() -> list[Object]:
     rules = [{"name": "all", "backendRefs": [{"name": SERVICE}]}]
     return [
         service_manifest(SERVICE, {"engine": engine}),
-        _manifest("LoraAdapter", ADAPTER, adapter | {"placement": {"policy": "All"}}),
-        _manifest("ModelRoute", ROUTE, {"modelName": ROUTE, "rules": rules}),
+        manifest("LoraAdapter", ADAPTER, adapter | {"placement": {"policy": "All"}}),
+        manifest("ModelRoute", ROUTE, {"modelName": ROUTE, "rules": rules}),
     ]
-
-
-def _manifest(kind: str, name: str, spec: Object) -> Object:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 class Watcher:
