@@ -3,7 +3,7 @@
 `serve` starts with the same checks and calculations, so that a model that passes here can be served.
 """
 
-import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from penstock_engine import device
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.field_names import in_fields
+from penstock_engine.json_file import read_json_object
 from penstock_engine.memory_plan import MemoryPlan, plan_memory
 
 # Advice for users of an InferenceService by reason, if the message does not contain it.
@@ -61,12 +62,13 @@ def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
 
 def _find_configuration(model_dir: Path) -> dict[str, Any]:
     for name in CONFIG_FILES:
-        try:
-            json.loads((model_dir / name).read_text(encoding="utf-8"))
-        except OSError:
+        # Path.is_file raises if the folder may not be searched.
+        if not os.path.isfile(model_dir / name):
             continue
-        except ValueError:
-            return _refused("BadConfig", f"{name} is not JSON: {HINTS['BadConfig']}")
+        try:
+            read_json_object(model_dir / name)
+        except ValueError as error:
+            return _refused("BadConfig", f"{error}: {HINTS['BadConfig']}")
         return FOUND
     return _refused("NotAModel", f"the folder has no config.json: {HINTS['NotAModel']}")
 

@@ -61,6 +61,7 @@ def test_another_name_of_the_base_model_is_logged(
         (b"{}", ()),
         (b"[]", ()),
         (b"{", ()),
+        (b"[" * 100_000, ()),
         (None, ()),
     ],
 )

@@ -515,6 +515,8 @@ def test_a_draft_head_is_counted_and_must_fit_the_model(model_dir: Path, tmp_pat
         ({"model.gguf": ""}, "Found"),
         ({"config.json": "{", "params.json": "{}"}, "BadConfig"),
         ({"params.json": "\xff"}, "BadConfig"),
+        ({"config.json": "[" * 100_000}, "BadConfig"),
+        ({"config.json": "[]"}, "BadConfig"),
         ({"model.safetensors": ""}, "NotAModel"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.json_file import read_json_object
 from penstock_engine.lora.adapter_files import AdapterFolder
 
 logger = logging.getLogger(__name__)
@@ -81,8 +82,8 @@ def recorded_names(model_dir: Path, aliases: Iterable[str]) -> tuple[str, ...]:
     aliases: other names, by which an adapter's base model is accepted as well.
     """
     try:
-        recorded = json.loads((model_dir / "config.json").read_bytes()).get("_name_or_path")
-    except (OSError, ValueError, AttributeError):  # a GGUF file has none
+        recorded = read_json_object(model_dir / "config.json").get("_name_or_path")
+    except ValueError:  # a GGUF file has none
         return ()
     if not isinstance(recorded, str) or HUB_NAME.match(recorded) is None:
         return ()
