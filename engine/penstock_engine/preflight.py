@@ -34,7 +34,7 @@ HINTS = {
     "BadDraftModel": "set spec.engine.speculative.model.uri to a draft model that can be served",
     "BadGenerationConfig": "change spec.engine.generation",
     "NoChatTemplate": "set spec.engine.parsers.chatTemplate to a key that its ConfigMap has",
-    "BadChatTemplate": "mend the template that spec.engine.parsers.chatTemplate names",
+    "BadChatTemplate": "set spec.engine.parsers.chatTemplate to a template that can be compiled",
     "BadTemplateVariables": "change spec.engine.extraArgs",
     "BadAdapter": "change spec.engine.extraArgs",
     "BadArguments": "change spec.engine, or its extraArgs",

@@ -204,6 +204,17 @@ def test_an_invalid_folder_is_rejected(
     assert str(folder) not in verdict["message"]
 
 
+def test_a_template_that_cannot_be_compiled_is_refused(folder: Path) -> None:
+    """The advice fits the model's own templates too."""
+    with_file("chat_template.jinja", b"{% if %}")(folder)
+    done = run(folder, "--memory-limit-bytes", str(4 * GIB))
+    verdict = json.loads(done.stdout)
+    assert verdict["reason"] == "BadChatTemplate"
+    assert verdict["message"].startswith("chat_template.jinja: line 1: ")
+    advice = ": set spec.engine.parsers.chatTemplate to a template that can be compiled"
+    assert verdict["message"].endswith(advice)
+
+
 def test_a_tokenizer_of_another_folder_is_named(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
