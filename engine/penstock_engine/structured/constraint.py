@@ -7,8 +7,9 @@ from llguidance import LLMatcher
 
 from penstock_engine.structured.number_limit import NumberLimit
 
-# Tokens that a sequence must have got between two compilations of its grammar. A grammar that reaches the
-# limits sooner is hostile: compiling it and repeating the tokens would take more time than the tokens.
+# Tokens that a sequence must have got between two compilations of its grammar. A compilation repeats all
+# tokens within a step: up to 0.12 s at 16,500 tokens, in which no sequence gets a token. A grammar that
+# reaches the limits sooner is hostile, and fails.
 MIN_TOKENS_PER_MATCHER = 256
 
 

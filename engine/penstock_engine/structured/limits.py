@@ -15,8 +15,8 @@ LIMITS = LLParserLimits(
     step_lexer_fuel=50_000,
     step_max_items=50_000,
     max_items_in_row=2000,
-    # About 400 bytes each. A string of bounded length needs one for each character of an answer, so that
-    # one of 20,000 tokens has room.
+    # About 400 bytes each. The masks of a bounded string compute about four for each character. At the
+    # limit GrammarConstraint starts again with those of its own tokens, about one for each character.
     max_lexer_states=100_000,
     max_grammar_size=500_000,
     verbose_errors=False,
