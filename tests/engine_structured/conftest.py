@@ -38,12 +38,15 @@ class DirectCompiler:
         self._number_limit = NumberLimit(self._grammar_tokenizer)
 
     def __call__(self, grammar: Grammar) -> GrammarConstraint:
+        return self.compile(grammar).new_constraint()
+
+    def compile(self, grammar: Grammar) -> CompiledGrammar:
         parts = [{"name": p.name, "kind": p.kind, "text": p.text} for p in grammar.parts]
         job = {"start": grammar.start, "rules": grammar.rules, "parts": parts}
         reply = check_grammar(job, self._grammar_tokenizer)
         make = partial(make_matcher, self._grammar_tokenizer, reply["text"])
         number_limit = self._number_limit if grammar.is_json else None
-        return CompiledGrammar(make(), ENDS, make, number_limit).new_constraint()
+        return CompiledGrammar(make(), ENDS, make, number_limit)
 
     def allowed(self, constraint: GrammarConstraint) -> set[int]:
         """Returns the ids of the tokens that the constraint allows next."""
