@@ -21,7 +21,8 @@ from penstock_engine.server.reader_threads import ReaderThreads
 # Maximum wait for an adapter to be read into host memory. Longer than most answers take, shorter than usual
 # client timeouts.
 MAX_ADAPTER_WAIT_S = 60.0
-# Adapters that are read at the same time, so that a slow volume does not hold up loads from other ones.
+# Adapters that are read at the same time, so that a slow volume does not hold up loads from other ones. One
+# whose read hangs counts until its read ends: if so many hang, the engine loads no adapter.
 MAX_READS = 4
 # Maximum wait for the list of adapters on the device. A step of the engine may take longer.
 ACTIVE_WAIT_S = 0.2
@@ -122,12 +123,15 @@ class AdapterMemory:
         They get a new identity, because the files may have changed since the last read.
         """
         entry.is_loading = True
+        folder = entry.folder
         try:
             async with _until(deadline_s, _slow_read):
-                checkpoint = await self._readers.run(lambda: self._check(entry.folder))
+                checkpoint = await self._readers.run(folder.path, lambda: self._check(folder))
             async with self._room(deadline_s):
                 async with _until(deadline_s, _slow_read):
-                    adapter = await self._readers.run(lambda: checkpoint.read(self._dtype))
+                    adapter = await self._readers.run(
+                        folder.path, lambda: checkpoint.read(self._dtype)
+                    )
                 await self._add(entry, adapter)
         finally:
             entry.is_loading = False
