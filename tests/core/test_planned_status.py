@@ -74,6 +74,16 @@ def test_ready_says_the_first_cause(
     assert (tree["Stalled"].status == "True") is stalled
 
 
+def test_a_service_without_its_model_name_is_not_rolled_out() -> None:
+    """Its revision is complete, but receives no traffic: tools that wait must not succeed."""
+    taken = replace(SERVING, name_taken_by="older")
+    found = {
+        c.type: c for c in conditions(SPEC, taken, plan(SPEC, taken, "image", NOW_S + 1), None)
+    }
+    assert (found["RolledOut"].status, found["RolledOut"].reason) == ("False", "ModelNameInUse")
+    assert found["RolledOut"].message == found["Stalled"].message
+
+
 def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
     """Flux and Argo CD see a failure, clients an answer."""
     spec = replace(SPEC, settings={**SPEC.settings, "engine.seed": 1})

@@ -1,6 +1,7 @@
 """Computes the status conditions of a service, with reasons and messages."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
@@ -65,7 +66,8 @@ def conditions(
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     valid = _spec_valid(spec, observed)
     model, workload = model_ready(observed, coming), workload_ready(spec, observed, coming)
-    traffic, progress = traffic_available(spec, observed, plan.shares), _rolled_out(observed, plan)
+    traffic = traffic_available(spec, observed, plan.shares)
+    progress = _rolled_out(observed, plan, valid)
     stop = stalled((valid, model, workload, progress), observed, plan, coming)
     # The causes of a service that does not answer, unless another revision should.
     causes = (model, workload) if plan.rollout.stable in (None, coming) else ()
@@ -85,11 +87,15 @@ def conditions(
     )
 
 
-def _rolled_out(observed: ObservedState, plan: Plan) -> Condition:
-    """The condition RolledOut; False while the spec is refused, with the progress of the one that runs."""
+def _rolled_out(observed: ObservedState, plan: Plan, valid: Condition) -> Condition:
+    """The condition RolledOut; False while the spec is not valid, as it receives no traffic then.
+
+    valid: SpecValid. If the spec is refused, the message has the progress of the one that runs.
+    """
     progress, refusal = rolled_out(plan), observed.refusal
     if refusal is None:
-        return progress
+        is_valid = valid.status == "True"
+        return progress if is_valid else replace(valid, type="RolledOut")
     text = f"{refusal.problem}, so the service goes on with the last one that was accepted"
     return Condition("RolledOut", "False", refusal.reason, f"{text}: {progress.message}")
 
