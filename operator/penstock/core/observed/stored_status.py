@@ -29,8 +29,11 @@ OLD_VALUES: Mapping[str, Callable[[Any], Any]] = {
     "share": lambda fraction: max(1, round(100 * fraction)),
     "isWithin": lambda is_within: "Within" if is_within else "Undecided",
 }
-# Reasons of WorkloadReady for objects that the API server refused.
-REFUSAL_REASONS = ("PodForbidden", "PodTemplateRejected", "QuotaExceeded")
+# Reasons of WorkloadReady for objects that the API server refused. One that exceeds a quota is refused only
+# until the quota has room: the operator goes on trying to create it.
+POD_FORBIDDEN, POD_TEMPLATE_REJECTED = "PodForbidden", "PodTemplateRejected"
+QUOTA_EXCEEDED = "QuotaExceeded"
+REFUSAL_REASONS = (POD_FORBIDDEN, POD_TEMPLATE_REJECTED, QUOTA_EXCEEDED)
 OLD_COHORTS: Mapping[str, str] = COHORT_NAMES
 OLD_PHASES: Mapping[str, str] = {"Shadowing": "Mirroring"}
 

@@ -2,6 +2,13 @@
 
 from collections.abc import Mapping
 
+# Meanings of the condition ModelNameConflict, and of its reason, for objects of all kinds.
+MODEL_NAME_CONFLICT_MEANING = (
+    "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
+    "Left out otherwise."
+)
+HELD_BY_OTHER_NAMESPACE_MEANING = "An object of another namespace had the model name first."
+
 ADAPTER_MEANINGS: Mapping[str, str] = {
     "Accepted": "The service takes adapters, and requests reach this one: by its model name, or by a route.",
     "Resolved": "An engine has read this version of the adapter. Unknown until one has tried.",
@@ -17,10 +24,7 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
     ),
     "Stalled": "No progress is to be expected without a change of the adapter or its service by a person.",
     "Ready": "Requests for the adapter are answered: from memory, or after a load on demand.",
-    "ModelNameConflict": (
-        "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
-        "Left out otherwise."
-    ),
+    "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
 }
 # Phases of a rollout are reasons too; see rollout-phases.md.
 ADAPTER_REASONS: Mapping[str, str] = {
@@ -29,7 +33,7 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "AwaitingPromotion": "A user has to resume, promote or abort the rollout of the version.",
     "CopyMissing": "The shared pool is to serve, but no engine of the service has the adapter in memory yet.",
     "EnginesStarting": "Engines of the dedicated pool start, or load the adapter.",
-    "HeldByOtherNamespace": "An object of another namespace has answered to the model name for longer.",
+    "HeldByOtherNamespace": HELD_BY_OTHER_NAMESPACE_MEANING,
     "LoadFailed": "The last load failed, and is tried again; the message has the engine's reason.",
     "Loading": "Copies are being loaded.",
     "LoraNotEnabled": "The service has no `spec.engine.lora`, and no engine is left that takes adapters.",

@@ -5,7 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
+from penstock.core.observed.stored_status import (
+    POD_FORBIDDEN,
+    POD_TEMPLATE_REJECTED,
+    QUOTA_EXCEEDED,
+)
+from penstock.core.reconcile.adapter_condition_types import (
+    ADAPTER_MEANINGS,
+    ADAPTER_REASONS,
+    HELD_BY_OTHER_NAMESPACE_MEANING,
+    MODEL_NAME_CONFLICT_MEANING,
+)
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -27,10 +37,7 @@ MEANINGS: Mapping[str, str] = {
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
     "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",
-    "ModelNameConflict": (
-        "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
-        "Left out otherwise."
-    ),
+    "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
 }
 TYPES = tuple(MEANINGS)
 # Conditions that are left out if the spec has no metrics, sets the replicas itself, or has no objectives.
@@ -43,17 +50,14 @@ ROUTE_MEANINGS: Mapping[str, str] = {
     "Reconciling": "The gateways do not apply the route yet, or a rule names what does not exist.",
     "Stalled": "No progress is to be expected without a change of the route by a person.",
     "Ready": "The first three are True, and each rule has a ready backend with weight.",
-    "ModelNameConflict": (
-        "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
-        "Left out otherwise."
-    ),
+    "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
 }
 ROUTE_REASONS: Mapping[str, str] = {
     "Accepted": "Requests for the model name follow this route.",
     "BackendNotFound": "A service or adapter that a rule names does not exist; it may still be created.",
     "BackendsNotReady": "No service of a rule has a ready engine, and no adapter of it is ready.",
     "GatewaysBehind": "A gateway does not apply the present spec yet.",
-    "HeldByOtherNamespace": "An object of another namespace has answered to the model name for longer.",
+    "HeldByOtherNamespace": HELD_BY_OTHER_NAMESPACE_MEANING,
     "ModelNameInUse": "Another route of the namespace had this model name first.",
     "NoGateways": "No gateway is known to be ready.",
     "NotStalled": "Nothing requires a change of the route by a person.",
@@ -66,8 +70,6 @@ ROUTE_REASONS: Mapping[str, str] = {
 
 # Reason of a service without engines because spec.replicas is 0.
 SCALED_TO_ZERO = "ScaledToZero"
-# Reason of a pod that is refused only until a quota has room. The operator goes on trying to create it.
-QUOTA_EXCEEDED = "QuotaExceeded"
 
 REASONS: Mapping[str, str] = {
     "Active": "Scaling decisions are based on the engines' metrics.",
@@ -87,7 +89,7 @@ REASONS: Mapping[str, str] = {
     "Found": "The model is there; the runtime checks it when it starts.",
     "Fits": "The model can be served, and fits into memory.",
     "Growing": "The promoted canary gets the pods that all of the traffic needs.",
-    "HeldByOtherNamespace": "An object of another namespace has answered to the model name for longer.",
+    "HeldByOtherNamespace": HELD_BY_OTHER_NAMESPACE_MEANING,
     "HostPathNotAllowed": "The model is in a folder of the node that the operator does not allow.",
     "InvalidSpec": "The spec cannot be read; the message names the field.",
     "Judging": "A canary gets a share of the traffic and is compared with its control.",
@@ -111,8 +113,11 @@ REASONS: Mapping[str, str] = {
         "An engine misses an objective though it has no other request, so more replicas do not help."
     ),
     "Paused": "A user has paused the canary; it keeps its share of the traffic.",
-    "PodForbidden": "RBAC, pod security, a limit range, or a quota for pods with limits forbids the pod.",
-    "PodTemplateRejected": "The API server refuses the pod template as invalid.",
+    POD_FORBIDDEN: (
+        "RBAC, pod security or a limit range forbids the pod, or a quota counts a resource of which the pod "
+        "sets no limit."
+    ),
+    POD_TEMPLATE_REJECTED: "The API server refuses the pod template as invalid.",
     "PreflightFailed": "The check of the model failed without a report.",
     "PreflightLost": "The pod that checks the model was lost with its node; the check is repeated.",
     "PreflightPending": "The model has not been checked yet.",
@@ -124,7 +129,7 @@ REASONS: Mapping[str, str] = {
     "Progressing": "Fewer engine pods are ready than needed.",
     "Promoting": "The gateways move all of the traffic to the new revision.",
     "QuantizedAlready": "The model is quantized already, so it cannot be quantized again.",
-    "QuotaExceeded": "A quota of the namespace has no room for the pod now; it is tried again.",
+    QUOTA_EXCEEDED: "A quota of the namespace has no room for the pod now; it is tried again.",
     "Readable": "The metrics of the canary can be read.",
     "Ready": "The service answers requests.",
     "Rejected": "The spec's revision was rolled back and is not tried again.",

@@ -7,12 +7,12 @@ from penstock.core.observed.children import ObservedState
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import on_variant, preflight_result
 from penstock.core.observed.quota import exceeds_quota
-from penstock.core.reconcile.condition_types import (
+from penstock.core.observed.stored_status import (
+    POD_FORBIDDEN,
+    POD_TEMPLATE_REJECTED,
     QUOTA_EXCEEDED,
-    SCALED_TO_ZERO,
-    Condition,
-    Truth,
 )
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition, Truth
 from penstock.core.reconcile.missing_objects import with_advice
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.plan import Plan
@@ -33,11 +33,14 @@ def explain_rejection(kind: str, message: str) -> tuple[str, str]:
     """(reason, message) for an object that the API server refused as invalid."""
     field = "spec.rollout.canary.evaluation" if kind == "Job" else "spec.template"
     text = f"the API server refused the pod template: {message}; see {field}"
-    return "PodTemplateRejected", text
+    return POD_TEMPLATE_REJECTED, text
 
 
 def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
-    """(reason, message) for a pod that RBAC, a quota or pod security forbids (HTTP 403)."""
+    """(reason, message) for a pod that the API server forbids (HTTP 403).
+
+    By RBAC, pod security, a limit range or a quota.
+    """
     text = f"the API server does not allow the pod: {message}"
     if exceeds_quota(message):
         return QUOTA_EXCEEDED, text
@@ -48,7 +51,7 @@ def explain_forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
             f"; the file:// folder of {field} needs a hostPath volume: where those are not allowed, set "
             f"{field} to a pvc:// URI"
         )
-    return "PodForbidden", text
+    return POD_FORBIDDEN, text
 
 
 def conditions(

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import Phase, Rejection
-from penstock.core.reconcile.condition_types import QUOTA_EXCEEDED, SCALED_TO_ZERO, Condition
+from penstock.core.observed.stored_status import QUOTA_EXCEEDED
+from penstock.core.reconcile.condition_types import SCALED_TO_ZERO, Condition
 from penstock.core.reconcile.plan import Plan
 
 # Reconciling and Stalled are never both True.
