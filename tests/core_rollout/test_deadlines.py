@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from core_rollout.rollout_inputs import OLD, SINCE_S, inputs, pod, state
+from core_rollout.rollout_inputs import NEW, OLD, SINCE_S, inputs, pod, state
 from service_spec import service_spec
 
 from penstock.core.formats.timestamps import timestamp
@@ -25,7 +25,7 @@ def became_ready(revision, *after_s):
 def test_each_pod_that_becomes_ready_moves_the_deadline():
     def left_s(*pods):
         given = inputs(*pods)
-        return progress_deadline_s(state("Starting"), given.spec, given.observed) - SINCE_S
+        return progress_deadline_s(state("Starting"), given.spec, given.observed, NEW) - SINCE_S
 
     assert left_s(pod(ready=False)) == 600
     assert left_s(*became_ready("b" * 8, -50)) == 600

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.observed.rollout_state import PHASES, Phase
+from penstock.core.rollout.phase_reference import diagram, page
 from penstock.core.rollout.phases import (
     EVENTS,
     TRANSITIONS,
     Event,
     UnlistedTransition,
-    diagram,
     next_phase,
-    page,
 )
 from penstock.core.spec.rollout import Strategy
 

@@ -22,7 +22,8 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_state import PHASES, SETTLED_PHASES, Phase
 from penstock.core.reconcile.summary_conditions import PHASES_THAT_USERS_END
 from penstock.core.rollout.events import detect_events
-from penstock.core.rollout.phases import ENDS, TRANSITIONS
+from penstock.core.rollout.phase_reference import ENDS
+from penstock.core.rollout.phases import TRANSITIONS
 from penstock.core.rollout.waiting import overdue, waiting_for
 
 # Phases that last while there are no requests, with the verdict that says so.

@@ -9,7 +9,7 @@ from penstock.api import docgen
 from penstock.chart import values_yaml
 from penstock.cli.generated import write_or_check
 from penstock.core.reconcile import condition_types
-from penstock.core.rollout import phases
+from penstock.core.rollout import phase_reference
 from penstock.core.runtimes import page as engine_settings
 from penstock.observability import logs
 from penstock.observability.metrics import page as metrics
@@ -22,7 +22,7 @@ def command(
     """Write the generated reference pages, or check that they are up to date."""
     pages = {
         **docgen.files(),
-        "rollout-phases.md": phases.page(),
+        "rollout-phases.md": phase_reference.page(),
         "chart-values.md": values_yaml.page(),
         "conditions.md": condition_types.page(),
         "engine-settings.md": engine_settings.page(),

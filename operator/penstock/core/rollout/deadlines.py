@@ -18,9 +18,12 @@ PHASES_WITHOUT_DEADLINE: tuple[Phase, ...] = ("Stable", "Rejected", "Paused", "W
 REMOVAL_S = 30.0
 
 
-def progress_deadline_s(state: RolloutState, spec: RolloutSpec, observed: ObservedState) -> float:
-    """Unix time by which the next new pod must be ready; each pod that becomes ready extends it."""
-    return last_progress_s(state, state.revision, observed) + spec.progress_deadline_s
+def progress_deadline_s(
+    state: RolloutState, spec: RolloutSpec, observed: ObservedState, revision: str | None
+) -> float:
+    """Unix time by which the revision's next pod must be ready; each pod that becomes ready extends it."""
+    ready_s = (parse_timestamp(pod.ready_at) for pod in observed.serving(revision) if pod.ready_at)
+    return max([state.since_s, *ready_s]) + spec.progress_deadline_s
 
 
 def removal_deadline_s(state: RolloutState, termination_grace_s: float) -> float:
@@ -39,10 +42,9 @@ def phase_deadline_s(
     if state.phase in PHASES_WITHOUT_DEADLINE:
         return None
     if state.phase in PHASES_WITH_DEADLINE:
-        return progress_deadline_s(state, spec.rollout, observed)
+        return progress_deadline_s(state, spec.rollout, observed, state.revision)
     if state.phase == "RollingBack" and state.strategy == "Rolling":  # stable pods start again
-        progress_s = last_progress_s(state, state.stable, observed)
-        return progress_s + spec.rollout.progress_deadline_s
+        return progress_deadline_s(state, spec.rollout, observed, state.stable)
     return state.since_s + _limit_s(state, spec)
 
 
@@ -60,12 +62,6 @@ def adapter_deadline_s(state: RolloutState, canary: CanarySpec) -> float | None:
             return state.since_s + GATEWAY_TIMEOUT_S
         case _:  # copies are loaded, or unloaded when their requests end
             return state.since_s + MAX_SHORT_S
-
-
-def last_progress_s(state: RolloutState, revision: str | None, observed: ObservedState) -> float:
-    """Unix time at which the phase began or a pod of the revision became ready, the latest of them."""
-    ready_s = (parse_timestamp(pod.ready_at) for pod in observed.serving(revision) if pod.ready_at)
-    return max([state.since_s, *ready_s])
 
 
 def _limit_s(state: RolloutState, spec: ServiceSpec) -> float:

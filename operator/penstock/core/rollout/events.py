@@ -11,6 +11,7 @@ from penstock.core.canary.verdict import Abort, Accept, MirrorPassed
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.preflight import preflight_result
 from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.observed.stored_status import POD_TEMPLATE_REJECTED
 from penstock.core.rollout.deadlines import (
     PHASES_WITH_DEADLINE,
     progress_deadline_s,
@@ -21,7 +22,7 @@ from penstock.core.rollout.phases import Event
 from penstock.core.rollout.size import pods_for
 from penstock.core.rollout.traffic_moves import is_traffic_moved, routes_moved
 from penstock.core.rollout.user_requests import EventWithReason, user_requests
-from penstock.core.rollout.waiting import describe_remaining, no_progress
+from penstock.core.rollout.waiting import describe_remaining, missing_pods, no_progress
 from penstock.core.spec.service import CONTROL
 
 # Container restarts of a new pod that are tolerated: a single crash may have a cause outside the revision.
@@ -55,14 +56,15 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
         if verdict is not None and not verdict.ok:
             return f"{verdict.reason}: {verdict.message}"
     refusal = observed.refusals.get(revision)
-    if refusal is not None and refusal[0] == "PodTemplateRejected":
+    if refusal is not None and refusal[0] == POD_TEMPLATE_REJECTED:
         return ": ".join(refusal)
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             return f"{pod.name} crashed {pod.restarts} times: {_termination_message(pod)}"
     is_waited_for = state.phase in PHASES_WITH_DEADLINE or not is_traffic_moved(state, inputs)
-    if is_waited_for and inputs.now_s >= progress_deadline_s(state, inputs.spec, observed):
-        return no_progress(state, inputs)
+    deadline_s = progress_deadline_s(state, inputs.spec, observed, revision)
+    if is_waited_for and inputs.now_s >= deadline_s:
+        return no_progress(inputs.spec, missing_pods(state, observed))
     return None
 
 

@@ -9,9 +9,9 @@ terminate) is detected again in the next phase.
 """
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
-from penstock.core.observed.rollout_state import PHASES, Phase
+from penstock.core.observed.rollout_state import Phase
 from penstock.core.spec.rollout import Strategy
 
 Event = Literal[
@@ -50,33 +50,6 @@ EVENTS: Mapping[Event, str] = {
     "RoutesMoved": "every gateway applies the new weights",
 }
 """Meaning of each event, for the reference page."""
-
-ENDS: Mapping[Phase, str] = {
-    "Stable": "the spec asks for another revision",
-    "Stopping": "the old pods are gone; `Stalled` if they are not 30 s after their grace period",
-    "Starting": (
-        "the pods are ready, else `progressDeadline` rejects the revision; `Stalled` if there is no other "
-        "revision to return to"
-    ),
-    "Mirroring": "`mirror.duration` of time with copies, a fault, or a user",
-    "Waiting": "a user",
-    "Judging": "evidence, a fault, `maxDuration` of time with requests, or a user",
-    "Paused": "a user, or a fault",
-    "Growing": "the pods are ready, else `progressDeadline` rejects the revision",
-    "Replacing": "the pods are ready, else `progressDeadline` rejects the revision",
-    "Promoting": "gateways apply the traffic, at most 30 s; BlueGreen: also `scaleDownDelay`",
-    "Draining": (
-        "the pods are gone, or 30 s after their grace period; at once if the spec asks for another revision "
-        "and they terminate"
-    ),
-    "RollingBack": (
-        "gateways apply the traffic, at most 30 s, once a stable pod is ready; Rolling: stable pods are "
-        "ready; `Stalled` if none gets ready within `progressDeadline`"
-    ),
-    "Discarding": "as Draining",
-    "Rejected": "the spec asks for another revision, or a user resumes",
-}
-"""What ends each phase, for the reference page."""
 
 Table = Mapping[tuple[Phase, Event], Phase]
 
@@ -205,37 +178,3 @@ def next_phase(strategy: Strategy, phase: Phase, event: Event) -> Phase:
         return TRANSITIONS[strategy][phase, event]
     except KeyError:
         raise UnlistedTransition(strategy, phase, event) from None
-
-
-def diagram(strategy: Strategy) -> str:
-    """The table as a Mermaid state diagram; events of the same transition share an arrow."""
-    ways: dict[tuple[Phase, Phase], list[str]] = {}
-    for (phase, event), after in TRANSITIONS[strategy].items():
-        ways.setdefault((phase, after), []).append(event)
-    arrows = [
-        f"    {phase} --> {after}: {' / '.join(events)}" for (phase, after), events in ways.items()
-    ]
-    return "\n".join(["stateDiagram-v2", "    [*] --> Stable", *arrows])
-
-
-def page() -> str:
-    """The Markdown reference page: the meanings of phases and events, and the diagrams of all strategies."""
-    parts = [
-        "# Rollout phases",
-        "",
-        "Generated from `operator/penstock/core/rollout/phases.py` by `penstock docs`; do not edit.",
-        "",
-        "| phase | meaning | what ends it |",
-        "| --- | --- | --- |",
-        *(f"| `{phase}` | {meaning} | {ENDS[phase]} |" for phase, meaning in PHASES.items()),
-        "",
-        "The condition `RolledOut` names what a phase waits for, and `Reconciling` what keeps new pods from",
-        "becoming ready. `kubectl penstock rollout status` prints both.",
-        "",
-        "| event | meaning |",
-        "| --- | --- |",
-        *(f"| `{event}` | {meaning} |" for event, meaning in EVENTS.items()),
-    ]
-    for strategy in get_args(Strategy):
-        parts += ["", f"## {strategy}", "", "```mermaid", diagram(strategy), "```"]
-    return "\n".join(parts) + "\n"

@@ -1,21 +1,18 @@
 """Says what a phase of a rollout waits for, and whether it has waited too long.
 
 Every phase ends: by an event of its own, by one that a deadline causes, or by a user, whom a condition tells
-what is missing. docs/concepts/rollouts.md has the table.
+what is missing. docs/reference/rollout-phases.md has the table.
 """
 
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.deadlines import (
-    last_progress_s,
-    progress_deadline_s,
-    removal_deadline_s,
-)
+from penstock.core.rollout.deadlines import progress_deadline_s, removal_deadline_s
 from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.phases import TRANSITIONS
 from penstock.core.rollout.traffic_moves import is_last_serving, lagging_gateway, rollback_until_s
 from penstock.core.routing.pick import Side
+from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL, SERVE
 
 
@@ -48,28 +45,28 @@ def overdue(state: RolloutState, inputs: RolloutInputs) -> str:
     match state.phase:
         case "Starting" if (state.phase, "PodsFailed") not in TRANSITIONS[state.strategy]:
             # A first revision and Recreate have no revision to roll back to.
-            is_late = now_s >= progress_deadline_s(state, spec, observed)
-            return no_progress(state, inputs) if is_late else ""
+            is_late = now_s >= progress_deadline_s(state, spec, observed, state.revision)
+            return no_progress(spec, missing_pods(state, observed)) if is_late else ""
         case "Stopping" if now_s >= removal_deadline_s(state, inputs.termination_grace_s):
             return f"old pods have not ended in time: {describe_remaining(state, inputs)}"
         case "RollingBack" if state.strategy == "Rolling" or is_last_serving(state, inputs):
-            is_late = now_s >= last_progress_s(state, state.stable, observed) + (
-                spec.progress_deadline_s
-            )
-            within = f"{spec.progress_deadline_s:.0f} s"
-            return f"no progress within {within}: {waiting_for(state, inputs)}" if is_late else ""
+            is_late = now_s >= progress_deadline_s(state, spec, observed, state.stable)
+            return no_progress(spec, waiting_for(state, inputs)) if is_late else ""
         case "Mirroring" | "Judging" if now_s >= state.since_s + spec.progress_deadline_s:
             return _refusal(state, observed)
         case _:
             return ""
 
 
-def no_progress(state: RolloutState, inputs: RolloutInputs) -> str:
-    """Message about new pods that did not become ready before the deadline."""
-    observed = inputs.observed
+def no_progress(spec: RolloutSpec, obstacle: str) -> str:
+    """Message about pods that did not become ready before the deadline."""
+    return f"no progress within {spec.progress_deadline_s:.0f} s: {obstacle}"
+
+
+def missing_pods(state: RolloutState, observed: ObservedState) -> str:
+    """What keeps new pods from becoming ready, in words, or how many are ready."""
     ready = f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"
-    within = f"{inputs.spec.progress_deadline_s:.0f} s"
-    return f"no progress within {within}: {_obstacle(state, observed) or ready}"
+    return _obstacle(state, observed) or ready
 
 
 def describe_remaining(state: RolloutState, inputs: RolloutInputs) -> str:

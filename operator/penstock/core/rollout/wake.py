@@ -16,7 +16,7 @@ def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
     if state.phase in ("Promoting", "RollingBack"):
         due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
     elif state.phase in PHASES_WITH_DEADLINE:
-        due_s = progress_deadline_s(state, inputs.spec, inputs.observed)
+        due_s = progress_deadline_s(state, inputs.spec, inputs.observed, state.revision)
     elif state.phase in ("Stopping", "Draining", "Discarding"):
         due_s = removal_deadline_s(state, inputs.termination_grace_s)
     else:
