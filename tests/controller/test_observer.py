@@ -35,7 +35,7 @@ async def gateway(name, obeys, *, ready="True"):
     async with server:
         yield {
             "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"containers": [{"ports": [{"name": "http", "containerPort": port}]}]},
+            "spec": {"containers": [{"ports": [{"name": "management", "containerPort": port}]}]},
             "status": {
                 "podIP": "127.0.0.1",
                 "phase": "Running",

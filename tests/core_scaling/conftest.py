@@ -125,7 +125,9 @@ class Gateway:
 def gateway_pod(port, name):
     return {
         "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"containers": [{"name": "g", "ports": [{"name": "http", "containerPort": port}]}]},
+        "spec": {
+            "containers": [{"name": "g", "ports": [{"name": "management", "containerPort": port}]}]
+        },
         "status": {
             "podIP": "127.0.0.1",
             "phase": "Running",
