@@ -242,7 +242,7 @@ class Story:
                 Sample(at_s, load.in_flight, view.kv_usage, view.ready, desired)
             )
             if self._desired is not None and desired != self._desired:
-                self._tell.decision(at_s, desired, view.scaling.get("reason", ""))
+                self._tell.decision(at_s, desired, view.scaling.get("message", ""))
             self._desired = desired
             await asyncio.sleep(SAMPLE_S)
 
