@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.canary.evidence import Arm, Block, History
-from penstock.core.canary.judge import STAKES, STAKES_WITHOUT_STREAMS, begin, evaluate_tests, judge
+from penstock.core.canary.judge import begin, evaluate_tests, judge
 from penstock.core.canary.moments import Moments
+from penstock.core.canary.stakes import STAKES, STAKES_WITHOUT_STREAMS
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
 from penstock.core.spec.canary import CanarySpec
 

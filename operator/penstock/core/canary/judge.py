@@ -6,12 +6,12 @@
 
 The combined evidence is an e-value: the wealth of fair bets against "the canary is no worse", with a mean
 of at most 1 while that is true. The initial stake is split over the tests. The total reaches 1 / alpha with
-probability at most alpha, at any time (Ville's inequality). A test whose regression is shown to be within
+probability at most alpha, at any time (Ville's inequality), or twice that if the control's first streamed
+answer comes after others, as the stakes are then split anew. A test whose regression is shown to be within
 tolerance does not count, even if a regression is certain.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from penstock.core.canary import gates, sentence
 from penstock.core.canary.counts import NONE, Counts
@@ -20,34 +20,12 @@ from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
 from penstock.core.canary.proportions import ProportionEstimate
 from penstock.core.canary.shift import CONCURRENCIES, QUEUE_LENGTHS, UNCORRELATED, Shift
+from penstock.core.canary.stakes import STAKES, STAKES_WITHOUT_STREAMS, Metric
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.warmup import WarmUp
 from penstock.core.canary.weight import next_weight
 from penstock.core.spec.canary import CanarySpec
-
-Metric = Literal[
-    "TTFT", "TTFT with queues", "TPOT", "Errors", "Objective violations", "Output length"
-]
-
-# Initial stakes of the tests. TTFT has the largest variance and errors are rarest, so both get most; TPOT
-# has a third of TTFT's variance and recovers from a small stake within a minute.
-STAKES: dict[Metric, float] = {
-    "TTFT": 0.50,
-    "TTFT with queues": 0.0,
-    "TPOT": 0.04,
-    "Errors": 0.36,
-    "Objective violations": 0.06,
-    "Output length": 0.04,
-}
-
-# Initial stakes while no answer of the control was streamed: the times of whole answers have the stakes of
-# TTFT and TPOT, which have no data. Without that, a canary ten times as slow kept its share for an hour.
-STAKES_WITHOUT_STREAMS: dict[Metric, float] = STAKES | {
-    "TTFT": 0.0,
-    "TPOT": 0.0,
-    "TTFT with queues": STAKES["TTFT"] + STAKES["TPOT"] + STAKES["TTFT with queues"],
-}
 
 # Tolerance of TTFT with queues, in multiples of the tolerance. Queues move it by more than the tolerance,
 # and the comparison at equal load is much more precise.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.scaling.rule import UNATTAINABLE
+from penstock.core.scaling.rule import UNATTAINABLE, note_of
 from penstock.core.spec.service import Object
 
 
@@ -26,7 +26,7 @@ class ScalingReport:
     @property
     def unattainable(self) -> str | None:
         """The objectives that an idle engine misses, if the rule found any."""
-        return next((note for step, _, note in self.trail if step == UNATTAINABLE), None)
+        return note_of(UNATTAINABLE, ((step, note) for step, _, note in self.trail))
 
     @classmethod
     def of(cls, status: Object) -> "ScalingReport | None":

@@ -1,6 +1,6 @@
 """Interface of a scaling rule: a pure function from observation to decision, with its reason."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
@@ -70,7 +70,12 @@ class Decision:
     @property
     def unattainable(self) -> str | None:
         """The objectives that an idle engine misses, if the rule found any."""
-        return next((entry.note for entry in self.trail if entry.step == UNATTAINABLE), None)
+        return note_of(UNATTAINABLE, ((entry.step, entry.note) for entry in self.trail))
+
+
+def note_of(step: str, notes: Iterable[tuple[str, str]]) -> str | None:
+    """The note of a step of a trail; None if the trail lacks it. notes: step and note of each entry."""
+    return next((note for name, note in notes if name == step), None)
 
 
 class Rule(Protocol[StateT]):

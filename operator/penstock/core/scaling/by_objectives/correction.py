@@ -15,7 +15,8 @@ from penstock.core.scaling.by_objectives.outcomes import Outcomes
 # Least window in seconds, and the time for which the load must be within the replicas before it begins: late
 # requests of a burst end so long after it.
 MIN_WINDOW_S = 60.0
-# Late requests of a window, and their multiple of the allowed fraction, up to which they count as chance.
+# Late requests of a window that are chance: so few say nothing about a rate, and twice the allowed fraction
+# is within the spread of a window of a hundred requests.
 MIN_LATE, LATE_BY_CHANCE = 5.0, 2.0
 # Largest step of a window as a fraction of the need, so that the loop does not overshoot.
 MAX_STEP = 0.25

@@ -34,7 +34,7 @@ UNKNOWN_KV_TOKENS = 10**9
 # Scale-up delay, as a fraction of a start-up: shorter peaks are over before a pod could help.
 SCALE_UP_DELAY = 0.05
 # Most replicas after one scale-up, as a multiple of the present ones: the default of an HPA. A growth by k is
-# requested at most log2(k) delays later. Without it, one decision in a burst bought 20 replicas for 4.
+# requested at most log2(k) delays later. Without it, a burst of one decision requested 20 where 4 are enough.
 MAX_GROWTH = 2
 # Dead band of scale-down: fewer replicas must hold the need and this fraction more. Without it, a load near a
 # whole number would reverse removals.

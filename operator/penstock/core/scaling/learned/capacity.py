@@ -108,7 +108,7 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
         "KV cache": kv / (decode * mix.held_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
-    if IdleEngine.of(model, mix.uncached_tokens, mix.kv_tokens).tpot_s <= objectives.tpot_s:
+    if not IdleEngine.of(model, mix.uncached_tokens, mix.kv_tokens).misses_tpot(objectives):
         limits["TPOT"] = max(MIN_BUSY / work, tpot_rate(times, objectives))
     limit = min(limits, key=lambda name: limits[name])
     time_limit = work * min(limits["engine time"], limits.get("TPOT", math.inf))

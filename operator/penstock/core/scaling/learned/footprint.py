@@ -42,8 +42,8 @@ class Footprint:
     """Replicas per unit of demand, of one kind of replica.
 
     prompt_token: by engine time, per prompt token/s. answer, kv, batch: by engine time, KV cache and batch
-    size, per answer/s. slack_s: time that a prompt may wait for its prefill; the time of that prefill if an
-    idle engine misses the TTFT objective. stay_s: time between the first and the last token of an answer at
+    size, per answer/s. slack_s: time that a prompt may wait for its prefill; that prefill's own time if it is
+    longer than a prompt may wait. stay_s: time between the first and the last token of an answer at
     a full replica. noise: variance of the load over its mean, for Poisson arrivals. unattainable: the
     objectives that an idle engine misses, in words; empty if there is none.
     """
@@ -80,7 +80,7 @@ class Footprint:
             slack_s=slack_s,
             stay_s=stay_s,
             noise=squares / 2 / work_s / found.time_limit,
-            unattainable=idle.misses(objectives),
+            unattainable=idle.missed(objectives),
         )
 
     def replicas(self, demand: Demand) -> float:

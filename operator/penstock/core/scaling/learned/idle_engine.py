@@ -15,20 +15,27 @@ class IdleEngine:
 
     @classmethod
     def of(cls, model: IterationModel, uncached_tokens: float, kv_tokens: float) -> "IdleEngine":
-        """uncached_tokens, kv_tokens: of the mean request, as in `Mix`."""
+        """Latencies that the model predicts. uncached_tokens, kv_tokens: of the mean request, as in `Mix`."""
         return cls(
             ttft_s=model.time_s(uncached_tokens, 0, 0),
             tpot_s=model.time_s(0, 1, kv_tokens),
         )
 
-    def misses(self, objectives: Objectives) -> str:
+    def misses_ttft(self, objectives: Objectives) -> bool:
+        return self.ttft_s > objectives.ttft_s
+
+    def misses_tpot(self, objectives: Objectives) -> bool:
+        return self.tpot_s > objectives.tpot_s
+
+    def missed(self, objectives: Objectives) -> str:
         """The objectives that the engine misses though it is idle, in words; empty if there is none."""
-        compared = [
-            ("TTFT", self.ttft_s, objectives.ttft_s),
-            ("TPOT", self.tpot_s, objectives.tpot_s),
-        ]
-        return " and ".join(
-            f"a {name} of {idle_s:.3g} s alone on an engine, objective {objective_s:g} s"
-            for name, idle_s, objective_s in compared
-            if idle_s > objective_s
-        )
+        missed = []
+        if self.misses_ttft(objectives):
+            missed.append(_text("TTFT", self.ttft_s, objectives.ttft_s))
+        if self.misses_tpot(objectives):
+            missed.append(_text("TPOT", self.tpot_s, objectives.tpot_s))
+        return " and ".join(missed)
+
+
+def _text(name: str, idle_s: float, objective_s: float) -> str:
+    return f"a {name} of {idle_s:.3g} s alone on an engine, objective {objective_s:g} s"
