@@ -6,7 +6,7 @@ import pytest
 
 from penstock.controller.service_reader import name_taken_by
 from penstock.core.observed.accepted_spec import encoded_spec
-from penstock.core.observed.name_claims import NameIndex, renamed, service_claim
+from penstock.core.observed.name_claims import NameIndex, service_claim, with_model_name
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -64,7 +64,7 @@ def test_a_service_takes_no_name_by_a_change_of_its_spec():
     for body, name in ((older, "other"), (younger, "chat")):
         body["status"] = {"modelName": name, "stableRevision": "r", "conditions": []}
     names = NameIndex(map(service_claim, (older, younger)))
-    assert name_taken_by(names, renamed(service_claim(older), "chat")) == "b"
+    assert name_taken_by(names, with_model_name(service_claim(older), "chat")) == "b"
     taken = {"type": "SpecValid", "status": "False", "reason": "ModelNameInUse"}
     older["status"] |= {"modelName": "chat", "conditions": [taken]}
     names.put(service_claim(older))

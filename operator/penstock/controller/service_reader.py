@@ -28,9 +28,9 @@ from penstock.core.observed.name_claims import (
     NameIndex,
     describe_conflict,
     holders,
-    renamed,
     service_claim,
     stored_conflict,
+    with_model_name,
 )
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
@@ -106,7 +106,7 @@ class ServiceReader:
     def with_spec(self, observed: ObservedState, body: Object, spec: ServiceSpec) -> ObservedState:
         """The state with the fields that depend on the spec. body: the service with this spec."""
         claim = service_claim(body)
-        own = claim and renamed(claim, spec.model_name)
+        own = claim and with_model_name(claim, spec.model_name)
         return replace(
             observed,
             stable_spec=_stable_spec(body, spec, observed.history, observed.rollout),

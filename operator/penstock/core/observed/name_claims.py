@@ -104,7 +104,7 @@ def adapter_claim(body: Object) -> NameClaim:
     return _claim("LoraAdapter", body, model_name, standing, refusal == MODEL_NAME_IN_USE)
 
 
-def renamed(claim: NameClaim, model_name: str) -> NameClaim:
+def with_model_name(claim: NameClaim, model_name: str) -> NameClaim:
     """The claim under a name that its object is to have. It has not answered under another one yet."""
     if claim.model_name == model_name:
         return claim
