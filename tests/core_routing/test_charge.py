@@ -4,51 +4,66 @@ import pytest
 
 from penstock.core.routing.charge import (
     CHARGES,
-    Charge,
     Ending,
     FailedAttempt,
-    blamed,
     ending_of,
-    of_sides,
+    find_blamed_endpoints,
+    find_pods_of_failed_sides,
 )
 from penstock.core.routing.pick import Endpoint, Side
 
-# Engine, revision, service, retry.
-TABLE = {
-    "connect": ("Unreachable", "BlamedUnlessAnswered", "Failed", "Waiting"),
-    "unsent": ("Failure", "Blamed", "Failed", "Several"),
-    "reset": ("Failure", "Blamed", "Failed", "Once"),
-    "invalid": ("Failure", "Blamed", "Failed", "Once"),
-    "unavailable": ("Failure", "Blamed", "Failed", "Several"),
-    "error": ("Failure", "Blamed", "Failed", "Once"),
-    "no_copy": (None, "Never", "Failed", "Several"),
-    "copy_unavailable": (None, "Never", "Failed", "Several"),
-    "unready": (None, "Never", "Failed", "Several"),
-    "answered": (None, "Never", "Ended", "Never"),
-    "refused": (None, "Never", None, "Never"),
-    "unsupported": (None, "Never", None, "Never"),
-    "no_first_byte": ("Failure", "Always", "Failed", "Never"),
-    "silent": ("BrokeOff", "Always", "Failed", "Never"),
-    "truncated": ("BrokeOff", "Always", "Failed", "Never"),
-    "error_event": ("BrokeOff", "Always", "Failed", "Never"),
-    "total_timeout": (None, "Never", "Failed", "Never"),
-    "client_left": (None, "Never", None, "Never"),
-    "client_stalled": (None, "Never", None, "Never"),
-    "route_timeout": (None, "Never", None, "Never"),
-    "adapter_refused": (None, "Adapter", None, "Never"),
-    "no_engine": (None, "Never", "Shed", "Never"),
-    "shutdown": (None, "Never", "Failed", "Never"),
-    "gateway_failed": (None, "Never", "Failed", "Never"),
-}
+# Of an attempt, before anything of it reached the client.
+ATTEMPTS = {
+    Ending.CONNECT, Ending.UNSENT, Ending.RESET, Ending.INVALID, Ending.UNAVAILABLE, Ending.ERROR,
+    Ending.NO_COPY, Ending.COPY_UNAVAILABLE, Ending.UNREADY,
+}  # fmt: skip
+# What only a client, a route or the gateway has caused.
+NOT_OF_ENGINES = {
+    Ending.ANSWERED, Ending.REFUSED, Ending.UNSUPPORTED, Ending.TOTAL_TIMEOUT, Ending.CLIENT_LEFT,
+    Ending.CLIENT_STALLED, Ending.ROUTE_TIMEOUT, Ending.NO_ENGINE, Ending.SHUTDOWN, Ending.GATEWAY_FAILED,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("ending", Ending)
-def test_charge_of_each_ending(ending):
-    assert CHARGES[ending] == Charge(*TABLE[ending.value])
+def endings_with(condition):
+    """The endings whose charge has a property."""
+    return {ending for ending, charge in CHARGES.items() if condition(charge)}
 
 
-def test_no_row_is_without_an_ending():
-    assert TABLE.keys() == {ending.value for ending in CHARGES} == set(Ending)
+def test_each_ending_has_a_charge():
+    assert CHARGES.keys() == set(Ending)
+
+
+def test_engines_are_not_charged_for_what_others_cause():
+    charged = endings_with(lambda charge: charge.engine or charge.revision != "Never")
+    assert not charged & NOT_OF_ENGINES
+
+
+def test_engines_are_charged_for_failures_of_the_service_alone():
+    assert endings_with(lambda charge: charge.engine) <= endings_with(
+        lambda charge: charge.service == "Failed"
+    )
+
+
+def test_attempts_are_retried_and_nothing_else():
+    assert endings_with(lambda charge: charge.retry != "Never") == ATTEMPTS
+
+
+def test_failures_that_the_request_may_have_caused_are_retried_once():
+    """An engine got the whole request, and failed."""
+    once = endings_with(lambda charge: charge.retry == "Once")
+    assert once == {Ending.RESET, Ending.INVALID, Ending.ERROR}
+
+
+def test_clients_may_repeat_requests_that_engines_did_not_accept():
+    """The others may have been the cause."""
+    assert endings_with(lambda charge: charge.may_client_repeat) == {
+        Ending.UNAVAILABLE, Ending.COPY_UNAVAILABLE, Ending.NO_COPY, Ending.UNREADY,
+    }  # fmt: skip
+
+
+def test_copies_are_charged_as_requests_but_for_lost_connections():
+    charged = endings_with(lambda charge: charge.revision not in ("Never", "Adapter"))
+    assert endings_with(lambda charge: charge.charges_copy) == charged - {Ending.CONNECT}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +105,7 @@ R1, R2 = Side("r1"), Side("r2")
 )
 def test_revisions_charged_for_failed_attempts(failed, serving, is_answered, charged):
     attempts = [FailedAttempt(endpoint, Ending(ending)) for endpoint, ending in failed]
-    assert blamed(attempts, serving, is_answered=is_answered) == charged
+    assert find_blamed_endpoints(attempts, serving, is_answered=is_answered) == charged
 
 
 @pytest.mark.parametrize(
@@ -105,4 +120,4 @@ def test_revisions_charged_for_failed_attempts(failed, serving, is_answered, cha
     ],
 )
 def test_retries_go_to_another_side(failed, weights, exclude, avoided):
-    assert of_sides(set(failed), [A, B, C], weights, exclude) == avoided
+    assert find_pods_of_failed_sides(set(failed), [A, B, C], weights, exclude) == avoided

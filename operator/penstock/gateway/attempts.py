@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.core.routing.charge import Ending
+from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget
 from penstock.gateway.body_memory import BodyReservation
@@ -28,9 +28,6 @@ from penstock.gateway.snapshot import Adapter
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.unanswered import EngineLost
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
-
-# Endings of a last attempt after which a request may be sent again.
-NOBODY_ACCEPTS = (Ending.UNAVAILABLE, Ending.COPY_UNAVAILABLE, Ending.NO_COPY, Ending.UNREADY)
 
 
 @dataclass
@@ -217,7 +214,7 @@ class Attempts:
             record.end.ending = last
             await self._client.send(error.status, error.headers, error.first_chunk)
             return
-        if last in NOBODY_ACCEPTS:
+        if CHARGES[last].may_client_repeat:
             message = "no engine accepts requests"
             if last is Ending.NO_COPY:
                 message = "engines unload the adapter as fast as it is loaded"

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.core.routing.charge import CHARGES, Ending, of_sides
+from penstock.core.routing.charge import CHARGES, Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, Side, pick, pick_side
 from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
@@ -176,7 +176,9 @@ class EndpointSelector:
         ejected |= self._state.endpoints.suspects
         failed = set(self._failed.values())
         left_out = ejected | self._tried
-        return ejected | of_sides(failed, service.endpoints, service.weights, left_out)
+        return ejected | find_pods_of_failed_sides(
+            failed, service.endpoints, service.weights, left_out
+        )
 
     def _choose_side(
         self, service: Service, able: Sequence[Endpoint], ejected: set[str]

@@ -163,7 +163,7 @@ class RequestMirror:
         if stats is None:
             return
         arm = stats.arm(endpoint.pod)
-        if CHARGES[ending].revision in ("Blamed", "Always"):
+        if CHARGES[ending].charges_copy:
             arm.record_failure()
         elif is_answered:
             is_empty = not usage.has_text and not usage.has_error

@@ -3,7 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.core.routing.charge import CHARGES, Charge, Ending, FailedAttempt, blamed
+from penstock.core.routing.charge import (
+    CHARGES,
+    Charge,
+    Ending,
+    FailedAttempt,
+    find_blamed_endpoints,
+)
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RequestError
 
@@ -25,8 +31,8 @@ class RequestOutcome:
 class RequestEnding:
     """The ending of one request, and its attempts that failed before.
 
-    ending: None if nothing but a defect of the gateway has ended it. last_failure: ending of the last attempt
-    that failed.
+    ending: None until it is known; None at the close counts as a defect of the gateway. last_failure: ending
+    of the last attempt that failed.
     """
 
     def __init__(self) -> None:
@@ -45,6 +51,7 @@ class RequestEnding:
 
     def note_rejection(self, error: RequestError) -> None:
         """Record that the request ends with an error of the gateway, unless its ending is known."""
+        # Only a defect of the gateway makes a 500.
         if self.ending is not None or error.status == 500:
             return
         if error.status == ADAPTER_FAILED_STATUS:
@@ -64,9 +71,9 @@ class RequestEnding:
     ) -> Collection[str]:
         """The engines whose revisions are charged with a failure each.
 
-        last_pod: the engine that got the request last. Other arguments: see `blamed`.
+        last_pod: the engine that got the request last. Other arguments: see `find_blamed_endpoints`.
         """
-        failed = blamed(self._failed, serving, is_answered=is_answered)
+        failed = find_blamed_endpoints(self._failed, serving, is_answered=is_answered)
         pods = {endpoint.pod for endpoint in failed}
         if self.charge.revision == "Always" and last_pod is not None:
             pods.add(last_pod)

@@ -42,31 +42,44 @@ class Ending(StrEnum):
     CLIENT_STALLED = "client_stalled"  # it did not read its response
     ROUTE_TIMEOUT = "route_timeout"  # of the ModelRoute
     ADAPTER_REFUSED = "adapter_refused"  # engines refuse to load the adapter
-    NO_ENGINE = "no_engine"  # none was ready, or had room in time
+    NO_ENGINE = (
+        "no_engine"  # none was ready or had room in time, or a limit of the gateway was reached
+    )
     SHUTDOWN = "shutdown"  # of the gateway
     GATEWAY_FAILED = "gateway_failed"  # by a defect of its own
 
 
 # What an ending counts as for the outlier ejection of its engine (see `outliers`); None: nothing.
 EngineCharge = Literal["Failure", "Unreachable", "BrokeOff"] | None
-# Whether it is an error of the engine's revision. Blamed: see `blamed`. Adapter: only of the version of the
-# adapter that the request is for.
+# Whether it is an error of the engine's revision. Always: of the engine that got the request last. Blamed:
+# see `find_blamed_endpoints`. BlamedUnlessAnswered: the same, but nothing if another engine answered, as
+# connections are lost with any revision. Adapter: only of the version of the adapter that the request is for.
 RevisionCharge = Literal["Never", "Blamed", "BlamedUnlessAnswered", "Always", "Adapter"]
 # What the request counts as in the statistics of its service, if it ends so; None: nothing.
 ServiceCharge = Literal["Ended", "Failed", "Shed"] | None
 # Retries of an attempt that ended so. Once: it fails in the same way if the request is the cause. Several:
-# up to the gateway's limit. Waiting: as long as the request may wait, since no engine had any work.
-Retry = Literal["Never", "Once", "Several", "Waiting"]
+# up to the gateway's limit. Moved: the same, but not counted by the retry budget, since the service has the
+# load already. Waiting: as long as the request may wait, since no engine had any work.
+Retry = Literal["Never", "Once", "Several", "Moved", "Waiting"]
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an ending counts as for the engine, its revision and the service, and whether it is retried."""
+    """What an ending counts as for the engine, its revision and the service, and whether it is retried.
+
+    may_client_repeat: whether a client may send the request again, if its last attempt ended so.
+    """
 
     engine: EngineCharge
     revision: RevisionCharge
     service: ServiceCharge
     retry: Retry = "Never"
+    may_client_repeat: bool = False
+
+    @property
+    def charges_copy(self) -> bool:
+        """Whether a mirrored copy that ends so is an error of its engine's revision. It has one attempt."""
+        return self.revision in ("Blamed", "Always")
 
 
 CHARGES: Mapping[Ending, Charge] = {
@@ -74,11 +87,11 @@ CHARGES: Mapping[Ending, Charge] = {
     Ending.UNSENT: Charge("Failure", "Blamed", "Failed", "Several"),
     Ending.RESET: Charge("Failure", "Blamed", "Failed", "Once"),
     Ending.INVALID: Charge("Failure", "Blamed", "Failed", "Once"),
-    Ending.UNAVAILABLE: Charge("Failure", "Blamed", "Failed", "Several"),
+    Ending.UNAVAILABLE: Charge("Failure", "Blamed", "Failed", "Several", may_client_repeat=True),
     Ending.ERROR: Charge("Failure", "Blamed", "Failed", "Once"),
-    Ending.NO_COPY: Charge(None, "Never", "Failed", "Several"),
-    Ending.COPY_UNAVAILABLE: Charge(None, "Never", "Failed", "Several"),
-    Ending.UNREADY: Charge(None, "Never", "Failed", "Several"),
+    Ending.NO_COPY: Charge(None, "Never", "Failed", "Several", may_client_repeat=True),
+    Ending.COPY_UNAVAILABLE: Charge(None, "Never", "Failed", "Several", may_client_repeat=True),
+    Ending.UNREADY: Charge(None, "Never", "Failed", "Moved", may_client_repeat=True),
     Ending.ANSWERED: Charge(None, "Never", "Ended"),
     Ending.REFUSED: Charge(None, "Never", None),
     Ending.UNSUPPORTED: Charge(None, "Never", None),
@@ -130,13 +143,13 @@ def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> 
     return Ending.TOTAL_TIMEOUT if is_total else Ending.SILENT
 
 
-def blamed(
+def find_blamed_endpoints(
     failed: Iterable[FailedAttempt], serving: Collection[Side], *, is_answered: bool
 ) -> list[Endpoint]:
     """The engines whose revisions are charged for failed attempts of one request.
 
-    If another engine answered, it was not the request's fault. If engines of several sides failed, it may
-    have been, and it is not known either if a side that has traffic was not tried.
+    If another engine answered, the request was not the cause. If engines of several sides failed, it may be.
+    If a side with traffic was not tried, nobody knows. Nobody is charged in these two cases.
 
     serving: sides with engines and traffic. is_answered: whether an engine answered in the end.
     """
@@ -147,7 +160,7 @@ def blamed(
     return [each.endpoint for each in attempts] if len(sides.union(serving)) == 1 else []
 
 
-def of_sides(
+def find_pods_of_failed_sides(
     failed: Collection[Side],
     endpoints: Sequence[Endpoint],
     weights: Mapping[Side, int],

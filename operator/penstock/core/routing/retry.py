@@ -2,8 +2,8 @@
 
 Any attempt could be repeated: nothing of it has reached the client, and generation has no side effects.
 Retries are limited because the request itself may be the cause. `charge.CHARGES` has the policy of each
-failure: one that fails in the same way each time, if it does, is repeated once, on an engine without recent
-failures. So a request that breaks engines reaches at most two.
+failure. A failure that the request may have caused is repeated once, on an engine without recent failures.
+So a request that breaks engines reaches at most two.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,5 @@ def may_retry(failures: Sequence[Ending], max_attempts: int) -> bool:
 
 
 def needs_budget(failures: Sequence[Ending]) -> bool:
-    """Whether the next attempt is a retry that the retry budget bounds.
-
-    A request that only moves from an engine which became unready is none: the service has its load already.
-    """
-    return any(each is not Ending.UNREADY for each in failures)
+    """Whether the next attempt is a retry that the retry budget bounds. failures: as for `may_retry`."""
+    return any(CHARGES[each].retry != "Moved" for each in failures)
