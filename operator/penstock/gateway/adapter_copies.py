@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
-from penstock.core.adapters.load_failures import LoadFailure
+from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import (
     CLOSE_AFTER_S,
@@ -17,7 +17,7 @@ from penstock.core.adapters.route import (
     route_adapter,
 )
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.adapter_loads import MIN_REFUSALS, AdapterLoad, AdapterLoads, ObserveLoad
+from penstock.gateway.adapter_loads import AdapterLoad, AdapterLoads, ObserveLoad
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
 from penstock.gateway.adapter_stats import AdapterStatsRegistry
@@ -91,7 +91,7 @@ class AdapterCopies:
         by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
         """
         refusals = self.loads.refusals(adapter, endpoints)
-        is_refused = len(refusals) >= min(MIN_REFUSALS, len(endpoints))
+        is_refused = is_refused_by_all(len(refusals), len(endpoints))
         if not is_refused:
             endpoints = [each for each in endpoints if each.pod not in refusals]
         replicas = self._replicas(service, endpoints, tokens)

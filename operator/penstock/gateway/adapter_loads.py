@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 # Called with the adapter and the seconds of each load, and whether it failed.
 ObserveLoad = Callable[[Adapter, float, bool], None]
 
-# Engines of a revision that must refuse a version before no other one is asked: then its files are to blame,
-# and not an engine, whose mount may be broken.
-MIN_REFUSALS = 2
 # In the key of a failure that holds for all engines of a revision.
 ANY_POD = ""
 

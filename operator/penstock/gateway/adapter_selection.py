@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from penstock.clients.engine_adapters import EngineFailure
-from penstock.core.adapters.load_failures import LoadFailure
+from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.route import MAX_WAIT_S, Refuse, Wait
 from penstock.core.routing.pick import Endpoint
-from penstock.gateway.adapter_loads import MIN_REFUSALS, AdapterLoad
+from penstock.gateway.adapter_loads import AdapterLoad
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RETRY_AFTER_S, RequestError
 from penstock.gateway.snapshot import Adapter, Service
@@ -82,9 +82,10 @@ class AdapterSelector:
         """The endpoints whose load has not failed. Raises RequestError if none is left to ask."""
         tried = [self._failures[e.pod] for e in endpoints if e.pod in self._failures]
         untried = [e for e in endpoints if e.pod not in self._failures]
-        refusals = self._state.adapters.loads.refusals(self._adapter, untried)
+        num_refusals = len(self._state.adapters.loads.refusals(self._adapter, untried))
+        is_nobody_left = is_refused_by_all(num_refusals, len(untried))
         # Another engine may load it later: that one's reason is the one to tell.
-        if tried and len(refusals) == len(untried) < MIN_REFUSALS:
+        if is_nobody_left and not is_refused_by_all(num_refusals, len(endpoints)):
             raise self._unavailable(f"no engine could load it: {tried[-1].message}")
         return untried
 

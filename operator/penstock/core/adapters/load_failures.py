@@ -6,6 +6,9 @@ from dataclasses import dataclass
 # Pause after the first failed load and the longest one, in seconds. A load costs an engine disk and
 # memory traffic; what failed for its files fails until somebody changes them.
 FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 300.0
+# Engines of a revision that must refuse a version before no other one is asked: then its files are to blame,
+# and not an engine, whose mount may be broken.
+MIN_REFUSALS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,11 @@ def after_failure(failures: Failures, engine_name: str, reason: str, now_s: floa
 def after_success(failures: Failures, engine_name: str) -> Failures:
     """Failures without those of this adapter."""
     return {name: failure for name, failure in failures.items() if name != engine_name}
+
+
+def is_refused_by_all(num_refusals: int, num_engines: int) -> bool:
+    """Whether the refusals of some engines hold for all engines of the revision."""
+    return num_refusals >= min(MIN_REFUSALS, num_engines)
 
 
 def blocked(failures: Failures, now_s: float) -> frozenset[str]:

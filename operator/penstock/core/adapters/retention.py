@@ -73,13 +73,13 @@ def victims(
     num_copies: Mapping[str, int],
     num_pods: int,
 ) -> Iterator[Victim]:
-    """Copies of a pod that may be evicted: idle, and as `removable`."""
-    for victim in removable(replica, versions, demand, num_copies, num_pods):
+    """Copies of a pod that may be evicted: idle, and as `find_removable_copies`."""
+    for victim in find_removable_copies(replica, versions, demand, num_copies, num_pods):
         if not replica.copies[victim.engine_name].requests:
             yield victim
 
 
-def removable(
+def find_removable_copies(
     replica: AdapterReplica,
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],

@@ -16,8 +16,8 @@ from penstock.core.adapters.retention import (
     Claim,
     Victim,
     count_copies,
+    find_removable_copies,
     num_loading,
-    removable,
     used_slots,
     victims,
 )
@@ -162,7 +162,7 @@ def _close(
         (victim.engine_name not in replica.closed, victim.claim, replica.pod, victim.engine_name)
         for replica in serving
         if used_slots(replica) >= replica.slots
-        for victim in removable(replica, versions, demand, copies, num_pods)
+        for victim in find_removable_copies(replica, versions, demand, copies, num_pods)
         if _priority(versions, victim.engine_name) <= priority
     ]
     if not found:
