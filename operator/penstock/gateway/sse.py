@@ -4,15 +4,16 @@ import re
 
 # Lines end with LF, CRLF or CR. An empty one ends an event.
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+EVENT_END = b"|".join(EVENT_ENDS)
 DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]\s*(?:[\r\n]|$)")
 DONE_EVENT = b"data: [DONE]\n\n"
 # The usage event, which is sent before DONE if the client asked for it: its `choices` is empty.
 NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 USAGE = re.compile(rb'"usage"\s*:\s*\{')
-EVENT = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)|.+\Z", re.DOTALL)
+EVENT = re.compile(rb".*?(?:%b)|.+\Z" % EVENT_END, re.DOTALL)
 DATA_LINE = re.compile(rb"(?:^|[\r\n])data")
 # The start of an event whose first line is not its data.
-OTHER_FIRST_LINE = re.compile(rb"(?:\A|\n\n|\r\n\r\n|\r\r)(?!data|\Z)")
+OTHER_FIRST_LINE = re.compile(rb"(?:\A|%b)(?!data|\Z)" % EVENT_END)
 # Comments and fields that make no event by themselves.
 WITHOUT_DATA = re.compile(rb"(?:(?:(?::|event\b|id\b|retry\b)[^\r\n]*)?[\r\n])+")
 # Bound on the bytes held of an incomplete event; a larger one is passed on in pieces.
@@ -38,9 +39,8 @@ def has_data(events: bytes) -> bool:
 def count_events(events: bytes) -> int:
     """Number of events with data that end in a chunk."""
     num_ends = sum(events.count(end) for end in EVENT_ENDS)
-    is_one = num_ends == 1 and events.startswith(
-        b"data"
-    )  # as engines send them: nothing to search for
+    # As engines send them: there is nothing to search for.
+    is_one = num_ends == 1 and events.startswith(b"data")
     if is_one or OTHER_FIRST_LINE.search(events) is None:
         return num_ends
     found = EVENT.findall(events)
