@@ -12,7 +12,7 @@ PROGRAM = """
 import resource, sys
 from penstock.gateway.open_files import connections_within_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-print(connections_within_limit(200), *resource.getrlimit(resource.RLIMIT_NOFILE))
+print(connections_within_limit(200, 128), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
@@ -54,5 +54,5 @@ def test_soft_limit_is_raised_as_far_as_needed(monkeypatch, soft, hard, expected
     made = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: made.append(wanted))
-    assert connections_within_limit(200) == expected
+    assert connections_within_limit(200, 128) == expected
     assert made == limits

@@ -5,23 +5,25 @@ import resource
 
 logger = logging.getLogger(__name__)
 
-# Open files that are left for copies of requests, management connections, the API server and libraries.
-OTHER_FILES = 192
+# Open files that are left for the API server, the log and libraries.
+OTHER_FILES = 64
 
 
-def connections_within_limit(wanted: int) -> int:
+def connections_within_limit(wanted: int, reserved: int) -> int:
     """Return how many client connections fit; each needs a second one to an engine.
 
     The soft limit is raised first, as far as the hard limit allows. wanted: the most to return.
+    reserved: other connections that the process may have.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = OTHER_FILES + 2 * wanted
+    others = OTHER_FILES + reserved
+    needed = others + 2 * wanted
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
-    possible = max(1, (soft - OTHER_FILES) // 2)
+    possible = max(1, (soft - others) // 2)
     logger.warning(
         "connections are limited to %d instead of %d: the limit of open files (ulimit -n) is %d",
         possible, wanted, soft,

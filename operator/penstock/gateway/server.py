@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from penstock.clients.kube import connect
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import HttpServers, Server, http_servers
+from penstock.gateway.http_servers import (
+    MAX_MANAGEMENT_CONNECTIONS,
+    HttpServers,
+    Server,
+    http_servers,
+)
 from penstock.gateway.open_files import connections_within_limit
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -31,7 +36,9 @@ async def serve(settings: GatewaySettings) -> None:
 
     Raises KubeError if there are no credentials for a cluster.
     """
-    max_connections = connections_within_limit(settings.max_connections)
+    max_connections = connections_within_limit(
+        settings.max_connections, settings.max_mirrored + MAX_MANAGEMENT_CONNECTIONS
+    )
     settings = replace(settings, max_connections=max_connections)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
