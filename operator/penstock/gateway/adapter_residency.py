@@ -64,7 +64,7 @@ class AdapterResidency:
         # Adapters of two namespaces may have the same name and files, and so the same name in engines.
         self._waiters: dict[str, dict[asyncio.Future[None], str]] = {}
         self._room_timer: asyncio.TimerHandle | None = None
-        # Until when each (pod, adapter) takes no new requests.
+        # Monotonic time at which each closed copy (pod, adapter) takes requests again, in seconds.
         self._closed: dict[tuple[str, str], float] = {}
         self.listeners: list[Callable[[], None]] = []
 

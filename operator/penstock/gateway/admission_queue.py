@@ -20,7 +20,6 @@ RECHECK_INTERVAL_S = 0.1
 
 # Returns the pods that are ejected at a time, given the endpoints and the time.
 EjectedPods = Callable[[Iterable[Endpoint], float], set[str]]
-# Whether a pod has an adapter in memory.
 # Called with pods and the name of an adapter in engines; returns the pods that have it.
 Holders = Callable[[Iterable[str], str], set[str]]
 Grant = asyncio.Future[Reservation | None]
@@ -37,8 +36,8 @@ class QueueFull(Exception):
 class AdmissionQueue:
     """Holds requests until an endpoint is predicted to compute their first token in time.
 
-    ejected: returns the pods to avoid while there are others. find_holders: of adapters. now: the monotonic
-    clock.
+    ejected: returns the pods to avoid while there are others. find_holders: returns those of the pods that
+    have an adapter in memory. now: the monotonic clock.
     """
 
     def __init__(

@@ -12,7 +12,8 @@ from penstock.gateway.snapshot import Service, Snapshot
 class AdmissionQueues:
     """Keeps one admission queue for each service with objectives and each of its sides with weight.
 
-    ejected: returns the pods to avoid. find_holders: of adapters. now: the monotonic clock.
+    ejected: returns the pods to avoid. find_holders: returns those of the pods that have an adapter in
+    memory. now: the monotonic clock.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
-# Most characters of a path that an error repeats.
+# Most characters of a path that an error repeats, which could be 32 KiB.
 MAX_PATH_CHARACTERS = 200
 
 

@@ -7,7 +7,8 @@ from pydantic_core.core_schema import str_schema, typed_dict_field, typed_dict_s
 
 KEY = b'"model"'
 FIELD = re.compile(KEY + rb'\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
-# Most places that may be the field: those of other objects come before it, such as the ones of tools.
+# Most occurrences of the key that are tried. Each try validates the whole body. Nested objects, such as
+# tools, may have the key too. After that the body is written again.
 MAX_PLACES = 8
 MODEL = SchemaValidator(
     typed_dict_schema({"model": typed_dict_field(str_schema(strict=True))}, extra_behavior="ignore")

@@ -63,7 +63,8 @@ def claim_of(snapshot: Snapshot, model: str) -> Claim:
 def check_available(service: Service) -> None:
     """Raise RequestError if it is of no use to wait for an engine of the service.
 
-    The cause of a stalled one, such as the place of its model, is for the service's owner: its status has it.
+    The error names only the reason of `Stalled`. Its message may name the place of the model, which is not
+    for clients.
     """
     if service.stalled and not service.weights:
         raise RequestError(503, f"the model is not available ({service.stalled})", code="stalled")
