@@ -121,14 +121,11 @@ def test_a_request_that_has_waited_for_long_closes_the_busy_copy_that_is_worth_l
     pods = [pod("p0", 2, {"a": BUSY, "b": BUSY})]
     assert isinstance(route("c", pods, waited_s=CLOSE_AFTER_S - 0.1), Wait)
     decision = closing("c", pods)
-    assert isinstance(decision, Close)
-    assert (decision.pod, decision.engine_name) == ("p0", engine_name("b"))
+    reason = f"{engine_name('b')} on p0 takes no new requests, to make room"
+    assert decision == Close("p0", engine_name("b"), reason)
     pods = [replace(pods[0], closed=frozenset({engine_name("a")}))]
-    assert closing("c", pods) == replace(
-        decision,
-        engine_name=engine_name("a"),
-        reason=closing("c", pods).reason,  # type: ignore[union-attr]
-    )
+    reason = f"{engine_name('a')} on p0 takes no new requests, to make room"
+    assert closing("c", pods) == Close("p0", engine_name("a"), reason)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-
-MANAGEMENT = ("/healthz", "/readyz", "/metrics", "/penstock/feed")
+from gateway.test_management import PATHS
 
 
 async def get(front, path, **options):
-    url = (front.management_url if path in MANAGEMENT else front.url) + path
+    url = (front.management_url if path in PATHS else front.url) + path
     async with front.client.request(options.pop("method", "GET"), url, **options) as got:
         return got.status, got.headers, await got.read()
 

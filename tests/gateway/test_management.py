@@ -53,6 +53,13 @@ async def test_clients_port_has_no_management_endpoints(start_gateway, path):
         assert got.status == 404
 
 
+@pytest.mark.parametrize("path", PATHS)
+async def test_management_endpoints_are_only_read(start_gateway, path):
+    front = await start_gateway()
+    async with front.client.post(front.management_url + path) as got:
+        assert got.status == 405
+
+
 async def test_idle_strangers_cannot_fill_the_management_port(
     start_gateway, open_connections, until
 ):

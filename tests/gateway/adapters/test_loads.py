@@ -90,16 +90,18 @@ async def test_an_adapter_that_engines_refuse_is_not_tried_again_before_its_back
         assert 1 <= int(got.headers["retry-after"]) <= 5
 
 
-async def test_an_engine_that_refuses_does_not_decide_for_the_others(pool):
+async def test_an_engine_that_refuses_does_not_decide_for_the_others(pool, until):
     """Its mount may be broken. It is not asked again, and no other is asked after two refusals."""
     engines = [AdapterEngine() for _ in range(3)]
     engines[0].errors[NAME] = "400 Bad Request", "input/output error"
     front = await pool(*engines)
+    residency = front.gateway.state.adapters.residency
+    pods = [each.pod for each in front.snapshots.current.services[0].endpoints]
     for _ in range(3):
         assert (await ask(front))[0] == 200
         for engine in engines:
             engine.copies.clear()
-        await asyncio.sleep(0.12)
+        await until(lambda: not residency.holders(pods, NAME))
     assert engines[0].calls == [("load", NAME)]
     assert {len(engine.served) for engine in engines[1:]} == {0, 3}
     for engine in engines[1:]:
