@@ -16,7 +16,8 @@ from penstock.gateway.app import Gateway
 from penstock.gateway.http_servers import HttpServers, http_servers
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
+from penstock.gateway.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
 

@@ -8,7 +8,8 @@ import pytest
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.routing.pick import Side
 from penstock.core.routing.route import Mirror, RouteRule
-from penstock.gateway.snapshot import Adapter, Route, Snapshot, Unknown
+from penstock.gateway.snapshot import Route, Snapshot, Unknown
+from penstock.gateway.snapshot_adapter import Adapter
 
 
 def test_revisions_have_pods_or_weight_or_copies(make_service):

@@ -7,7 +7,8 @@ import pytest
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import AdapterDemand
-from penstock.gateway.snapshot import Adapter, Snapshot
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
 
 

@@ -9,7 +9,8 @@ import pytest
 from penstock.clients.resources import INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES, PODS
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.routing.pick import Side
-from penstock.gateway.snapshot import Adapter, Route, Unknown
+from penstock.gateway.snapshot import Route, Unknown
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
 
 pytestmark = pytest.mark.cluster

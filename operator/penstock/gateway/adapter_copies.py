@@ -21,7 +21,8 @@ from penstock.gateway.adapter_loads import AdapterLoad, AdapterLoads, ObserveLoa
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
 from penstock.gateway.adapter_stats import AdapterStatsRegistry
-from penstock.gateway.snapshot import Adapter, Service, Snapshot
+from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
 
 # Interval at which the demand of a service's adapters is estimated again, for the choice of the copy that

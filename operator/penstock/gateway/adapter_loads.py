@@ -21,7 +21,8 @@ from penstock.core.adapters.load_failures import (
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
-from penstock.gateway.snapshot import Adapter, Snapshot
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 
 logger = logging.getLogger(__name__)
 

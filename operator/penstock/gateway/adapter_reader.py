@@ -14,7 +14,7 @@ from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import adapter_claim
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.spec.claim_order import claim_order
-from penstock.gateway.snapshot import Adapter
+from penstock.gateway.snapshot_adapter import Adapter
 
 # Reads an object; None if it is unreadable.
 Read = Callable[[Object], Adapter | None]

@@ -11,7 +11,8 @@ from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_loads import AdapterLoad
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RETRY_AFTER_S, RequestError
-from penstock.gateway.snapshot import Adapter, Service
+from penstock.gateway.snapshot import Service
+from penstock.gateway.snapshot_adapter import Adapter
 
 # Longest wait for a change of the copies before the choice is made again: an ejection may have ended.
 RECHECK_S = 1.0

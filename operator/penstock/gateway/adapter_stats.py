@@ -7,7 +7,8 @@ from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.gateway.keyed_count import KeyedCount
-from penstock.gateway.snapshot import Adapter, Snapshot
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 
 
 class AdapterStats:

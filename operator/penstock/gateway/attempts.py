@@ -24,7 +24,7 @@ from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestErro
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_telemetry import RequestTelemetry
-from penstock.gateway.snapshot import Adapter
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.unanswered import EngineLost
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse

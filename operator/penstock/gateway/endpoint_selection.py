@@ -22,7 +22,8 @@ from penstock.gateway.model_routing import check_available
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
-from penstock.gateway.snapshot import Adapter, Service
+from penstock.gateway.snapshot import Service
+from penstock.gateway.snapshot_adapter import Adapter
 
 # Back-off before endpoints that failed the request are tried again, when all of them did. It doubles.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 2.0

@@ -18,7 +18,8 @@ from penstock.gateway.mirroring import RequestMirror
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.shares import ARRIVING_SHARE, share
-from penstock.gateway.snapshot import Adapter, Snapshot
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.stats_registry import StatsRegistry
 from penstock.gateway.unanswered import UnansweredAttempts

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from penstock.clients.process_metrics import ProcessMetrics
 from penstock.gateway.request_ending import RequestOutcome
-from penstock.gateway.snapshot import Adapter
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
 from penstock_engine.exposition import exemplar

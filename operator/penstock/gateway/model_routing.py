@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
-from penstock.gateway.snapshot import Adapter, Claim, Route, Service, Snapshot, Unknown
+from penstock.gateway.snapshot import Claim, Route, Service, Snapshot, Unknown
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.upstream_headers import header_text
 
 # Most model names that an error proposes.

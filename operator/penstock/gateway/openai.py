@@ -11,7 +11,8 @@ from penstock.core.routing.affinity import Affinity, affinity_key
 from penstock.gateway.model_field import replace_model
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
-from penstock.gateway.snapshot import Adapter, Claim, Service, Snapshot
+from penstock.gateway.snapshot import Claim, Service, Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 
 # Assumed length of a response, for the estimate of KV cache use.
 ASSUMED_OUTPUT_TOKENS = 256

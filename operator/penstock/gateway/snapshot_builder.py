@@ -23,7 +23,8 @@ from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.adapter_reader import AdapterReader, read_adapter
 from penstock.gateway.route_reader import read_route
-from penstock.gateway.snapshot import Adapter, Route, Service, Snapshot
+from penstock.gateway.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from penstock.core.observed.gateway_report import VERSION, GatewayReport
 from penstock.gateway.adapter_stats import AdapterStatsRegistry
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.service_stats import ServiceStats
-from penstock.gateway.snapshot import Adapter, Service, Snapshot
+from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 
 
 class StatsRegistry:

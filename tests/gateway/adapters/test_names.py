@@ -6,7 +6,8 @@ import pytest
 from gateway.adapters.adapter_engine import adapter
 
 from penstock.core.observed.lora_engine import LoraEngine
-from penstock.gateway.snapshot import Adapter, Snapshot, Unknown
+from penstock.gateway.snapshot import Snapshot, Unknown
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_builder import SnapshotBuilder, build
 
 
