@@ -7,16 +7,19 @@ from contextlib import AbstractContextManager, contextmanager
 from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.route import MAX_WAIT_S, Refuse, Wait
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_loads import AdapterLoad
 from penstock.gateway.gateway_state import GatewayState
-from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RETRY_AFTER_S, RequestError
+from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_adapter import Adapter
 
 # Longest wait for a change of the copies before the choice is made again: an ejection may have ended.
 RECHECK_S = 1.0
 CODE = "adapter_load_failed"
+# Status of a request for an adapter that engines refuse to load: Failed Dependency.
+REFUSED_STATUS = 424
 
 
 class AdapterSelector:
@@ -146,11 +149,12 @@ class AdapterSelector:
         retry_after_s = max(1, round(failure.retry_at_s - self._state.now()))
         message = f"engines refuse the adapter `{self._adapter.served_name}`: {failure.reason}"
         return RequestError(
-            ADAPTER_FAILED_STATUS,
+            REFUSED_STATUS,
             message,
             param="model",
             code=CODE,
             retry_after_s=retry_after_s,
+            ending=Ending.ADAPTER_REFUSED,
         )
 
     def _unavailable(self, reason: str, retry_after_s: float | None = None) -> RequestError:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import ValidationError
 
 from penstock.core.routing.affinity import Affinity, affinity_key
+from penstock.core.routing.charge import Ending
 from penstock.gateway.model_field import replace_model
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
@@ -28,8 +29,6 @@ REASONS = {
     408: "timeout", 413: "too_large", 431: "too_large", 500: "internal", 502: "engines_failed",
     503: "no_endpoint", 504: "timeout",
 }  # fmt: skip
-# Status of a request for an adapter that engines refuse to load: Failed Dependency.
-ADAPTER_FAILED_STATUS = 424
 # `Retry-After` of a 503 that has no better estimate.
 RETRY_AFTER_S = 5
 
@@ -39,7 +38,7 @@ class RequestError(Exception):
 
     status: of HTTP. message: for the client. param, code: fields of OpenAI's error object; the status
     if there is no code. retry_after_s: sent as `Retry-After`; None: not sent. reason: label of the
-    metric; empty: the code, else that of the status.
+    metric; empty: the code, else that of the status. ending: of the request; None: the status tells.
     """
 
     def __init__(
@@ -51,8 +50,10 @@ class RequestError(Exception):
         code: str | None = None,
         retry_after_s: int | None = None,
         reason: str = "",
+        ending: Ending | None = None,
     ) -> None:
         super().__init__(message)
+        self.ending = ending
         self.reason = reason or code or REASONS.get(status, "invalid_request")
         self.status = status
         self.message = message

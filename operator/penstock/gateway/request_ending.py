@@ -11,7 +11,7 @@ from penstock.core.routing.charge import (
     find_blamed_endpoints,
 )
 from penstock.core.routing.pick import Endpoint, Side
-from penstock.gateway.openai import ADAPTER_FAILED_STATUS, RequestError
+from penstock.gateway.openai import RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class RequestEnding:
         # Only a defect of the gateway makes a 500.
         if self.ending is not None or error.status == 500:
             return
-        if error.status == ADAPTER_FAILED_STATUS:
-            self.ending = Ending.ADAPTER_REFUSED
+        if error.ending is not None:
+            self.ending = error.ending
         elif error.status < 500:
             self.ending = Ending.REFUSED
         else:
