@@ -113,12 +113,19 @@ class AdapterStand:
 
     async def set_traffic(self, service: str) -> None:
         """Write a status as of a service with engines that answer."""
-        condition = {
-            "type": "TrafficAvailable", "status": "True", "reason": "Test", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }  # fmt: skip
+        await self.set_conditions(service, TrafficAvailable=("True", ""))
+
+    async def set_conditions(self, service: str, **conditions: tuple[str, str]) -> None:
+        """Write a service's conditions, (status, message) by type."""
+        bodies = [
+            {
+                "type": kind, "status": status, "reason": "Test", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            for kind, (status, message) in conditions.items()
+        ]  # fmt: skip
         await self.kube.merge(
-            INFERENCE_SERVICES, self.namespace, service, {"status": {"conditions": [condition]}},
+            INFERENCE_SERVICES, self.namespace, service, {"status": {"conditions": bodies}},
             manager="test", sub="status",
         )  # fmt: skip
 

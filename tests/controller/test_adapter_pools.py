@@ -17,9 +17,12 @@ from controller.pool_stand import (
     until_status,
 )
 
+from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.controller import adapter_pools
 from penstock.core.adapters.demand import AdapterCounts
+from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
 
 pytestmark = pytest.mark.cluster
 
@@ -55,6 +58,49 @@ async def test_an_adapter_moves_to_a_dedicated_pool_and_back(stand: AdapterStand
     await until_gone(stand)
     await stand.until("sql", PoolReady="Serving", Loaded="AllLoaded", Reconciling="Settled")
     assert "dedicatedService" not in (await stand.get("sql"))["status"]
+
+
+async def test_a_silent_gateway_does_not_keep_a_pool_that_was_left(
+    stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead_s = 0.0
+    monkeypatch.setattr(adapter_pools, "monotonic", lambda: monotonic() + ahead_s)
+    stand.applied = {"gateway-a": 2}
+    await start_pool(stand)
+    stand.applied = {"gateway-a": None}
+    await stand.change("sql", **TO_SHARED)
+    await until_status(stand, pool="Shared", poolGeneration=3)
+    await stand.until("sql", PoolReady="Serving")
+    await pool_of(stand)
+    ahead_s = GATEWAY_TIMEOUT_S
+    await until_gone(stand)
+
+
+async def test_a_pool_without_room_says_so_and_stalls_with_its_service(stand: AdapterStand) -> None:
+    await stand.add_engine("chat-a")
+    await stand.create("sql", pool="Dedicated", placement={"minReplicas": 1})
+    await pool_of(stand)
+    await stand.set_conditions(POOL, WorkloadReady=("False", "no GPU is free"))
+    await until_pool_message(stand, "EnginesStarting", "(no GPU is free)")
+    late = "no progress within 600 s: no GPU is free"
+    await stand.set_conditions(POOL, Stalled=("True", late))
+    await stand.until("sql", PoolReady="ServiceStalled", Stalled="ServiceStalled", Ready="Ready")
+    await until_pool_message(stand, "ServiceStalled", late)
+    await stand.until_event("sql", "Warning", "ServiceStalled")
+    await stand.set_conditions(POOL, TrafficAvailable=("True", ""))
+    await stand.until("sql", PoolReady="EnginesStarting", Stalled="NotStalled")
+
+
+async def until_pool_message(stand: AdapterStand, reason: str, text: str) -> None:
+    """Wait until the message of PoolReady has the text."""
+    message = ""
+    for _ in range(200):
+        status = await stand.until("sql", PoolReady=reason)
+        (message,) = (c["message"] for c in status["conditions"] if c["type"] == "PoolReady")
+        if text in message:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(message)
 
 
 async def test_a_settled_pool_is_not_written(stand: AdapterStand) -> None:

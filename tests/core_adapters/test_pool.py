@@ -18,7 +18,6 @@ NAME = "chat-sql"
 SHARED, DEDICATED = PoolStatus("Shared", NAME, 1), PoolStatus("Dedicated", NAME, 2)
 TO_DEDICATED = PoolInputs("Dedicated", "chat", NAME, has_service=True)
 TO_SHARED = replace(TO_DEDICATED, wanted="Shared")
-LAGGING = "gateway a applies traffic generation 1, not 2 yet"
 
 
 def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
@@ -38,7 +37,7 @@ def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
          ("Shared", "EnginesStarting", True, None)),
         (SHARED, replace(TO_DEDICATED, num_dedicated=1, is_rolling=True),
          ("Shared", "VersionRollout", True, None)),
-        (DEDICATED, replace(TO_DEDICATED, lagging=LAGGING), ("Dedicated", "Serving", True, "Shared")),
+        (DEDICATED, replace(TO_DEDICATED, has_traffic_moved=False), ("Dedicated", "Serving", True, "Shared")),
         (DEDICATED, TO_DEDICATED, ("Dedicated", "Serving", True, None)),
         # Its engines are gone: as with any service, requests wait for them.
         (DEDICATED, replace(TO_DEDICATED, num_dedicated=0), ("Dedicated", "Serving", True, None)),
@@ -60,7 +59,7 @@ def outcome(step: PoolStep) -> tuple[str, str, bool, str | None]:
         (DEDICATED, replace(TO_SHARED, num_shared=1, is_rolling=True),
          ("Dedicated", "VersionRollout", True, None)),
         (DEDICATED, replace(TO_SHARED, num_shared=1), ("Shared", "Serving", True, "Dedicated")),
-        (PoolStatus("Shared", NAME, 3), replace(TO_SHARED, lagging=LAGGING),
+        (PoolStatus("Shared", NAME, 3), replace(TO_SHARED, has_traffic_moved=False),
          ("Shared", "Serving", True, "Dedicated")),
         (PoolStatus("Shared", NAME, 3), TO_SHARED, ("Shared", "Serving", False, None)),
         # The service takes the adapter no more: no copy is to be expected, and no end of a rollout.
@@ -93,11 +92,23 @@ def test_messages_say_which_engines_serve() -> None:
         "1 of 2 engines of chat-sql have the adapter in memory; the engines of chat serve the adapter "
         "until then"
     )
+    pending = step_pool(SHARED, replace(TO_DEDICATED, obstacle="Unschedulable: no GPU"))
+    assert (pending.reason, pending.message) == (
+        "EnginesStarting",
+        "0 of 1 engines of chat-sql have the adapter in memory (Unschedulable: no GPU); the engines of chat "
+        "serve the adapter until then",
+    )
+    stalled = step_pool(SHARED, replace(TO_DEDICATED, obstacle="no GPU", stalled="no progress"))
+    assert (stalled.reason, stalled.message) == (
+        "ServiceStalled",
+        "0 of 1 engines of chat-sql have the adapter in memory; chat-sql is stalled: no progress; the "
+        "engines of chat serve the adapter until then",
+    )
     assert step_pool(DEDICATED, TO_DEDICATED).message == "the engines of chat-sql serve the adapter"
 
 
 def test_copies_are_in_the_pools_that_serve_or_are_to_serve_or_are_being_left() -> None:
-    leaving = step_pool(DEDICATED, replace(TO_DEDICATED, lagging=LAGGING))
+    leaving = step_pool(DEDICATED, replace(TO_DEDICATED, has_traffic_moved=False))
     settled = step_pool(DEDICATED, TO_DEDICATED)
     assert [leaving.has_copies_in(pool) for pool in ("Shared", "Dedicated")] == [True, True]
     assert [settled.has_copies_in(pool) for pool in ("Shared", "Dedicated")] == [False, True]

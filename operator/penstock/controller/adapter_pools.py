@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.clients.clock import monotonic
 from penstock.clients.engine_adapters import Copies
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -20,7 +21,7 @@ from penstock.core.adapters.versions import pool_key
 from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.reconcile.adapter_conditions import Cause
-from penstock.core.rollout.routes import AppliedGenerations, describe_lagging_gateway
+from penstock.core.rollout.routes import AppliedGenerations, explain_moved_traffic
 
 # Placement of copies that stay while gateways may send requests to them, and that are not loaded again.
 LEAVING = Placement()
@@ -105,6 +106,8 @@ class AdapterPools:
         self._failures = failures
         self._applied = applied
         self._stepped: list[tuple[AdapterResource, PoolStep, bool]] = []
+        # Monotonic time at which each (adapter's uid, generation of its pool) was chosen, or first read.
+        self._since_s: dict[tuple[str, int], float] = {}
         self._writing: asyncio.Task[None] | None = None
 
     def step(
@@ -116,7 +119,8 @@ class AdapterPools:
         listed: Mapping[Key, Copies],
     ) -> Pools:
         """Choose the pool of each adapter. refusals: why adapters are not accepted."""
-        self._stepped = []
+        self._stepped, now_s, earlier_s = [], monotonic(), self._since_s
+        self._since_s = {}
         for each in adapters:
             resource, status = each.resource, each.body.get("status") or {}
             state = PoolStatus.of(status)
@@ -124,7 +128,10 @@ class AdapterPools:
             if is_shared and own_pool(resource, services) is None:
                 continue
             is_accepted = refusals[resource.key] is None
-            inputs = replace(self._inputs(each, state, services), is_accepted=is_accepted)
+            read = resource.uid, state.generation
+            since_s = self._since_s[read] = earlier_s.get(read, now_s)
+            inputs = self._inputs(each, state, services, now_s - since_s)
+            inputs = replace(inputs, is_accepted=is_accepted)
             if is_accepted:
                 num_dedicated, num_shared = (
                     _num_copies(
@@ -134,7 +141,9 @@ class AdapterPools:
                 )
                 inputs = replace(inputs, num_dedicated=num_dedicated, num_shared=num_shared)
             is_written = is_accepted and "deletionTimestamp" not in each.body["metadata"]
-            self._stepped.append((resource, step_pool(state, inputs), is_written))
+            step = step_pool(state, inputs)
+            self._since_s.setdefault((resource.uid, step.state.generation), now_s)
+            self._stepped.append((resource, step, is_written))
         return Pools({resource.key: step for resource, step, _ in self._stepped})
 
     def start_writes(self, services: Mapping[Key, Object]) -> None:
@@ -183,8 +192,13 @@ class AdapterPools:
                 await self._writer.write(dedicated_service(parent, resource, stored), stored)
 
     def _inputs(
-        self, adapter: StoredAdapter, state: PoolStatus, services: Mapping[Key, Object]
+        self,
+        adapter: StoredAdapter,
+        state: PoolStatus,
+        services: Mapping[Key, Object],
+        waited_s: float,
     ) -> PoolInputs:
+        """Inputs of a step, without the copies. waited_s: time since the pool's generation was chosen."""
         resource = adapter.resource
         key = _dedicated_key(resource)
         stored, parent = services.get(key), services.get(resource.service_key)
@@ -203,7 +217,9 @@ class AdapterPools:
             refusal=self._writer.refusal(key),
             needed=resource.bounds.min_replicas,
             is_rolling=is_rolling(adapter.body.get("status") or {}),
-            lagging=describe_lagging_gateway(applied, state.generation),
+            stalled=_message(stored, "True", "Stalled") if is_own else "",
+            obstacle=_message(stored, "False", "ModelReady", "WorkloadReady") if is_own else "",
+            has_traffic_moved=bool(explain_moved_traffic(applied, state.generation, waited_s)),
         )
 
 
@@ -245,3 +261,10 @@ def _has_traffic(service: Object) -> bool:
     return any(
         each["type"] == "TrafficAvailable" and each["status"] == "True" for each in conditions
     )
+
+
+def _message(service: Object | None, status: str, *kinds: str) -> str:
+    """Message of the first of these conditions that has this status; empty if none has."""
+    conditions = ((service or {}).get("status") or {}).get("conditions") or ()
+    found = {each["type"]: each["message"] for each in conditions if each["status"] == status}
+    return next((str(found[kind]) for kind in kinds if kind in found), "")

@@ -1,6 +1,7 @@
 """Choice of the engines that serve an adapter: those of its service, or a dedicated pool.
 
-The pool that serves goes on until the other one can, and keeps its copies until all gateways know that:
+The pool that serves goes on until the other one can, and keeps its copies until all gateways know that, or
+one has not answered for GATEWAY_TIMEOUT_S:
 
     wanted Dedicated: create the pool -> its engines load the adapter -> requests go there -> unload elsewhere
     wanted Shared: an engine of the service loads it -> requests go there -> delete the pool
@@ -67,9 +68,10 @@ class PoolInputs:
     conflict: why it cannot be created: another object has its name. unproven: why the parent's spec is no
     spec for a new pool yet; empty if it is one. refusal: why the API server refused the last write.
     is_accepted: whether the service takes the adapter. needed: engines that a dedicated pool needs to serve.
-    num_dedicated, num_shared: ready engines with the adapter in memory. is_rolling: whether a version is
-    being rolled out. lagging: a sentence on a gateway that does not apply the stored generation yet; empty
-    if all do.
+    num_dedicated, num_shared: ready engines with the adapter in memory. stalled: why the dedicated pool makes
+    no progress; empty if it may. obstacle: what its engines wait for; empty if nothing is known. is_rolling:
+    whether a version is being rolled out. has_traffic_moved: whether all gateways apply the stored
+    generation, or are not waited for any more.
     """
 
     wanted: Pool
@@ -84,8 +86,10 @@ class PoolInputs:
     needed: int = 1
     num_dedicated: int = 0
     num_shared: int = 0
+    stalled: str = ""
+    obstacle: str = ""
     is_rolling: bool = False
-    lagging: str = ""
+    has_traffic_moved: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def step_pool(state: PoolStatus, inputs: PoolInputs) -> PoolStep:
     serving = _serving(state.serving, inputs)
     is_changed = serving != state.serving
     generation = max(state.generation, 1) + is_changed
-    is_leaving = is_changed or bool(inputs.lagging)
+    is_leaving = is_changed or not inputs.has_traffic_moved
     keeps_service = inputs.has_parent and (
         "Dedicated" in (inputs.wanted, serving) or (is_leaving and inputs.has_service)
     )
@@ -163,5 +167,12 @@ def _reason(serving: Pool, inputs: PoolInputs) -> tuple[str, str]:
         return "VersionRollout", f"the pool changes after the rollout of the version; {until_then}"
     if inputs.wanted == "Shared":
         return "CopyMissing", f"no engine of {inputs.parent} has the adapter yet; {until_then}"
-    ready = f"{inputs.num_dedicated} of {max(1, inputs.needed)} engines of {inputs.service}"
-    return "EnginesStarting", f"{ready} have the adapter in memory; {until_then}"
+    count = f"{inputs.num_dedicated} of {max(1, inputs.needed)} engines"
+    ready = f"{count} of {inputs.service} have the adapter in memory"
+    if inputs.stalled:
+        return (
+            "ServiceStalled",
+            f"{ready}; {inputs.service} is stalled: {inputs.stalled}; {until_then}",
+        )
+    obstacle = f" ({inputs.obstacle})" if inputs.obstacle else ""
+    return "EnginesStarting", f"{ready}{obstacle}; {until_then}"

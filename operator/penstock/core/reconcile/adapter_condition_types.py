@@ -63,6 +63,10 @@ ADAPTER_REASONS: Mapping[str, str] = {
     "ServiceNotFound": "The service does not exist; it may still be created.",
     "ServiceRefused": "The API server refused the InferenceService of the dedicated pool; see the message.",
     "ServiceRollout": "The dedicated pool is created when the present spec of the service is rolled out.",
+    "ServiceStalled": (
+        "The engines of the dedicated pool do not come up: its InferenceService is Stalled, and the message "
+        "says why. The shared pool serves."
+    ),
     "Serving": "The engines of the pool that `spec.pool` asks for serve the adapter.",
     "Stable": "No rollout is in progress.",
     "Settled": "No copy that the spec asks for is missing. Copies that demand asks for come and go.",

@@ -237,7 +237,7 @@ def _progress(
         stalled = rolled_out
     elif resolved is not None and resolved.status == "False" and not is_rolling:
         stalled = resolved
-    elif pool is not None and pool.reason == "ServiceNameInUse":
+    elif pool is not None and pool.reason in ("ServiceNameInUse", "ServiceStalled"):
         stalled = pool
     if stalled is not None:
         return (

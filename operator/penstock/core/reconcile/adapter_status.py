@@ -23,7 +23,7 @@ MAX_INSTANCES = 64
 # Fields whose next values are computed from their stored ones.
 POOL_FIELDS = ("pool", "dedicatedService", "poolGeneration")
 # Reasons of PoolReady that need a change by a person; each is reported as an Event.
-REFUSED_POOLS = ("ServiceNameInUse", "ServiceRefused")
+REFUSED_POOLS = ("ServiceNameInUse", "ServiceRefused", "ServiceStalled")
 
 
 def adapter_status(

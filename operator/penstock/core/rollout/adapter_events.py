@@ -137,10 +137,5 @@ def _routes_moved(state: RolloutState, inputs: AdapterInputs, traffic: StoredTra
     serving = state.revision if state.phase == "Promoting" else state.stable
     if traffic.shares.keys() != {serving}:
         return ""
-    lag = routes.describe_lagging_gateway(inputs.applied_generations, traffic.generation)
-    if not lag:
-        number = len(inputs.applied_generations or ())
-        return f"{number} of {number} gateways apply traffic generation {traffic.generation}"
-    if inputs.now_s >= state.since_s + routes.GATEWAY_TIMEOUT_S:
-        return f"{lag}, after {routes.GATEWAY_TIMEOUT_S:.0f} s"
-    return ""
+    waited_s = inputs.now_s - state.since_s
+    return routes.explain_moved_traffic(inputs.applied_generations, traffic.generation, waited_s)

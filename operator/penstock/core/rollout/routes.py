@@ -25,3 +25,17 @@ def describe_lagging_gateway(applied: AppliedGenerations | None, generation: int
         if current < generation:
             return f"gateway {name} applies traffic generation {current}, not {generation} yet"
     return ""
+
+
+def explain_moved_traffic(
+    applied: AppliedGenerations | None, generation: int, waited_s: float
+) -> str:
+    """Why no gateway is waited for any more, in words; empty while one is.
+
+    applied: as for `describe_lagging_gateway`. waited_s: time since the generation was stored.
+    """
+    lag = describe_lagging_gateway(applied, generation)
+    if not lag:
+        number = len(applied or ())
+        return f"{number} of {number} gateways apply traffic generation {generation}"
+    return f"{lag}, after {GATEWAY_TIMEOUT_S:.0f} s" if waited_s >= GATEWAY_TIMEOUT_S else ""

@@ -11,14 +11,8 @@ def routes_moved(state: RolloutState, inputs: RolloutInputs) -> str | None:
     is_rollback_kept = inputs.now_s < rollback_until_s(state, inputs)
     if is_rollback_kept or is_last_serving(state, inputs) or not is_traffic_moved(state, inputs):
         return None
-    generation = inputs.observed.traffic_generation
-    lag = routes.describe_lagging_gateway(inputs.applied_generations, generation)
-    if not lag:
-        number = len(inputs.applied_generations or ())
-        return f"{number} of {number} gateways apply traffic generation {generation}"
-    if inputs.now_s >= state.since_s + routes.GATEWAY_TIMEOUT_S:
-        return f"{lag}, after {routes.GATEWAY_TIMEOUT_S:.0f} s"
-    return None
+    generation, waited_s = inputs.observed.traffic_generation, inputs.now_s - state.since_s
+    return routes.explain_moved_traffic(inputs.applied_generations, generation, waited_s) or None
 
 
 def lagging_gateway(state: RolloutState, inputs: RolloutInputs) -> str:
