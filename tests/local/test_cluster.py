@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from penstock.cli.main import build
@@ -115,6 +116,20 @@ def test_a_cluster_that_another_process_starts_is_left_alone() -> None:
         process.communicate()
         clusters.down(wanted)
     assert not (clusters.clusters_root() / wanted).exists()
+
+
+def test_a_wait_for_the_network_of_another_cluster_is_announced() -> None:
+    wanted = name()
+
+    def say(text: str) -> None:
+        raise InterruptedError(text)  # as Ctrl-C
+
+    with FileLock(clusters.clusters_root() / ".lock"), pytest.raises(InterruptedError) as stopped:
+        clusters.up(wanted, say=say)
+    assert str(stopped.value) == (
+        "waiting for another Penstock process, which chooses the network of a cluster"
+    )
+    assert clusters.find(wanted) is None
 
 
 def test_an_invalid_name_is_refused() -> None:

@@ -13,10 +13,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from filelock import FileLock
-
 from penstock.local import components, processes, record, startup
 from penstock.local.binaries import ensure_binaries
+from penstock.local.locks import file_lock
 from penstock.local.record import (
     GATEWAY_PORT,
     Cluster,
@@ -59,7 +58,7 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
             f"remove it first (penstock local down --name {name}), or use another name."
         )
     binaries = ensure_binaries(say)
-    cluster = existing or _create(name, allocatable)
+    cluster = existing or _create(name, allocatable, say)
     with _locked(cluster):
         dead = dead_components(cluster)
         if not dead and not startup.wait_for_api_server(cluster, say):
@@ -150,11 +149,11 @@ def _end(cluster: Cluster) -> None:
     record.remove(cluster)
 
 
-def _create(name: str, allocatable: Mapping[str, str]) -> Cluster:
+def _create(name: str, allocatable: Mapping[str, str], say: Say) -> Cluster:
     """Choose a free network and write the cluster's record. Starts nothing. Raises ClusterError."""
     root = clusters_root()
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with FileLock(root / ".lock"):
+    with file_lock(root / ".lock", say, "chooses the network of a cluster"):
         taken = {cluster.network for cluster in list_clusters()}
         in_use: set[int] = set()
         for network in _networks():
