@@ -6,7 +6,7 @@ from functools import lru_cache
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.observed.accepted_spec import spec_in_use
-from penstock.core.observed.name_claims import NameClaim, NameIndex, holders
+from penstock.core.observed.name_claims import NameIndex, holders
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.routing.route import ADAPTER
 from penstock.core.spec.adapter_sources import is_in_sources
@@ -64,23 +64,22 @@ def refusal(
             f"service's spec.engine.lora.sources (now {', '.join(sources) or 'none'})"
         )
         return Cause("SourceNotMounted", message)
-    holder = _name_holder(adapter, names)
-    if holder is not None and not is_routed:
-        message = (
-            f"the {holder.kind} {holder.name} has the model name {adapter.model_name!r} in this namespace "
-            "already; set spec.model.name to another name"
-        )
-        return Cause("ModelNameInUse", message)
-    return None
+    return None if is_routed else _name_refusal(adapter, names)
 
 
-def _name_holder(adapter: AdapterResource, names: NameIndex) -> NameClaim | None:
-    """The other object of the namespace that has the adapter's model name; None if there is none."""
+def _name_refusal(adapter: AdapterResource, names: NameIndex) -> Cause | None:
+    """Refusal of an adapter whose model name another object of the namespace has; None if none has it."""
     own = names.get((ADAPTER, *adapter.key))
     if own is None:
         return None
     holder = holders(names.rivals(own))[adapter.namespace]
-    return None if holder.key == own.key else holder
+    if holder.key == own.key:
+        return None
+    message = (
+        f"the {holder.kind} {holder.name} has the model name {adapter.model_name!r} in this namespace "
+        "already; set spec.model.name to another name"
+    )
+    return Cause("ModelNameInUse", message)
 
 
 def _unable(adapter: AdapterResource, service: Object) -> Cause | None:

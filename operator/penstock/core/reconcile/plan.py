@@ -20,7 +20,7 @@ from penstock.core.rollout.commands import Command
 from penstock.core.rollout.inputs import RolloutInputs
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.step import begin, step
-from penstock.core.rollout.targets import targets
+from penstock.core.rollout.targets import Targets, targets
 from penstock.core.rollout.waiting import overdue, waiting_for
 from penstock.core.rollout.wake import earlier_s, wake_s
 from penstock.core.routing.traffic_split import RolloutMirror, Share
@@ -92,30 +92,38 @@ def plan(
     """
     wanted = revision_of(spec)
     total = replicas_for_all(spec, observed, inputs.desired)
-    rollout_inputs = RolloutInputs(
+    given = RolloutInputs(
         spec.rollout, observed, wanted, total, now_s, spec.termination_grace_s,
         inputs.verdict, inputs.command, inputs.applied_generations,
     )  # fmt: skip
     before = observed.rollout
-    state = begin(rollout_inputs) if before is None else step(before, rollout_inputs)
+    state = begin(given) if before is None else step(before, given)
     target = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
     variant_split = choose_variant_split(spec, observed, inputs.by_variant, total)
     steps = PlanSteps(spec, observed, image, wanted, variant_split, now_s)
     if not is_new:
         steps.collect(state, target.pods, total)
+    return _assemble(state, given, target, steps, is_new=is_new)
+
+
+def _assemble(
+    state: RolloutState, given: RolloutInputs, target: Targets, steps: PlanSteps, *, is_new: bool
+) -> Plan:
+    """The plan for a rollout state. is_new: whether the state has to be stored before anything is done."""
+    observed = given.observed
     is_rerouted = (target.shares, target.mirror) != (observed.traffic, observed.mirror)
-    retry_s = _until_preflight_retry_s(observed, now_s)
+    retry_s = _until_preflight_retry_s(observed, given.now_s)
     return Plan(
-        revision=wanted,
-        total=total,
+        revision=given.wanted,
+        total=given.total,
         rollout=state,
         shares=target.shares,
         mirror=target.mirror,
         generation=observed.traffic_generation + is_rerouted,
-        wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
-        waiting_for="" if is_new else waiting_for(state, rollout_inputs),
-        overdue="" if is_new else overdue(state, rollout_inputs),
+        wake_s=0.0 if is_new else earlier_s(wake_s(state, given), retry_s),
+        waiting_for="" if is_new else waiting_for(state, given),
+        overdue="" if is_new else overdue(state, given),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
         larger=steps.larger,
