@@ -58,7 +58,7 @@ class PlanWriter:
         pods: the write is tried again later.
         """
         outcome = Outcome()
-        blocked: set[str] = set()  # revisions without their ControllerRevision
+        blocked: set[str] = set()  # revisions of which no more is written
         for body in (*planned.apply, *planned.create):
             revision = body["metadata"]["labels"].get(REVISION_LABEL, "")
             if revision in blocked:
@@ -72,12 +72,9 @@ class PlanWriter:
                 outcome.error = outcome.error or error
                 if body["kind"] == "ControllerRevision":
                     blocked.add(revision)
-            except _NotYet as error:
+            except (_NotYet, Conflict) as error:  # a later plan reads what is there then
                 outcome.error = outcome.error or error
                 blocked.add(revision)
-                continue
-            except Conflict as error:  # changed since it was read; the next plan knows of it
-                outcome.error = outcome.error or error
                 continue
             if refusal is not None:
                 outcome.refusals.setdefault(revision, refusal)
