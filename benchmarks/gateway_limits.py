@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway_stand import PATH, Stand, gateway_stand
 
-from penstock.gateway.open_files import connections_within_limit
+from penstock.gateway.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
 
 MAX_LOST = 0.01
@@ -154,7 +154,7 @@ async def measure(case: Case, num_requests: int) -> Outcome:
     )  # fmt: skip
     if case.value is not None:
         settings = replace(settings, **{case.limit: case.value})
-    settings = replace(settings, max_connections=connections_within_limit(settings.max_connections))
+    settings = fit_connections(settings)
     outcome = Outcome()
     async with gateway_stand(settings) as stand, contextlib.AsyncExitStack() as stack:
         await case.fill(stand, stack)

@@ -2,11 +2,22 @@
 
 import logging
 import resource
+from dataclasses import replace
+
+from penstock.gateway.http_servers import MAX_MANAGEMENT_CONNECTIONS
+from penstock.gateway.settings import GatewaySettings
 
 logger = logging.getLogger(__name__)
 
 # Open files that are left for the API server, the log and libraries.
 OTHER_FILES = 64
+
+
+def fit_connections(settings: GatewaySettings) -> GatewaySettings:
+    """Return the settings with as many client connections as the process may have files for."""
+    reserved = settings.max_mirrored + MAX_MANAGEMENT_CONNECTIONS
+    possible = connections_within_limit(settings.max_connections, reserved)
+    return replace(settings, max_connections=possible)
 
 
 def connections_within_limit(wanted: int, reserved: int) -> int:

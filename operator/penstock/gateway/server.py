@@ -3,18 +3,16 @@
 import asyncio
 import logging
 import signal
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.clients.kube import connect
 from penstock.gateway.app import Gateway
 from penstock.gateway.http_servers import (
-    MAX_MANAGEMENT_CONNECTIONS,
     HttpServers,
     Server,
     http_servers,
 )
-from penstock.gateway.open_files import connections_within_limit
+from penstock.gateway.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
@@ -36,10 +34,7 @@ async def serve(settings: GatewaySettings) -> None:
 
     Raises KubeError if there are no credentials for a cluster.
     """
-    max_connections = connections_within_limit(
-        settings.max_connections, settings.max_mirrored + MAX_MANAGEMENT_CONNECTIONS
-    )
-    settings = replace(settings, max_connections=max_connections)
+    settings = fit_connections(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
