@@ -16,21 +16,11 @@ from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
-# Parameters of vLLM, OpenAI and Anthropic that this engine does not have, with the values (besides null) that
-# have no effect. Any other value is rejected: ignoring it would give an answer that was not requested.
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "audio": (),
-    "best_of": (1,),
-    "chat_template": (),
-    "dimensions": (),
-    "documents": ([],),
-    "enable_response_messages": (False,),
+# Parameters of other servers (llama.cpp, Ollama, SGLang, text-generation-webui, older vLLM) that constrain
+# the text of the answer, with the values (besides null) that have no effect.
+CONSTRAINTS: dict[str, tuple[Any, ...]] = {
     "ebnf": (),
-    "ec_transfer_params": ({},),
-    "extra_body": ({},),
     "format": ("",),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
     "grammar": ("",),
     "grammar_string": ("",),
     "guided_choice": (),
@@ -40,6 +30,24 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_regex": (),
     "guided_whitespace_pattern": (),
     "json_schema": (),
+    "regex": (),
+    "structural_tag": (),
+}
+
+# Parameters of other servers and APIs that this engine does not have, with the values (besides null) that
+# have no effect. Any other value is rejected: ignoring it would give an answer that was not requested.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **CONSTRAINTS,
+    "audio": (),
+    "best_of": (1,),
+    "chat_template": (),
+    "dimensions": (),
+    "documents": ([],),
+    "enable_response_messages": (False,),
+    "ec_transfer_params": ({},),
+    "extra_body": ({},),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "max_tool_calls": (),
@@ -51,7 +59,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prediction": (),
     "previous_input_messages": ([],),
     "prompt_embeds": (),
-    "regex": (),
     "repetition_detection": (),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
@@ -59,7 +66,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "routed_experts_prompt_start": (),
     "stop_regex": ([], ""),
     "stream_interval": (1,),
-    "structural_tag": (),
     "suffix": ("",),
     "use_beam_search": (False,),
     "verbosity": ("medium",),
@@ -67,14 +73,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "watermarking": (False, {}),
     "web_search_options": (),
 }
-
-# Parameters of other servers (llama.cpp, Ollama, SGLang, text-generation-webui, former vLLM) that
-# constrain the text of the answer.
-CONSTRAINTS = (
-    "ebnf", "format", "grammar", "grammar_string", "guided_choice", "guided_grammar", "guided_json",
-    "guided_json_object", "guided_regex", "guided_whitespace_pattern", "json_schema", "regex",
-    "structural_tag",
-)  # fmt: skip
 
 # Error messages of some of them. The others get a general one.
 REASONS = {
