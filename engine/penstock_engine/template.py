@@ -10,11 +10,10 @@ from jinja2 import Environment, TemplateError, TemplateSyntaxError, nodes
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.gguf_file.vocabulary import chat_template_of
-from penstock_engine.json_file import read_json_object
 from penstock_engine.serve_options import ContentFormat
-from penstock_engine.tokenizer_files import SETTINGS_NAME
+from penstock_engine.tokenizer_files import SETTINGS_NAME, read_settings
 
-# Files of a model with chat templates. The settings have one only if the others do not exist.
+# Files of a model with chat templates. transformers reads the one in the settings only if neither exists.
 FILE_NAME, FOLDER_NAME = "chat_template.jinja", "additional_chat_templates"
 
 # Message of jinja2 about a tag that only transformers knows, such as {% generation %}.
@@ -63,7 +62,7 @@ def check_template(text: str, name: str) -> None:
 
 
 def check_own_templates(place: Path) -> None:
-    """Raise ModelError if a chat template of a model cannot be compiled. place: folder or GGUF file."""
+    """Raise ModelError if a model's chat template cannot be read or compiled. place: folder or GGUF file."""
     for name, text in _own_templates(place):
         check_template(text, name)
 
@@ -76,9 +75,9 @@ def _own_templates(place: Path) -> Iterator[tuple[str, str]]:
     files = [place / FILE_NAME, *sorted((place / FOLDER_NAME).glob("*.jinja"))]
     for path in filter(Path.is_file, files):
         yield path.name, path.read_text(encoding="utf-8", errors="replace")
-    if not (place / SETTINGS_NAME).is_file() or any(map(Path.is_file, files)):
+    if any(map(Path.is_file, files)):
         return
-    given = read_json_object(place / SETTINGS_NAME).get("chat_template")
+    given = read_settings(place / SETTINGS_NAME).get("chat_template")
     named = given if isinstance(given, list) else [{"template": given}]
     for entry in named:
         if isinstance(entry, dict) and isinstance(text := entry.get("template"), str):

@@ -56,16 +56,17 @@ def _read(
 
 def _eos_token(folder: Path) -> str | None:
     """The tokenizer's eos_token, from where transformers reads it."""
-    settings = _read_settings(folder / SETTINGS_NAME)
+    settings = read_settings(folder / SETTINGS_NAME)
     token = settings.get("eos_token")
     if "added_tokens_decoder" not in settings:
-        token = _read_settings(folder / SPECIAL_TOKENS_NAME).get("eos_token", token)
+        token = read_settings(folder / SPECIAL_TOKENS_NAME).get("eos_token", token)
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
+    """Settings of the tokenizer in a file; empty if there is none. Raises ModelError (BadTokenizer)."""
     if not path.is_file():
         return {}
     try:

@@ -87,6 +87,13 @@ def test_a_file_that_cannot_be_loaded_is_refused(
         Tokenizer(folder)
 
 
+def test_templates_in_settings_that_cannot_be_read_are_refused(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json cannot be read") as caught:
+        check_own_templates(folder)
+    assert caught.value.reason == "BadTokenizer"
+
+
 BROKEN = "{% for m in messages %}"
 OUTSIDE_OF_A_LOOP = "{% break %}"
 TOLD_BY_TRANSFORMERS = "{% generation %}{{ messages[0].content }}{% endgeneration %}"
