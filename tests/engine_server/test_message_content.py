@@ -85,7 +85,7 @@ def test_all_shapes_of_text_reach_the_template(content: Any, texts: list[str]) -
         (
             MessagesRequest,
             {"max_tokens": 1, "messages": [{"role": "user", "content": [7]}]},
-            "messages.0.content.0: must be a text, or an object with a type",
+            "messages.0.content.0: must be an object with a type",
         ),
         (
             MessagesRequest,

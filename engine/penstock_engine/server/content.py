@@ -17,27 +17,37 @@ TEXT_FIELDS = {
     "thinking": "thinking",
 }
 
+TEXT_ONLY = "is not supported: this model reads text only"
 
-def check_type(value: Any, known: Collection[str]) -> str:
-    """Returns the type of a part, "text" by default. Raises ValueError if it is not a known one."""
+
+def with_type(
+    value: Any, known: Collection[str], *, default: str = "text", refusal: str = TEXT_ONLY
+) -> dict[str, Any]:
+    """Returns an object with its type, or with the default one. Raises ValueError for an unknown type.
+
+    refusal: what the error says of an unknown type.
+    """
     if not isinstance(value, dict):
-        raise ValueError("must be a text, or an object with a type")
-    kind = value.get("type") or "text"
+        raise ValueError("must be an object with a type")
+    kind = value.get("type") or default
     if not isinstance(kind, str):
         raise ValueError("type must be a text")
     if kind not in known:
-        raise ValueError(f"{kind[:64]} is not supported: this model reads text only")
-    return kind
+        raise ValueError(f"{kind[:64]} {refusal}")
+    return {**value, "type": kind}
 
 
 def _read_text(value: Any) -> str:
     """Returns the text of a part. Raises ValueError."""
     if isinstance(value, str):
         return value
-    kind = check_type(value, TEXT_FIELDS)
-    text = value.get(TEXT_FIELDS[kind])
+    if not isinstance(value, dict):
+        raise ValueError("must be a text, or an object with a type")
+    part = with_type(value, TEXT_FIELDS)
+    name = TEXT_FIELDS[part["type"]]
+    text = part.get(name)
     if not isinstance(text, str):
-        raise ValueError(f"{TEXT_FIELDS[kind]} must be a text")
+        raise ValueError(f"{name} must be a text")
     return text
 
 

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
-from penstock_engine.server.content import Content, check_type
+from penstock_engine.server.content import Content, with_type
 from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import MAX_MESSAGES, StopStrings
 
@@ -51,14 +52,9 @@ def _as_blocks(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _check_block(block: Any) -> Any:
-    kind = check_type(block, BLOCK_TYPES)
-    return {**block, "type": kind}
-
-
 Block = Annotated[
     Annotated[TextBlock | Thinking | ToolUse | ToolResult, Field(discriminator="type")],
-    BeforeValidator(_check_block),
+    BeforeValidator(partial(with_type, known=BLOCK_TYPES)),
 ]
 Blocks = Annotated[
     list[Block],

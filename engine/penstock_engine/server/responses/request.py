@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
-from penstock_engine.server.content import Content
+from penstock_engine.server.content import Content, with_type
 from penstock_engine.server.request_model import OBJECT, TEXT, TEXT_OR_OBJECT, RequestModel
 from penstock_engine.server.responses.tools import Tool, arguments_of
 from penstock_engine.server.schemas import MAX_MESSAGES
@@ -72,14 +72,9 @@ ITEM_TYPES = (
 )  # fmt: skip
 
 
-def _check_item(item: Any) -> Any:
-    """Sets the type of an item that has none to message. Raises ValueError for an unknown type."""
-    if not isinstance(item, dict):
-        raise ValueError("must be an object with a type")
-    kind = item.get("type") or "message"
-    if kind not in ITEM_TYPES:
-        raise ValueError(f"{str(kind)[:64]} is not supported by this engine")
-    return {**item, "type": kind}
+def _with_type(item: Any) -> Json:
+    refusal = "is not supported by this engine"
+    return with_type(item, ITEM_TYPES, default="message", refusal=refusal)
 
 
 def _as_items(value: Any) -> Any:
@@ -90,7 +85,7 @@ Item = Annotated[
     Annotated[
         Message | Reasoning | FunctionCall | CustomCall | CallOutput, Field(discriminator="type")
     ],
-    BeforeValidator(_check_item),
+    BeforeValidator(_with_type),
 ]
 
 
