@@ -37,8 +37,8 @@ Item = bytes | RequestError | None
 class Answer:
     """The answer to a request, streamed or whole. created: Unix time in seconds.
 
-    max_concurrent: maximum number of choices in the engine at once, if the answer is not streamed; None:
-    all. on_failed_call: called, from any thread, for each choice with text that began like a tool call and
+    max_concurrent: maximum number of choices in the engine at once, if the answer is not streamed.
+    on_failed_call: called, from any thread, for each choice with text that began like a tool call and
     was none.
     """
 
@@ -47,9 +47,9 @@ class Answer:
     format: AnswerFormat
     choices: list[Choice]
     created: int
-    report: UsageReport = field(default_factory=UsageReport)
-    max_concurrent: int | None = None
-    on_failed_call: Callable[[], None] = lambda: None
+    report: UsageReport
+    max_concurrent: int
+    on_failed_call: Callable[[], None]
     _name_token: NameToken = field(init=False)
     _hidden: frozenset[int] = field(init=False)  # tokens that are no part of the answer's text
 
@@ -62,7 +62,7 @@ class Answer:
     async def collect(self) -> list[list[Piece]]:
         """Waits for all pieces of each choice and returns them. Raises RequestError."""
         work = [partial(self._collect, choice) for choice in self.choices]
-        return await all_or_none(work, self.max_concurrent or len(work))
+        return await all_or_none(work, self.max_concurrent)
 
     async def _collect(self, choice: Choice) -> list[Piece]:
         async with aclosing(self.generator.pieces(choice)) as pieces:

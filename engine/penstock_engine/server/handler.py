@@ -108,15 +108,20 @@ async def _prepare(
         answer_format,
         choices,
         int(time.time()),
-        UsageReport(
-            has_prompt_details=state.options.enable_prompt_tokens_details
-            or dialect.always_reports_cached_tokens,
-            has_reasoning_details=state.options.reasoning_parser is not None
-            and isinstance(request, ChatCompletionRequest),
-            has_timings=state.options.enable_per_request_metrics,
-        ),
+        _usage_report(state, dialect, request),
         max_concurrent=max_concurrent,
         on_failed_call=state.metrics.observe_failed_call,
+    )
+
+
+def _usage_report(state: ServerState, dialect: Dialect, request: GenerationRequest) -> UsageReport:
+    options = state.options
+    is_chat = isinstance(request, ChatCompletionRequest)
+    return UsageReport(
+        has_prompt_details=options.enable_prompt_tokens_details
+        or dialect.always_reports_cached_tokens,
+        has_reasoning_details=options.reasoning_parser is not None and is_chat,
+        has_timings=options.enable_per_request_metrics,
     )
 
 
