@@ -14,7 +14,7 @@ from annotated_types import Len
 from pydantic import AnyUrl, BaseModel, Field, SecretStr, TypeAdapter
 
 from penstock_engine.structured.compiler import GrammarCompiler
-from penstock_engine.structured.grammar import GrammarError, json_schema_grammar
+from penstock_engine.structured.grammar import MAX_GRAMMAR_BYTES, GrammarError, json_schema_grammar
 from penstock_engine.structured.schema import close_objects, rewrite_schema
 
 Json = dict[str, Any]
@@ -174,7 +174,7 @@ def test_the_pattern_of_a_decimal_is_enforced(
 def test_a_schema_that_expands_without_bound_is_left_as_it_is() -> None:
     wide = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(2000)}}
     schema = {"oneOf": [{"$ref": "#/$defs/wide"}] * 500, "$defs": {"wide": wide}}
-    rewritten = rewrite_schema(schema)
+    rewritten = rewrite_schema(schema, MAX_GRAMMAR_BYTES)
     assert rewritten["oneOf"][0] == wide
     assert rewritten["oneOf"][-1] == {"$ref": "#/$defs/wide"}
 

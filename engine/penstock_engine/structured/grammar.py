@@ -82,7 +82,10 @@ def ebnf_grammar(text: str) -> Grammar:
 
 
 def json_subgrammar(name: str, schema: Any, white_space: str | None = None) -> Subgrammar:
-    """Returns a JSON schema as a named subgrammar. Raises GrammarError. white_space: see above."""
+    """Returns a JSON schema as a named subgrammar. Raises GrammarError.
+
+    white_space: as in json_schema_grammar.
+    """
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
@@ -93,7 +96,7 @@ def json_subgrammar(name: str, schema: Any, white_space: str | None = None) -> S
     if not isinstance(given, dict):
         raise GrammarError("x-guidance must be an object")
     try:
-        schema = rewrite_schema(schema)
+        schema = rewrite_schema(schema, MAX_GRAMMAR_BYTES)
     except ValueError as error:
         raise GrammarError(str(error)) from error
     given = _white_space_options(white_space) | given
@@ -129,7 +132,7 @@ def after_reasoning(grammar: Grammar, opening: str | None, closing: str) -> Gram
 
 
 def lark_string(text: str) -> str:
-    """Returns a text as a Lark string lark_string."""
+    """Returns the Lark string that stands for a text."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -1,6 +1,6 @@
 """Rewrites JSON schemas for the grammar compiler, which refuses whatever it cannot enforce.
 
-Dropped or replaced is only what forbids nothing, or what the compiler enforces in another spelling.
+It drops only what forbids nothing, and replaces only what the compiler enforces in another spelling.
 """
 
 import json
@@ -49,12 +49,15 @@ PATTERNS = {r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"}
 
 # Keywords that restrict nothing.
 ANNOTATIONS = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
-MAX_REFERENCES = 16  # references to references that are followed
-MAX_INLINED_BYTES = 128 * 2**10  # of targets put in place of references, as JSON
+# Longest chain of references that is followed; a cycle ends here.
+MAX_REFERENCES = 16
 
 
-def rewrite_schema(schema: Json) -> Json:
-    """Returns an equivalent schema that the compiler takes. Raises ValueError for a format that it lacks."""
+def rewrite_schema(schema: Json, max_inlined_bytes: int) -> Json:
+    """Returns an equivalent schema that the compiler takes. Raises ValueError for a format that it lacks.
+
+    max_inlined_bytes: of targets that take the place of references, as JSON. The last one may exceed it.
+    """
     root = deepcopy(schema)
     subschemas = list(iter_subschemas(root))
     for place, subschema in subschemas:
@@ -65,7 +68,7 @@ def rewrite_schema(schema: Json) -> Json:
         pattern = subschema.get("pattern")
         if isinstance(pattern, str):
             subschema["pattern"] = PATTERNS.get(pattern, pattern)
-    _inline_alternatives(root, [subschema for _, subschema in subschemas])
+    _inline_alternatives(root, [subschema for _, subschema in subschemas], max_inlined_bytes)
     return root
 
 
@@ -129,13 +132,13 @@ def _check_format(place: str, schema: Json) -> None:
     del schema["format"]
 
 
-def _inline_alternatives(root: Json, schemas: list[Json]) -> None:
+def _inline_alternatives(root: Json, schemas: list[Json], max_bytes: int) -> None:
     """Puts the targets of references in their place where they are alternatives of oneOf.
 
     The compiler looks into alternatives, but not through references, to tell whether they exclude each
     other.
     """
-    budget = MAX_INLINED_BYTES
+    budget = max_bytes
     for schema in schemas:
         if not isinstance(schema.get("oneOf"), list):
             continue
