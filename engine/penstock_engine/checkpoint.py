@@ -39,8 +39,8 @@ def check_model(
             raise
         raise ModelError(error.reason, f"--tokenizer {tokenizer_dir}: {error}") from error
     # No token has an id outside of the vocabulary; some configurations say -1 for none.
-    drawn = frozenset(end for end in ends if 0 <= end < model.vocab_size)
-    return replace(model, eos_token_ids=drawn), num_bytes
+    known = frozenset(end for end in ends if 0 <= end < model.vocab_size)
+    return replace(model, eos_token_ids=known), num_bytes
 
 
 def check_tensors(

@@ -109,7 +109,7 @@ def weight_files(model_dir: Path) -> list[Path]:
 def checkpoint_files(model_dir: Path) -> list[Path]:
     """The safetensors files of a model. Raises ModelError when any of them is missing."""
     index_path = model_dir / INDEX_NAME
-    # As in transformers, an index beside the whole model is left over and not read.
+    # transformers reads the single file too, and ignores an index beside it.
     if (model_dir / SINGLE_NAME).is_file():
         return [model_dir / SINGLE_NAME]
     if index_path.is_file():

@@ -31,7 +31,8 @@ KEYS: Mapping[str, str] = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
-# Keys of computations that are not implemented, with their values that change nothing.
+# Keys of computations that are not implemented, with the values at which they have no effect. llama.cpp
+# takes a scale of 0 as one that is not set.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
     "attention.causal": (True,),

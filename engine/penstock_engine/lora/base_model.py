@@ -91,7 +91,10 @@ def recorded_names(model_dir: Path, aliases: Iterable[str]) -> tuple[str, ...]:
 
 
 def _bare(name: str) -> str:
-    """Last part of a hub name, without what says how a copy is quantized, or whose model it is."""
+    """Last part of a hub name, without what says how a copy is quantized.
+
+    Nor has it the prefix meta-, which renamed repositories lack.
+    """
     return QUANTIZED.sub("", name.rpartition("/")[2]).casefold().removeprefix("meta-")
 
 

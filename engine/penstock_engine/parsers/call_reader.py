@@ -46,9 +46,8 @@ class CallReader:
         self._scanner = JsonScanner()
         self._state = _State.START
         self._parts: list[Part] = []
-        self._source = _buffer(
-            lead
-        )  # text since the last call, up to the beginning of the next one
+        # Text since the last call, up to the beginning of the next one.
+        self._source = _buffer(lead)
         self._call_at = 0  # where in the source a call begins
         self._call_depth = 1  # open brackets in a call, outside of its values
         self._arguments = _buffer()

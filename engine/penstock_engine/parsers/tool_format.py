@@ -102,10 +102,9 @@ def read_call(source: str, names: Collection[str]) -> tuple[str, str]:
     name = entry.get("name")
     if not isinstance(name, str) or name not in names:
         raise ValueError("no such tool")
-    arguments = entry.get("arguments", entry.get("parameters"))
-    if isinstance(
-        arguments, str
-    ):  # written twice as JSON, as in the history of some models' training
+    arguments = next((entry[key] for key in ARGUMENT_KEYS if key in entry), None)
+    # Some models write the arguments as a string that holds JSON.
+    if isinstance(arguments, str):
         arguments = read_json(arguments or "{}")
     if arguments is not None and not isinstance(arguments, dict):
         raise ValueError("the arguments are not an object")

@@ -22,7 +22,7 @@ def echoed_text(request: GenerationRequest, choice: Choice, tokenizer: Tokenizer
 def prompt_offsets(text: str, choice: Choice, name_token: NameToken) -> list[int]:
     """Returns where the tokens of a choice's prompt begin in its text.
 
-    Tokens that the tokenizer added before the text, such as one that begins a sequence, begin with it.
+    Tokens that the tokenizer added before the text, such as one that begins a sequence, have the offset 0.
     """
     tokens = [name_token(token) for token in choice.prompt]
     joined = b"".join(token.content for token in tokens).decode(errors="replace")

@@ -5,13 +5,13 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# Time limit for the first head of a connection, and for one that has begun. uvicorn has none, so clients that
-# send nothing could use up the open files that health checks need too.
+# Seconds for the first head of a connection, and for one that has begun, as the gateway's --head-timeout-s.
+# uvicorn has no limit, so clients that send nothing could use up the open files that health checks need too.
 HEAD_TIMEOUT_S = 10.0
 
 
 class HeadTimeoutProtocol(H11Protocol):
-    """One connection of a client. It is closed if a head is not complete in time."""
+    """HTTP/1.1 connection that is closed if the head of a request is not complete in head_timeout_s."""
 
     head_timeout_s = HEAD_TIMEOUT_S
 
@@ -29,13 +29,13 @@ class HeadTimeoutProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._note_progress()
+        self._set_timer()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._note_progress()
+        self._set_timer()
 
-    def _note_progress(self) -> None:
+    def _set_timer(self) -> None:
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if is_answering:
             self._stop_timer()

@@ -27,7 +27,7 @@ class NamedToken:
 
     @property
     def num_chars(self) -> int:
-        """Number of characters that begin in the token: of those of a text, each is counted once."""
+        """Number of characters whose first byte is in the token: a text's tokens add up to its length."""
         return sum(byte & 0xC0 != 0x80 for byte in self.content)
 
 

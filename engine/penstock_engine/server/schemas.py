@@ -120,6 +120,7 @@ class GenerationRequest(BaseModel):
     min_tokens: int | None = Field(default=None, ge=0)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
+    # Some clients write the largest 32-bit integer for no limit.
     top_k: int | None = Field(default=None, ge=-1, lt=2**31)
     min_p: float | None = Field(default=None, ge=0, le=1)
     n: int = Field(default=1, ge=1)
