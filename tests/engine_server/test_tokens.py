@@ -13,7 +13,8 @@ from tokenizers import decoders, models
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.step import SequenceOutput, Step
-from penstock_engine.tokens import MAX_HELD_TOKENS, ChatTemplateError, TextStream, Tokenizer
+from penstock_engine.text_stream import MAX_HELD_TOKENS, TextStream
+from penstock_engine.tokens import ChatTemplateError, Tokenizer
 
 TEXT = "The pipe — 管道 🚰 — feeds: “naïve” Ωmega, 👩‍👩‍👧 end."
 
@@ -75,7 +76,7 @@ def test_stop_strings_have_no_effect_before_the_end_of_an_opening(
     tokenizer: Tokenizer, opening: str, min_tokens: int
 ) -> None:
     written = "a\nb <call>\nc\nd"
-    text = TextStream(tokenizer, ["\n"], unstoppable=opening, min_tokens=min_tokens)
+    text = TextStream(tokenizer, ["\n"], forced_opening=opening, min_tokens=min_tokens)
     kept = {"<call>\n": "a\nb <call>\nc", "\n": "a\nb <call>", "never": written}[opening]
     streamed = "".join(stream(text, tokenizer.encode(written)))
     assert streamed == (written if min_tokens == 200 else kept)

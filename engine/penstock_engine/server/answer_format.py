@@ -75,8 +75,8 @@ class AnswerFormat:
         return AnswerParser(reasoning, calls)
 
     @property
-    def unstoppable(self) -> str:
-        """Text up to which stop strings have no effect: what a forced call begins with."""
+    def forced_opening(self) -> str:
+        """Text that a grammar forces an answer to begin with; stop strings apply after it."""
         if self.call_format is None or not self.is_forced:
             return ""
         return self.call_format.call[0].partition("%s")[2]

@@ -18,7 +18,8 @@ from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import StructuredOutcome
 from penstock_engine.server.request_record import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
-from penstock_engine.tokens import TextStream, Tokenizer
+from penstock_engine.text_stream import TextStream
+from penstock_engine.tokens import Tokenizer
 
 # Maximum number of steps without text before a piece is sent, so that the log-probabilities of many
 # tokens do not add up to one large event.
@@ -85,9 +86,9 @@ class Choice:
 class Generator:
     """Generates the choices of a request.
 
-    shows_special: whether special tokens stay in the text, because tags are among them. unstoppable:
-    text up to which stop strings have no effect. on_end: functions that are called with each finished
-    choice and its finish reason, "abort" or "error".
+    shows_special: whether special tokens stay in the text, because tags are among them.
+    forced_opening: text that a grammar forces an answer to begin with; stop strings apply after it.
+    on_end: functions that are called with each finished choice and its finish reason, "abort" or "error".
     """
 
     engine: AsyncEngine
@@ -97,7 +98,7 @@ class Generator:
     model: str
     request_id: str
     shows_special: bool = False
-    unstoppable: str = ""
+    forced_opening: str = ""
     on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
@@ -105,35 +106,14 @@ class Generator:
 
         Raises RequestError if the engine rejects the sequence or fails.
         """
-        request, record = self.request, choice.record
-        text = TextStream(
-            self.tokenizer,
-            request.stop,
-            min_tokens=choice.sampling.min_tokens,
-            unstoppable=self.unstoppable,
-            include_stop=request.include_stop_str_in_output,
-            skip_special_tokens=request.skip_special_tokens and not self.shows_special,
-            # A completion continues its prompt's text; a new message is a text of its own.
-            after=choice.prompt if request.continues_prompt else (),
-        )
+        record = choice.record
+        text = self._text_stream(choice)
         finish_reason = "abort"
         held: list[Piece] = []  # pieces without text
         try:
             async with (
-                self.adapters.hold(request.model, record) as adapter,
-                aclosing(
-                    self.engine.generate(
-                        choice.sequence_id,
-                        choice.prompt,
-                        choice.sampling,
-                        record,
-                        cache_salt=request.cache_salt or "",
-                        priority=request.priority,
-                        constraint=choice.constraint,
-                        adapter=adapter,
-                        fork_of=choice.fork_of,
-                    )
-                ) as events,
+                self.adapters.hold(self.request.model, record) as adapter,
+                aclosing(self._events(choice, adapter)) as events,
             ):
                 async for event in events:
                     choice.last_event = event
@@ -158,6 +138,33 @@ class Generator:
         finally:
             for callback in self.on_end:
                 callback(choice, finish_reason)
+
+    def _text_stream(self, choice: Choice) -> TextStream:
+        request = self.request
+        return TextStream(
+            self.tokenizer,
+            request.stop,
+            min_tokens=choice.sampling.min_tokens,
+            forced_opening=self.forced_opening,
+            include_stop=request.include_stop_str_in_output,
+            skip_special_tokens=request.skip_special_tokens and not self.shows_special,
+            # A completion continues its prompt's text; a new message is a text of its own.
+            after=choice.prompt if request.continues_prompt else (),
+        )
+
+    def _events(self, choice: Choice, adapter: str) -> AsyncGenerator[TokenEvent]:
+        """Submits the sequence of a choice, and returns its events."""
+        return self.engine.generate(
+            choice.sequence_id,
+            choice.prompt,
+            choice.sampling,
+            choice.record,
+            cache_salt=self.request.cache_salt or "",
+            priority=self.request.priority,
+            constraint=choice.constraint,
+            adapter=adapter,
+            fork_of=choice.fork_of,
+        )
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.cached_tokens = event.num_cached_tokens

@@ -99,7 +99,7 @@ async def _prepare(
         model=state.adapters.label(request.model) or state.model_name,
         request_id=request_id,
         shows_special=answer_format.shows_special,
-        unstoppable=answer_format.unstoppable,
+        forced_opening=answer_format.forced_opening,
         on_end=list(_end_callbacks(state, http, request, request_id, choices, answer_format)),
     )
     return Answer(
