@@ -21,36 +21,20 @@ def sampling_params(
 
     seed: of this choice. max_logprobs: maximum number of log-probabilities per position.
     """
+    has_echo = request.echo and isinstance(request, CompletionRequest)
     _check_token_ids(request, vocab_size)
+    num_logprobs = _bounded(request.logprobs_param, request.num_logprobs, vocab_size, max_logprobs)
+    prompt_logprobs = _bounded("prompt_logprobs", request.prompt_logprobs, vocab_size, max_logprobs)
+    _check_lengths(request, max_tokens, has_echo=has_echo)
     logprob_token_ids = tuple(request.logprob_token_ids or ())
-
-    def bounded(name: str, requested: int | None) -> int | None:
-        return (
-            None
-            if requested is None
-            else _check_num_logprobs(name, requested, vocab_size, max_logprobs)
-        )
-
-    num_logprobs = bounded(request.logprobs_param, request.num_logprobs)
     if logprob_token_ids and num_logprobs is not None:
         num_logprobs = 0  # these tokens replace the most likely ones
-    prompt_logprobs = bounded("prompt_logprobs", request.prompt_logprobs)
-    min_tokens = request.min_tokens or 0
-    if min_tokens > max_tokens:
-        raise RequestError(
-            400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
-        )
-    has_echo = request.echo and isinstance(request, CompletionRequest)
-    if request.only_scores_prompt and not has_echo:
-        raise RequestError(
-            400, "max_tokens must be at least 1 without echo: true", param="max_tokens"
-        )
-    if has_echo and prompt_logprobs is None and request.num_logprobs is not None:
+    if has_echo and prompt_logprobs is None:
         prompt_logprobs = num_logprobs
     allowed = request.allowed_token_ids
     return SamplingParams(
         max_tokens=max_tokens,
-        min_tokens=min_tokens,
+        min_tokens=request.min_tokens or 0,
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
         top_k=max(0, request.top_k or 0),  # 0 and -1 both mean no limit
@@ -72,8 +56,21 @@ def sampling_params(
     )
 
 
-def _check_num_logprobs(name: str, requested: int, vocab_size: int, max_logprobs: int) -> int:
+def _check_lengths(request: GenerationRequest, max_tokens: int, *, has_echo: bool) -> None:
+    if (request.min_tokens or 0) > max_tokens:
+        raise RequestError(
+            400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
+        )
+    if request.only_scores_prompt and not has_echo:
+        raise RequestError(
+            400, "max_tokens must be at least 1 without echo: true", param="max_tokens"
+        )
+
+
+def _bounded(name: str, requested: int | None, vocab_size: int, max_logprobs: int) -> int | None:
     """Resolves -1, which means the whole vocabulary. Raises RequestError above max_logprobs."""
+    if requested is None:
+        return None
     number = vocab_size if requested == -1 else requested
     if number > max_logprobs:
         amount = f"-1, which is all {vocab_size}, is" if requested == -1 else f"{requested} is"
