@@ -139,7 +139,7 @@ KEPT = (
     ("current", "serving", "name"),
     [
         ("d", None, "b"), ("e", None, "d"), (None, None, "d"), ("x", None, "d"),
-        ("d", "a", "a"), ("d", "d", "b"), ("e", "b", "b"), ("d", "c", "b"),
+        ("d", "a", "a"), ("d", "d", "b"), ("e", "b", "b"), ("d", "c", "c"),
     ],
 )  # fmt: skip
 def test_undo_goes_back_to_what_serves_or_the_latest_that_was_stable(

@@ -111,10 +111,15 @@ def undo_target(
 ) -> Revision | None:
     """The revision that `undo` rolls back to: the serving one, else the latest that was stable.
 
-    Never the current one. A higher number than the serving revision's does not mean newer: it may be
-    of a once stable revision that was rejected when the spec returned to it.
+    Never the current one. The status says that the serving one is stable before its record does. A higher
+    number than the serving revision's does not mean newer: it may be of a once stable revision that was
+    rejected when the spec returned to it.
     """
-    candidates = [each for each in known if each.was_stable and each.revision != current]
+    candidates = [
+        each
+        for each in known
+        if (each.was_stable or each.revision == serving) and each.revision != current
+    ]
     return max(candidates, key=lambda each: (each.revision == serving, each.number), default=None)
 
 
