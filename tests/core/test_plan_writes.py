@@ -45,6 +45,24 @@ def test_only_the_stable_revision_is_recorded_as_stable_though_its_pods_go() -> 
         assert made.details[0] == f"record revision {OLD} as number 1"
 
 
+STOPS: dict[str, Any] = {"phase": "Stopping", "strategy": "Recreate", "traffic": ()}
+
+
+def test_a_deployment_takes_over_orphaned_pods_to_end_them() -> None:
+    engines = pod(OLD, "p"), pod(OLD, "q")
+    made = planned(observed_in(*engines, preflight(OLD), history=KNOWN, **STOPS))
+    [body] = [body for body in made.apply if body["kind"] == "Deployment"]
+    assert (body["metadata"]["name"], body["spec"]["replicas"]) == (f"chat-{OLD}", 0)
+
+
+def test_recreate_scales_the_old_deployment_to_zero_and_removes_it_when_its_pods_are_gone() -> None:
+    stopping = planned(observed_in(deployment(OLD, 4), pod(OLD), history=KNOWN, **STOPS))
+    assert (stopping.scale, stopping.delete) == ((Scale(f"chat-{OLD}", 0),), ())
+    started = STOPS | {"phase": "Starting", "stable": None}
+    starting = planned(observed_in(deployment(OLD, 0), history=KNOWN, **started))
+    assert [each.name for each in starting.delete] == [f"chat-{OLD}"]
+
+
 def images(made: Plan) -> dict[str, str]:
     """Images of the applied objects by kind."""
     found = {}

@@ -38,9 +38,9 @@ def preflight(said, phase):
     return replace(pod(ready=False), role="preflight", termination_message=said, phase=phase)
 
 
-def deployment(revision=NEW, cohort="", trouble=None):
+def deployment(revision=NEW, cohort="", trouble=None, replicas=2):
     name = f"{revision}-{cohort}"
-    return ObservedDeployment(name, name, revision, 2, 0, False, {}, trouble, cohort)
+    return ObservedDeployment(name, name, revision, replicas, 0, False, {}, trouble, cohort)
 
 
 def shares(*sides):

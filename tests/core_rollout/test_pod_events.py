@@ -65,6 +65,7 @@ GONE = ("PodsGone", "the pods without traffic are gone")
          [("PodsReady", f"the pods of revision {OLD} are ready again")]),
         (state("Stopping"), (), [GONE]),
         (state("Stopping"), (deployment(OLD),), []),
+        (state("Stopping"), (deployment(OLD, replicas=0),), [GONE]),
         (state("Stopping"), (pod(OLD),), []),
         (state("Stopping"), (preflight("", "Running"),), [GONE]),
         (state("Draining", stable=NEW, revision=None), (deployment(), pod()), [GONE]),

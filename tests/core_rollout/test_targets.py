@@ -1,5 +1,7 @@
 """Target pods and shares of traffic in each phase."""
 
+from dataclasses import replace
+
 import pytest
 from preflight_messages import PASSED, REFUSED
 
@@ -96,7 +98,10 @@ def test_calm(phase, observed, pods, weights):
 
 
 def test_nothing_is_there_while_it_stops_or_before_anything_was_stable():
-    assert targets_by_side(state("Stopping", "Recreate"), observed_pods(old=4)) == ({}, {})
+    stopping, observed = state("Stopping", "Recreate"), observed_pods(old=4)
+    assert targets_by_side(stopping, observed) == ({"old": 0}, {})
+    routed = replace(observed, traffic=(Share(NAMES["old"], 100),))
+    assert targets_by_side(stopping, routed) == ({"old": None}, {})
     assert targets_by_side(state("Stable", stable=None), observed_pods(old=4)) == ({}, {})
 
 
@@ -314,6 +319,22 @@ def test_rolling_back(observed, pods, weights):
 )  # fmt: skip
 def test_replacing(phase, observed, pods, weights):
     assert targets_by_side(state(phase, "Rolling"), observed) == (pods, weights)
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready_of", "pods"),
+    [
+        ("Replacing", {"old": 4}, {"new": 1, "old": 4}),
+        ("Replacing", {"old": 4, "new": 1}, {"new": 1, "old": 3}),
+        ("RollingBack", {"old": 3, "new": 2}, {"old": 3, "new": 1}),
+    ],
+)
+def test_orphaned_pods_of_stable_count_as_those_of_its_deployment(phase, ready_of, pods):
+    observed = observed_pods(**ready_of)
+    orphaned = tuple(each for each in observed.deployments if each.revision != OLD)
+    passed = ObservedPod("o", "", OLD, "preflight", "", False, False, "Succeeded", None, PASSED)
+    observed = replace(observed, deployments=orphaned, pods=(*observed.pods, passed))
+    assert targets_by_side(state(phase, "Rolling"), observed)[0] == pods
 
 
 def test_fewer_may_be_ready_where_new_pods_find_no_room():

@@ -228,8 +228,9 @@ class ObservedState:
         return {d.variant: d for d in self.deployments if (d.revision, d.cohort) == side}
 
     def replicas(self, revision: str | None, cohort: str = "") -> int:
-        """Requested replicas of a side, over all variants."""
-        return sum(d.replicas for d in self.deployments_of(revision, cohort).values())
+        """Requested replicas of a side, over all variants; without a Deployment its orphaned pods."""
+        found = self.deployments_of(revision, cohort).values()
+        return sum(d.replicas for d in found) if found else len(self.serving(revision, cohort))
 
     def preflights(self, revision: str) -> tuple[ObservedPod, ...]:
         """The revision's preflights, by name: one, or one for each variant that is checked apart."""

@@ -84,8 +84,12 @@ class PlanSteps:
             if spec is None or not self._is_admitted(spec, side, made[side.revision]):
                 continue
             parts = split_replicas(replicas or 0, self._variant_split)
+            # Orphaned pods end only if a Deployment takes them over.
+            to_end = {p.variant for p in self._observed.serving(*side)} if replicas == 0 else ()
             for variant, placed in spec.placed.items():
-                self._bring_up(placed, side, variant, made[side.revision], parts[variant])
+                is_wanted = parts[variant] > 0 or self._is_scaled_to_zero or variant in to_end
+                pinned = made[side.revision]
+                self._bring_up(placed, side, variant, pinned, parts[variant], is_wanted=is_wanted)
 
     def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
         """The revision's spec; None if it was refused, or is neither the wanted nor the stable one."""
@@ -153,13 +157,23 @@ class PlanSteps:
         return preflights.is_passed
 
     def _bring_up(
-        self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int
+        self,
+        spec: ServiceSpec,
+        side: Side,
+        variant: str,
+        pods: PinnedPods,
+        replicas: int,
+        *,
+        is_wanted: bool,
     ) -> None:
-        """Apply the Deployment of one side on one variant. spec: as placed on the variant."""
+        """Apply the Deployment of one side on one variant.
+
+        spec: as placed on the variant. is_wanted: whether to create one that does not exist.
+        """
         deployment = self._observed.deployments_of(*side).get(variant)
         wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
-            if replicas or self._is_scaled_to_zero:
+            if is_wanted:
                 self.apply.append(manifests.with_replicas(wanted, replicas))
                 self.details.append(f"create {wanted['metadata']['name']}")
         elif not deployment.is_ending and not covers(deployment.body, wanted):

@@ -41,7 +41,7 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: ObservedState, tot
         case "Stable" | "Rejected" | "Draining" | "Discarding":
             return view.all_to_stable()
         case "Stopping":
-            return Targets({}, ())
+            return view.stopping()
         case "Starting" | "Waiting":
             return view.starting()
         case "Mirroring":
@@ -81,6 +81,14 @@ class _View:
     def all_to_stable(self) -> Targets:
         """All traffic to stable; its control helps until stable has enough ready pods."""
         return Targets(self._stable_pods(), self._stable_shares(100))
+
+    def stopping(self) -> Targets:
+        """No pods, once gateways are told that they have no traffic.
+
+        The Deployment is scaled, not deleted: it takes over pods that were orphaned, so they end too.
+        """
+        is_routed = any(share.side == self.stable for share in self.observed.traffic)
+        return Targets({self.stable: None if is_routed else 0}, ())
 
     def starting(self) -> Targets:
         if self.state.strategy == "Recreate":
@@ -164,6 +172,8 @@ class _View:
         """Replace the pods of all other revisions by the new one's; shares follow ready pods."""
         observed = self.observed
         others = {d.side: d.name for d in observed.deployments if d.side != new and not d.is_ending}
+        if self.stable != new and self._replicas(self.stable):
+            others.setdefault(self.stable, "")  # its Deployment ends or is gone; its pods serve
         # Revisions that are neither new nor stable are scaled down first.
         sides = sorted(others, key=lambda side: (side == self.stable, others[side]), reverse=True)
         old = ReplicaCounts(sum(map(self._replicas, sides)), sum(map(self._ready, sides)))

@@ -76,14 +76,17 @@ def describe_remaining(state: RolloutState, inputs: RolloutInputs) -> str:
     to start in their place (Recreate).
     """
     observed, is_recreate = inputs.observed, state.phase == "Stopping"
-    kept = Side("" if is_recreate else state.stable or "")
+    kept = Side(state.stable or "")
     is_next_wanted = inputs.wanted != (state.revision or state.stable)
-    remaining = [each.name for each in observed.deployments if each.side != kept] + [
+    remaining = [
+        each.name
+        for each in observed.deployments
+        if each.side != kept or (is_recreate and each.replicas)
+    ] + [
         pod.name
         for pod in observed.pods
         if pod.role == SERVE
-        and pod.side != kept
-        and (is_recreate or not (pod.is_ending and is_next_wanted))
+        and (is_recreate or (pod.side != kept and not (pod.is_ending and is_next_wanted)))
     ]
     if not remaining:
         return ""
