@@ -20,6 +20,7 @@ from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
 from penstock.chart.templates import CRD_NAMES
 from penstock.clients.kube import connect
 from penstock.clients.resources import CRDS, LEASES, NAMESPACES, PODS
+from penstock.core.manifests.network import ENGINES_POLICY_NAME
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage, poll_until
 from penstock.local import cluster as clusters
@@ -285,8 +286,9 @@ def test_an_uninstall_leaves_crds_and_what_users_made(history: History) -> None:
     crds = {f"CustomResourceDefinition /{name}" for name in CRD_NAMES}
     assert crds <= left
     others = {name for name in left - crds if not name.startswith("APIService ")}
-    # The service, and what belongs to it.
-    assert {name for name in others if f" default/{NAME}" not in name} == set()
+    # The service, what belongs to it, and the policy of its engines.
+    foreign = {name for name in others if f" default/{NAME}" not in name}
+    assert foreign == {f"NetworkPolicy default/{ENGINES_POLICY_NAME}"}
     assert f"InferenceService default/{NAME}" in others
     finalizers = {name: history.after[name] for name in left if history.after[name]}
     assert finalizers == {}
