@@ -20,6 +20,15 @@ async def create_service(stand, replicas):
     await until_ready(stand, replicas)
 
 
+async def until_budgets(stand, names):
+    """The status may count engines before their Deployment is seen, which the budget waits for."""
+
+    async def are_there():
+        return await budgets(stand) == names
+
+    await stand.until(are_there)
+
+
 async def until_ready(stand, replicas):
     async def are_ready():
         status = await stand.status()
@@ -36,7 +45,7 @@ async def evict(stand, pod):
 
 async def test_a_drain_evicts_one_of_two_engines_at_a_time(stand):
     await create_service(stand, 2)
-    assert await budgets(stand) == ["chat-engines"]
+    await until_budgets(stand, ["chat-engines"])
 
     async def is_counted():
         (found,), _ = await stand.kube.list(DISRUPTION_BUDGETS, stand.namespace)
@@ -50,11 +59,12 @@ async def test_a_drain_evicts_one_of_two_engines_at_a_time(stand):
 
     await stand.change(replicas=1)
     await until_ready(stand, 1)
-    assert await budgets(stand) == []
+    await until_budgets(stand, [])
 
 
 async def test_a_budget_changed_or_deleted_by_hand_is_restored(stand):
     await create_service(stand, 2)
+    await until_budgets(stand, ["chat-engines"])
     patch = {"spec": {"maxUnavailable": "100%"}}
     await stand.kube.merge(
         DISRUPTION_BUDGETS, stand.namespace, "chat-engines", patch, manager="test"
