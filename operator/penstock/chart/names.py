@@ -3,7 +3,7 @@
 from penstock.core.spec.service import MANAGED_BY
 
 NAMESPACE = "penstock-system"
-# What the API server accepts as the name of a namespace, of at most 63 characters.
+# Pattern of the names of namespaces that the API server accepts, of at most 63 characters.
 NAMESPACE_PATTERN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 MAX_NAMESPACE_LENGTH = 63
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"

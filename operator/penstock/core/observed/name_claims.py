@@ -27,7 +27,7 @@ ObjectKey = tuple[ClaimKind, str, str]
 
 
 class Standing(IntEnum):
-    """How far an object has come under its model name. It takes no name from one with a lower number."""
+    """Standing of an object under its model name. It takes no name from one with a lower number."""
 
     ESTABLISHED = 0  # it answers, or has answered and may be down for a while
     PENDING = 1  # it has not answered yet
@@ -36,7 +36,7 @@ class Standing(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """What an object's status says about its claim on a name.
+    """Facts about an object's claim on a name, from its status.
 
     yields, yields_short: whether another object of the namespace has the name, or another namespace the short
     name. Such a claim waits until the name is free.

@@ -83,7 +83,7 @@ class _View:
         return Targets(self._stable_pods(), self._stable_shares(100))
 
     def stopping(self) -> Targets:
-        """No pods, once gateways are told that they have no traffic.
+        """Targets while old pods end (Recreate): none, once gateways send them no traffic.
 
         The Deployment is scaled, not deleted: it takes over pods that were orphaned, so they end too.
         """

@@ -17,7 +17,7 @@ from penstock.core.spec.service import CONTROL, SERVE
 
 
 def waiting_for(state: RolloutState, inputs: RolloutInputs) -> str:
-    """What the phase waits for, in words; empty if it waits for nothing, or if its reason says all."""
+    """Sentence on what the phase waits for; empty if it waits for nothing, or if its reason says all."""
     match state.phase:
         case "Stable" | "Rejected" | "Waiting" | "Paused":
             return ""
@@ -64,7 +64,7 @@ def no_progress(spec: RolloutSpec, obstacle: str) -> str:
 
 
 def missing_pods(state: RolloutState, observed: ObservedState) -> str:
-    """What keeps new pods from becoming ready, in words, or how many are ready."""
+    """Sentence on what keeps new pods from becoming ready, or on how many are ready."""
     ready = f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"
     return _obstacle(state, observed) or ready
 
@@ -95,7 +95,7 @@ def describe_remaining(state: RolloutState, inputs: RolloutInputs) -> str:
 
 
 def _obstacle(state: RolloutState, observed: ObservedState) -> str:
-    """What keeps new pods from becoming ready, in words; empty if nothing is known to."""
+    """Sentence on what keeps new pods from becoming ready; empty if nothing is known to."""
     if refusal := _refusal(state, observed):
         return refusal
     preflight = observed.preflight(state.revision or "")
@@ -120,7 +120,7 @@ def _refusal(state: RolloutState, observed: ObservedState) -> str:
 
 
 def _awaited_traffic(state: RolloutState, inputs: RolloutInputs) -> str:
-    """Who keeps the traffic where it is, or pods that have none."""
+    """Sentence on why the traffic stays, or why pods without traffic do; empty if neither does."""
     if is_last_serving(state, inputs):
         return f"no pod of revision {state.stable} is ready, so {state.revision} keeps its traffic"
     until_s = rollback_until_s(state, inputs)

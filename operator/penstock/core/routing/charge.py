@@ -1,4 +1,4 @@
-"""Who is charged for how a request ends: the engine, its revision, the service, or none of them.
+"""Charges for the endings of requests: to the engine, its revision, the service, or none of them.
 
 Each way in which a request, or one attempt of it, can end has a row in CHARGES. Outlier ejection, the
 statistics of revisions and services, and retries all go by that row. An ending that only the client, a
@@ -18,7 +18,7 @@ ABOUT_THE_REQUEST = frozenset({501, 504, 505})
 class Ending(StrEnum):
     """A way in which a request, or one attempt of it at an engine, ends."""
 
-    # Of an attempt, before anything of it reached the client: another one may follow.
+    # Endings of an attempt before anything of it reached the client: another attempt may follow.
     CONNECT = "connect"  # no connection could be opened
     UNSENT = "unsent"  # the connection broke before the whole request was written
     RESET = "reset"  # the connection broke, or the response ended, before its first byte
@@ -28,7 +28,7 @@ class Ending(StrEnum):
     NO_COPY = "no_copy"  # 404 of an adapter that the engine had a moment before
     COPY_UNAVAILABLE = "copy_unavailable"  # 502, 503 to a request for an adapter
     UNREADY = "unready"  # the engine's pod became unready before the first byte
-    # Of a request that was sent to an engine.
+    # Endings of a request that was sent to an engine.
     ANSWERED = "answered"
     REFUSED = "refused"  # 4xx, by the engine or the gateway
     UNSUPPORTED = "unsupported"  # 501, 504, 505 of the engine
