@@ -152,3 +152,13 @@ def test_a_closed_copy_gets_no_requests() -> None:
     decision = route("a", [closed, pod("p1", 1)])
     assert isinstance(decision, Load)
     assert decision.pod == "p1"
+
+
+def test_another_copy_is_closed_after_one_that_did_not_become_idle() -> None:
+    in_vain = frozenset({engine_name("b")})
+    decision = closing("c", [replace(pod("p0", 2, {"a": BUSY, "b": BUSY}), kept_open=in_vain)])
+    reason = f"{engine_name('a')} on p0 takes no new requests, to make room"
+    assert decision == Close("p0", engine_name("a"), reason)
+    alone = replace(pod("p0", 1, {"b": BUSY}), kept_open=in_vain)
+    assert isinstance(closing("c", [alone]), Wait)
+    assert route("b", [alone]) == Send("p0")

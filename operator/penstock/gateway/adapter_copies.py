@@ -142,6 +142,7 @@ class AdapterCopies:
                 tokens.get(endpoint.pod, 0),
                 loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
                 closed=self.residency.closed(endpoint.pod),
+                kept_open=self.residency.kept_open(endpoint.pod),
             )
             for endpoint in endpoints
             if endpoint.pod in service.lora_engines

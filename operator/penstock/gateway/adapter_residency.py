@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.adapters.closure import Closure
 from penstock.core.adapters.replica import Copy, CopyState
 
 # Time for which the last list of an engine that does not answer is used like a new one, in seconds. Engines
@@ -13,10 +14,6 @@ BELIEVE_S = 6.0
 # Shortest time between two wake-ups of the requests that wait for room, in seconds: each of them selects an
 # engine again, which takes some 0.5 ms.
 ROOM_INTERVAL_S = 0.05
-
-# Time for which a copy stays closed, in seconds. The request that it is to make room for asks again every
-# second, which prolongs it.
-CLOSED_S = 2.5
 
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
 # A copy that was loaded for a request that is not sent yet.
@@ -29,7 +26,8 @@ class _Pod:
 
     listed: the engine's last list. listed_s: when the engine last listed or loaded adapters. changes: what
     this gateway learned later, with its time; None: the adapter is gone. loading: adapters that this
-    gateway loads there now. copies: all of this together.
+    gateway loads there now. copies: all of this together. closures: the last one
+    of each copy, while it matters.
     """
 
     listed: Mapping[str, Copy]
@@ -37,9 +35,10 @@ class _Pod:
     changes: dict[str, tuple[float, Copy | None]] = field(default_factory=dict)
     loading: set[str] = field(default_factory=set)
     copies: Mapping[str, Copy] = field(default_factory=dict)
+    closures: Mapping[str, Closure] = field(default_factory=dict)
 
     def merge(self) -> None:
-        """Make `copies` from the other fields."""
+        """Make `copies` from the other fields, and forget the closures of copies that are gone."""
         merged = dict(self.listed)
         for name, (_, copy) in self.changes.items():
             if copy is None:
@@ -49,6 +48,23 @@ class _Pod:
         for name in self.loading:
             merged.setdefault(name, LOADING)
         self.copies = merged
+        self.closures = {n: each for n, each in self.closures.items() if self.has_resident(n)}
+
+    def has_resident(self, adapter: str) -> bool:
+        """Whether the adapter is in memory."""
+        copy = self.copies.get(adapter)
+        return copy is not None and copy.state == "Resident"
+
+    def is_closed(self, adapter: str, now_s: float) -> bool:
+        """Whether the copy takes no new requests."""
+        closure = self.closures.get(adapter)
+        return closure is not None and closure.is_closed(now_s)
+
+    def close(self, adapter: str, now_s: float) -> None:
+        """Close the copy, or prolong its closure. Forget old closures of others."""
+        kept = {n: each for n, each in self.closures.items() if each.is_remembered(now_s)}
+        last = kept.get(adapter)
+        self.closures = kept | {adapter: last.next(now_s) if last else Closure(now_s, now_s)}
 
 
 class AdapterResidency:
@@ -64,8 +80,6 @@ class AdapterResidency:
         # Adapters of two namespaces may have the same name and files, and so the same name in engines.
         self._waiters: dict[str, dict[asyncio.Future[None], str]] = {}
         self._room_timer: asyncio.TimerHandle | None = None
-        # Monotonic time at which each closed copy (pod, adapter) takes requests again, in seconds.
-        self._closed: dict[tuple[str, str], float] = {}
         self.listeners: list[Callable[[], None]] = []
 
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
@@ -79,34 +93,40 @@ class AdapterResidency:
         If no engine has listed it lately, those that had it: a list that hangs must not stop requests, and an
         engine that has lost its copy answers 404.
         """
+        now_s = self._now()
         found = {
             pod: known
             for pod in pods
             if (known := self._pods.get(pod)) is not None
-            and (copy := known.copies.get(adapter)) is not None
-            and copy.state == "Resident"
-            and not self._is_closed(pod, adapter)
+            and known.has_resident(adapter)
+            and not known.is_closed(adapter, now_s)
         }
         return {pod for pod, known in found.items() if self._is_fresh(known)} or set(found)
 
     def close_copy(self, pod: str, adapter: str) -> None:
-        """Send no new requests to a copy, so that it becomes idle; for a while, or until called again."""
-        now_s = self._now()
-        is_new = not self._is_closed(pod, adapter)
-        self._closed = {key: until_s for key, until_s in self._closed.items() if until_s > now_s}
-        self._closed[pod, adapter] = now_s + CLOSED_S
-        if is_new:
+        """Send no new requests to a copy, so that it becomes idle; for a while, as `Closure` says."""
+        known, now_s = self._pods.get(pod), self._now()
+        if known is None or not known.has_resident(adapter):
+            return
+        was_closed = known.is_closed(adapter, now_s)
+        known.close(adapter, now_s)
+        if not was_closed:
             for listener in self.listeners:
                 listener()
 
     def closed(self, pod: str) -> frozenset[str]:
         """Return the adapters on the pod whose copies take no new requests."""
-        return frozenset(
-            name for each, name in self._closed if each == pod and self._is_closed(pod, name)
-        )
+        now_s = self._now()
+        return frozenset(n for n, each in self._closures(pod) if each.is_closed(now_s))
 
-    def _is_closed(self, pod: str, adapter: str) -> bool:
-        return self._closed.get((pod, adapter), 0.0) > self._now()
+    def kept_open(self, pod: str) -> frozenset[str]:
+        """Return the adapters on the pod whose copies are not closed now, as they were closed lately."""
+        now_s = self._now()
+        return frozenset(n for n, each in self._closures(pod) if each.is_kept_open(now_s))
+
+    def _closures(self, pod: str) -> Iterable[tuple[str, Closure]]:
+        known = self._pods.get(pod)
+        return () if known is None else known.closures.items()
 
     def _is_fresh(self, known: _Pod) -> bool:
         return self._now() - known.listed_s <= BELIEVE_S
@@ -200,7 +220,6 @@ class AdapterResidency:
                     waiter.set_result(None)
 
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
-        self._closed.pop((pod, adapter), None)
         known = self._pods.get(pod)
         if known is not None:
             known.changes[adapter] = self._now(), copy

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
 
-from penstock.core.adapters import route
+from penstock.core.adapters import closure, route
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway import adapter_copies, adapter_polls, adapter_selection
 from penstock.gateway.adapter_residency import AdapterResidency
@@ -309,6 +309,40 @@ async def test_an_adapter_that_has_waited_takes_its_turn_with_busy_ones(
     await asyncio.gather(*clients)
     assert set(answers) == {200}
     assert engine.served.count(waiting) == 2
+
+
+class FirstIsEndless(AdapterEngine):
+    """Its first request ends only with the test."""
+
+    async def _complete(self, request, model):
+        if self.served:
+            self.answers = asyncio.Event()
+            self.answers.set()
+        await super()._complete(request, model)
+
+
+async def test_an_endless_request_keeps_others_of_its_adapter_waiting_for_a_bounded_time(
+    pool, until, monkeypatch
+):
+    monkeypatch.setattr(route, "CLOSE_AFTER_S", 0.1)
+    monkeypatch.setattr(adapter_copies, "CLOSE_AFTER_S", 0.1)
+    monkeypatch.setattr(adapter_selection, "RECHECK_S", 0.05)
+    monkeypatch.setattr(closure, "MAX_CLOSED_S", 0.5)
+    bodies = [adapter(name, uri=f"pvc://a/{name}") for name in ("busy", "waiting")]
+    busy = build([], [], [], bodies).adapters[0].engine_name
+    engine = FirstIsEndless(busy)
+    is_over = engine.answers = asyncio.Event()
+    front = await pool(engine, adapters=bodies, slots=1)
+    ((pod, _),) = front.snapshots.current.services[0].lora_engines.items()
+    endless = asyncio.create_task(ask(front, "busy"))
+    await until(lambda: engine.served)
+    waiting = asyncio.create_task(ask(front, "waiting"))
+    await until(lambda: front.gateway.state.adapters.residency.closed(pod) == {busy})
+    async with asyncio.timeout(5):
+        assert (await ask(front, "busy"))[0] == 200
+    assert not waiting.done()
+    is_over.set()
+    assert [(await each)[0] for each in (endless, waiting)] == [200, 200]
 
 
 async def test_a_request_of_another_namespace_keeps_none_from_room():

@@ -27,6 +27,7 @@ class AdapterReplica:
     flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
     reads at the same time. side: revision and cohort; in a rollout of the service each side has requests of
     its own. closed: names of copies that take no new requests, as they are to make room for another adapter.
+    kept_open: names of copies that are not closed now, as they were closed lately.
     """
 
     pod: str
@@ -37,3 +38,4 @@ class AdapterReplica:
     loads_at_once: int = 1
     side: str = ""
     closed: frozenset[str] = frozenset()
+    kept_open: frozenset[str] = frozenset()

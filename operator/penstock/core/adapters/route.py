@@ -2,7 +2,8 @@
 
 a resident copy: the least loaded pod -> a running load: wait for it
   -> load on demand: of the less busy pods one with a free slot, or the copy that is worth least
-  -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is closed
+  -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is closed,
+     for a while
 """
 
 from collections.abc import Mapping, Sequence
@@ -155,7 +156,11 @@ def _close(
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
 ) -> Close | None:
-    """Choose a copy in use that makes room; None if there is none. One that is closed already comes first."""
+    """Choose a copy in use that makes room; None if there is none. One that is closed already comes first.
+
+    A copy that was closed lately is left out: its requests may not end, and others for its adapter have
+    waited.
+    """
     copies, num_pods = count_copies([*serving, *others]), len(serving) + len(others)
     priority = _priority(versions, engine_name)
     found = [
@@ -163,7 +168,8 @@ def _close(
         for replica in serving
         if used_slots(replica) >= replica.slots
         for victim in find_removable_copies(replica, versions, demand, copies, num_pods)
-        if _priority(versions, victim.engine_name) <= priority
+        if victim.engine_name not in replica.kept_open
+        and _priority(versions, victim.engine_name) <= priority
     ]
     if not found:
         return None
