@@ -7,6 +7,7 @@ from penstock.core.routing.charge import (
     Ending,
     FailedAttempt,
     ending_of,
+    ending_of_timeout,
     find_blamed_endpoints,
     find_pods_of_failed_sides,
 )
@@ -76,6 +77,23 @@ def test_copies_are_charged_as_requests_but_for_lost_connections():
 )  # fmt: skip
 def test_ending_of_a_status(status, ending):
     assert ending_of(status) == ending
+
+
+@pytest.mark.parametrize(
+    ("has_begun", "is_total", "is_of_route", "ending"),
+    [
+        (False, False, False, "no_first_byte"),
+        (True, False, False, "silent"),
+        # Before the first byte too: a whole answer may be as long as its client asks.
+        (False, True, False, "total_timeout"),
+        (True, True, False, "total_timeout"),
+        (False, True, True, "route_timeout"),
+        (True, True, True, "route_timeout"),
+    ],
+)
+def test_ending_of_a_time_limit(has_begun, is_total, is_of_route, ending):
+    found = ending_of_timeout(has_begun=has_begun, is_total=is_total, is_of_route=is_of_route)
+    assert found == ending
 
 
 A, B = (Endpoint(f"default/{name}", "10.0.0.1:8000", "r1") for name in "ab")

@@ -248,6 +248,20 @@ async def test_total_timeout_is_no_failure_of_the_engine(start_engine, start_gat
     assert not front.gateway.state.endpoints.suspects
 
 
+async def test_total_timeout_of_a_whole_answer_is_no_failure_of_the_engine(
+    start_engine, start_gateway, make_service
+):
+    """Its client may have asked for a very long one."""
+    engines = [await start_engine(silent), await start_engine(revision="r2")]
+    front = await start_gateway(total_timeout_s=0.1)
+    front.publish(make_service(*engines))
+    assert (await front.ask(stream=False))[0] == 504
+    await front.idle()
+    assert not front.gateway.state.endpoints.suspects
+    stats = front.gateway.state.stats.get("default/chat")
+    assert (stats.failed, stats.arms()) == (1, {})
+
+
 @pytest.mark.parametrize("status", ["101 Switching Protocols", "600 Odd", "999 Denied"])
 async def test_response_without_a_final_status_is_a_failure(start_engine, start_gateway, status):
     """Statuses that cannot be passed on count as failures of the engine."""

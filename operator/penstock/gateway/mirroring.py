@@ -232,9 +232,9 @@ class CopyLimits:
         if copy.timeout_s is not None:
             total_s = min(total_s, copy.timeout_s)
         self._ends_at_s = self._now_s() + total_s
-        self._is_stream = copy.request.is_stream
-        self._between_s = settings.between_chunks_timeout_s if self._is_stream else total_s
-        first_byte_s = settings.first_byte_timeout_s if self._is_stream else total_s
+        is_stream = copy.request.is_stream
+        self._between_s = settings.between_chunks_timeout_s if is_stream else total_s
+        first_byte_s = settings.first_byte_timeout_s if is_stream else total_s
         self.has_begun = False
         self.timeout = asyncio.timeout_at(self._limit_s(first_byte_s))
 
@@ -248,7 +248,7 @@ class CopyLimits:
         """How a copy ends whose time is over."""
         is_total = self.timeout.when() == self._ends_at_s
         return ending_of_timeout(
-            has_begun=self._is_stream and self.has_begun,
+            has_begun=self.has_begun,
             is_total=is_total,
             is_of_route=is_total and self._is_of_route,
         )

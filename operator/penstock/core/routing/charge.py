@@ -32,11 +32,11 @@ class Ending(StrEnum):
     ANSWERED = "answered"
     REFUSED = "refused"  # 4xx, by the engine or the gateway
     UNSUPPORTED = "unsupported"  # 501, 504, 505 of the engine
-    NO_FIRST_BYTE = "no_first_byte"  # within its time limit
+    NO_FIRST_BYTE = "no_first_byte"  # of a stream, within its time limit
     SILENT = "silent"  # no further chunk within its time limit
     TRUNCATED = "truncated"  # the response broke off after its first byte
     ERROR_EVENT = "error_event"  # of code 5xx, after the first byte
-    TOTAL_TIMEOUT = "total_timeout"  # of the gateway, after the first byte
+    TOTAL_TIMEOUT = "total_timeout"  # of the gateway
     # Of a request whatever engine it was sent to, if any.
     CLIENT_LEFT = "client_left"
     CLIENT_STALLED = "client_stalled"  # it did not read its response
@@ -99,7 +99,7 @@ CHARGES: Mapping[Ending, Charge] = {
     Ending.SILENT: Charge("BrokeOff", "Always", "Failed"),
     Ending.TRUNCATED: Charge("BrokeOff", "Always", "Failed"),
     Ending.ERROR_EVENT: Charge("BrokeOff", "Always", "Failed"),
-    # A slow client may have used up the time.
+    # A slow client may have used up the time, or one that asks for a very long answer.
     Ending.TOTAL_TIMEOUT: Charge(None, "Never", "Failed"),
     Ending.CLIENT_LEFT: Charge(None, "Never", None),
     Ending.CLIENT_STALLED: Charge(None, "Never", None),
@@ -134,13 +134,14 @@ def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> 
     """The ending that a time limit of a request at an engine stands for.
 
     has_begun: whether the first byte of a stream had arrived. is_total: whether the limit was that of the
-    whole request. is_of_route: whether it was that of a ModelRoute.
+    whole request, which alone limits an answer that is no stream. is_of_route: whether it was that of a
+    ModelRoute.
     """
     if is_of_route:
         return Ending.ROUTE_TIMEOUT
-    if not has_begun:
-        return Ending.NO_FIRST_BYTE
-    return Ending.TOTAL_TIMEOUT if is_total else Ending.SILENT
+    if is_total:
+        return Ending.TOTAL_TIMEOUT
+    return Ending.SILENT if has_begun else Ending.NO_FIRST_BYTE
 
 
 def find_blamed_endpoints(
