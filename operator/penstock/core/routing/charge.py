@@ -53,8 +53,10 @@ class Ending(StrEnum):
 EngineCharge = Literal["Failure", "Unreachable", "BrokeOff"] | None
 # Whether it is an error of the engine's revision. Always: of the engine that got the request last. Blamed:
 # see `find_blamed_endpoints`. BlamedUnlessAnswered: the same, but nothing if another engine answered, as
-# connections are lost with any revision. Adapter: only of the version of the adapter that the request is for.
+# connections are lost with any revision. Adapter: if the request ends so, only of the version of the adapter
+# that it is for.
 RevisionCharge = Literal["Never", "Blamed", "BlamedUnlessAnswered", "Always", "Adapter"]
+_BLAMES = frozenset[RevisionCharge]({"Blamed", "BlamedUnlessAnswered"})
 # What the request counts as in the statistics of its service, if it ends so; None: nothing.
 ServiceCharge = Literal["Ended", "Failed", "Shed"] | None
 # Retries of an attempt that ended so. Once: it fails in the same way if the request is the cause. Several:
@@ -90,7 +92,8 @@ CHARGES: Mapping[Ending, Charge] = {
     Ending.UNAVAILABLE: Charge("Failure", "Blamed", "Failed", "Several", may_client_repeat=True),
     Ending.ERROR: Charge("Failure", "Blamed", "Failed", "Once"),
     Ending.NO_COPY: Charge(None, "Never", "Failed", "Several", may_client_repeat=True),
-    Ending.COPY_UNAVAILABLE: Charge(None, "Never", "Failed", "Several", may_client_repeat=True),
+    # The version may be at fault, as one whose output is NaN. An engine without room serves both versions.
+    Ending.COPY_UNAVAILABLE: Charge(None, "Adapter", "Failed", "Several", may_client_repeat=True),
     Ending.UNREADY: Charge(None, "Never", "Failed", "Moved", may_client_repeat=True),
     Ending.ANSWERED: Charge(None, "Never", "Ended"),
     Ending.REFUSED: Charge(None, "Never", None),
@@ -154,7 +157,7 @@ def find_blamed_endpoints(
 
     serving: sides with engines and traffic. is_answered: whether an engine answered in the end.
     """
-    attempts = [each for each in failed if CHARGES[each.ending].revision != "Never"]
+    attempts = [each for each in failed if CHARGES[each.ending].revision in _BLAMES]
     if is_answered:
         return [e.endpoint for e in attempts if CHARGES[e.ending].revision == "Blamed"]
     sides = {each.endpoint.side for each in attempts}
