@@ -15,6 +15,7 @@ from penstock.core.observed.lora_engine import LoraEngine
 
 SQL = AdapterVersion("sql", "pvc://adapters/sql")
 NAME = SQL.engine_name
+OTHER = AdapterVersion("other", "pvc://adapters/other")
 ENDED = EngineFailure("Unanswered", "Unanswered", "the engine does not answer: ClientOSError")
 REFUSED = EngineFailure("Refused", "RankTooLarge", "rank 64 is above 16")
 BUSY = EngineFailure("Busy", "NoFreeSlot", "all adapters in memory are in use")
@@ -34,8 +35,8 @@ def service() -> AdapterService:
     return AdapterService(NoChanges())  # type: ignore[arg-type]
 
 
-def pod(name: str) -> LoraPod:
-    return LoraPod("team", "chat", name, "127.0.0.1:8000", LoraEngine("Penstock", 4))
+def pod(name: str, slots: int = 4) -> LoraPod:
+    return LoraPod("team", "chat", name, "127.0.0.1:8000", LoraEngine("Penstock", slots))
 
 
 def inputs(**copies: Copies) -> ServiceInputs:
@@ -136,3 +137,31 @@ def test_a_new_leader_begins_with_the_demand_that_statuses_show() -> None:
     it = service()
     it.run(replace(inputs(a={NAME: Copy("Resident")}), shown_per_s={NAME: 2.5}), 0.0)
     assert it.demand[NAME].requests_per_s == 2.5
+
+
+def test_an_adapter_that_is_created_again_is_loaded_no_sooner() -> None:
+    it, idle = service(), {OTHER.engine_name: Copy("Resident")}
+    full = replace(wanted(inputs(a=idle)), pods={("team", "a"): pod("a", slots=1)})
+    both = replace(full, versions=[*full.versions, OTHER])
+    it.run(both, 0.0)
+    assert it.plan.loads == ((NAME, "a"),)
+    it.observe(Change("load", pod("a"), NAME, failure=REFUSED), 1.0)
+    it.run(replace(both, versions=[OTHER]), 2.0)
+    it.run(both, 3.0)
+    assert (it.plan.loads, it.plan.unloads) == ((), ())
+    assert it.errors[NAME].keys() == {"a"}
+    free = replace(wanted(inputs(a={})), unread=[NAME])
+    it.run(free, 5.9)
+    assert it.plan.loads == ()
+    it.run(free, 6.0)
+    assert it.plan.loads == ((NAME, "a"),)
+
+
+def test_the_failures_of_a_deleted_adapter_are_forgotten_after_an_hour() -> None:
+    it, deleted = service(), replace(inputs(a={}), versions=[])
+    it.run(inputs(a={}), 0.0)
+    it.observe(Change("load", pod("a"), NAME, failure=REFUSED), 1.0)
+    it.run(deleted, 3605.9)
+    assert it.errors.keys() == it.backoff.keys() == {NAME}
+    it.run(deleted, 3606.0)
+    assert (it.errors, it.backoff) == ({}, {})

@@ -4,7 +4,13 @@ import pytest
 
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import DemandState, estimate_demand
-from penstock.core.adapters.load_failures import Failures, after_failure, after_success, blocked
+from penstock.core.adapters.load_failures import (
+    LoadFailure,
+    after_failure,
+    after_success,
+    blocked,
+    keep_recent,
+)
 
 
 def state_after(counts: list[AdapterCounts], tick_s: float = 2.0) -> DemandState:
@@ -55,7 +61,7 @@ def test_an_adapter_without_counters_or_demand_is_forgotten() -> None:
 
 
 def test_failed_loads_are_retried_at_growing_intervals() -> None:
-    failures: Failures = {}
+    failures: dict[str, LoadFailure] = {}
     for pause_s in (5, 10, 20):
         failures = after_failure(failures, "a@1", "rank 64 is above 16", 100.0)
         assert blocked(failures, 100.0 + pause_s - 0.1) == {"a@1"}
@@ -64,3 +70,12 @@ def test_failed_loads_are_retried_at_growing_intervals() -> None:
         failures = after_failure(failures, "a@1", "rank 64 is above 16", 100.0)
     assert failures["a@1"].retry_at_s == 400.0
     assert after_success(failures, "a@1") == {}
+
+
+def test_failures_of_what_nothing_uses_are_bounded_in_time_and_number() -> None:
+    failures = {number: LoadFailure("bad", 1, number) for number in range(2000)}
+    assert keep_recent(failures, lambda _: True, 1e9) == failures
+    kept = keep_recent(failures, lambda number: number == 0, 3600.0 + 1500.0)
+    assert kept.keys() == {0, *range(1501, 2000)}
+    newest = keep_recent(failures, lambda number: number == 0, 0.0)
+    assert newest.keys() == {0, *range(1000, 2000)}

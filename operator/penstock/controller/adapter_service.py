@@ -13,7 +13,13 @@ from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.first_reads import first_reads
-from penstock.core.adapters.load_failures import Failures, after_failure, after_success, blocked
+from penstock.core.adapters.load_failures import (
+    LoadFailure,
+    after_failure,
+    after_success,
+    blocked,
+    keep_recent,
+)
 from penstock.core.adapters.place import PlacementPlan, place
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
 from penstock.core.adapters.replica import AdapterReplica
@@ -57,7 +63,7 @@ class AdapterService:
 
     changes: CopyChanges
     demand_state: DemandState | None = None
-    backoff: Failures = field(default_factory=dict)
+    backoff: Mapping[str, LoadFailure] = field(default_factory=dict)
     errors: dict[str, dict[str, LoadError]] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     replicas: tuple[AdapterReplica, ...] = ()
@@ -236,7 +242,7 @@ class AdapterService:
     def _restore(self, inputs: ServiceInputs, now_s: float) -> None:
         """Take over the failures of versions that this operator sees for the first time."""
         names = frozenset(version.engine_name for version in inputs.versions)
-        for name in (inputs.errors.keys() & names) - self.known:
+        for name in (inputs.errors.keys() & names) - self.known - self.backoff.keys():
             self.errors[name] = dict(inputs.errors[name])
             message = next(iter(self.errors[name].values())).message
             self.backoff = after_failure(self.backoff, name, message, now_s)
@@ -245,12 +251,14 @@ class AdapterService:
     def _forget(self, inputs: ServiceInputs, now_s: float) -> None:
         """Forget failures that say nothing about the next load.
 
-        Those are failures of versions that no adapter has, and of pods that have a copy now. A refusal is
-        forgotten with its pod, so that the pod in its place is asked at once. A load without an answer is
-        not, as it may have ended the engine. If another pod has a copy, the files are good: a failure that is
-        no refusal is forgotten when the back-off is over.
+        Those are failures of pods that have a copy now, and old ones of versions that no adapter has: one
+        that is deleted and created again has not changed. A refusal is forgotten with its pod, so that the
+        pod in its place is asked at once. A load without an answer is not, as it may have ended the engine.
+        If another pod has a copy, the files are good: a failure that is no refusal is forgotten when the
+        back-off is over.
         """
         names = {version.engine_name for version in inputs.versions}
+        self.backoff = keep_recent(self.backoff, names.__contains__, now_s)
         waiting = blocked(self.backoff, now_s)
         holders: dict[str, set[str]] = {}
         for (_, pod), copies in inputs.listed.items():
@@ -269,7 +277,7 @@ class AdapterService:
                     for pod, error in left.items()
                     if pod and pod not in holders[name] and (error.is_final or name in waiting)
                 }
-            if name in names and left:
+            if name in self.backoff and left:
                 self.errors[name] = left
             else:
                 del self.errors[name]

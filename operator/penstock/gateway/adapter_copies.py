@@ -58,7 +58,7 @@ class AdapterCopies:
     def update(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot."""
         self.polls.update(snapshot)
-        self.loads.update(snapshot)
+        self.loads.failures.update(snapshot)
         self._demand = {key: state for key, state in self._demand.items() if snapshot.get(key)}
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class AdapterCopies:
         endpoints: those that may take the request, all of engines that take adapters. tokens: in flight,
         by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
         """
-        refusals = self.loads.refusals(adapter, endpoints)
+        refusals = self.loads.failures.find(adapter, endpoints)
         is_refused = is_refused_by_all(len(refusals), len(endpoints))
         if not is_refused:
             endpoints = [each for each in endpoints if each.pod not in refusals]

@@ -7,30 +7,21 @@ requests that wait for it have left.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.clients.logs import fields
-from penstock.core.adapters.load_failures import (
-    Failures,
-    LoadFailure,
-    after_failure,
-    after_success,
-)
 from penstock.core.routing.pick import Endpoint
+from penstock.gateway.adapter_failures import AdapterFailures
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
-from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_adapter import Adapter
 
 logger = logging.getLogger(__name__)
 
 # Called with the adapter and the seconds of each load, and whether it failed.
 ObserveLoad = Callable[[Adapter, float, bool], None]
-
-# In the key of a failure that holds for all engines of a revision.
-ANY_POD = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +34,7 @@ class AdapterLoad:
 
 
 class AdapterLoads:
-    """The loads of one gateway. now: the monotonic clock."""
+    """The loads of one gateway. now: the monotonic clock. failures: those that are not tried again yet."""
 
     def __init__(
         self,
@@ -59,21 +50,7 @@ class AdapterLoads:
         self._observe = observe
         self._now = now
         self._tasks: dict[tuple[str, str], asyncio.Task[EngineFailure | None]] = {}
-        self._failures: Failures = {}
-        self._broken_off: set[str] = set()  # keys of revisions whose last load got no answer
-
-    def refusals(
-        self, adapter: Adapter, endpoints: Iterable[Endpoint]
-    ) -> Mapping[str, LoadFailure]:
-        """Return why endpoints are not asked to load the adapter now, by pod. The others are."""
-        now_s = self._now()
-        found = {}
-        for endpoint in endpoints:
-            for pod in (endpoint.pod, ANY_POD):
-                failure = self._failures.get(_failure_key(adapter, endpoint.revision, pod))
-                if failure is not None and failure.is_blocking(now_s):
-                    found[endpoint.pod] = failure
-        return found
+        self.failures = AdapterFailures(now)
 
     async def load(self, load: AdapterLoad) -> EngineFailure | None:
         """Load an adapter, or wait for the same load if it runs already. None: the engine has it now."""
@@ -84,19 +61,6 @@ class AdapterLoads:
             task = self._tasks[key] = asyncio.get_running_loop().create_task(self._run(load))
             task.add_done_callback(lambda _: self._tasks.pop(key))
         return await asyncio.shield(task)
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Forget the failures of versions that no adapter has any more."""
-        if self._failures or self._broken_off:
-            kept = {(each.service, n) for each in snapshot.adapters for n in each.engine_names}
-            self._failures = {
-                key: failure
-                for key, failure in self._failures.items()
-                if tuple(key.split(" ")[:2]) in kept
-            }
-            self._broken_off = {
-                key for key in self._broken_off if tuple(key.split(" ")[:2]) in kept
-            }
 
     async def close(self) -> None:
         """Cancel all loads."""
@@ -114,24 +78,14 @@ class AdapterLoads:
         finally:
             self._residency.end_loading(endpoint.pod, adapter.engine_name, is_loaded=is_loaded)
         self._observe(adapter, self._now() - began_s, failure is not None)
-        refused, ended = (
-            _failure_key(adapter, endpoint.revision, pod) for pod in (endpoint.pod, ANY_POD)
-        )
-        was_broken_off = ended in self._broken_off
-        self._broken_off.discard(ended)
         if failure is None:
-            self._failures = after_success(after_success(self._failures, refused), ended)
+            self.failures.note_success(adapter, endpoint)
             return None
         logger.warning(
             "%s did not load %s: %s", endpoint.pod, adapter.engine_name, failure.message,
             extra=fields(service=adapter.service),
         )  # fmt: skip
-        if failure.kind == "Refused":
-            self._failures = after_failure(self._failures, refused, failure.message, self._now())
-        elif failure.kind == "Unanswered":
-            self._broken_off.add(ended)
-            if was_broken_off:
-                self._failures = after_failure(self._failures, ended, failure.message, self._now())
+        self.failures.note_failure(adapter, endpoint, failure)
         return failure
 
     async def _load(self, load: AdapterLoad) -> EngineFailure | None:
@@ -145,7 +99,3 @@ class AdapterLoads:
                 return replace(failure, kind="Busy")  # the adapter to load is not to blame
         name, path = load.adapter.engine_name, version.engine_path
         return await self._engines.load(address, runtime, name, path)
-
-
-def _failure_key(adapter: Adapter, revision: str, pod: str) -> str:
-    return f"{adapter.service} {adapter.engine_name} {revision} {pod}"

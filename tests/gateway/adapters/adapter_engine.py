@@ -97,6 +97,14 @@ class AdapterEngine:
         await answer(request)
 
 
+class EndingEngine(AdapterEngine):
+    """An engine that ends when it loads an adapter."""
+
+    async def _load(self, request, fields):
+        self.calls.append(("load", fields["lora_name"]))
+        request.reset()
+
+
 def adapter(name, *, model=None, namespace="default", service="chat", day=1, uri="pvc://a/sql"):
     """A LoraAdapter as the API server returns it."""
     metadata = {"name": name, "namespace": namespace}

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, adapter, ask
+from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEngine, adapter, ask
 
 from penstock.core.adapters import closure, route
 from penstock.core.spec.objectives import Objectives
@@ -148,16 +148,8 @@ async def test_another_engine_loads_what_one_has_no_room_for(pool):
     assert not front.gateway.state.endpoints.suspects
 
 
-class Ending(AdapterEngine):
-    """An engine that ends when it loads an adapter."""
-
-    async def _load(self, request, fields):
-        self.calls.append(("load", fields["lora_name"]))
-        request.reset()
-
-
 async def test_an_adapter_that_ends_engines_does_not_end_all_of_them(pool):
-    engines = [Ending() for _ in range(5)]
+    engines = [EndingEngine() for _ in range(5)]
     front = await pool(*engines)
     for _ in range(3):
         status, body = await ask(front)
@@ -168,7 +160,7 @@ async def test_an_adapter_that_ends_engines_does_not_end_all_of_them(pool):
 
 
 async def test_an_engine_that_ends_during_a_load_is_replaced_by_another_one(pool):
-    ending, other = Ending(), AdapterEngine()
+    ending, other = EndingEngine(), AdapterEngine()
     front = await pool(ending, other)
     for _ in range(3):
         assert (await ask(front))[0] == 200

@@ -1,7 +1,11 @@
-"""Back-off of adapters whose loads fail. Operator and gateways each keep their own."""
+"""Back-off of adapters whose loads fail. Operator and gateways each keep their own.
 
-from collections.abc import Mapping
+Failures outlive the LoraAdapter: one that is deleted and created again is tried no sooner.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 # Pause after the first failed load and the longest one, in seconds. A load costs an engine disk and
 # memory traffic; what failed for its files fails until somebody changes them.
@@ -9,6 +13,9 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 300.0
 # Engines of a revision that must refuse a version before no other one is asked: then its files are to blame,
 # and not an engine, whose mount may be broken.
 MIN_REFUSALS = 2
+# Time after its back-off for which a failure of what nothing uses is remembered, in seconds, and the most of
+# them. An adapter that comes back after an hour has cost others little.
+REMEMBERED_S, MAX_REMEMBERED = 3600.0, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +30,39 @@ class LoadFailure:
         return now_s < self.retry_at_s
 
 
-Failures = Mapping[str, LoadFailure]
+# What was loaded, and where: as precisely as a failure of it is to be remembered.
+Key = TypeVar("Key", bound=Hashable)
 
 
-def after_failure(failures: Failures, engine_name: str, reason: str, now_s: float) -> Failures:
-    """Failures with one more of this adapter. The pause doubles with each."""
-    times = failures[engine_name].times + 1 if engine_name in failures else 1
+def after_failure(
+    failures: Mapping[Key, LoadFailure], key: Key, reason: str, now_s: float
+) -> dict[Key, LoadFailure]:
+    """Failures with one more of this load. The pause doubles with each."""
+    times = failures[key].times + 1 if key in failures else 1
     pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(times - 1, 16))
-    return {**failures, engine_name: LoadFailure(reason, times, now_s + pause_s)}
+    return {**failures, key: LoadFailure(reason, times, now_s + pause_s)}
 
 
-def after_success(failures: Failures, engine_name: str) -> Failures:
-    """Failures without those of this adapter."""
-    return {name: failure for name, failure in failures.items() if name != engine_name}
+def after_success(failures: Mapping[Key, LoadFailure], key: Key) -> dict[Key, LoadFailure]:
+    """Failures without those of this load."""
+    return {each: failure for each, failure in failures.items() if each != key}
+
+
+def keep_recent(
+    failures: Mapping[Key, LoadFailure], is_used: Callable[[Key], bool], now_s: float
+) -> dict[Key, LoadFailure]:
+    """Failures without the old and the surplus ones of loads that nobody may ask for now.
+
+    is_used: whether somebody may ask for the load.
+    """
+    unused = [
+        key
+        for key, failure in failures.items()
+        if not is_used(key) and now_s < failure.retry_at_s + REMEMBERED_S
+    ]
+    unused.sort(key=lambda key: failures[key].retry_at_s)
+    remembered = set(unused[-MAX_REMEMBERED:])
+    return {key: each for key, each in failures.items() if key in remembered or is_used(key)}
 
 
 def is_refused_by_all(num_refusals: int, num_engines: int) -> bool:
@@ -43,6 +70,6 @@ def is_refused_by_all(num_refusals: int, num_engines: int) -> bool:
     return num_refusals >= min(MIN_REFUSALS, num_engines)
 
 
-def blocked(failures: Failures, now_s: float) -> frozenset[str]:
-    """Names of the adapters that are not loaded now."""
-    return frozenset(name for name, failure in failures.items() if failure.is_blocking(now_s))
+def blocked(failures: Mapping[Key, LoadFailure], now_s: float) -> frozenset[Key]:
+    """The loads that are not tried now."""
+    return frozenset(key for key, failure in failures.items() if failure.is_blocking(now_s))
