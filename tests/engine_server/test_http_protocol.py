@@ -1,44 +1,83 @@
-"""Time limits for the heads of requests, over real sockets."""
+"""Limits on the connections of a server and on the time of their clients, over real sockets."""
 
 import asyncio
+import socket
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import uvicorn
 
-from penstock_engine.server.http_protocol import HeadTimeoutProtocol
+from penstock_engine.http_protocol import BoundedProtocol, ServerConnections
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW_REQUEST = REQUEST.replace(b"/", b"/slow", 1)
+ENDLESS_REQUEST = REQUEST.replace(b"/", b"/endless", 1)
+TIMEOUT_S = 1.0
+LARGE_BYTES = 32 << 20  # more than the kernel buffers
+MAX_CONNECTIONS = 4
+# A second client: a whole network is loopback.
+OTHER = "127.0.0.2"
 
 
-class ShortTimeout(HeadTimeoutProtocol):
-    head_timeout_s = 1.0
+class App:
+    """Answers, at /slow after the time that a head may take, at /large and /endless with much."""
 
+    def __init__(self):
+        self.num_endless = 0
+        self.has_ended = asyncio.Event()
 
-async def app(scope, receive, send):
-    """Answers, at /slow after the time that a head may take."""
-    await receive()
-    if scope["path"] == "/slow":
-        # Of the timers of one event loop, that of the connection fires first, if it still runs.
-        await asyncio.sleep(ShortTimeout.head_timeout_s)
-    headers = [(b"content-length", b"2")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"ok"})
+    async def __call__(self, scope, receive, send):
+        if scope["path"] == "/slow":
+            # Of the timers of one event loop, that of the connection fires first, if it still runs.
+            await asyncio.sleep(TIMEOUT_S)
+        if scope["path"] == "/endless":
+            await self.stream(receive, send)
+        else:
+            body = bytes(LARGE_BYTES) if scope["path"] == "/large" else b"ok"
+            headers = [(b"content-length", b"%d" % len(body))]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    async def stream(self, receive, send):
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        self.num_endless += 1
+        disconnected = asyncio.ensure_future(receive())
+        while not disconnected.done():
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+            await asyncio.sleep(0)
+        self.has_ended.set()
 
 
 @pytest.fixture
-async def connect():
-    """`await connect()` -> reader and writer of a connection to the server."""
-    config = uvicorn.Config(app, port=0, http=ShortTimeout, lifespan="off", log_config=None)
+def app():
+    return App()
+
+
+@pytest.fixture
+def connections():
+    return ServerConnections(MAX_CONNECTIONS, read_timeout_s=TIMEOUT_S, head_timeout_s=TIMEOUT_S)
+
+
+@pytest.fixture
+async def connect(app, connections):
+    """`await connect(address)` -> reader and writer of a connection of this client to the server."""
+    protocol = partial(BoundedProtocol, connections=connections)
+    config = uvicorn.Config(app, port=0, http=protocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
     writers = []
 
-    async def open_one():
-        port = server.servers[0].sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async def open_one(address="127.0.0.1"):
+        raw = socket.socket()
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.bind((address, 0))
+        raw.connect(("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=raw, limit=4096)
         writers.append(writer)
         return reader, writer
 
@@ -47,6 +86,14 @@ async def connect():
         writer.close()
     server.should_exit = True
     await serving
+
+
+async def wait_for_end(reader):
+    """Read to the end of a connection, however it ends."""
+    async with asyncio.timeout(10):
+        with suppress(ConnectionResetError):
+            while await reader.read(1 << 20):
+                pass
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: x\r\n"])
@@ -73,3 +120,54 @@ async def test_further_head_that_does_not_end_is_closed(connect, is_pipelined):
         writer.write(b"GET /")
     async with asyncio.timeout(10):
         assert await reader.read() == b""
+
+
+async def test_body_that_does_not_end_after_the_answer_is_closed(connect):
+    reader, writer = await connect()
+    writer.write(REQUEST.replace(b"\r\n\r\n", b"\r\ncontent-length: 9\r\n\r\nbody"))
+    await reader.readuntil(b"ok")
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+
+
+async def test_client_that_reads_nothing_of_a_stream_is_disconnected(connect, app):
+    _, writer = await connect()
+    writer.write(ENDLESS_REQUEST)
+    async with asyncio.timeout(10):
+        await app.has_ended.wait()
+
+
+async def test_client_that_reads_nothing_of_a_whole_answer_is_disconnected(connect, connections):
+    _, writer = await connect()
+    writer.write(REQUEST.replace(b"/", b"/large", 1))
+    async with asyncio.timeout(10):
+        while not connections.by_address:  # noqa: ASYNC110 - it has no events
+            await asyncio.sleep(0.01)
+        while connections.by_address:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_new_connection_takes_the_place_of_the_clients_oldest_idle_one(connect):
+    idle = [await connect() for _ in range(MAX_CONNECTIONS // 2)]
+    readers = [reader for reader, _ in idle]
+    for reader, writer in idle:
+        writer.write(REQUEST)
+        await reader.readuntil(b"ok")
+    reader, writer = await connect()
+    writer.write(REQUEST)
+    await reader.readuntil(b"ok")
+    await wait_for_end(readers[0])
+    idle[1][1].write(REQUEST)
+    await readers[1].readuntil(b"ok")
+
+
+async def test_client_with_open_requests_leaves_connections_to_others(connect, app):
+    busy = [await connect() for _ in range(MAX_CONNECTIONS // 2)]
+    for reader, writer in busy:
+        writer.write(ENDLESS_REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+    await wait_for_end((await connect())[0])
+    assert app.num_endless == MAX_CONNECTIONS // 2
+    reader, writer = await connect(OTHER)
+    writer.write(REQUEST)
+    await reader.readuntil(b"ok")

@@ -1,15 +1,10 @@
-"""Runs the engine's server: loads the model, listens, drains on a signal, and shuts down."""
+"""Runs the engine: loads the model, serves until the end of the drain, and shuts down."""
 
 import asyncio
 import logging
 import random
-import signal
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import uvicorn
 
 from penstock_engine import device, traces
 from penstock_engine.config import EngineConfig
@@ -25,12 +20,11 @@ from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapter_folders import trusted_folder
 from penstock_engine.server.adapters import AdapterRegistry
-from penstock_engine.server.app import build_app
-from penstock_engine.server.async_engine import AsyncEngine, now_s
+from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.chat_template import template_options
 from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.http_protocol import HeadTimeoutProtocol
+from penstock_engine.server.listen import listen
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.startup import StartupTimer
@@ -42,30 +36,6 @@ if TYPE_CHECKING:
     from penstock_engine.server.tracing import Tracer
 
 logger = logging.getLogger(__name__)
-
-MAX_HEADER_BYTES = 65_536
-# The gateway keeps idle connections for 30 s. The server must not close one that it is about to use.
-KEEP_ALIVE_S = 75
-DRAIN_POLL_S = 0.05
-# Time after the drain to send the last bytes to slow clients.
-CLOSE_TIMEOUT_S = 5
-
-
-class Server(uvicorn.Server):
-    """uvicorn's server, with a callback once it listens, and without its signal handlers."""
-
-    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_listening = on_listening
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_listening()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve(config: EngineConfig, options: ServeOptions, startup_timer: StartupTimer) -> None:
@@ -135,7 +105,7 @@ async def serve(config: EngineConfig, options: ServeOptions, startup_timer: Star
         )  # fmt: skip
     try:
         await _load_adapters(adapters, options)
-        await _listen(state, startup_timer)
+        await listen(state, startup_timer)
     finally:
         await engine.close()
         if state.responses is not None:
@@ -241,63 +211,3 @@ def _load(
     return Runner.load(
         runner_config, on_weights=on_weights, on_rank_exit=on_rank_exit, on_threads=on_threads
     )
-
-
-async def _listen(state: ServerState, startup_timer: StartupTimer) -> None:
-    options = state.options
-
-    def on_listening() -> None:
-        startup_timer.end_phase("listen")
-        state.metrics.set_startup(startup_timer.phases_s)
-        logger.info("ready in %s", startup_timer)
-
-    server = Server(
-        uvicorn.Config(
-            build_app(state),
-            host=options.host,
-            port=options.port,
-            uds=None if options.uds is None else str(options.uds),
-            ssl_keyfile=options.ssl_keyfile,
-            ssl_certfile=options.ssl_certfile,
-            ssl_ca_certs=options.ssl_ca_certs,
-            ssl_cert_reqs=options.ssl_cert_reqs,
-            log_config=None,  # its records go to the root logger
-            log_level=options.uvicorn_log_level,
-            access_log=False,
-            http=HeadTimeoutProtocol,  # on h11: httptools does not limit the size of headers
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            ws="none",
-            lifespan="off",
-            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            server_header=False,
-        ),
-        on_listening,
-    )
-    draining = asyncio.create_task(_drain_on_signal(server, state, options.shutdown_timeout_s))
-    try:
-        await server.serve()
-    finally:
-        draining.cancel()
-        await asyncio.gather(draining, return_exceptions=True)
-
-
-async def _drain_on_signal(server: Server, state: ServerState, timeout_s: float) -> None:
-    """Drains on the first signal: rejects new requests and finishes running ones. Ends on the second."""
-    signaled = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signaled.set)
-    await signaled.wait()
-    signaled.clear()
-    state.drain()
-    logger.info("draining %d requests", state.in_flight)
-    deadline_s = now_s() + timeout_s
-    while (  # noqa: ASYNC110 - three conditions, one of them a time
-        state.in_flight and now_s() < deadline_s and not signaled.is_set()
-    ):
-        await asyncio.sleep(DRAIN_POLL_S)
-    if state.in_flight:
-        logger.warning("%d requests are cut off", state.in_flight)
-        await state.engine.close()  # running requests get an error before the server exits
-    server.should_exit = True

@@ -1,11 +1,11 @@
 """Fits the gateway's connections into its process' limit of open files (RLIMIT_NOFILE)."""
 
 import logging
-import resource
 from dataclasses import replace
 
 from penstock.gateway.http_servers import MAX_MANAGEMENT_CONNECTIONS
 from penstock.gateway.settings import GatewaySettings
+from penstock_engine.open_files import allow_open_files
 
 logger = logging.getLogger(__name__)
 
@@ -26,17 +26,14 @@ def connections_within_limit(wanted: int, reserved: int) -> int:
     The soft limit is raised first, as far as the hard limit allows. wanted: the most to return.
     reserved: other connections that the process may have.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     others = OTHER_FILES + reserved
     needed = others + 2 * wanted
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY or soft >= needed:
+    allowed = allow_open_files(needed)
+    if allowed == needed:
         return wanted
-    possible = max(1, (soft - others) // 2)
+    possible = max(1, (allowed - others) // 2)
     logger.warning(
         "connections are limited to %d instead of %d: the limit of open files (ulimit -n) is %d",
-        possible, wanted, soft,
+        possible, wanted, allowed,
     )  # fmt: skip
     return possible

@@ -1,0 +1,147 @@
+"""uvicorn's HTTP/1.1 protocol with limits on the number of connections and on the time of their clients."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+# Seconds for the first head of a connection, and for one that has begun, as the gateway's --head-timeout-s.
+HEAD_TIMEOUT_S = 10.0
+# Bytes that a client has to read within the server's read_timeout_s while that many wait for it.
+MIN_READ_BYTES = 16 << 10
+
+
+@dataclass(slots=True)
+class ServerConnections:
+    """The open connections of one server by the address of their client, and its limits.
+
+    max_connections: an address may open one more while it holds fewer than are free. So one address gets a
+    half at most, and there is always a free one for the probes of the kubelet. read_timeout_s: a client
+    that reads nothing of what waits for it for this long is disconnected.
+    """
+
+    max_connections: int
+    read_timeout_s: float
+    head_timeout_s: float = HEAD_TIMEOUT_S
+    by_address: dict[str, dict["BoundedProtocol", None]] = field(default_factory=dict)
+
+    def add(self, connection: "BoundedProtocol", address: str) -> bool:
+        """Add a connection, if need be in the place of the oldest one of its address without a request.
+
+        Returns whether there was a place.
+        """
+        own = self.by_address.get(address, {})
+        num_free = self.max_connections - sum(map(len, self.by_address.values()))
+        if len(own) >= num_free:
+            oldest = next((each for each in own if not each.is_answering), None)
+            if oldest is None:
+                return False
+            self.remove(oldest, address)
+            oldest.transport.abort()
+        self.by_address.setdefault(address, {})[connection] = None
+        return True
+
+    def remove(self, connection: "BoundedProtocol", address: str) -> None:
+        """Remove a connection, unless that has been done."""
+        own = self.by_address.get(address, {})
+        own.pop(connection, None)
+        if not own:
+            self.by_address.pop(address, None)
+
+
+class BoundedProtocol(H11Protocol):
+    """The server's side of a connection. Its client must send each head, and read each answer, in time.
+
+    uvicorn has no such limits: clients that send or read nothing could use up the open files that health
+    checks need too.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        connections: ServerConnections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._server_connections = connections
+        self._address = ""
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the application works on a request of this connection."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client is not None else ""
+        if not self._server_connections.add(self, self._address):
+            transport.abort()
+            return
+        # Then each byte that the client has not read pauses writing, which starts the timer.
+        transport.set_write_buffer_limits(high=0)
+        self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        self._stop_read_timer()
+        self._server_connections.remove(self, self._address)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._set_head_timer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._set_head_timer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_read_timer()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_read_timer()
+
+    def _set_head_timer(self) -> None:
+        if self.is_answering:
+            self._stop_head_timer()
+        elif self._head_timer is None and (
+            self.conn.trailing_data[0] or self.conn.their_state is h11.SEND_BODY
+        ):
+            self._start_head_timer()
+
+    def _start_head_timer(self) -> None:
+        timeout_s = self._server_connections.head_timeout_s
+        self._head_timer = self.loop.call_later(timeout_s, self.transport.close)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _start_read_timer(self) -> None:
+        timeout_s = self._server_connections.read_timeout_s
+        num_unread = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(timeout_s, self._check_reading, num_unread)
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _check_reading(self, num_unread: int) -> None:
+        """Abort the connection if its client has read too little. num_unread: bytes, at the last check."""
+        if num_unread - self.transport.get_write_buffer_size() < MIN_READ_BYTES:
+            self.transport.abort()
+        else:
+            self._start_read_timer()
