@@ -34,10 +34,8 @@ class SlowCollector(Collector):
 async def operator():
     """Serve the endpoints of an operator, and yield its health and their URL."""
     health = Health()
-    runner = await health.serve("127.0.0.1", 0, Recorder(), Placements())
-    _, port = runner.addresses[0]
-    yield health, f"http://127.0.0.1:{port}"
-    await runner.cleanup()
+    async with health.serve("127.0.0.1", 0, Recorder(), Placements()) as port:
+        yield health, f"http://127.0.0.1:{port}"
 
 
 async def test_probes_are_answered_while_metrics_are_rendered(operator):

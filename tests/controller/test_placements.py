@@ -1,14 +1,16 @@
 """The record of a placement, as commands read it from the leading operator."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import pytest
-from aiohttp import web
 from controller.leading_pod import lead, outer_address
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import placement
-from penstock.controller.placements import PATH, Placements
+from penstock.controller.health import Health
+from penstock.controller.placements import Placements
+from penstock.controller.recorder import Recorder
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.placement_record import AdapterRecord, PlacementRecord
@@ -35,21 +37,15 @@ RECORD = PlacementRecord(
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[[str], Awaitable[int]]]:
     """Function that serves the record at an address. Returns the port."""
-    runners = []
+    async with AsyncExitStack() as servers:
 
-    async def start(host: str) -> int:
-        placements, app = Placements(), web.Application()
-        placements.source = lambda key: RECORD if key == ("default", "chat") else None
-        app.router.add_get(PATH, placements.get)
-        runner = web.AppRunner(app, shutdown_timeout=1)
-        runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, host, 0).start()
-        return int(runner.addresses[0][1])
+        async def start(host: str) -> int:
+            placements = Placements()
+            placements.source = lambda key: RECORD if key == ("default", "chat") else None
+            server = Health().serve(host, 0, Recorder(), placements)
+            return await servers.enter_async_context(server)
 
-    yield start
-    for runner in runners:
-        await runner.cleanup()
+        yield start
 
 
 @pytest.mark.parametrize("is_relayed", [False, True], ids=["direct", "relayed"])

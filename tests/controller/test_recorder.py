@@ -3,17 +3,20 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 from controller.leading_pod import lead, outer_address
+from starlette.requests import Request
 
 from penstock.clients.kube import Kube
 from penstock.clients.leader import recording
 from penstock.clients.resources import LEASES
-from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
+from penstock.controller.health import Health
+from penstock.controller.placements import Placements
+from penstock.controller.recorder import MAX_BEHIND, MAX_STREAMS, Recorder
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.learned.priors import prior
 from penstock.core.scaling.recording import Recording, Settings, Tick
@@ -39,19 +42,17 @@ def ticks(count: int) -> list[Tick]:
 
 
 class Operator:
-    """The operator's HTTP endpoint with a recorder."""
+    """The operator's HTTP endpoints with a recorder."""
+
+    port: int
 
     def __init__(self) -> None:
         self.recorder = Recorder()
 
-    async def start(self, host: str) -> None:
-        app = web.Application()
-        app.router.add_get(PATH, self.recorder.stream)
-        self.runner = web.AppRunner(app, shutdown_timeout=1)
-        await self.runner.setup()
-        site = web.TCPSite(self.runner, host, 0)
-        await site.start()
-        self.host, self.port = self.runner.addresses[0][:2]
+    @asynccontextmanager
+    async def serve(self, host: str) -> AsyncIterator[None]:
+        async with Health().serve(host, 0, self.recorder, Placements()) as self.port:
+            yield
 
     @property
     def listeners(self) -> int:
@@ -70,9 +71,8 @@ class Operator:
 @pytest.fixture
 async def operator() -> AsyncIterator[Operator]:
     made = Operator()
-    await made.start("127.0.0.1")
-    yield made
-    await made.runner.cleanup()
+    async with made.serve("127.0.0.1"):
+        yield made
 
 
 async def read(lines: Any, count: int) -> Recording:
@@ -123,14 +123,43 @@ async def test_a_slow_listener_is_disconnected_without_a_gap(operator: Operator)
 async def test_too_many_listeners_are_refused(operator: Operator) -> None:
     url = f"http://127.0.0.1:{operator.port}/recording/default/chat"
     async with aiohttp.ClientSession() as session:
-        asked = [asyncio.create_task(session.get(url)) for _ in range(MAX_LISTENERS)]
-        while operator.listeners < MAX_LISTENERS:  # noqa: ASYNC110 - it has no events
+        asked = [asyncio.create_task(session.get(url)) for _ in range(MAX_STREAMS)]
+        while operator.listeners < MAX_STREAMS:  # noqa: ASYNC110 - it has no events
             await asyncio.sleep(0.01)
         async with session.get(url) as answer:
             assert answer.status == 503
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_streams_that_are_not_read_count_until_they_end() -> None:
+    recorder = Recorder()
+    scope = {"type": "http", "path_params": {"namespace": "default", "name": "chat"}}
+    made, is_over = ticks(1), asyncio.Event()
+
+    async def receive() -> Any:
+        await is_over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def stream() -> None:
+        await (await recorder.stream(Request(scope)))(scope, receive, send)
+
+    streams = [asyncio.create_task(stream()) for _ in range(MAX_STREAMS)]
+    await asyncio.sleep(0)
+    for tick in made * (MAX_BEHIND + 2):  # more than a stream may be behind
+        recorder.publish(KEY, tick)
+        await asyncio.sleep(0)
+    assert (await recorder.stream(Request(scope))).status_code == 503
+    is_over.set()
+    await asyncio.gather(*streams)
+    answering = asyncio.create_task(recorder.stream(Request(scope)))
+    await asyncio.sleep(0)
+    recorder.publish(KEY, made[0])
+    assert (await answering).status_code == 200
 
 
 @pytest.mark.cluster
@@ -140,8 +169,7 @@ async def test_a_command_finds_the_leader(kube: Kube, namespace: str, is_relayed
     if address is None:
         pytest.skip("this machine has no address but loopback ones")
     operator = Operator()
-    await operator.start(address)
-    try:
+    async with operator.serve(address):
         await lead(kube, namespace, address, operator.port)
         made = ticks(5)
         publishing = asyncio.create_task(operator.publish(made))
@@ -150,8 +178,6 @@ async def test_a_command_finds_the_leader(kube: Kube, namespace: str, is_relayed
         await lines.aclose()
         await publishing
         assert [line.decision for line in found.lines] == [tick.decision for tick in made]
-    finally:
-        await operator.runner.cleanup()
 
 
 @pytest.mark.cluster

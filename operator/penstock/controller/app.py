@@ -21,16 +21,15 @@ async def run(settings: Settings) -> None:
     health, recorder, placements = Health(), Recorder(), Placements()
     health.metrics.observe_credentials(configuration)
     observe = health.metrics.observe_api_request
-    async with api_client(configuration, "penstock-operator", observe) as api:
-        runner = await health.serve(settings.host, settings.port, recorder, placements)
-        try:
-            async with join_election(configuration, settings, health) as election:
-                kube = Kube(api, write_time_s=election.remaining_s)
-                leader = Leader(kube, configuration, settings, health, recorder, stop)
-                placements.source = leader.placement
-                await _run_until(stop, health, election, leader)
-        finally:
-            await runner.cleanup()
+    async with (
+        api_client(configuration, "penstock-operator", observe) as api,
+        health.serve(settings.host, settings.port, recorder, placements),
+        join_election(configuration, settings, health) as election,
+    ):
+        kube = Kube(api, write_time_s=election.remaining_s)
+        leader = Leader(kube, configuration, settings, health, recorder, stop)
+        placements.source = leader.placement
+        await _run_until(stop, health, election, leader)
 
 
 async def _run_until(

@@ -1,10 +1,15 @@
 """HTTP endpoints of the operator: liveness, readiness, metrics, recordings and placements."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
-from aiohttp import web
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from penstock.clients.clock import monotonic
+from penstock.clients.http_server import serving
 from penstock.clients.metrics_page import MetricsPage
 from penstock.controller import placements as adapters
 from penstock.controller import recorder as recordings
@@ -29,33 +34,33 @@ class Health:
             self._beat_s = monotonic()
             await asyncio.sleep(1)
 
-    async def serve(
+    def serve(
         self,
         host: str,
         port: int,
         recorder: recordings.Recorder,
         placements: adapters.Placements,
-    ) -> web.AppRunner:
-        """Start the HTTP server. The caller ends it with `cleanup`."""
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._healthz)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get(recordings.PATH, recorder.stream)
-        app.router.add_get(adapters.PATH, placements.get)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, host, port).start()
-        return runner
+    ) -> AbstractAsyncContextManager[int]:
+        """Serve the endpoints in the block of an `async with`, which yields the port."""
+        routes = [
+            Route("/healthz", self._healthz),
+            Route("/readyz", self._healthz),
+            Route("/metrics", self._metrics),
+            Route(recordings.PATH, recorder.stream),
+            Route(adapters.PATH, placements.get),
+        ]
+        app = Starlette(routes=routes)
+        app.router.redirect_slashes = False
+        return serving(app, host, port)
 
     def is_loop_running(self) -> bool:
         """Whether the event loop has run lately. Another thread may ask."""
         return monotonic() - self._beat_s < MAX_LAG_S
 
-    async def _healthz(self, _: web.Request) -> web.Response:
+    async def _healthz(self, _: Request) -> Response:
         is_well = self.is_loop_running()
-        return web.Response(text="ok" if is_well else "stuck", status=200 if is_well else 503)
+        return PlainTextResponse("ok" if is_well else "stuck", 200 if is_well else 503)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        body, content_type = await self._page.get(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+    async def _metrics(self, request: Request) -> Response:
+        body, content_type = await self._page.get(request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": content_type})

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Callable
 
-from aiohttp import web
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 from penstock.clients.informer import Key
 from penstock.core.adapters.placement_record import PlacementRecord
@@ -23,15 +24,15 @@ class Placements:
     def __init__(self) -> None:
         self.source: Source = lambda _: None
 
-    async def get(self, request: web.Request) -> web.Response:
+    async def get(self, request: Request) -> Response:
         """Answer with the record as JSON, or 404."""
-        key = request.match_info["namespace"], request.match_info["name"]
+        key = request.path_params["namespace"], request.path_params["name"]
         record = self.source(key)
         if record is None:
             text = (
                 f"the operator places no adapters of {'/'.join(key)}: does the service exist, has it "
                 "spec.engine.lora, and is one of its engines ready?"
             )
-            return web.Response(status=404, text=text)
+            return PlainTextResponse(text, 404)
         text = json.dumps(serialize(record), separators=(",", ":"))
-        return web.Response(text=f"{text}\n", content_type="application/json")
+        return Response(f"{text}\n", media_type="application/json")

@@ -6,9 +6,11 @@ Nothing is stored: a stream begins with the full state of the rule, so it can be
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
-from aiohttp import web
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from penstock.clients.informer import Key
 from penstock.core.scaling.recording import AnyTick, RecordingWriter
@@ -16,7 +18,7 @@ from penstock.core.scaling.recording import AnyTick, RecordingWriter
 logger = logging.getLogger(__name__)
 
 PATH = "/recording/{namespace}/{name}"
-MAX_LISTENERS = 8  # streams of all services together; each may buffer MAX_BEHIND ticks
+MAX_STREAMS = 8  # streams of all services together; each may buffer MAX_BEHIND ticks
 # Time-out of the first decision. Normally there is one every 2 s, but fewer while the API server or
 # the engines answer slowly.
 FIRST_TICK_S = 25.0
@@ -29,6 +31,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._listeners: dict[Key, set[asyncio.Queue[AnyTick | None]]] = {}
+        self._num_streams = 0  # some have no listener any more: their client was too slow
 
     def publish(self, key: Key, tick: AnyTick) -> None:
         """Send a tick to the service's listeners. A listener that is too slow gets None, which ends it."""
@@ -43,22 +46,26 @@ class Recorder:
     def _listen(self, key: Key) -> Iterator[asyncio.Queue[AnyTick | None]]:
         queue: asyncio.Queue[AnyTick | None] = asyncio.Queue()
         self._listeners.setdefault(key, set()).add(queue)
+        self._num_streams += 1
         try:
             yield queue
         finally:
-            self._listeners[key].discard(queue)
-            if not self._listeners[key]:
-                del self._listeners[key]
+            self._num_streams -= 1
+            listeners = self._listeners.get(key, set())
+            listeners.discard(queue)
+            if not listeners:
+                self._listeners.pop(key, None)
 
-    async def stream(self, request: web.Request) -> web.StreamResponse:
+    async def stream(self, request: Request) -> Response:
         """Stream decisions as JSON lines, from the next one until the client disconnects.
 
         Answers 503 if there are too many streams, 404 if no decision is made in FIRST_TICK_S.
         """
-        key = request.match_info["namespace"], request.match_info["name"]
-        if sum(map(len, self._listeners.values())) >= MAX_LISTENERS:
-            return web.Response(status=503, text="too many recordings are in progress")
-        with self._listen(key) as queue:
+        key = request.path_params["namespace"], request.path_params["name"]
+        if self._num_streams >= MAX_STREAMS:
+            return PlainTextResponse("too many recordings are in progress", 503)
+        with contextlib.ExitStack() as listening:
+            queue = listening.enter_context(self._listen(key))
             try:
                 tick = await asyncio.wait_for(queue.get(), FIRST_TICK_S)
             except TimeoutError:
@@ -66,13 +73,29 @@ class Recorder:
                     f"no decision on {'/'.join(key)} was made in {FIRST_TICK_S:.0f} s:"
                     " does the service exist, and is its scaling.mode Active or DryRun?"
                 )
-                return web.Response(status=404, text=text)
-            writer = RecordingWriter("/".join(key))
-            response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
-            with contextlib.suppress(ConnectionResetError):  # the client has disconnected
-                await response.prepare(request)
-                while tick is not None:
-                    for line in writer.lines(tick):
-                        await response.write(f"{line}\n".encode())
-                    tick = await queue.get()
-            return response
+                return PlainTextResponse(text, 404)
+            lines = _lines(RecordingWriter("/".join(key)), tick, queue)
+            return RecordingResponse(lines, listening.pop_all())
+
+
+class RecordingResponse(StreamingResponse):
+    """A stream of a recording. listening: closed at its end, also if the client disconnects."""
+
+    media_type = "application/jsonl"
+
+    def __init__(self, lines: AsyncIterator[bytes], listening: contextlib.ExitStack) -> None:
+        super().__init__(lines)
+        self._listening = listening
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._listening:
+            await super().__call__(scope, receive, send)
+
+
+async def _lines(
+    writer: RecordingWriter, tick: AnyTick | None, queue: asyncio.Queue[AnyTick | None]
+) -> AsyncIterator[bytes]:
+    while tick is not None:
+        for line in writer.lines(tick):
+            yield f"{line}\n".encode()
+        tick = await queue.get()

@@ -1,0 +1,65 @@
+"""HTTP server of a process for its few own clients: kubelet, Prometheus and commands."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from penstock_engine.http_protocol import BoundedProtocol, ServerConnections
+
+# Bound on open connections. Kubelet, Prometheus and the API server, which relays commands, have a few each.
+MAX_CONNECTIONS = 64
+# Seconds without reading its answer after which a client is disconnected, as the gateway's
+# --client-stall-timeout-s.
+READ_TIMEOUT_S = 60.0
+# Seconds at the end for the answers to open requests.
+LAST_ANSWERS_S = 1.0
+MAX_HEADER_BYTES = 64 << 10
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
+    """Serve in the block, and yield the port, which is a free one for port 0. Raises OSError.
+
+    Requests that are open LAST_ANSWERS_S after the end are cut off.
+    """
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=75,  # longer than the usual time between two scrapes
+    )
+    state = ServerState()
+    protocol = partial(
+        BoundedProtocol,
+        config=config,
+        server_state=state,
+        app_state={},
+        connections=ServerConnections(MAX_CONNECTIONS, READ_TIMEOUT_S),
+    )
+    server = await asyncio.get_running_loop().create_server(protocol, host, port)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await _close(state)
+
+
+async def _close(state: ServerState) -> None:
+    for connection in list(state.connections):
+        connection.shutdown()
+    if state.tasks:
+        await asyncio.wait(state.tasks, timeout=LAST_ANSWERS_S)
+    for connection in list(state.connections):
+        connection.transport.abort()
+    for task in state.tasks:
+        task.cancel()
+    await asyncio.gather(*state.tasks, return_exceptions=True)
