@@ -10,6 +10,7 @@ from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.clients.informer import Key
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
+from penstock.controller.shared_slots import SharedSlots
 from penstock.core.adapters.place_slots import LOADING
 from penstock.core.adapters.replica import Copy
 
@@ -46,7 +47,7 @@ class CopyChanges:
         self._changes: dict[Key, dict[str, Change]] = {}
         self._unloads: dict[Key, set[asyncio.Task[None]]] = {}
         self._pod_slots: dict[Key, asyncio.Semaphore] = {}
-        self._running = asyncio.Semaphore(MAX_RUNNING)
+        self._running = SharedSlots(MAX_RUNNING)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, change: Change) -> None:
@@ -98,7 +99,7 @@ class CopyChanges:
     async def _run(self, change: Change, earlier: set[asyncio.Task[None]]) -> None:
         if earlier:
             await asyncio.wait(earlier)
-        async with self._slot(change), self._running:
+        async with self._slot(change), self._running.hold(change.pod.namespace):
             change.state = "Running"
             change.failure = UNEXPECTED
             with self._failures.isolate_errors("adapters", "/".join(change.pod.key)):

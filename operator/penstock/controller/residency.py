@@ -7,8 +7,9 @@ from penstock.clients.clock import monotonic
 from penstock.clients.engine_adapters import Copies, EngineAdapters, EngineFailure
 from penstock.clients.informer import Key
 from penstock.controller.lora_pods import LoraPod
+from penstock.controller.shared_slots import SharedSlots
 
-# Engines that are asked at the same time.
+# Engines that are asked at the same time, of all namespaces together.
 MAX_REQUESTS = 64
 # Time that a poll waits for answers, in seconds. Later ones count at the next poll, so that a slow engine
 # delays nothing on the others.
@@ -25,7 +26,7 @@ class Residency:
 
     def __init__(self, engines: EngineAdapters) -> None:
         self._engines = engines
-        self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._slots = SharedSlots(MAX_REQUESTS)
         self._requests: dict[Key, asyncio.Task[_Answer]] = {}
         self._last: dict[Key, tuple[float, Copies]] = {}
 
@@ -63,5 +64,5 @@ class Residency:
             self._last.pop(key, None)
 
     async def _ask(self, pod: LoraPod) -> _Answer:
-        async with self._slots:
+        async with self._slots.hold(pod.namespace):
             return await self._engines.list(pod.address, pod.engine.runtime)

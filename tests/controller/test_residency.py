@@ -1,0 +1,49 @@
+"""Lists of adapters, asked of engines over real sockets."""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.clients.engine_adapters import EngineAdapters
+from penstock.controller.lora_pods import LoraPod
+from penstock.controller.residency import MAX_REQUESTS, Residency
+from penstock.core.adapters.replica import Copy
+from penstock.core.observed.lora_engine import LoraEngine
+
+HANGING, ANSWERING = "127.0.0.1", "127.0.0.2"
+
+
+@pytest.fixture
+async def port():
+    """Port of an engine that hangs at one address and lists a copy at the other one."""
+
+    async def connected(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        if writer.get_extra_info("sockname")[0] == ANSWERING:
+            body = json.dumps({"data": [{"id": "sql", "parent": "m"}]}).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(connected, "0.0.0.0", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+def pods(namespace, address, count):
+    engine = LoraEngine("VLLM", 4)
+    return [
+        LoraPod(namespace, "chat", f"chat-{number}", address, engine) for number in range(count)
+    ]
+
+
+async def test_hung_engines_of_a_namespace_delay_no_list_of_another(port):
+    engines = EngineAdapters()
+    residency = Residency(engines)
+    hung = pods("other", f"{HANGING}:{port}", 2 * MAX_REQUESTS)
+    assert await residency.poll(hung) == {}
+    copies = await residency.poll([*hung, *pods("team", f"{ANSWERING}:{port}", 1)])
+    assert copies == {("team", "chat-0"): {"sql": Copy("Resident")}}
+    await residency.close()
+    await engines.close()
