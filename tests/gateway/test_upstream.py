@@ -77,6 +77,28 @@ async def test_truncated_response_frees_its_memory(start_engine, start_gateway):
     assert front.gateway.state.upstream.held_bytes == 0
 
 
+async def test_error_of_an_engine_is_held_until_it_is_sent(start_engine, start_gateway, until):
+    hold = asyncio.Event()
+    bodies = iter([b"x" * 600, b"y" * 700])
+
+    async def fail(request):
+        body = next(bodies)
+        if body[:1] == b"y":
+            await hold.wait()
+        await request.whole(body, "500 Failed")
+
+    engines = [await start_engine(fail), await start_engine(fail)]
+    front = await start_gateway(*engines)
+    upstream = front.gateway.state.upstream
+    asking = asyncio.create_task(front.ask(stream=False))
+    await until(lambda: all(engine.requests for engine in engines))
+    assert upstream.held_bytes == 600
+    hold.set()
+    assert await asking == (500, b"y" * 700)
+    await front.idle()
+    assert upstream.held_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("status", "is_final"), [(101, False), (200, True), (599, True), (600, False)]
 )

@@ -61,6 +61,13 @@ class Attempts:
         self._memory = memory
         self.endpoint: Endpoint | None = None
         self.relay: Relay | None = None
+        self._error: UpstreamResponse | None = None
+
+    def close(self) -> None:
+        """Free the error response of an engine that is held in case no other engine answers."""
+        if self._error is not None:
+            self._error.close()
+            self._error = None
 
     async def run(
         self,
@@ -77,7 +84,6 @@ class Attempts:
         """
         failures: list[Ending] = []
         losses = _Losses()
-        error: UpstreamResponse | None = None
         while may_retry(failures, self._state.settings.max_attempts):
             self._telemetry.timeline.enter(RequestPhase.WAIT)
             is_retry = needs_budget(failures)
@@ -113,10 +119,11 @@ class Attempts:
                 is_serving = selector.is_serving(endpoint.pod)
                 record.end.note_failed_attempt(endpoint, result.ending, is_serving=is_serving)
             failures.append(result.ending)
-            if result.ending is Ending.ERROR:
-                error = result.response or error
+            if result.ending is Ending.ERROR and result.response is not None:
+                self.close()
+                self._error = result.response
         selector.note_all_failed()
-        await self._give_up(failures[-1], error, cancellation, record)
+        await self._give_up(failures[-1], cancellation, record)
 
     async def _attempt(
         self,
@@ -177,6 +184,7 @@ class Attempts:
     ) -> None:
         """Relay an endpoint's response to the client. The request's body is not needed any more."""
         self._memory.release()
+        self.close()
         line = self._telemetry.line
         relay = self.relay = Relay(
             self._state, line.service, endpoint, response, self._client, record, line.trace_id,
@@ -201,7 +209,6 @@ class Attempts:
     async def _give_up(
         self,
         last: Ending,
-        error: UpstreamResponse | None,
         cancellation: CancellationScope,
         record: RequestRecord,
     ) -> None:
@@ -209,7 +216,7 @@ class Attempts:
 
         last: ending of the last attempt.
         """
-        if error is not None:
+        if (error := self._error) is not None:
             cancellation.close()
             record.end.ending = last
             await self._client.send(error.status, error.headers, error.first_chunk)

@@ -190,7 +190,8 @@ class ProxiedRequest:
         self._telemetry.note_disconnect(phase)
 
     def close(self) -> None:
-        """Report the request. Call it once, at the very end."""
+        """Free what the request holds, and report it. Call it once, at the very end."""
+        self._attempts.close()
         relay = self._attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
         self._telemetry.close(self._client, self._record, is_cut=is_cut)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace, TracebackType
 from typing import Self
@@ -34,7 +34,7 @@ class AttemptFailed(Exception):
     """An attempt failed before anything reached the client.
 
     response: the engine's own error response, for an Ending.ERROR; it is passed on if no other engine
-    answers. None: there is none, or it is too large.
+    answers, and closed by the caller. None: there is none, or it is too large.
     """
 
     def __init__(self, ending: Ending, response: "UpstreamResponse | None" = None) -> None:
@@ -173,9 +173,10 @@ class Upstream:
                 raise AttemptFailed(Ending.INVALID)
             ending = ending_of(response.status)
             if CHARGES[ending].retry != "Never":
-                whole = None if response.source else replace(response, on_release=None)
-                response.close()
-                raise AttemptFailed(ending, whole)
+                is_passed_on = ending is Ending.ERROR and response.source is None
+                if not is_passed_on:
+                    response.close()
+                raise AttemptFailed(ending, response if is_passed_on else None)
             is_open = response.source is not None
             return response
         except (aiohttp.ClientError, OSError) as error:
