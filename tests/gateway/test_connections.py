@@ -232,10 +232,11 @@ async def test_response_that_the_client_does_not_read_is_dropped(
     raw.connect(("127.0.0.1", front.port))
     raw.sendall(sized(BODY))
     await until(lambda: engine.requests)
-    await front.idle()
     assert front.num_connections == 1
     await until(lambda: front.num_connections == 0)
     raw.close()
+    await front.idle()
+    assert await front.metric("penstock_gateway_disconnects_total", phase="streaming") == 1
 
 
 @pytest.mark.parametrize(

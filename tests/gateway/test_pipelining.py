@@ -43,7 +43,7 @@ async def test_memory_of_pipelined_requests_is_bounded(start_engine, start_gatew
 async def test_pipelined_response_that_waits_for_the_client_is_no_timeout(
     start_engine, start_gateway
 ):
-    """The client reads neither response, so no engine is at fault."""
+    """The client reads no response for a while, so no engine is at fault."""
 
     async def behave(request):
         if not request.is_stream:
@@ -58,10 +58,11 @@ async def test_pipelined_response_that_waits_for_the_client_is_no_timeout(
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port, limit=1 << 12)
     writer.write(request() + request(stream=True))
     await asyncio.sleep(1.0)
-    assert len(engine.requests) == 2
+    assert len(engine.requests) == 1
     answers = b""
     while not answers.endswith(b"0\r\n\r\n"):
         answers += await reader.read(1 << 20)
+    assert len(engine.requests) == 2
     assert answers.count(DONE) == 1
     assert b'"error"' not in answers
     assert not front.gateway.state.endpoints.suspects

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from penstock.gateway.http_protocol import LINGER_S, MIN_READ_BYTES
+from penstock.gateway.http_protocol import LINGER_S
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 BODY = b'{"model": "chat"}'
@@ -135,10 +135,10 @@ async def test_time_limit_of_a_head_does_not_run_during_a_request(
     await engine.arrived.wait()
     await settle()
     assert connection._head_began_s is None
-    assert connection not in connection._idle
+    assert connection not in connection._limit.idle
     hold.set()
     await until(lambda: connection._head_began_s is not None)
-    assert connection in connection._idle
+    assert connection in connection._limit.idle
 
 
 async def test_client_that_sends_after_its_response_is_disconnected_after_the_linger_time(
@@ -176,58 +176,48 @@ async def stalled(request, start_engine, start_gateway, connect, until):
     client = await connect(front)
     connection = client.connection
     await client.send(REQUEST)
-    await until(lambda: connection.flow.write_paused or not connection._is_answering)
-    await until(lambda: connection.transport.get_write_buffer_size() > 64 << 10)
+    await until(lambda: connection.flow.write_paused)
     await settle()
     return front, client, connection
 
 
 async def test_client_that_reads_nothing_is_disconnected_after_the_stall_timeout(stalled, until):
     front, _, connection = stalled
-    for at_s in (5000.0, 5500.0, 6000.0):
-        connection.check(at_s)
-        assert not connection.transport.is_closing()
-    connection.check(6000.1)
+    since_s = connection._limit.unread[connection]
+    connection.check(since_s + 1000.0)
+    assert not connection.transport.is_closing()
+    connection.check(since_s + 1000.1)
     assert connection.transport.is_closing()
     await until(lambda: front.num_connections == 0)
 
 
-@pytest.mark.parametrize("stalled", [large], indirect=True)
-async def test_reading_enough_restarts_the_stall_timeout(stalled, until):
+async def test_reading_a_piece_restarts_the_stall_timeout(stalled, until):
     _, client, connection = stalled
-    connection.check(5000.0)
-    before = connection.transport.get_write_buffer_size()
-    read = 0
-    while before - connection.transport.get_write_buffer_size() < MIN_READ_BYTES:
-        read += len(await asyncio.get_running_loop().sock_recv(client.raw, 65536))
+    unread = connection._limit.unread
+    unread[connection] = before_s = 4000.0
+    while unread.get(connection) in (None, before_s):
+        await asyncio.get_running_loop().sock_recv(client.raw, 65536)
         await asyncio.sleep(0.001)
-    connection.check(5900.0)
-    for at_s in (6000.1, 6900.0):
-        connection.check(at_s)
-        assert not connection.transport.is_closing()
-    connection.check(6900.1)
+    connection.check(before_s + 1000.1)
+    assert not connection.transport.is_closing()
+    connection.check(unread[connection] + 1000.1)
     assert connection.transport.is_closing()
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "is_read"), [(MIN_READ_BYTES, True), (MIN_READ_BYTES - 1, False)]
-)
-async def test_bytes_that_count_as_reading(stalled, num_bytes, is_read):
-    _, _, connection = stalled
-    unsent_bytes = connection.transport.get_write_buffer_size()
-    connection._unsent_bytes, connection._stalled_since_s = unsent_bytes + num_bytes, 4000.0
-    connection.check(5000.1)
-    assert connection.transport.is_closing() is not is_read
-
-
-async def test_client_that_has_read_everything_is_not_stalled(start_gateway, connect):
-    front = await start_gateway(**LONG)
-    connection = (await connect(front)).connection
-    connection._head_began_s = None
-    connection._unsent_bytes, connection._stalled_since_s = 100, 4000.0
-    connection.check(5000.1)
+async def test_client_that_has_read_everything_is_not_stalled(
+    start_engine, start_gateway, connect, until
+):
+    front = await start_gateway(await start_engine(large), **LONG)
+    client = await connect(front)
+    connection = client.connection
+    await client.send(REQUEST)
+    async with asyncio.timeout(10):
+        received = 0
+        while received < 7_000_000:
+            received += len(await asyncio.get_running_loop().sock_recv(client.raw, 1 << 20))
+    await front.idle()
+    connection.check(asyncio.get_running_loop().time() + 1e6)
     assert not connection.transport.is_closing()
-    assert (connection._unsent_bytes, connection._stalled_since_s) == (0, 5000.1)
 
 
 async def test_bytes_of_a_refused_client_are_read(start_gateway, connect, until):

@@ -7,7 +7,7 @@ endpoint that is tried fails too.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from penstock.core.routing.charge import CHARGES, Ending
@@ -96,10 +96,9 @@ class Attempts:
                 raise
             self.endpoint = endpoint = selected.endpoint
             self._telemetry.note_endpoint(endpoint, failures[-1] if failures else None)
-            with (
-                self._in_flight(endpoint, request.tokens),
-                record.in_flight(endpoint.pod, selected.reservation),
-            ):
+            with contextlib.ExitStack() as at_endpoint:
+                at_endpoint.enter_context(self._in_flight(endpoint, request.tokens))
+                at_endpoint.enter_context(record.in_flight(endpoint.pod, selected.reservation))
                 began_s = self._state.now()
                 result = await self._attempt(endpoint, outgoing, cancellation, is_retry=is_retry)
                 if target.adapter is not None:
@@ -111,8 +110,9 @@ class Attempts:
                     hides_usage = request.hides_usage
                     del request, outgoing
                     await self._relay_response(
-                        result, endpoint, cancellation, record, hides_usage=hides_usage
-                    )
+                        result, endpoint, at_endpoint.close, cancellation, record,
+                        hides_usage=hides_usage,
+                    )  # fmt: skip
                     return
                 took_s = self._state.now() - began_s
                 selector.note_failure(endpoint, result.ending, took_s)
@@ -177,6 +177,7 @@ class Attempts:
         self,
         response: UpstreamResponse,
         endpoint: Endpoint,
+        free_endpoint: Callable[[], None],
         cancellation: CancellationScope,
         record: RequestRecord,
         *,
@@ -188,7 +189,7 @@ class Attempts:
         line = self._telemetry.line
         relay = self.relay = Relay(
             self._state, line.service, endpoint, response, self._client, record, line.trace_id,
-            hides_usage=hides_usage,
+            free_endpoint=free_endpoint, hides_usage=hides_usage,
         )  # fmt: skip
         self._telemetry.timeline.enter(RequestPhase.STREAM)
         await relay.run(cancellation)

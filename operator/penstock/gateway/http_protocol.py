@@ -9,17 +9,19 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, cast
 
 import h11
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock.clients.logs import fields
+from penstock.gateway.connection_limit import ConnectionLimit
 from penstock.gateway.openai import error_body
+from penstock.gateway.response_pieces import send_in_pieces
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.strict_connection import StrictConnection
 
@@ -32,8 +34,6 @@ PIECE_BYTES = 16 << 10
 SEND_BUFFER_BYTES = 64 << 10
 # Time that a client may continue to send after its response before the connection is reset.
 LINGER_S = 2.0
-# A client that reads less than this within `client_stall_timeout_s` counts as stalled.
-MIN_READ_BYTES = 16 << 10
 
 
 class HalfClosingTransport:
@@ -73,23 +73,11 @@ class HalfClosingTransport:
             self._transport.close()
 
 
-@dataclass(slots=True)
-class ServerConnections:
-    """State shared by the connections of one server.
-
-    max_connections: at this number a new one replaces the oldest one that has no request. idle:
-    connections without a request, oldest first; the values are unused. ending: those that are half-closed
-    or aborted, oldest first. They have had their response, so they do not count.
-    """
-
-    settings: GatewaySettings
-    max_connections: int
-    idle: dict["GatewayProtocol", None] = field(default_factory=dict)
-    ending: dict["GatewayProtocol", None] = field(default_factory=dict)
-
-
 class GatewayProtocol(H11Protocol):
-    """The server side of one client connection, with limits on its number, size and time."""
+    """The server side of one client connection, with limits on its number, size and time.
+
+    limit: of the connections of its server.
+    """
 
     def __init__(
         self,
@@ -98,20 +86,18 @@ class GatewayProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        connections: ServerConnections,
+        settings: GatewaySettings,
+        limit: ConnectionLimit,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._idle, self._ending = connections.idle, connections.ending
-        self._settings = connections.settings
-        self._max_connections = connections.max_connections
+        self._app, self.app = self.app, self._run_app
+        self._settings, self._limit = settings, limit
         self.conn: StrictConnection = StrictConnection(self._settings.max_header_bytes)
         # When the incomplete head started; for a new connection, when it was opened.
         self._head_began_s: float | None = self.loop.time()
         self._is_dropping = False  # whether pipelined bytes are dropped, as there were too many
-        self._is_refused = self._is_aborted = False
+        self._is_refused = self._is_half_closed = False
         self._closing_since_s: float | None = None
-        self._unsent_bytes = 0
-        self._stalled_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(
@@ -121,37 +107,41 @@ class GatewayProtocol(H11Protocol):
             )
         )
         _bound_send_buffer(transport)
-        if len(self.connections) > self._max_connections:
-            ended = next((each for each in self._ending if each._has_sent_all), None)
-            if ended is not None:
-                ended._abort()
-        if len(self.connections) - len(self._ending) > self._max_connections:
-            oldest = next(iter(self._idle), None)
-            if oldest is None:
-                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
-                return
-            oldest._abort()
-        self._idle[self] = None
-
-    def _abort(self) -> None:
-        """Reset the connection, to make room for another one."""
-        self._idle.pop(self, None)
-        self._ending[self] = None
-        self._is_aborted = True
-        self.transport.abort()
-
-    @property
-    def _has_sent_all(self) -> bool:
-        return not self._is_aborted and not self.transport.get_write_buffer_size()
-
-    def _note_half_closed(self) -> None:
-        self._idle.pop(self, None)
-        self._ending[self] = None
+        transport.set_write_buffer_limits(high=0)  # `flow` is paused while any byte is unsent
+        if self._limit.add(self, self.loop.time()):
+            self._limit.idle[self] = None
+        else:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._idle.pop(self, None)
-        self._ending.pop(self, None)
+        self._limit.remove(self)
         super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._limit.unread[self] = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._limit.unread.pop(self, None)
+        if self._is_half_closed:
+            self._limit.lingering[self] = None
+
+    async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_when_read(message: Message) -> None:
+            await send_in_pieces(message, send, self.flow.drain)
+
+        await self._app(scope, receive, send_when_read)
+
+    def _note_half_closed(self) -> None:
+        self._is_half_closed = True
+        self._limit.idle.pop(self, None)
+        if not self.flow.write_paused:
+            self._limit.lingering[self] = None
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), PIECE_BYTES):
@@ -192,18 +182,10 @@ class GatewayProtocol(H11Protocol):
                 self.transport.close()
         if self.transport.is_closing():
             self._closing_since_s = self._closing_since_s or now_s
-            if (
-                not self.transport.get_write_buffer_size()
-                and now_s - self._closing_since_s > LINGER_S
-            ):
+            if not self.flow.write_paused and now_s - self._closing_since_s > LINGER_S:
                 self.transport.abort()
-        unsent_bytes = self.transport.get_write_buffer_size()
-        # The buffer shrinks only when the client reads, as long as nothing more is written.
-        is_final = self.flow.write_paused or self.transport.is_closing() or not self._is_answering
-        is_read = self._unsent_bytes - unsent_bytes >= MIN_READ_BYTES
-        if not self._unsent_bytes or not unsent_bytes or not is_final or is_read:
-            self._unsent_bytes, self._stalled_since_s = unsent_bytes, now_s
-        elif now_s - self._stalled_since_s > settings.client_stall_timeout_s:
+        unread_since_s = self._limit.unread.get(self, now_s)
+        if now_s - unread_since_s > settings.client_stall_timeout_s:
             self.transport.abort()
 
     def _has_unread(self) -> bool:
@@ -231,9 +213,9 @@ class GatewayProtocol(H11Protocol):
     def _note_progress(self) -> None:
         if self._is_answering:
             self._head_began_s = None
-            self._idle.pop(self, None)
+            self._limit.idle.pop(self, None)
         elif not self.transport.is_closing():
-            self._idle.setdefault(self, None)
+            self._limit.idle.setdefault(self, None)
             if self._head_began_s is None and self.conn.trailing_data[0]:
                 self._head_began_s = self.loop.time()
 

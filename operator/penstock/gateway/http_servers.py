@@ -13,14 +13,18 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_protocol import GatewayProtocol, ServerConnections
+from penstock.gateway.connection_limit import ConnectionLimit
+from penstock.gateway.http_protocol import GatewayProtocol
 from penstock.gateway.settings import GatewaySettings
 
 # Time for the error events of streams that are cut off at the end of the drain.
 LAST_EVENTS_S = 6
 # Bound on the connections of the management server. Kubelet, operator and Prometheus have a few each; at
-# the bound a new one replaces the oldest one that has no request, and requests are short here.
+# the bound a new one replaces the oldest one that has no request or does not read, so that a probe gets in.
 MAX_MANAGEMENT_CONNECTIONS = 64
+# Time that a client has to read a piece of its response before a new client's connection may replace its own.
+# A client that still reads takes a piece of 16 KiB in less, even after packets were lost.
+REPLACE_UNREAD_S = 10.0
 # Time for the management server to end a response to a scrape after the clients' server has ended.
 LAST_SCRAPE_S = 1
 
@@ -66,29 +70,28 @@ def http_servers(gateway: Gateway) -> HttpServers:
             gateway.app,
             settings,
             settings.port,
-            max_connections=settings.max_connections,
+            limit=ConnectionLimit(settings.max_connections, replace_unread_s=REPLACE_UNREAD_S),
             shutdown_s=int(settings.drain_timeout_s) + LAST_EVENTS_S,
         ),
         management=_server(
             gateway.management_app,
             settings,
             settings.management_port,
-            max_connections=MAX_MANAGEMENT_CONNECTIONS,
+            limit=ConnectionLimit(MAX_MANAGEMENT_CONNECTIONS, replace_unread_s=0.0),
             shutdown_s=LAST_SCRAPE_S,
         ),
     )
 
 
 def _server(
-    app: ASGIApp, settings: GatewaySettings, port: int, *, max_connections: int, shutdown_s: int
+    app: ASGIApp, settings: GatewaySettings, port: int, *, limit: ConnectionLimit, shutdown_s: int
 ) -> Server:
-    connections = ServerConnections(settings, max_connections)
     return Server(
         uvicorn.Config(
             app,
             host=settings.host,
             port=port,
-            http=partial(GatewayProtocol, connections=connections),  # type: ignore[arg-type]
+            http=partial(GatewayProtocol, settings=settings, limit=limit),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,

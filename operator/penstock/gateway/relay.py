@@ -1,5 +1,7 @@
 """Relays an engine's response to the client, chunk by chunk, and ends it properly when it breaks off."""
 
+from collections.abc import Callable
+
 from penstock.core.routing.charge import Ending, ending_of
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.cancellation import CancellationScope, Phase
@@ -17,6 +19,7 @@ class Relay:
 
     service: "namespace/name". is_blocked: whether a write waits for the client to read. cut_cause: why
     the response was cut off; empty if it was not. trace_id: empty if the request is not traced.
+    free_endpoint: called when the engine has no work left, while the client may still have to read.
     hides_usage: whether the client gets no event that has only the usage.
     """
 
@@ -30,6 +33,7 @@ class Relay:
         record: RequestRecord,
         trace_id: str = "",
         *,
+        free_endpoint: Callable[[], None],
         hides_usage: bool = False,
     ) -> None:
         self._state = state
@@ -39,6 +43,7 @@ class Relay:
         self._client = client
         self._record = record
         self._trace_id = trace_id
+        self._free_endpoint = free_endpoint
         self._hides_usage = hides_usage and upstream.sse is not None
         self.is_blocked = False
         self.cut_cause = ""
@@ -50,27 +55,31 @@ class Relay:
         took_s = self._state.now() - record.arrived_s
         labels = self._service, self._endpoint.revision
         self._state.metrics.first_byte_s.labels(*labels).observe(took_s, exemplar(self._trace_id))
+        cancellation.enter_phase(Phase.STREAMING, self._state.settings.between_chunks_timeout_s)
+        cancellation.lift_phase_limit()
         try:
             if upstream.source is None:
-                cancellation.close()
-                record.add_chunk(upstream.first_chunk)
-                self._note_end(self._ending_of_whole())
-                await self._client.send(upstream.status, upstream.headers, upstream.first_chunk)
+                await self._send_whole(cancellation)
             else:
                 await self._stream(cancellation)
         finally:
             upstream.close()
+
+    async def _send_whole(self, cancellation: CancellationScope) -> None:
+        """Send a response that is complete, with its length."""
+        body = self._upstream.first_chunk
+        self._record.add_chunk(body)
+        self._free_endpoint()
+        await self._start((b"content-length", b"%d" % len(body)))
+        await self._send_chunk(body)
+        await self._finish(cancellation)
 
     async def _stream(self, cancellation: CancellationScope) -> None:
         """Send the response as it arrives."""
         upstream, record = self._upstream, self._record
         between_s = self._state.settings.between_chunks_timeout_s
         try:
-            cancellation.enter_phase(Phase.STREAMING, between_s)
-            cancellation.lift_phase_limit()
-            self.is_blocked = True  # while the client does not read the response before this one
-            await self._client.start(upstream.status, upstream.headers)
-            self.is_blocked = False
+            await self._start()
             chunk = upstream.first_chunk
             while chunk:
                 cancellation.lift_phase_limit()
@@ -80,16 +89,20 @@ class Relay:
                 upstream.release()
                 cancellation.enter_phase(Phase.STREAMING, between_s)
                 chunk = await upstream.next_chunk()
-            cancellation.close()
-            self._note_end(self._ending_of_whole())
-            await self._client.finish()
+            await self._finish(cancellation)
         except ResponseTruncated:
             cancellation.close()
             self._note_end(Ending.TRUNCATED)
             await self.cut(502, "the engine's response was cut off", "upstream")
 
+    async def _start(self, *more: tuple[bytes, bytes]) -> None:
+        """Send the head. more: headers in addition to those of the engine."""
+        self.is_blocked = True  # while the client does not read the response before this one
+        await self._client.start(self._upstream.status, [*self._upstream.headers, *more])
+        self.is_blocked = False
+
     async def _send_chunk(self, chunk: bytes) -> None:
-        """Send a chunk, and wait until the client has read enough of the earlier ones."""
+        """Send a chunk, and wait until the connection has taken all of it."""
         if self._hides_usage:
             chunk = without_usage_event(chunk)
             if not chunk:
@@ -99,6 +112,12 @@ class Relay:
         await self._client.send_chunk(chunk)
         self.is_blocked = False
         self._record.add_write_time(self._state.now() - began_s)
+
+    async def _finish(self, cancellation: CancellationScope) -> None:
+        """Record how a complete response ends, and send its end."""
+        cancellation.close()
+        self._note_end(self._ending_of_whole())
+        await self._client.finish()
 
     def _ending_of_whole(self) -> Ending:
         """How a response ends that is complete."""

@@ -1,0 +1,32 @@
+"""Sends responses in pieces, each when the client's connection has taken the one before."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+# Bound on the bytes of a response that one connection has unsent, beside the kernel's buffer: 4096 clients
+# that do not read hold 64 MiB. A piece costs 20 us, so a response of 8 MiB takes 10 ms.
+PIECE_BYTES = 16 << 10
+
+
+async def send_in_pieces(
+    message: Message, send: Send, drain: Callable[[], Awaitable[None]]
+) -> None:
+    """Send an ASGI message of a response, and return when none of its bytes is unsent.
+
+    send: of the server. The end of a body is sent after all of it, so that until then the server still has
+    the response as incomplete. drain: waits until the connection has nothing unsent, or is lost.
+    """
+    if message["type"] == "http.response.body":
+        body, is_last = memoryview(message.get("body", b"")), not message.get("more_body", False)
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            await send({"type": message["type"], "body": piece, "more_body": True})
+            await drain()
+        if not is_last:
+            return
+        message = {"type": message["type"], "body": b"", "more_body": False}
+    await send(message)
+    await drain()
