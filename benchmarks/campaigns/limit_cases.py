@@ -1,6 +1,6 @@
 """Rollouts in namespaces with a limit or a fault, and how the documentation says that they end."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -92,13 +92,13 @@ class Case:
         return REPLICAS - 1 if self.fault == "lost" else REPLICAS
 
     @property
-    def num_left(self) -> int:
-        """Engines that are ready after a rollout that ended without Stalled."""
-        return (
-            REPLICAS
-            if self.ending.outcome == "RolledOut" and self.edit == "good"
-            else self.num_before
-        )
+    def num_left(self) -> Collection[int]:
+        """Numbers of ready engines that a rollout may leave if it ended without Stalled."""
+        if self.ending.outcome == "RolledOut" and self.edit == "good":
+            return [REPLICAS]
+        # A control pod stays in the place of the lost one, if it was up before the canary failed.
+        is_short = self.strategy == "Canary" and self.fault == "lost"
+        return [self.num_before, REPLICAS] if is_short else [self.num_before]
 
     @property
     def min_serving(self) -> int:

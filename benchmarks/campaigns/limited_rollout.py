@@ -1,7 +1,7 @@
 """Runs one rollout in a namespace with a limit or a fault, and compares its end with the expected one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from campaigns.limit_cases import (
@@ -79,10 +79,9 @@ class LimitedRollout:
                 await asyncio.gather(sampling, return_exceptions=True)
             self._check(await self._status(), old)
             if self._case.ending.outcome != "Stalled":
-                left = self._has_ready(self._case.num_left, self._case.ending.outcome)
-                await poll_until(
-                    left, within_s=SETTLE_S, what=f"{self._case.num_left} engines left"
-                )
+                numbers = self._case.num_left
+                left = self._has_ready(numbers, self._case.ending.outcome)
+                await poll_until(left, within_s=SETTLE_S, what=f"{numbers} engines left")
         except (TimeoutError, Refused, KubeError, RuntimeError) as error:
             self._result.missed.append(f"{type(error).__name__}: {error}")
         return self._result
@@ -98,7 +97,7 @@ class LimitedRollout:
             await self._create(LIMIT_RANGES, LIMITS)
         body = service_manifest(NAME, self._case.spec)
         await self._kube.create(INFERENCE_SERVICES, self._namespace, body)
-        await self._until(self._has_ready(REPLICAS), "all engines")
+        await self._until(self._has_ready([REPLICAS]), "all engines")
         await self._break()
 
     async def _break(self) -> None:
@@ -109,10 +108,10 @@ class LimitedRollout:
                 hold = {"metadata": {"finalizers": ["example.com/held"]}}
                 await self._kube.merge(PODS, self._namespace, name, hold, manager=MANAGER)
                 await self._kube.delete(PODS, self._namespace, name)
-                await self._until(self._has_ready(REPLICAS), "another engine")
+                await self._until(self._has_ready([REPLICAS]), "another engine")
             case "lost":
                 await lose(self._kube, (await self._engines())[0])
-                await self._until(self._has_ready(REPLICAS - 1), "the loss")
+                await self._until(self._has_ready([REPLICAS - 1]), "the loss")
             case _:  # "orphaned" begins with the edit
                 pass
 
@@ -194,16 +193,16 @@ class LimitedRollout:
         await poll_until(check, within_s=START_S, what=what)
 
     def _has_ready(
-        self, number: int, outcome: Outcome = "RolledOut"
+        self, numbers: Collection[int], outcome: Outcome = "RolledOut"
     ) -> Callable[[], Awaitable[bool]]:
-        """Returns a check that so many engines are left, by the status and in the namespace."""
+        """Returns a check that one of these numbers of engines is ready, by the status and by the pods."""
         phase = "Stable" if outcome == "RolledOut" else outcome
 
         async def has_ready() -> bool:
             status = await self._status()
             is_settled = status.get("rollout", {}).get("phase") == phase
-            are_there = len(await self._engines()) == number
-            return is_settled and are_there and status.get("readyReplicas") == number
+            number = len(await self._engines())
+            return is_settled and number in numbers and status.get("readyReplicas") == number
 
         return has_ready
 
