@@ -17,7 +17,7 @@ from controller.pool_stand import (
     until_status,
 )
 
-from penstock.clients.clock import monotonic
+from penstock.clients.clock import unix_time
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.controller import adapter_pools
@@ -64,13 +64,17 @@ async def test_a_silent_gateway_does_not_keep_a_pool_that_was_left(
     stand: AdapterStand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead_s = 0.0
-    monkeypatch.setattr(adapter_pools, "monotonic", lambda: monotonic() + ahead_s)
+    monkeypatch.setattr(adapter_pools, "unix_time", lambda: unix_time() + ahead_s)
     stand.applied = {"gateway-a": 2}
     await start_pool(stand)
     stand.applied = {"gateway-a": None}
     await stand.change("sql", **TO_SHARED)
     await until_status(stand, pool="Shared", poolGeneration=3)
     await stand.until("sql", PoolReady="Serving")
+    await pool_of(stand)
+    ahead_s = GATEWAY_TIMEOUT_S - 15
+    await stand.start_placer()  # a new leader, which goes on with the wait
+    await asyncio.sleep(2.5)
     await pool_of(stand)
     ahead_s = GATEWAY_TIMEOUT_S
     await until_gone(stand)

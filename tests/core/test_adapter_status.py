@@ -74,6 +74,7 @@ def test_an_adapter_with_all_its_copies() -> None:
         "pool": "Shared",
         "dedicatedService": None,
         "poolGeneration": None,
+        "poolChangeTime": None,
         "demand": None,
         "lastUsedTime": None,
         "conditions": [],

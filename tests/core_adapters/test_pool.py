@@ -15,8 +15,10 @@ from penstock.core.adapters.pool import (
 )
 
 NAME = "chat-sql"
-SHARED, DEDICATED = PoolStatus("Shared", NAME, 1), PoolStatus("Dedicated", NAME, 2)
-TO_DEDICATED = PoolInputs("Dedicated", "chat", NAME, has_service=True)
+EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z"
+SHARED = PoolStatus("Shared", NAME, 1, EARLIER)
+DEDICATED = PoolStatus("Dedicated", NAME, 2, EARLIER)
+TO_DEDICATED = PoolInputs("Dedicated", "chat", NAME, has_service=True, now=NOW)
 TO_SHARED = replace(TO_DEDICATED, wanted="Shared")
 
 
@@ -81,8 +83,17 @@ def test_steps(
     assert step.state.service == (NAME if step.keeps_service else "")
 
 
+def test_the_time_is_that_of_the_last_change() -> None:
+    assert step_pool(SHARED, TO_DEDICATED).state.change_time == EARLIER
+    assert step_pool(SHARED, replace(TO_DEDICATED, num_dedicated=1)).state.change_time == NOW
+    for unknown in ("", "2026-01-01T00:00:31Z"):
+        state = replace(DEDICATED, change_time=unknown)
+        assert step_pool(state, TO_DEDICATED).state.change_time == NOW
+
+
 def test_a_settled_pool_stays_as_it_is() -> None:
-    for state, inputs in ((DEDICATED, TO_DEDICATED), (PoolStatus("Shared", "", 3), TO_SHARED)):
+    settled = PoolStatus("Shared", "", 3, EARLIER)
+    for state, inputs in ((DEDICATED, TO_DEDICATED), (settled, TO_SHARED)):
         assert step_pool(state, replace(inputs, has_service=bool(state.service))).state == state
 
 
@@ -130,6 +141,7 @@ def test_bounds(dedicated: dict[str, int], bounds: PoolBounds) -> None:
 def test_the_status_says_which_service_serves() -> None:
     assert PoolStatus.of({}).serving_service("chat") == "chat"
     status = {"pool": "Dedicated", "dedicatedService": NAME, "poolGeneration": 2}
+    status["poolChangeTime"] = EARLIER
     assert PoolStatus.of(status) == DEDICATED
     assert DEDICATED.serving_service("chat") == NAME
     assert PoolStatus.of(status | {"pool": "Shared"}).serving_service("chat") == "chat"

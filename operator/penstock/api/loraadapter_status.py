@@ -110,6 +110,14 @@ class LoraAdapterStatus(Model):
             "routes by. Unset: the adapter never had a dedicated pool."
         ),
     )
+    pool_change_time: str | None = Field(
+        default=None,
+        description=(
+            "Time of the last change of pool, from which gateways that lag are waited for. Unset: the "
+            "adapter never had a dedicated pool."
+        ),
+        json_schema_extra={"format": "date-time"},
+    )
     demand: AdapterDemand | None = Field(
         default=None,
         description="Requests for the adapter. Written at most once a minute; metrics are exact.",

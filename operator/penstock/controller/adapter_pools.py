@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.clients.clock import monotonic
+from penstock.clients.clock import unix_time
 from penstock.clients.engine_adapters import Copies
 from penstock.clients.informer import Key
 from penstock.clients.kube import Kube, Object
@@ -18,6 +18,7 @@ from penstock.core.adapters.dedicated import adapter_of, dedicated_name, is_pool
 from penstock.core.adapters.pool import Pool, PoolInputs, PoolStatus, PoolStep, step_pool
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.versions import pool_key
+from penstock.core.formats.timestamps import parse_timestamp, timestamp
 from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.reconcile.adapter_conditions import Cause
@@ -106,8 +107,6 @@ class AdapterPools:
         self._failures = failures
         self._applied = applied
         self._stepped: list[tuple[AdapterResource, PoolStep, bool]] = []
-        # Monotonic time at which each (adapter's uid, generation of its pool) was chosen, or first read.
-        self._since_s: dict[tuple[str, int], float] = {}
         self._writing: asyncio.Task[None] | None = None
 
     def step(
@@ -119,8 +118,7 @@ class AdapterPools:
         listed: Mapping[Key, Copies],
     ) -> Pools:
         """Choose the pool of each adapter. refusals: why adapters are not accepted."""
-        self._stepped, now_s, earlier_s = [], monotonic(), self._since_s
-        self._since_s = {}
+        self._stepped, now_s = [], unix_time()
         for each in adapters:
             resource, status = each.resource, each.body.get("status") or {}
             state = PoolStatus.of(status)
@@ -128,9 +126,7 @@ class AdapterPools:
             if is_shared and own_pool(resource, services) is None:
                 continue
             is_accepted = refusals[resource.key] is None
-            read = resource.uid, state.generation
-            since_s = self._since_s[read] = earlier_s.get(read, now_s)
-            inputs = self._inputs(each, state, services, now_s - since_s)
+            inputs = self._inputs(each, state, services, now_s)
             inputs = replace(inputs, is_accepted=is_accepted)
             if is_accepted:
                 num_dedicated, num_shared = (
@@ -142,7 +138,6 @@ class AdapterPools:
                 inputs = replace(inputs, num_dedicated=num_dedicated, num_shared=num_shared)
             is_written = is_accepted and "deletionTimestamp" not in each.body["metadata"]
             step = step_pool(state, inputs)
-            self._since_s.setdefault((resource.uid, step.state.generation), now_s)
             self._stepped.append((resource, step, is_written))
         return Pools({resource.key: step for resource, step, _ in self._stepped})
 
@@ -196,10 +191,11 @@ class AdapterPools:
         adapter: StoredAdapter,
         state: PoolStatus,
         services: Mapping[Key, Object],
-        waited_s: float,
+        now_s: float,
     ) -> PoolInputs:
-        """Inputs of a step, without the copies. waited_s: time since the pool's generation was chosen."""
+        """Inputs of a step, without the copies. now_s: Unix time."""
         resource = adapter.resource
+        waited_s = now_s - parse_timestamp(state.change_time) if state.change_time else 0.0
         key = _dedicated_key(resource)
         stored, parent = services.get(key), services.get(resource.service_key)
         is_own = stored is not None and is_pool_of(stored, resource.uid)
@@ -220,6 +216,7 @@ class AdapterPools:
             stalled=_message(stored, "True", "Stalled") if is_own else "",
             obstacle=_message(stored, "False", "ModelReady", "WorkloadReady") if is_own else "",
             has_traffic_moved=bool(explain_moved_traffic(applied, state.generation, waited_s)),
+            now=timestamp(now_s),
         )
 
 

@@ -38,12 +38,13 @@ class PoolStatus:
 
     serving: whose engines get the requests. service: name of the InferenceService that is the dedicated pool;
     empty while there is to be none. generation: incremented when `serving` changes; 0: the adapter never had
-    a dedicated pool.
+    a dedicated pool. change_time: of `serving`, RFC 3339; empty: unknown.
     """
 
     serving: Pool = "Shared"
     service: str = ""
     generation: int = 0
+    change_time: str = ""
 
     @classmethod
     def of(cls, status: Object) -> "PoolStatus":
@@ -51,7 +52,10 @@ class PoolStatus:
         service = status.get("dedicatedService") or ""
         is_dedicated = status.get("pool") == "Dedicated" and service
         return cls(
-            "Dedicated" if is_dedicated else "Shared", service, status.get("poolGeneration") or 0
+            "Dedicated" if is_dedicated else "Shared",
+            service,
+            status.get("poolGeneration") or 0,
+            status.get("poolChangeTime") or "",
         )
 
     def serving_service(self, parent: str) -> str:
@@ -71,7 +75,7 @@ class PoolInputs:
     num_dedicated, num_shared: ready engines with the adapter in memory. stalled: why the dedicated pool makes
     no progress; empty if it may. obstacle: what its engines wait for; empty if nothing is known. is_rolling:
     whether a version is being rolled out. has_traffic_moved: whether all gateways apply the stored
-    generation, or are not waited for any more.
+    generation, or are not waited for any more. now: RFC 3339.
     """
 
     wanted: Pool
@@ -90,6 +94,7 @@ class PoolInputs:
     obstacle: str = ""
     is_rolling: bool = False
     has_traffic_moved: bool = True
+    now: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,14 @@ def step_pool(state: PoolStatus, inputs: PoolInputs) -> PoolStep:
     )
     other: Pool = "Shared" if serving == "Dedicated" else "Dedicated"
     reason, message = _reason(serving, inputs)
-    after = PoolStatus(serving, inputs.service if keeps_service else "", generation)
+    # A time in the future, from another clock, would keep the other pool until then.
+    is_time_known = "" < state.change_time <= inputs.now and not is_changed
+    after = PoolStatus(
+        serving,
+        inputs.service if keeps_service else "",
+        generation,
+        state.change_time if is_time_known else inputs.now,
+    )
     return PoolStep(
         after, inputs.wanted, keeps_service, other if is_leaving else None, reason, message
     )

@@ -21,7 +21,7 @@ from penstock.core.spec.service import Object
 # Bound on the pods in the status, as in the schema; further ones are only counted.
 MAX_INSTANCES = 64
 # Fields whose next values are computed from their stored ones.
-POOL_FIELDS = ("pool", "dedicatedService", "poolGeneration")
+POOL_FIELDS = ("pool", "dedicatedService", "poolGeneration", "poolChangeTime")
 # Reasons of PoolReady that need a change by a person; each is reported as an Event.
 REFUSED_POOLS = ("ServiceNameInUse", "ServiceRefused", "ServiceStalled")
 
@@ -142,6 +142,7 @@ def _pool(state: AdapterState) -> Object:
         "pool": pool.serving,
         "dedicatedService": pool.service or None,
         "poolGeneration": pool.generation or None,
+        "poolChangeTime": pool.change_time or None,
     }
 
 
