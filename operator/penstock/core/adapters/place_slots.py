@@ -10,9 +10,10 @@ from penstock.core.adapters.retention import (
     Claim,
     Victim,
     count_copies,
+    find_coldest,
+    find_victims,
     num_loading,
     used_slots,
-    victims,
 )
 
 # Loads in flight on one pod, with those that wait for others: as many as Penstock's engine reads at once.
@@ -169,8 +170,10 @@ class Pods:
         """The copy that is worth least of those that may be evicted."""
         if not pod.is_victim_known:
             replica = AdapterReplica(pod.name, pod.slots, pod.copies)
-            found = victims(replica, self._versions, self._demand, self.num_copies, len(self._pods))
-            pod.victim = min(found, key=lambda v: (v.claim, v.engine_name), default=None)
+            found = find_victims(
+                replica, self._versions, self._demand, self.num_copies, len(self._pods)
+            )
+            pod.victim = find_coldest(found)
             pod.is_victim_known = True
         return pod.victim
 

@@ -23,10 +23,11 @@ NO_CLAIM: Claim = (-(2**31), 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A copy that may be evicted."""
+    """A copy that may be evicted once it is idle."""
 
     claim: Claim
     engine_name: str
+    is_idle: bool
 
 
 def is_own_name(engine_name: str) -> bool:
@@ -66,27 +67,17 @@ def claim(version: AdapterVersion, demand: AdapterDemand, num_copies: int) -> Cl
     return version.placement.priority, demand.requests_per_s / max(1, num_copies)
 
 
-def victims(
+def find_victims(
     replica: AdapterReplica,
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
     num_copies: Mapping[str, int],
     num_pods: int,
 ) -> Iterator[Victim]:
-    """Copies of a pod that may be evicted: idle, and as `find_removable_copies`."""
-    for victim in find_removable_copies(replica, versions, demand, num_copies, num_pods):
-        if not replica.copies[victim.engine_name].requests:
-            yield victim
+    """Copies of a pod that are not pinned, above the minimum, and of a known adapter.
 
-
-def find_removable_copies(
-    replica: AdapterReplica,
-    versions: Mapping[str, AdapterVersion],
-    demand: Mapping[str, AdapterDemand],
-    num_copies: Mapping[str, int],
-    num_pods: int,
-) -> Iterator[Victim]:
-    """Copies of a pod that are not pinned, above the minimum, and of a known adapter."""
+    num_copies: by name in engines, on all num_pods pods.
+    """
     for name, copy in replica.copies.items():
         version = versions.get(name)
         if version is None or copy.state != "Resident":
@@ -94,7 +85,13 @@ def find_removable_copies(
         total = num_copies.get(name, 1)
         if version.placement.is_pinned or total <= min_copies(version, num_pods):
             continue
-        yield Victim(claim(version, demand.get(name, NO_DEMAND), total), name)
+        yield Victim(claim(version, demand.get(name, NO_DEMAND), total), name, not copy.requests)
+
+
+def find_coldest(found: Iterable[Victim]) -> Victim | None:
+    """The idle copy that is worth least; None if all are in use."""
+    idle = (victim for victim in found if victim.is_idle)
+    return min(idle, key=lambda victim: (victim.claim, victim.engine_name), default=None)
 
 
 def by_engine_name(adapters: Sequence[AdapterVersion]) -> dict[str, AdapterVersion]:

@@ -17,10 +17,10 @@ from penstock.core.adapters.retention import (
     Claim,
     Victim,
     count_copies,
-    find_removable_copies,
+    find_coldest,
+    find_victims,
     num_loading,
     used_slots,
-    victims,
 )
 
 # Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
@@ -131,8 +131,7 @@ def _load(
         if used_slots(replica) < replica.slots:
             able.append((replica, None))
             continue
-        candidates = victims(replica, versions, demand, copies, num_pods)
-        coldest = min(candidates, key=lambda v: (v.claim, v.engine_name), default=None)
+        coldest = find_coldest(find_victims(replica, versions, demand, copies, num_pods))
         if coldest is not None:
             able.append((replica, coldest))
     if not able:
@@ -167,7 +166,7 @@ def _close(
         (victim.engine_name not in replica.closed, victim.claim, replica.pod, victim.engine_name)
         for replica in serving
         if used_slots(replica) >= replica.slots
-        for victim in find_removable_copies(replica, versions, demand, copies, num_pods)
+        for victim in find_victims(replica, versions, demand, copies, num_pods)
         if victim.engine_name not in replica.kept_open
         and _priority(versions, victim.engine_name) <= priority
     ]
