@@ -8,11 +8,11 @@ endpoint that is tried fails too.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget
+from penstock.gateway.adapter_answers import AdapterAnswers
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.client import ClientResponse
@@ -24,21 +24,9 @@ from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestErro
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_telemetry import RequestTelemetry
-from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.unanswered import EngineLost
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
-
-
-@dataclass
-class _Losses:
-    """Pods that answered one request with a 404, though they had its adapter a moment before.
-
-    listed: those that listed the adapter after a second 404.
-    """
-
-    pods: set[str] = field(default_factory=set)
-    listed: set[str] = field(default_factory=set)
 
 
 class Attempts:
@@ -83,7 +71,7 @@ class Attempts:
         outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
         """
         failures: list[Ending] = []
-        losses = _Losses()
+        answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
         while may_retry(failures, self._state.settings.max_attempts):
             self._telemetry.timeline.enter(RequestPhase.WAIT)
             is_retry = needs_budget(failures)
@@ -101,8 +89,8 @@ class Attempts:
                 at_endpoint.enter_context(record.in_flight(endpoint.pod, selected.reservation))
                 began_s = self._state.now()
                 result = await self._attempt(endpoint, outgoing, cancellation, is_retry=is_retry)
-                if target.adapter is not None:
-                    result = await self._of_adapter(result, endpoint, target.adapter, losses)
+                if answers is not None:
+                    result = await answers.interpret(result, endpoint)
                 if isinstance(result, UpstreamResponse):
                     self._note_health(endpoint.pod, result, selector)
                     if target.mirrors or target.rollout_mirror:
@@ -147,31 +135,6 @@ class Attempts:
                 result = AttemptFailed(Ending.UNREADY)
             telemetry.fail_attempt(result.ending)
             return result
-
-    async def _of_adapter(
-        self,
-        result: UpstreamResponse | AttemptFailed,
-        endpoint: Endpoint,
-        adapter: Adapter,
-        losses: "_Losses",
-    ) -> UpstreamResponse | AttemptFailed:
-        """The result of an attempt at an adapter.
-
-        A 404 says that the engine has unloaded the adapter, which is loaded before the next attempt there;
-        if the engine lists it all the same, its next 404 has another reason and is passed on. An engine that
-        is unavailable may fail to read the adapter again, and answers other requests all the same.
-        """
-        if isinstance(result, AttemptFailed):
-            is_unavailable = result.ending is Ending.UNAVAILABLE
-            return AttemptFailed(Ending.COPY_UNAVAILABLE) if is_unavailable else result
-        pod = endpoint.pod
-        if result.status != 404 or pod in losses.listed:
-            return result
-        result.close()
-        if pod in losses.pods and await self._state.adapters.is_listed(adapter, endpoint):
-            losses.listed.add(pod)
-        losses.pods.add(pod)
-        return AttemptFailed(Ending.NO_COPY)
 
     async def _relay_response(
         self,
