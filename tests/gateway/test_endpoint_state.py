@@ -84,7 +84,7 @@ def test_excuse_takes_back_one_failure_of_each_pod():
     endpoints = EndpointStates()
     for pod in (A, B):
         fail(endpoints, pod, 100.0)
-    endpoints.excuse_failure([A, B, C])
+    endpoints.excuse_failures([A, B, C])
     assert endpoints.ejected(ENGINES, 100.5) == set()
     assert endpoints.suspects == {A, B}
     fail(endpoints, A, 100.0, times=1)

@@ -54,6 +54,41 @@ async def test_request_that_breaks_every_engine_ejects_none(start_engine, start_
     assert (await front.ask(stream=False))[0] == 200
 
 
+@pytest.mark.parametrize("fault", [error, unavailable, reset, error_event])
+async def test_request_that_the_retry_budget_allows_no_retry_of_ejects_none(
+    start_engine, start_gateway, fault
+):
+    """The client that used up the budget could eject every engine with such requests."""
+    engines = [await start_engine(breaks_on_poison(fault)) for _ in range(2)]
+    front = await start_gateway(
+        *engines, min_retries=0, retry_budget_fraction=0.0, wait_for_endpoint_s=0.01
+    )
+    for _ in range(6):
+        status, body = await front.ask(prompt="poison")
+        assert status >= 500 or b'"error"' in body
+    assert not front.gateway.state.endpoints.suspects
+
+
+async def test_client_that_leaves_before_the_retry_is_answered_ejects_none(
+    start_engine, start_gateway, until
+):
+    async def resets_or_hangs(request):
+        """Reset the first attempt, and never answer the second."""
+        if sum(len(engine.requests) for engine in engines) % 2:
+            request.reset()
+        await silent(request)
+
+    engines = [await start_engine(resets_or_hangs) for _ in range(2)]
+    front = await start_gateway(*engines)
+    endpoints = front.gateway.state.endpoints
+    for number in range(1, 7):
+        asking = asyncio.create_task(front.ask())
+        await until(lambda n=number: sum(len(engine.requests) for engine in engines) == 2 * n)
+        asking.cancel()
+        await front.idle()
+    assert not endpoints.ejected([e.endpoint() for e in engines], front.gateway.state.now())
+
+
 @pytest.mark.parametrize(
     ("fault", "attempts"), [(error, 2), (error_event, 2), (reset, 2), (unavailable, 4)]
 )

@@ -7,7 +7,7 @@ endpoint that is tried fails too.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint
@@ -16,7 +16,7 @@ from penstock.gateway.adapter_answers import AdapterAnswers
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.client import ClientResponse
-from penstock.gateway.endpoint_selection import EndpointSelector
+from penstock.gateway.endpoint_selection import EndpointSelector, SelectedEndpoint
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.mirroring import MirroredRequest
 from penstock.gateway.model_routing import RoutingTarget
@@ -72,56 +72,66 @@ class Attempts:
         """
         failures: list[Ending] = []
         answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
-        while may_retry(failures, self._state.settings.max_attempts):
-            self._telemetry.timeline.enter(RequestPhase.WAIT)
-            is_retry = needs_budget(failures)
-            try:
-                selected = await selector.next(is_retry=is_retry)
-            except RequestError:
-                if Ending.ERROR in failures:
+        with selector.failed:
+            while may_retry(failures, self._state.settings.max_attempts):
+                selected = await self._select(selector, failures)
+                if selected is None:
                     break
-                selector.note_all_failed()
-                raise
-            self.endpoint = endpoint = selected.endpoint
-            self._telemetry.note_endpoint(endpoint, failures[-1] if failures else None)
-            with contextlib.ExitStack() as at_endpoint:
-                at_endpoint.enter_context(self._in_flight(endpoint, request.tokens))
-                at_endpoint.enter_context(record.in_flight(endpoint.pod, selected.reservation))
-                began_s = self._state.now()
-                result = await self._attempt(endpoint, outgoing, cancellation, is_retry=is_retry)
-                if answers is not None:
-                    result = await answers.interpret(result, endpoint)
-                if isinstance(result, UpstreamResponse):
-                    self._note_health(endpoint.pod, result, selector)
-                    if target.mirrors or target.rollout_mirror:
+                endpoint, began_s = selected.endpoint, self._state.now()
+                with contextlib.ExitStack() as at_endpoint:
+                    at_endpoint.enter_context(self._in_flight(selected, request.tokens, record))
+                    result = await self._attempt(endpoint, outgoing, cancellation, failures)
+                    if answers is not None:
+                        result = await answers.interpret(result, endpoint)
+                    if isinstance(result, UpstreamResponse):
+                        self._note_health(endpoint.pod, result, selector)
                         self._mirror(request, target, outgoing)
-                    hides_usage = request.hides_usage
-                    del request, outgoing
-                    await self._relay_response(
-                        result, endpoint, at_endpoint.close, cancellation, record,
-                        hides_usage=hides_usage,
-                    )  # fmt: skip
-                    return
-                took_s = self._state.now() - began_s
-                selector.note_failure(endpoint, result.ending, took_s)
-                is_serving = selector.is_serving(endpoint.pod)
-                record.end.note_failed_attempt(endpoint, result.ending, is_serving=is_serving)
-            failures.append(result.ending)
-            if result.ending is Ending.ERROR and result.response is not None:
-                self.close()
-                self._error = result.response
-        selector.note_all_failed()
+                        relay = self._new_relay(
+                            result, endpoint, at_endpoint.close, record, request
+                        )
+                        del request, outgoing
+                        await relay.run(cancellation)
+                        return
+                    took_s = self._state.now() - began_s
+                    _note_failure(endpoint, result.ending, took_s, selector, record)
+                failures.append(result.ending)
+                self._hold_error(result)
         await self._give_up(failures[-1], cancellation, record)
+
+    def _hold_error(self, failed: AttemptFailed) -> None:
+        """Hold the engine's error response, if it has one, in case no other engine answers."""
+        if failed.ending is Ending.ERROR and failed.response is not None:
+            self.close()
+            self._error = failed.response
+
+    async def _select(
+        self, selector: EndpointSelector, failures: Sequence[Ending]
+    ) -> SelectedEndpoint | None:
+        """Select the endpoint of the next attempt. Raises RequestError.
+
+        Returns None if there is none and an engine's own error response is passed on instead. failures: of
+        the attempts so far.
+        """
+        self._telemetry.timeline.enter(RequestPhase.WAIT)
+        try:
+            selected = await selector.next(is_retry=needs_budget(failures))
+        except RequestError:
+            if Ending.ERROR in failures:
+                return None
+            raise
+        self.endpoint = selected.endpoint
+        self._telemetry.note_endpoint(selected.endpoint, failures[-1] if failures else None)
+        return selected
 
     async def _attempt(
         self,
         endpoint: Endpoint,
         outgoing: UpstreamRequest,
         cancellation: CancellationScope,
-        *,
-        is_retry: bool,
+        failures: Sequence[Ending],
     ) -> UpstreamResponse | AttemptFailed:
         telemetry, budget = self._telemetry, self._state.retry_budget
+        is_retry = needs_budget(failures)
         outgoing = telemetry.start_attempt(outgoing, endpoint)
         with budget.hold(telemetry.line.service) if is_retry else contextlib.nullcontext():
             try:
@@ -136,36 +146,35 @@ class Attempts:
             telemetry.fail_attempt(result.ending)
             return result
 
-    async def _relay_response(
+    def _new_relay(
         self,
         response: UpstreamResponse,
         endpoint: Endpoint,
         free_endpoint: Callable[[], None],
-        cancellation: CancellationScope,
         record: RequestRecord,
-        *,
-        hides_usage: bool,
-    ) -> None:
-        """Relay an endpoint's response to the client. The request's body is not needed any more."""
+        request: InferenceRequest,
+    ) -> Relay:
+        """The relay of an endpoint's response. The request's body is not needed any more."""
         self._memory.release()
         self.close()
         line = self._telemetry.line
-        relay = self.relay = Relay(
+        self.relay = Relay(
             self._state, line.service, endpoint, response, self._client, record, line.trace_id,
-            free_endpoint=free_endpoint, hides_usage=hides_usage,
+            free_endpoint=free_endpoint, hides_usage=request.hides_usage,
         )  # fmt: skip
         self._telemetry.timeline.enter(RequestPhase.STREAM)
-        await relay.run(cancellation)
+        return self.relay
 
     def _note_health(
         self, pod: str, response: UpstreamResponse, selector: EndpointSelector
     ) -> None:
-        """Update the endpoint's health by the response that is passed on."""
+        """Update the health of endpoints by the response that is passed on."""
         if response.status >= 500:
-            selector.note_all_failed()
-        elif response.is_error:
             return
-        elif response.source is None:
+        selector.failed.confirm(self._state.now())
+        if response.is_error:
+            return
+        if response.source is None:
             self._state.endpoints.note_response_complete(pod)
         else:
             self._state.endpoints.note_response_start(pod)
@@ -196,6 +205,8 @@ class Attempts:
         self, request: InferenceRequest, target: RoutingTarget, outgoing: UpstreamRequest
     ) -> None:
         """Schedule the mirrored copies of the request, after what the event loop has to do already."""
+        if not target.mirrors and target.rollout_mirror is None:
+            return
         loop = asyncio.get_running_loop()
         headers = self._telemetry.headers_for_copy(outgoing.headers)
         copy = MirroredRequest(request, outgoing.path, headers, target.timeout_s)
@@ -209,13 +220,31 @@ class Attempts:
             )
 
     @contextlib.contextmanager
-    def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
+    def _in_flight(
+        self, selected: SelectedEndpoint, tokens: int, record: RequestRecord
+    ) -> Iterator[None]:
         """Count the request and its tokens as in flight at the endpoint while the block runs."""
-        in_flight = self._state.metrics.in_flight
-        gauge = in_flight.labels(self._telemetry.line.service, endpoint.revision)
+        pod, in_flight = selected.endpoint.pod, self._state.metrics.in_flight
+        gauge = in_flight.labels(self._telemetry.line.service, selected.endpoint.revision)
         gauge.inc()
         try:
-            with self._state.endpoints.hold(endpoint.pod, tokens):
+            with (
+                self._state.endpoints.hold(pod, tokens),
+                record.in_flight(pod, selected.reservation),
+            ):
                 yield
         finally:
             gauge.dec()
+
+
+def _note_failure(
+    endpoint: Endpoint,
+    ending: Ending,
+    took_s: float,
+    selector: EndpointSelector,
+    record: RequestRecord,
+) -> None:
+    """Record a failed attempt for the request's next one, and for its charges."""
+    selector.note_failure(endpoint, ending, took_s)
+    is_serving = selector.is_serving(endpoint.pod)
+    record.end.note_failed_attempt(endpoint, ending, is_serving=is_serving)

@@ -7,20 +7,22 @@ again. A request for an adapter goes to an endpoint of the side that has the ada
 """
 
 import asyncio
-import contextlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from penstock.core.routing.charge import CHARGES, Ending, find_pods_of_failed_sides
-from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, Side, pick, pick_side
+from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
-from penstock.gateway.cancellation import CancellationScope, Phase
+from penstock.gateway.cancellation import CancellationScope
+from penstock.gateway.failed_endpoints import FailedEndpoints
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.model_routing import check_available
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.request_wait import RequestWait
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_adapter import Adapter
@@ -49,6 +51,8 @@ class EndpointSelector:
 
     service: "namespace/name". key: the request's affinity key. tokens: its estimated KV cache use.
     adapter: the one that it is for; None: it is for the base model.
+
+    failed: endpoints that failed the request.
     """
 
     def __init__(
@@ -65,13 +69,12 @@ class EndpointSelector:
         self._state = state
         self._service = service
         self._record = record
-        self._cancellation = cancellation
         self._key = key
         self._tokens = tokens
         self._tried: set[str] = set()
-        self._failed: dict[str, Side] = {}  # endpoints that may have failed because of the request
+        self.failed = FailedEndpoints(state.endpoints)
         self._has_error = False
-        self._wait_left_s = state.settings.wait_for_endpoint_s
+        self._wait = RequestWait(state, record, cancellation)
         self._backoff_s = FIRST_BACKOFF_S
         self._adapter = adapter
         self._copies: AdapterSelector | None = None
@@ -86,23 +89,13 @@ class EndpointSelector:
         if self._adapter is not None and ending is Ending.NO_COPY:
             state.adapters.residency.note_absent(pod, self._adapter.engine_name)
             return
-        state.endpoints.charge(pod, ending, state.now())
+        self.failed.add(endpoint, ending, state.now(), may_retry_now=self._has_retry_budget)
         self._tried.add(pod)
         if ending is Ending.CONNECT:
-            self._wait_left_s -= took_s
-        elif CHARGES[ending].engine is not None:
-            self._failed[pod] = endpoint.side
+            self._wait.left_s -= took_s
         if ending is Ending.ERROR:
             self._has_error = True
-            self._wait_left_s = min(self._wait_left_s, MAX_WAIT_AFTER_ERROR_S)
-
-    def note_all_failed(self) -> None:
-        """Record that no endpoint answered the request.
-
-        If several failed, the request may be at fault: each is excused one failure.
-        """
-        if len(self._failed) > 1:
-            self._state.endpoints.excuse_failure(self._failed)
+            self._wait.left_s = min(self._wait.left_s, MAX_WAIT_AFTER_ERROR_S)
 
     def is_serving(self, pod: str) -> bool:
         """Whether the pod is still an endpoint of the service, on a side with weight."""
@@ -114,7 +107,7 @@ class EndpointSelector:
     async def next(self, *, is_retry: bool) -> SelectedEndpoint:
         """Select the next endpoint, after waiting for one if necessary. Raises RequestError."""
         # The last connection attempt that started in time may take its whole time-out.
-        if self._wait_left_s < -self._state.settings.connect_timeout_s:
+        if self._wait.left_s < -self._state.settings.connect_timeout_s:
             message = "no connection to an engine could be made in time"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         while True:
@@ -126,7 +119,7 @@ class EndpointSelector:
                 return choice
             if self._copies is not None:
                 service = self._current_service()
-                found = await self._copies.find(service, choice.endpoints, self._wait_left_s)
+                found = await self._copies.find(service, choice.endpoints, self._wait.left_s)
                 if not found:
                     continue  # it waited, and anything may have changed
                 if service.objectives is None or self._tried:
@@ -141,8 +134,7 @@ class EndpointSelector:
     def _choose(self, is_retry: bool) -> SelectedEndpoint | PickedSide | NoEndpoint:
         """Choose an endpoint, or the side to queue for. Raises RequestError."""
         state, service = self._state, self._current_service()
-        num_open = state.open_requests.count(self._service)
-        if is_retry and not state.retry_budget.has_room(self._service, num_open):
+        if is_retry and not self._has_retry_budget:
             return BUDGET_SPENT
         check_available(service)
         now, draw = state.now(), random.random()  # noqa: S311 - spreads load
@@ -169,16 +161,19 @@ class EndpointSelector:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
 
+    @property
+    def _has_retry_budget(self) -> bool:
+        num_open = self._state.open_requests.count(self._service)
+        return self._state.retry_budget.has_room(self._service, num_open)
+
     def _ejected(self, service: Service, now: float, *, is_retry: bool) -> set[str]:
         """Pods to avoid while there are others; for a retry also those that failed lately."""
         ejected = self._state.endpoints.ejected(service.endpoints, now)
         if not is_retry:
             return ejected
         ejected |= self._state.endpoints.suspects
-        failed = set(self._failed.values())
-        left_out = ejected | self._tried
         return ejected | find_pods_of_failed_sides(
-            failed, service.endpoints, service.weights, left_out
+            self.failed.sides, service.endpoints, service.weights, ejected | self._tried
         )
 
     def _choose_side(
@@ -215,7 +210,7 @@ class EndpointSelector:
         """Wait until there is something to choose, and choose it. Raises RequestError."""
         snapshots = self._state.snapshots
         now = self._state.now()
-        give_up_s, retry_all_s = now + self._wait_left_s, now + self._backoff_s
+        give_up_s, retry_all_s = now + self._wait.left_s, now + self._backoff_s
         while True:
             now = self._state.now()
             left_s = give_up_s - now
@@ -248,7 +243,7 @@ class EndpointSelector:
                 record.arrived_s,
                 record.prompt_tokens,
                 self._tokens,
-                self._wait_left_s,
+                self._wait.left_s,
                 self._waiting() if self._copies is None else self._copies.waiting_for_room(),
                 self._adapter.engine_name if self._adapter is not None else "",
             )
@@ -278,24 +273,8 @@ class EndpointSelector:
         self._copies = AdapterSelector(self._state, self._adapter, self._waiting)
         self._tried.clear()
 
-    @contextlib.contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Count the request as waiting while the block runs, and its time against the limit."""
-        state = self._state
-        # Requests for a slow adapter must not keep others of the service from waiting.
-        key = self._service if self._adapter is None else f"{self._service} {self._adapter.name}"
-        if state.waiting_requests.count(key) >= state.settings.max_waiting:
-            message = "too many requests wait for an engine"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="queue_full")
-        self._cancellation.enter_phase(Phase.WAITING, state.settings.total_timeout_s)
-        gauge = state.metrics.waiting.labels(self._service)
-        began_s = state.now()
-        gauge.inc()
-        try:
-            with state.waiting_requests.hold(key), self._record.queued():
-                yield
-        finally:
-            gauge.dec()
-            waited_s = state.now() - began_s
-            self._wait_left_s -= waited_s
-        state.metrics.wait_s.labels(self._service).observe(waited_s)
+    def _waiting(self) -> AbstractContextManager[None]:
+        """Count the request as waiting while the block runs."""
+        return self._wait.counted(
+            self._service, "" if self._adapter is None else self._adapter.name
+        )

@@ -94,8 +94,8 @@ class EndpointStates:
         if after.is_failing and not before.is_failing:
             self._note_ejected(pod)
 
-    def excuse_failure(self, pods: Iterable[str]) -> None:
-        """Take back one failure of each pod, because all of them failed the same request."""
+    def excuse_failures(self, pods: Iterable[str]) -> None:
+        """Take back one failure for each entry of `pods`, as their requests may have been at fault."""
         for pod in pods:
             if pod in self._health:
                 self._health[pod] = self._health[pod].after_excuse()

@@ -178,15 +178,63 @@ def test_request_that_several_endpoints_fail_ejects_none(bench, failed, ejected)
                     engine.pod, made.loop.time(), is_unreachable=False
                 )
         selector = made.selector(cancellation)
-        for engine, failure in failed.items():
-            selector.note_failure(engine, failure, 0.0)
-        selector.note_all_failed()
+        with selector.failed:
+            for engine, failure in failed.items():
+                selector.note_failure(engine, failure, 0.0)
         failing = {
             engine
             for engine in (A, B)
             if made.state.endpoints.ejected([engine], made.loop.time() + 0.5)
         }
         assert failing == ejected
+
+    bench(main)
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_answered", "suspects"),
+    [
+        (Ending.RESET, False, set()),
+        (Ending.RESET, True, {A.pod}),
+        (Ending.CONNECT, False, {A.pod}),  # whatever the request
+    ],
+)
+def test_failure_that_the_retry_budget_allows_no_retry_of_counts_if_another_engine_answers(
+    bench, failure, is_answered, suspects
+):
+    async def main(made, cancellation):
+        made.publish(made.service(A, B))
+        selector, endpoints = made.selector(cancellation), made.state.endpoints
+        with selector.failed:
+            with made.state.retry_budget.hold(KEY):
+                selector.note_failure(A, failure, 0.0)
+            assert endpoints.suspects == ({A.pod} if failure is Ending.CONNECT else set())
+            if is_answered:
+                selector.failed.confirm(made.loop.time())
+        assert endpoints.suspects == suspects
+
+    bench(main, min_retries=1, retry_budget_fraction=0.0)
+
+
+@pytest.mark.parametrize(("is_answered", "ejected"), [(False, set()), (True, {A.pod})])
+def test_request_that_is_cancelled_before_an_answer_ejects_none(bench, is_answered, ejected):
+    async def main(made, cancellation):
+        made.publish(made.service(A, B))
+        endpoints, selector = made.state.endpoints, made.selector(cancellation)
+
+        async def fail():
+            with selector.failed:
+                for _ in range(3):
+                    selector.note_failure(A, Ending.RESET, 0.0)
+                if is_answered:
+                    selector.failed.confirm(made.loop.time())
+                await asyncio.Event().wait()
+
+        failing = asyncio.create_task(fail())
+        await asyncio.sleep(0)
+        failing.cancel()
+        await asyncio.gather(failing, return_exceptions=True)
+        assert endpoints.ejected([A, B], made.loop.time()) == ejected
 
     bench(main)
 

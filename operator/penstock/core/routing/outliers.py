@@ -62,7 +62,7 @@ class Health:
         return replace(failed, ejections=ejections, retry_at_s=retry_at_s, is_probed=False)
 
     def after_excuse(self) -> "Health":
-        """Take back one failure, as the same request failed on other engines too."""
+        """Take back one failure, as the request itself may have been at fault."""
         excused = replace(self, failures=max(0, self.failures - 1))
         return excused if excused.is_failing else replace(excused, ejections=0)
 

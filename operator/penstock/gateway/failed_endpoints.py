@@ -1,0 +1,69 @@
+"""Endpoints that failed one request, and which of their failures count for outlier ejection.
+
+An engine that fails a request may be at fault, or the request itself. It is the engine if another one answers
+the request. Nobody knows if several engines fail it, or if it ends before another one could answer: no retry
+was allowed in time, or its client left. Failures that nobody can tell are not counted.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from penstock.core.routing.charge import CHARGES, Ending
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.gateway.endpoint_state import EndpointStates
+
+
+class FailedEndpoints:
+    """Failures of one request at endpoints, as a context manager around its attempts.
+
+    A failure that a retry can confirm at once is counted when it happens, so that a failing engine is ejected
+    soon, and taken back at the end if nobody can tell. Any other is counted when another engine answers.
+    """
+
+    def __init__(self, endpoints: EndpointStates) -> None:
+        self._endpoints = endpoints
+        self._failed: dict[str, Side] = {}  # by pod; without those that never got the request
+        self._counted: list[str] = []  # a pod for each failure
+        self._uncounted: list[tuple[str, Ending]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if len(self._failed) > 1 or isinstance(error, asyncio.CancelledError):
+            self._endpoints.excuse_failures(self._counted)
+
+    @property
+    def sides(self) -> set[Side]:
+        """Sides with an endpoint that failed the request."""
+        return set(self._failed.values())
+
+    def add(self, endpoint: Endpoint, ending: Ending, now: float, *, may_retry_now: bool) -> None:
+        """Record that the attempt at an endpoint failed.
+
+        may_retry_now: whether the retry budget has room for a retry.
+        """
+        if CHARGES[ending].engine is None:
+            return
+        if ending is Ending.CONNECT:  # whatever the request
+            self._endpoints.charge(endpoint.pod, ending, now)
+            return
+        self._failed[endpoint.pod] = endpoint.side
+        if may_retry_now:
+            self._endpoints.charge(endpoint.pod, ending, now)
+            self._counted.append(endpoint.pod)
+        else:
+            self._uncounted.append((endpoint.pod, ending))
+
+    def confirm(self, now: float) -> None:
+        """Record that an engine answered the request, so that all failures are the engines' fault."""
+        for pod, ending in self._uncounted:
+            self._endpoints.charge(pod, ending, now)
+        self._uncounted.clear()
+        self._counted.clear()
