@@ -159,6 +159,28 @@ async def test_client_that_sends_after_its_response_is_disconnected_after_the_li
     assert (await client.rest()).startswith(b"HTTP/1.1 413")
 
 
+async def test_client_that_goes_on_sending_after_its_response_gets_it(
+    start_gateway, connect, until
+):
+    """It reads only when it has sent its whole body. A reset before that would lose the response."""
+    front = await start_gateway(max_body_bytes=10, request_timeout_s=30.0, **LONG)
+    client = await connect(front)
+    connection, now_s = client.connection, 5000.0
+    await client.send(HEAD + b"content-length: 1000\r\n\r\n")
+    await until(connection.transport.is_closing)
+    await until(lambda: not connection.transport.get_write_buffer_size())
+    for at_s in (now_s, now_s + 15.0, now_s + 30.0):
+        await client.send(b"x")
+        await until(lambda: connection._has_dropped)
+        connection.check(at_s)
+        await settle()
+        assert front.num_connections == 1
+    await client.send(b"x")
+    connection.check(now_s + 30.1)
+    await until(lambda: front.num_connections == 0)
+    assert (await client.rest()).startswith(b"HTTP/1.1 413")
+
+
 async def large(request):
     await request.whole(b'"%s"' % (b"x" * 7_000_000))
 

@@ -32,7 +32,8 @@ PIECE_BYTES = 16 << 10
 # Bound on the unread response of one client in the kernel, which doubles it: 4096 such clients then hold
 # 512 MiB, and without it up to 4 MiB each. A client 100 ms away still reads 1 MB/s.
 SEND_BUFFER_BYTES = 64 << 10
-# Time that a client may continue to send after its response before the connection is reset.
+# Time without a byte of the client after its response before the connection is reset. A client that goes on
+# to send reads its response only then, so it may send for `request_timeout_s`.
 LINGER_S = 2.0
 
 
@@ -98,6 +99,8 @@ class GatewayProtocol(H11Protocol):
         self._is_dropping = False  # whether pipelined bytes are dropped, as there were too many
         self._is_refused = self._is_half_closed = False
         self._closing_since_s: float | None = None
+        self._last_dropped_s = 0.0
+        self._has_dropped = False  # whether the client has sent since the last check
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(
@@ -146,6 +149,7 @@ class GatewayProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), PIECE_BYTES):
             if self.transport.is_closing():
+                self._has_dropped = True
                 return
             piece = data[start : start + PIECE_BYTES]
             if self._is_answering and self.conn.their_state is not h11.SEND_BODY:
@@ -181,11 +185,22 @@ class GatewayProtocol(H11Protocol):
             else:  # the client would take a response now for that of its next request
                 self.transport.close()
         if self.transport.is_closing():
-            self._closing_since_s = self._closing_since_s or now_s
-            if not self.flow.write_paused and now_s - self._closing_since_s > LINGER_S:
-                self.transport.abort()
+            self._check_linger(now_s)
         unread_since_s = self._limit.unread.get(self, now_s)
         if now_s - unread_since_s > settings.client_stall_timeout_s:
+            self.transport.abort()
+
+    def _check_linger(self, now_s: float) -> None:
+        """Reset a connection whose client sends nothing more after its response, or for too long."""
+        if self._closing_since_s is None:
+            self._closing_since_s = self._last_dropped_s = now_s
+        if self._has_dropped:
+            self._last_dropped_s, self._has_dropped = now_s, False
+        is_over = (
+            now_s - self._last_dropped_s > LINGER_S
+            or now_s - self._closing_since_s > self._settings.request_timeout_s
+        )
+        if is_over and not self.flow.write_paused:
             self.transport.abort()
 
     def _has_unread(self) -> bool:
