@@ -43,8 +43,10 @@ ENDINGS = (
 STATUSES = {
     Ending.REFUSED: 400, Ending.UNSUPPORTED: 501, Ending.UNAVAILABLE: 503, Ending.ERROR: 500,
 }  # fmt: skip
+# Prompt of a request whose answer has no text.
+EMPTY = "empty"
 # What a client can send to harm a canary that is as good as its control.
-BAD = (Ending.REFUSED, Ending.UNSUPPORTED, Ending.ERROR, Ending.RESET, Ending.INVALID)
+BAD = (Ending.REFUSED, Ending.UNSUPPORTED, Ending.ERROR, Ending.RESET, Ending.INVALID, EMPTY)
 EVENT = b'data: {"choices":[{"delta":{"content":" a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 ERROR_EVENT = b'data: {"error":{"message":"broken","code":500}}\n\n'
@@ -64,8 +66,11 @@ class Engine:
     seen: set[str] = field(default_factory=set)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        ending = Ending((await request.json())["prompt"])
+        prompt = (await request.json())["prompt"]
         self.seen.add(request.headers["x-request-id"])
+        if prompt == EMPTY:
+            return web.json_response({"choices": [{"text": ""}]})
+        ending = Ending(prompt)
         if ending in STATUSES:
             return web.json_response({"error": {"message": "no"}}, status=STATUSES[ending])
         if ending is Ending.RESET:
@@ -106,10 +111,10 @@ class Bench:
     engines: list[Engine]
     url: str
 
-    async def ask(self, session: aiohttp.ClientSession, ending: Ending, user: str = "") -> None:
-        """Send a request that is to end in this way, and read whatever comes."""
-        limit_s = LIMIT_S if ending is Ending.CLIENT_LEFT else NO_LIMIT_S
-        fields = {"model": "chat", "stream": True, "prompt": ending.value, "user": user}
+    async def ask(self, session: aiohttp.ClientSession, prompt: str, user: str = "") -> None:
+        """Send a request that is to end as its prompt says, and read whatever comes."""
+        limit_s = LIMIT_S if prompt == Ending.CLIENT_LEFT else NO_LIMIT_S
+        fields = {"model": "chat", "stream": prompt != EMPTY, "prompt": prompt, "user": user}
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s), session.post(self.url, json=fields) as got:
                 await got.read()
@@ -204,11 +209,11 @@ async def is_aborted(seed: int, bad: int, good: int) -> bool:
     draw = random.Random(seed)
     async with _bench(["r1", "r1", "r2", "r2"]) as bench, aiohttp.ClientSession() as session:
         user = await _user_of_the_canary(bench, session)
-        kinds = [(draw.choice(BAD), user) for _ in range(bad)]
+        kinds: list[tuple[str, str]] = [(draw.choice(BAD), user) for _ in range(bad)]
         kinds += [(Ending.ANSWERED, f"good-{draw.randrange(1000)}") for _ in range(good)]
         draw.shuffle(kinds)
-        for ending, who in kinds:
-            await bench.ask(session, ending, who)
+        for prompt, who in kinds:
+            await bench.ask(session, prompt, who)
         await bench.idle()
         canary, control = (
             _sum([bench.arms[e.endpoint.pod] for e in bench.engines

@@ -2,7 +2,10 @@
 
 from gateway.engine_answers import EVENT
 
+from penstock.core.routing.pick import Endpoint
+
 POD = "default/engine"
+ENGINE = Endpoint(POD, "10.0.0.1:8000", "r1")
 USAGE = (
     b'{"usage":{"prompt_tokens":300,"completion_tokens":%d,'
     b'"prompt_tokens_details":{"cached_tokens":256}}}'
@@ -19,7 +22,7 @@ class Clock:
 def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reservation=None):
     """Stream a response with one token more than `gaps_s` has items."""
     clock.now_s += queued_s
-    with record.in_flight(POD, reservation):
+    with record.in_flight(ENGINE, reservation):
         clock.now_s += first_s
         record.start_response(is_stream=True)
         record.add_chunk(EVENT)
@@ -30,7 +33,7 @@ def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reser
 
 
 def whole(record, clock, body, *, took_s=1.5):
-    with record.in_flight(POD, None):
+    with record.in_flight(ENGINE, None):
         clock.now_s += took_s
         record.start_response(is_stream=False)
         record.add_chunk(body)

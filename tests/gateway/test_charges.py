@@ -61,6 +61,41 @@ async def test_request_that_breaks_engines_is_no_error_of_a_revision(
     assert await errors_of(front) == ({}, 10)
 
 
+async def empty_on_demand(request):
+    text = "" if json.loads(request.body)["prompt"] == "empty" else "a"
+    await request.whole(json.dumps({"choices": [{"text": text}]}).encode())
+
+
+async def empty_answers(front):
+    await front.idle()
+    arms = front.gateway.state.stats.get("default/chat").arms()
+    return sum(arm.empty_outputs for arm in arms.values())
+
+
+@pytest.mark.parametrize(("affinity", "num_empty"), [("User", 0), ("None", 20)])
+async def test_user_that_stays_with_a_revision_gives_it_no_empty_answers(
+    start_engine, start_gateway, make_service, affinity, num_empty
+):
+    """Such a user may know the revision. Without affinity nobody can choose one."""
+    engines = [await start_engine(empty_on_demand, revision) for revision in ("r1", "r2")]
+    front = await start_gateway()
+    front.publish(replace(make_service(*engines, weights=WEIGHTS), affinity=affinity))
+    await front.ask(stream=False, prompt="hello", user="one")
+    for _ in range(20):
+        await front.ask(stream=False, prompt="empty", user="one")
+    assert await empty_answers(front) == num_empty
+
+
+async def test_empty_answers_of_new_users_count(start_engine, start_gateway, make_service):
+    """None of them knows its revision beforehand."""
+    engines = [await start_engine(empty_on_demand, revision) for revision in ("r1", "r2")]
+    front = await start_gateway()
+    front.publish(replace(make_service(*engines, weights=WEIGHTS), affinity="User"))
+    for number in range(20):
+        await front.ask(stream=False, prompt="empty", user=f"user-{number}")
+    assert await empty_answers(front) == 20
+
+
 @pytest.mark.parametrize("fault", [breaks, resets])
 async def test_broken_canary_is_charged_when_the_other_side_answers(
     start_engine, start_gateway, make_service, fault

@@ -4,8 +4,9 @@ import math
 
 import pytest
 from gateway.engine_answers import EVENT
-from gateway.recorded_requests import POD, USAGE, Clock, stream, whole
+from gateway.recorded_requests import ENGINE, POD, USAGE, Clock, stream, whole
 
+from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.charge import Ending
@@ -14,6 +15,7 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.prefill_throughput import PrefillThroughput
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.spec.objectives import UNBOUNDED_S, Objectives
+from penstock.gateway.adapter_stats import AdapterStats
 from penstock.gateway.openai import RequestError
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.reservation import Reservation
@@ -73,7 +75,7 @@ def test_tokens_are_estimated_without_usage(stats, clock, make):
     for chat, tokens in ((False, 3), (True, 2)):
         before = stats.output_tokens
         record = make(chat=chat)
-        with record.in_flight(POD, None):
+        with record.in_flight(ENGINE, None):
             for chunk in (EVENT, EVENT, EVENT, b"data: [DONE]\n\n"):
                 record.add_chunk(chunk)
         close(record)
@@ -87,7 +89,7 @@ def test_tokens_are_estimated_without_usage(stats, clock, make):
 
 def test_usage_corrects_the_token_estimate(stats, clock, make):
     record = make()
-    with record.in_flight(POD, None):
+    with record.in_flight(ENGINE, None):
         record.add_chunk(b'data: {"usage":{"prompt_tokens":600,"completion_tokens":1}}\n\n')
     close(record)
     assert stats.token_estimate == TokenEstimate().observe(1200, 600)
@@ -145,7 +147,7 @@ def test_time_lost_by_an_earlier_engine_is_no_violation_of_the_next(stats, clock
     stats.objectives = Objectives(1.0, 1.0)
     record = make()
     clock.now_s += 5.0
-    with record.in_flight("default/other", None):
+    with record.in_flight(endpoint("other"), None):
         clock.now_s += 5.0
     stream(record, clock, queued_s=0.25, first_s=0.5)
     close(record)
@@ -183,7 +185,7 @@ def test_single_token_violates_no_tpot_objective(stats, clock, make):
 def test_complete_response_in_parts_has_no_tpot(stats, clock, make):
     stats.objectives = Objectives(1.0, 0.1)
     record = make(stream=False)
-    with record.in_flight(POD, None):
+    with record.in_flight(ENGINE, None):
         clock.now_s += 0.5
         record.start_response(is_stream=False)
         record.add_chunk(b"{")
@@ -249,7 +251,7 @@ def test_error_of_the_gateway_after_a_failed_attempt_is_that_failure(stats, make
 @pytest.mark.parametrize("code", [499, 500])
 def test_error_event_is_the_engines_failure_from_code_500(stats, clock, make, code):
     record = make()
-    with record.in_flight(POD, None):
+    with record.in_flight(ENGINE, None):
         record.add_chunk(EVENT)
         record.add_chunk(b'data: {"error": {"code": %d}}\n\n' % code)
     close(record, Ending.ERROR_EVENT if record.has_engine_error else Ending.ANSWERED)
@@ -262,7 +264,7 @@ def test_error_event_is_the_engines_failure_from_code_500(stats, clock, make, co
 def test_refusal_in_a_stream_is_no_empty_answer(stats, make):
     """An engine may find out that a request is invalid after it has begun to answer."""
     record = make()
-    with record.in_flight(POD, None):
+    with record.in_flight(ENGINE, None):
         record.add_chunk(b'data: {"error": {"code": 400}}\n\n')
     close(record)
     assert (stats.arms()[POD].requests, stats.arms()[POD].empty_outputs) == (1, 0)
@@ -293,7 +295,7 @@ def test_each_engine_is_charged_a_failure_once_per_request(
 ):
     record = make(tenant="acme")
     for name in ("a", "b", "a"):
-        with record.in_flight(f"default/{name}", None):
+        with record.in_flight(endpoint(name), None):
             pass
         record.end.note_failed_attempt(endpoint(name), Ending.RESET, is_serving=is_serving)
     close(record, Ending.RESET, {Side(revision) for revision in serving})
@@ -301,6 +303,56 @@ def test_each_engine_is_charged_a_failure_once_per_request(
     assert {pod: arm.errors for pod, arm in arms.items()} == errors
     assert all(arm.tenants["acme"].errors == 1 for arm in arms.values())
     assert stats.failed == 1
+
+
+EMPTY, TEXT = b'{"choices":[{"text":""}]}', b'{"choices":[{"text":"a"}]}'
+CANARY = [endpoint("c", "r2"), endpoint("d", "r2")]
+
+
+@pytest.mark.parametrize(
+    ("key", "answers", "empty"),
+    [
+        (None, [EMPTY, EMPTY, EMPTY], 3),
+        (b"key", [EMPTY, EMPTY, EMPTY], 1),
+        (b"key", [TEXT, EMPTY, EMPTY], 0),
+    ],
+)
+def test_empty_answers_of_a_session_count_with_its_first_one_on_a_side(
+    stats, make, key, answers, empty
+):
+    """A client that knows its arm could fail it. The first side's answer is none of the second's."""
+    requests = [(ENGINE, TEXT), *((CANARY[n % 2], body) for n, body in enumerate(answers))]
+    for engine, body in requests:
+        record = make(stream=False, key=key)
+        with record.in_flight(engine, None):
+            record.start_response(is_stream=False)
+            record.add_chunk(body)
+        close(record)
+    arms = stats.arms()
+    assert sum(arms[each.pod].empty_outputs for each in CANARY) == empty
+    assert sum(arms[each.pod].requests for each in CANARY) == 3
+    assert arms[POD].empty_outputs == 0
+
+
+def test_empty_answers_of_a_session_count_with_its_first_one_of_an_adapters_version(make):
+    adapter = AdapterStats(lambda: None)
+    adapter.arm = ArmCounter()
+    for body in (TEXT, EMPTY, EMPTY):
+        record = make(stream=False, key=b"key", adapter=adapter)
+        with record.in_flight(ENGINE, None):
+            record.start_response(is_stream=False)
+            record.add_chunk(body)
+        close(record)
+    arm = adapter.arm.snapshot()
+    assert (arm.requests, arm.empty_outputs) == (3, 0)
+
+
+def test_first_answers_of_sides_that_are_gone_are_dropped(stats):
+    assert stats.first_answers[Side("r1")].add(b"key")
+    assert stats.first_answers[Side("r2")].add(b"key")
+    stats.keep_only({POD: Side("r1")})
+    assert not stats.first_answers[Side("r1")].add(b"key")
+    assert stats.first_answers[Side("r2")].add(b"key")
 
 
 def test_counts_by_tenant(stats, clock, make):
@@ -322,7 +374,7 @@ def test_queued_and_in_flight_requests(stats, clock, make):
         seen = stats.reading(7.0, clock())
         assert (seen.at_s, seen.queued, seen.queued_prompt_tokens) == (7.0, 2, 600)
         assert seen.oldest_wait_s == 3.0
-    with first.in_flight(POD, None), second.in_flight(POD, None):
+    with first.in_flight(ENGINE, None), second.in_flight(ENGINE, None):
         first.add_chunk(EVENT)
         seen = stats.reading(7.0, clock())
         assert (seen.in_flight, seen.in_flight_prefill_tokens) == (2, 300)
@@ -334,12 +386,12 @@ def test_queued_and_in_flight_requests(stats, clock, make):
 def test_requests_ahead_and_open_at_the_engine(stats, make):
     """Failed attempts and ended requests do not count."""
     for _ in range(2):
-        with make().in_flight(POD, None):
+        with make().in_flight(ENGINE, None):
             pass
     first, second = make(), make()
-    with first.in_flight(POD, None):
+    with first.in_flight(ENGINE, None):
         first.add_chunk(EVENT)
-        with second.in_flight(POD, None):
+        with second.in_flight(ENGINE, None):
             assert stats.count_sent(POD) == (1, 2)
             stats.count_first_byte(POD)
             assert stats.count_end(POD) == 2
@@ -369,7 +421,7 @@ async def slot(clock):
 async def test_first_token_frees_the_prefill_work_and_updates_the_throughput(slot, clock, make):
     load, reservation, freed = slot
     before, record = load.throughput, make()
-    with record.in_flight(POD, reservation):
+    with record.in_flight(ENGINE, reservation):
         assert (load.prefill_tokens, freed) == (300.0, [])
         clock.now_s += 0.5
         record.start_response(is_stream=True)
@@ -384,7 +436,7 @@ async def test_first_token_frees_the_prefill_work_and_updates_the_throughput(slo
 async def test_error_event_does_not_update_the_throughput(slot, clock, make):
     load, reservation, freed = slot
     before, record = load.throughput, make()
-    with record.in_flight(POD, reservation):
+    with record.in_flight(ENGINE, reservation):
         clock.now_s += 0.5
         record.start_response(is_stream=True)
         record.add_chunk(b'data: {"error": {"code": 400}}\n\n')
@@ -397,7 +449,7 @@ async def test_prefill_work_of_a_complete_response_is_freed_after_its_predicted_
 ):
     load, reservation, freed = slot
     before, record = load.throughput, make(stream=False)
-    with record.in_flight(POD, reservation):
+    with record.in_flight(ENGINE, reservation):
         assert load.prefill_tokens == 300.0
         await until(lambda: freed)
         assert (load.prefill_tokens, load.kv_tokens) == (0.0, 556.0)
@@ -409,7 +461,7 @@ async def test_prefill_work_of_a_complete_response_is_freed_after_its_predicted_
 
 async def test_release_cancels_the_prefill_timer(slot, make):
     load, reservation, freed = slot
-    with make(stream=False).in_flight(POD, reservation):
+    with make(stream=False).in_flight(ENGINE, reservation):
         timer = reservation._timer
         assert timer is not None
     assert timer.cancelled()
@@ -419,5 +471,5 @@ async def test_release_cancels_the_prefill_timer(slot, make):
 async def test_prefill_work_is_freed_at_once_at_unknown_throughput(slot, make):
     load, reservation, freed = slot
     load.throughput = PrefillThroughput()
-    with make(stream=False).in_flight(POD, reservation):
+    with make(stream=False).in_flight(ENGINE, reservation):
         assert (load.prefill_tokens, reservation._timer, freed) == (0.0, None, [1])

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
+from penstock.gateway.first_answers import FirstAnswers
 from penstock.gateway.keyed_count import KeyedCount
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_adapter import Adapter
@@ -16,12 +17,13 @@ class AdapterStats:
 
     became_idle: called when its last request at a pod ends, or none is queued any more. pods: its requests at
     each engine pod now. queued: requests that wait for room on an engine that has it. arm: canary statistics,
-    while there are two versions.
+    while there are two versions. first_answers: of session-affinity keys, likewise.
     """
 
     def __init__(self, became_idle: Callable[[], None]) -> None:
         self._became_idle = became_idle
         self.arm: ArmCounter | None = None
+        self.first_answers = FirstAnswers()
         self.arrivals = self.work_tokens = self.misses = self.failed = 0
         self.loads = self.load_failures = self.waiting = self.queued = 0
         self.load_s = 0.0

@@ -230,7 +230,7 @@ class Attempts:
         try:
             with (
                 self._state.endpoints.hold(pod, tokens),
-                record.in_flight(pod, selected.reservation),
+                record.in_flight(selected.endpoint, selected.reservation),
             ):
                 yield
         finally:

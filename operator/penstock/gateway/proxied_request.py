@@ -101,6 +101,7 @@ class ProxiedRequest:
         if target.timeout_s is not None:
             cancellation.limit_by_route(target.timeout_s)
         self._telemetry.note_target(target)
+        key = request.affinity_key(service.affinity)
         record = self._record = self._state.stats.record(
             service,
             arrived_s,
@@ -109,12 +110,12 @@ class ProxiedRequest:
             is_chat=self._scope["path"] == CHAT_PATH,
             is_text_only=request.is_text_only,
             tenant=_tenant(service, headers),
+            key=key,
             adapter=target.adapter,
         )
         self._check_connections(service)
         self._memory.assign(service.key)
         request = request.with_model(target.model)
-        key = request.affinity_key(service.affinity)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, tokens=request.tokens,
             adapter=target.adapter,

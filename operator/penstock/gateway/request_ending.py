@@ -67,14 +67,14 @@ class RequestEnding:
         return CHARGES[self.ending or Ending.GATEWAY_FAILED]
 
     def charged_pods(
-        self, last_pod: str | None, serving: Collection[Side], *, is_answered: bool
+        self, last: Endpoint | None, serving: Collection[Side], *, is_answered: bool
     ) -> Collection[str]:
         """The engines whose revisions are charged with a failure each.
 
-        last_pod: the engine that got the request last. Other arguments: see `find_blamed_endpoints`.
+        last: the engine that got the request last. Other arguments: see `find_blamed_endpoints`.
         """
         failed = find_blamed_endpoints(self._failed, serving, is_answered=is_answered)
         pods = {endpoint.pod for endpoint in failed}
-        if self.charge.revision == "Always" and last_pod is not None:
-            pods.add(last_pod)
+        if self.charge.revision == "Always" and last is not None:
+            pods.add(last.pod)
         return pods

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterator
 
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.routing.charge import Charge
-from penstock.core.routing.pick import Side
+from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.adapter_stats import AdapterStats
+from penstock.gateway.first_answers import FirstAnswers
 from penstock.gateway.request_ending import RequestEnding, RequestOutcome
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.response_usage import ResponseUsage
@@ -26,10 +27,9 @@ class RequestRecord:
 
     now: the monotonic clock. arrived_s: when the client had sent all of the request, on that clock.
     prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has no images or other
-    media. tenant: None if tenants are not distinguished. adapter: counts of the adapter that the request
-    is for; None: it is for the base model.
-
-    end: how the request ends.
+    media. tenant: None if tenants are not distinguished. key: what keeps the request on its arm of a canary's
+    comparison; None: its arm is drawn. adapter: counts of the adapter that the request is for; None: it is
+    for the base model. end: how the request ends.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class RequestRecord:
         is_chat: bool,
         is_text_only: bool = True,
         tenant: str | None = None,
+        key: bytes | None = None,
         adapter: AdapterStats | None = None,
     ) -> None:
         self._stats = stats
@@ -52,9 +53,10 @@ class RequestRecord:
         self._is_text_only = is_text_only
         self._is_stream = is_stream
         self._tenant = tenant
+        self._key = key
         self._overhead_events = 2 if is_chat else 1
         self._usage = self._new_usage()
-        self._pod: str | None = None
+        self._endpoint: Endpoint | None = None
         self._reservation: Reservation | None = None
         self.end = RequestEnding()
         # The current engine's latency counts from here: time that an earlier engine lost does not.
@@ -81,12 +83,12 @@ class RequestRecord:
             self._stats.queued.discard(self)
 
     @contextlib.contextmanager
-    def in_flight(self, pod: str, reservation: Reservation | None) -> Iterator[None]:
-        """Count the request as in flight at the engine pod "namespace/name" while the block runs.
+    def in_flight(self, endpoint: Endpoint, reservation: Reservation | None) -> Iterator[None]:
+        """Count the request as in flight at the endpoint while the block runs.
 
         reservation: its slot there, which is released at the end; None if it has none.
         """
-        self._pod, self._reservation = pod, reservation
+        self._endpoint, self._reservation, pod = endpoint, reservation, endpoint.pod
         if reservation is not None and not self._is_stream:
             reservation.assume_prefill_time()
         self._stats.in_flight.add(self)
@@ -117,8 +119,8 @@ class RequestRecord:
         if self.has_begun:
             return
         self.has_begun, self._first_byte_s = True, self._last_byte_s
-        if self._pod is not None:
-            self._stats.count_first_byte(self._pod)
+        if self._endpoint is not None:
+            self._stats.count_first_byte(self._endpoint.pod)
         if self._reservation is not None and self._is_stream and not self._usage.has_error:
             self._reservation.first_token_received(self._first_byte_s)
 
@@ -148,7 +150,7 @@ class RequestRecord:
         serving: sides of the service that have engines and traffic; needed only after a failed attempt.
         """
         charge, stats = self.end.charge, self._stats
-        for pod in self.end.charged_pods(self._pod, serving, is_answered=self.has_begun):
+        for pod in self.end.charged_pods(self._endpoint, serving, is_answered=self.has_begun):
             for arm in self._arms(pod):
                 arm.record_failure(self._tenant)
         if self._adapter is not None:
@@ -197,9 +199,11 @@ class RequestRecord:
             self._adapter.work_tokens += prompt_tokens + output_tokens
         stats.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
         self._count_latency()
-        assert self._pod is not None
-        for arm in self._arms(self._pod):
-            self._count_for_arm(arm)
+        assert self._endpoint is not None
+        pod, side = self._endpoint.pod, self._endpoint.side
+        self._count_for_arm(stats.arm(pod), stats.first_answers[side])
+        if self._adapter is not None and self._adapter.arm is not None:
+            self._count_for_arm(self._adapter.arm, self._adapter.first_answers)
         objectives, tpot_s = stats.objectives, self._tpot_s if self._is_stream else None
         has_ttft = objectives is not None and objectives.has_ttft
         has_tpot = objectives is not None and objectives.has_tpot
@@ -222,16 +226,16 @@ class RequestRecord:
     def _arms(self, pod: str) -> list[ArmCounter]:
         """The statistics that the outcome at a pod counts in: of the pod and of the adapter's version."""
         of_version = None if self._adapter is None else self._adapter.arm
-        of_pod = self._stats.arm(pod)
-        return [of_pod] if of_version is None else [of_pod, of_version]
+        return [self._stats.arm(pod), *([] if of_version is None else [of_version])]
 
-    def _count_for_arm(self, arm: ArmCounter) -> None:
+    def _count_for_arm(self, arm: ArmCounter, answers: FirstAnswers) -> None:
         """Add the response to the statistics of its engine, or of its adapter's version."""
         usage = self._usage
+        is_first = self._key is None or answers.add(self._key)
         arm.record_completion(
             usage.output_tokens,
             self._num_ahead,
-            is_empty=not usage.has_text and not usage.has_error,
+            is_empty=is_first and not usage.has_text and not usage.has_error,
             violates=self._violates,
             tenant=self._tenant,
         )

@@ -1,14 +1,17 @@
 """Statistics of one service's requests: counts, outcomes, and what each engine did."""
 
-from collections.abc import Container
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Protocol
 
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import Arm
+from penstock.core.routing.pick import Side
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.scaling.histogram import HistogramCounter
 from penstock.core.scaling.signals import GatewayReading
 from penstock.core.spec.objectives import Objectives
+from penstock.gateway.first_answers import FirstAnswers
 from penstock_engine.metric_types import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 
@@ -28,6 +31,7 @@ class ServiceStats:
     """Counts one service's requests since this process started.
 
     Prompt tokens are estimated from the bytes of the text, at the ratio seen in responses with usage.
+    first_answers: of session-affinity keys, by side.
     """
 
     def __init__(self) -> None:
@@ -41,6 +45,7 @@ class ServiceStats:
         self.queued: set[OpenRequest] = set()
         self.in_flight: set[OpenRequest] = set()
         self._arms: dict[str, ArmCounter] = {}
+        self.first_answers: defaultdict[Side, FirstAnswers] = defaultdict(FirstAnswers)
         self._before_first_byte: dict[str, int] = {}  # pod -> requests sent to it
         self._open: dict[str, int] = {}  # likewise
         self.token_estimate = TokenEstimate()
@@ -67,9 +72,11 @@ class ServiceStats:
         _decrement(self._open, pod)
         return self._open.get(pod, 0)
 
-    def keep_only(self, pods: Container[str]) -> None:
-        """Drop the counts of all other engine pods."""
-        self._arms = {pod: count for pod, count in self._arms.items() if pod in pods}
+    def keep_only(self, sides: Mapping[str, Side]) -> None:
+        """Drop what is known of all other engine pods and their sides. sides: by pod."""
+        self._arms = {pod: count for pod, count in self._arms.items() if pod in sides}
+        for side in self.first_answers.keys() - sides.values():
+            del self.first_answers[side]
 
     def arms(self) -> dict[str, Arm]:
         """Return the counts of each engine pod, for the judge of a canary."""

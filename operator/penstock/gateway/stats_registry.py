@@ -33,12 +33,14 @@ class StatsRegistry:
         is_chat: bool,
         is_text_only: bool = True,
         tenant: str | None = None,
+        key: bytes | None = None,
         adapter: Adapter | None = None,
     ) -> RequestRecord:
-        """Count a request that arrived, and return its record. adapter: the one that it is for.
+        """Count a request that arrived, and return its record.
 
-        The other arguments are the record's.
+        key: its session-affinity key. adapter: the one that it is for. The other arguments are the record's.
         """
+        is_compared = service.is_mixed or (adapter is not None and adapter.is_mixed)
         stats = self.get(service.key)
         stats.objectives = service.objectives
         return RequestRecord(
@@ -50,6 +52,7 @@ class StatsRegistry:
             is_chat=is_chat,
             is_text_only=is_text_only,
             tenant=tenant,
+            key=key if is_compared else None,
             adapter=None if adapter is None else self.adapters.get(adapter),
         )
 
