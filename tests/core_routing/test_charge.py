@@ -10,6 +10,7 @@ from penstock.core.routing.charge import (
     ending_of_timeout,
     find_blamed_endpoints,
     find_pods_of_failed_sides,
+    is_version_blamed,
 )
 from penstock.core.routing.pick import Endpoint, Side
 
@@ -124,6 +125,19 @@ R1, R2 = Side("r1"), Side("r2")
 def test_revisions_charged_for_failed_attempts(failed, serving, is_answered, charged):
     attempts = [FailedAttempt(endpoint, Ending(ending)) for endpoint, ending in failed]
     assert find_blamed_endpoints(attempts, serving, is_answered=is_answered) == charged
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_answered", "is_blamed"),
+    [
+        ("error", True, True),
+        ("error", False, False),
+        ("connect", True, False),
+        ("copy_unavailable", True, False),
+    ],
+)
+def test_versions_charged_for_failed_attempts(ending, is_answered, is_blamed):
+    assert is_version_blamed(Ending(ending), is_answered=is_answered) == is_blamed
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ endpoint that is tried fails too.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint
@@ -24,6 +25,7 @@ from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestErro
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_telemetry import RequestTelemetry
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.unanswered import EngineLost
 from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
@@ -96,7 +98,18 @@ class Attempts:
                     _note_failure(endpoint, result.ending, took_s, selector, record)
                 failures.append(result.ending)
                 self._hold_error(result)
+                if (other := selector.change_version(result.ending)) is not None:
+                    request = request.with_model(other.engine_name)
+                    outgoing = replace(outgoing, body=request.body)
+                    answers = self._answers_of_version(other, record)
         await self._give_up(failures[-1], cancellation, record)
+
+    def _answers_of_version(self, adapter: Adapter, record: RequestRecord) -> AdapterAnswers:
+        """Count the request for another version of its adapter. Returns its answers."""
+        self._telemetry.line.adapter = adapter.engine_name
+        if record.adapter is not None:
+            record.adapter.change_version(self._state.stats.adapters.get(adapter))
+        return AdapterAnswers(self._state, adapter)
 
     def _hold_error(self, failed: AttemptFailed) -> None:
         """Hold the engine's error response, if it has one, in case no other engine answers."""
@@ -248,3 +261,5 @@ def _note_failure(
     selector.note_failure(endpoint, ending, took_s)
     is_serving = selector.is_serving(endpoint.pod)
     record.end.note_failed_attempt(endpoint, ending, is_serving=is_serving)
+    if record.adapter is not None and is_serving:
+        record.adapter.note_failed_attempt(ending)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
+from penstock.core.routing.charge import CHARGES, Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
@@ -96,6 +96,23 @@ class EndpointSelector:
         if ending is Ending.ERROR:
             self._has_error = True
             self._wait.left_s = min(self._wait.left_s, MAX_WAIT_AFTER_ERROR_S)
+
+    def change_version(self, ending: Ending) -> Adapter | None:
+        """Choose another version of the adapter for the retry, which shows whether the request is at fault.
+
+        ending: of the last attempt. Returns the adapter with that version; None if the version stays.
+        """
+        service = self._state.snapshots.current.get(self._service)
+        if self._adapter is None or service is None or CHARGES[ending].retry != "Once":
+            return None
+        for other in self._adapter.others:
+            if endpoints := self._state.adapters.resident(other, service.endpoints):
+                self._adapter = other
+                self._copies = AdapterSelector(self._state, other, self._waiting)
+                if all(each.pod in self._tried for each in endpoints):
+                    self._tried.difference_update(each.pod for each in endpoints)
+                return other
+        return None
 
     def is_serving(self, pod: str) -> bool:
         """Whether the pod is still an endpoint of the service, on a side with weight."""

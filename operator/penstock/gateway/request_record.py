@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable, Collection, Iterator
 
 from penstock.core.canary.arm_counter import ArmCounter
-from penstock.core.routing.charge import Charge
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
+from penstock.gateway.adapter_request import AdapterRequest
 from penstock.gateway.adapter_stats import AdapterStats
 from penstock.gateway.first_answers import FirstAnswers
 from penstock.gateway.request_ending import RequestEnding, RequestOutcome
@@ -47,7 +47,7 @@ class RequestRecord:
         adapter: AdapterStats | None = None,
     ) -> None:
         self._stats = stats
-        self._adapter = adapter
+        self.adapter = None if adapter is None else AdapterRequest(adapter)
         self._now = now
         self._prompt_bytes = prompt_bytes
         self._is_text_only = is_text_only
@@ -96,7 +96,7 @@ class RequestRecord:
         self._num_concurrent = num_open_at_start
         self._sent_s = self._now()
         try:
-            with self._adapter.hold_copy(pod) if self._adapter else contextlib.nullcontext():
+            with self.adapter.stats.hold_copy(pod) if self.adapter else contextlib.nullcontext():
                 yield
         finally:
             self._stats.in_flight.discard(self)
@@ -151,10 +151,9 @@ class RequestRecord:
         """
         charge, stats = self.end.charge, self._stats
         for pod in self.end.charged_pods(self._endpoint, serving, is_answered=self.has_begun):
-            for arm in self._arms(pod):
-                arm.record_failure(self._tenant)
-        if self._adapter is not None:
-            self._count_for_adapter(self._adapter, charge)
+            stats.arm(pod).record_failure(self._tenant)
+        if self.adapter is not None:
+            self.adapter.close(charge, self._tenant, is_answered=self.has_begun)
         match charge.service:
             case "Ended":
                 return self._count_finished()
@@ -166,13 +165,6 @@ class RequestRecord:
                 return self._missed()
             case None:
                 return RequestOutcome()
-
-    def _count_for_adapter(self, adapter: AdapterStats, charge: Charge) -> None:
-        """Count a failure for the adapter that the request is for, and its version."""
-        is_refused = charge.revision == "Adapter"
-        adapter.failed += is_refused or charge.service in ("Failed", "Shed")
-        if is_refused and adapter.arm is not None:
-            adapter.arm.record_failure(self._tenant)
 
     def _missed(self) -> RequestOutcome:
         """The outcome of a request that was shed or failed: it misses all objectives that are set."""
@@ -195,15 +187,16 @@ class RequestRecord:
             estimate = stats.token_estimate
             stats.token_estimate = estimate.observe(self._prompt_bytes, prompt_tokens)
         stats.output_tokens += output_tokens
-        if self._adapter is not None:
-            self._adapter.work_tokens += prompt_tokens + output_tokens
+        if self.adapter is not None:
+            self.adapter.stats.work_tokens += prompt_tokens + output_tokens
         stats.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
         self._count_latency()
         assert self._endpoint is not None
         pod, side = self._endpoint.pod, self._endpoint.side
         self._count_for_arm(stats.arm(pod), stats.first_answers[side])
-        if self._adapter is not None and self._adapter.arm is not None:
-            self._count_for_arm(self._adapter.arm, self._adapter.first_answers)
+        of_version = None if self.adapter is None else self.adapter.stats
+        if of_version is not None and of_version.arm is not None:
+            self._count_for_arm(of_version.arm, of_version.first_answers)
         objectives, tpot_s = stats.objectives, self._tpot_s if self._is_stream else None
         has_ttft = objectives is not None and objectives.has_ttft
         has_tpot = objectives is not None and objectives.has_tpot
@@ -222,11 +215,6 @@ class RequestRecord:
         self._stats.ttft_s.add(self._first_byte_s - self.arrived_s)
         if self._tpot_s is not None:
             self._stats.tpot_s.add(self._tpot_s)
-
-    def _arms(self, pod: str) -> list[ArmCounter]:
-        """The statistics that the outcome at a pod counts in: of the pod and of the adapter's version."""
-        of_version = None if self._adapter is None else self._adapter.arm
-        return [self._stats.arm(pod), *([] if of_version is None else [of_version])]
 
     def _count_for_arm(self, arm: ArmCounter, answers: FirstAnswers) -> None:
         """Add the response to the statistics of its engine, or of its adapter's version."""

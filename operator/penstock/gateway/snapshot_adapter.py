@@ -72,6 +72,12 @@ class Adapter:
         """The versions that requests get."""
         return tuple(share.version for share in self.shares) or (self.version,)
 
+    @property
+    def others(self) -> tuple["Adapter", ...]:
+        """The adapter with each of the other versions that requests get."""
+        versions = (each for each in self.versions if each != self.version)
+        return tuple(replace(self, version=version) for version in versions)
+
     def choose(self, draw: float, key: bytes | None) -> "Adapter":
         """Return the adapter with the version of one request.
 

@@ -72,25 +72,75 @@ async def test_requests_are_split_and_counted_by_version(pool) -> None:
     assert {n: c.arrivals for n, c in report.adapters["default/chat"].items()} == served
 
 
-# Penstock's engine answers 503 if the output of a model is NaN.
-@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
-async def test_a_version_that_engines_fail_has_the_errors(pool, status: str) -> None:
-    class Failing(AdapterEngine):
-        async def _complete(self, request, model):
-            if model == NEW.engine_name:
-                await request.whole(b'{"error": {"message": "broken"}}', status)
-            else:
-                await super()._complete(request, model)
+class Failing(AdapterEngine):
+    """An engine that fails all requests for some models. failed: these models, once for each request."""
 
-    engine = Failing(OLD.engine_name, NEW.engine_name)
+    def __init__(self, *resident, models, status):
+        super().__init__(*resident)
+        self.models, self.status, self.failed = models, status, []
+
+    async def _complete(self, request, model):
+        if model in self.models:
+            self.failed.append(model)
+            await request.whole(b'{"error": {"message": "broken"}}', self.status)
+        else:
+            await super()._complete(request, model)
+
+
+BOTH = (OLD.engine_name, NEW.engine_name)
+
+
+@pytest.mark.parametrize("num_engines", [1, 2])
+async def test_a_version_that_fails_what_the_other_one_answers_has_the_errors(
+    pool, num_engines: int
+) -> None:
+    new, status = [NEW.engine_name], "500 Internal Server Error"
+    engines = [Failing(*BOTH, models=new, status=status) for _ in range(num_engines)]
+    front = await pool(*engines, adapters=(rolling(50),))
+    assert Counter([(await ask(front, "sql"))[0] for _ in range(40)]) == {200: 40}
+    num_failed = sum(len(engine.failed) for engine in engines)
+    arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
+    assert (arms[OLD.engine_name].requests, arms[OLD.engine_name].errors) == (40, 0)
+    assert arms[NEW.engine_name].errors == arms[NEW.engine_name].requests == num_failed > 0
+
+
+@pytest.mark.parametrize("num_engines", [1, 2])
+async def test_a_request_that_fails_with_both_versions_is_an_error_of_none(
+    pool, num_engines: int
+) -> None:
+    status = "500 Internal Server Error"
+    engines = [Failing(*BOTH, models=BOTH, status=status) for _ in range(num_engines)]
+    front = await pool(*engines, adapters=(rolling(50),))
+    assert (await ask(front, "sql"))[0] == 500
+    assert {name for engine in engines for name in engine.failed} == set(BOTH)
+    arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
+    assert {name: (arm.requests, arm.errors) for name, arm in arms.items()} == {
+        OLD.engine_name: (0, 0),
+        NEW.engine_name: (0, 0),
+    }
+
+
+async def test_a_failure_that_the_other_version_could_not_check_is_an_error_of_none(pool) -> None:
+    new = [NEW.engine_name]
+    engine = Failing(*new, models=new, status="500 Internal Server Error")
+    engine.errors[OLD.engine_name] = "400 Bad Request", "pickle file"
+    front = await pool(engine, adapters=(rolling(50),))
+    while not engine.failed:
+        await ask(front, "sql")
+    arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
+    assert (arms[NEW.engine_name].requests, arms[NEW.engine_name].errors) == (0, 0)
+
+
+# Penstock's engine answers 503 if the output of a model is NaN.
+async def test_a_version_whose_output_is_nan_has_the_errors(pool) -> None:
+    new, unavailable = [NEW.engine_name], "503 Service Unavailable"
+    engine = Failing(*BOTH, models=new, status=unavailable)
     front = await pool(engine, adapters=(rolling(50),), wait_for_endpoint_s=0.1)
     statuses = Counter([(await ask(front, "sql"))[0] for _ in range(40)])
     arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
     assert arms[OLD.engine_name].errors == 0
     assert arms[OLD.engine_name].requests == statuses[200]
-    assert (
-        arms[NEW.engine_name].errors == arms[NEW.engine_name].requests == statuses[int(status[:3])]
-    )
+    assert arms[NEW.engine_name].errors == arms[NEW.engine_name].requests == statuses[503]
 
 
 async def test_a_refused_load_is_an_error_of_its_version(pool) -> None:

@@ -164,6 +164,15 @@ def find_blamed_endpoints(
     return [each.endpoint for each in attempts] if len(sides.union(serving)) == 1 else []
 
 
+def is_version_blamed(ending: Ending, *, is_answered: bool) -> bool:
+    """Whether a version of an adapter is charged for a failed attempt, while another one has traffic too.
+
+    As `find_blamed_endpoints`, with versions in place of sides: if no engine answered, the request failed
+    with both versions, or one was not tried.
+    """
+    return is_answered and CHARGES[ending].revision == "Blamed"
+
+
 def find_pods_of_failed_sides(
     failed: Collection[Side],
     endpoints: Sequence[Endpoint],

@@ -1,0 +1,36 @@
+"""Counts of one request for an adapter: for the adapter, and for the versions that it was sent to."""
+
+from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.routing.charge import Charge, Ending, is_version_blamed
+from penstock.gateway.adapter_stats import AdapterStats
+
+
+class AdapterRequest:
+    """Counts of one request. stats: of the version that it is for now."""
+
+    def __init__(self, stats: AdapterStats) -> None:
+        self.stats = stats
+        self._failed: list[tuple[ArmCounter | None, Ending]] = []
+
+    def change_version(self, stats: AdapterStats) -> None:
+        """Count the request for another version from now on."""
+        self.stats = stats
+
+    def note_failed_attempt(self, ending: Ending) -> None:
+        """Record an attempt with the present version that failed before anything reached the client."""
+        self._failed.append((self.stats.arm, ending))
+
+    def close(self, charge: Charge, tenant: str | None, *, is_answered: bool) -> None:
+        """Count how the request ended. Each version is charged with one failure at most."""
+        is_refused = charge.revision == "Adapter"
+        self.stats.failed += is_refused or charge.service in ("Failed", "Shed")
+        blamed = [
+            arm
+            for arm, ending in self._failed
+            if is_version_blamed(ending, is_answered=is_answered)
+        ]
+        if is_refused or charge.revision == "Always":
+            blamed.append(self.stats.arm)
+        for arm in dict.fromkeys(blamed):
+            if arm is not None:
+                arm.record_failure(tenant)
