@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from gateway.engine_answers import EVENT, breaks, hangs, resets
+from gateway.engine_answers import DONE, EVENT, breaks, hangs, resets, stream
 
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.route import RouteRule
@@ -132,6 +132,21 @@ async def test_status_about_the_request_is_no_error_of_engine_or_service(
         assert (await front.ask(stream=False))[0] == 501
     assert await errors_of(front) == ({}, 0)
     assert not front.gateway.state.endpoints.suspects
+
+
+@pytest.mark.parametrize(("code", "is_charged"), [(504, False), (500, True)])
+async def test_deadline_that_a_client_sets_charges_no_engine(
+    start_engine, start_gateway, code, is_charged
+):
+    """`x-request-timeout-s` ends a stream with an error event of code 504."""
+    error = b'data: {"error": {"message": "over", "code": %d}}\n\n' % code
+    engine = await start_engine(stream(EVENT, error, DONE))
+    front = await start_gateway(engine)
+    for _ in range(3):
+        assert (await front.ask())[1] == EVENT + error + DONE
+    errors, failed = await errors_of(front)
+    assert (errors, failed) == (({"default/engine-0": 3}, 3) if is_charged else ({}, 0))
+    assert bool(front.gateway.state.endpoints.suspects) == is_charged
 
 
 @pytest.fixture

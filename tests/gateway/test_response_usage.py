@@ -28,7 +28,15 @@ def test_error_status_of_an_event(events, status):
 
 @pytest.mark.parametrize(
     ("code", "has_error", "has_engine_error"),
-    [(None, False, False), (400, True, False), (499, True, False), (500, True, True)],
+    [
+        (None, False, False),
+        (400, True, False),
+        (499, True, False),
+        (500, True, True),
+        (503, True, True),
+        # About the request, as the statuses are: a client's deadline passed.
+        (504, True, False),
+    ],
 )
 def test_errors_of_a_stream(code, has_error, has_engine_error):
     count = ResponseUsage(is_stream=True, overhead_events=1)

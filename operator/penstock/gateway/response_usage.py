@@ -8,6 +8,7 @@ character takes more than one token.
 
 import re
 
+from penstock.core.routing.charge import CHARGES, ending_of
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN
 from penstock.gateway.sse import count_events
 
@@ -45,8 +46,8 @@ class ResponseUsage:
 
     overhead_events: events of a stream that carry no token. has_text: whether there is any text or tool
     call. has_error: whether a stream has an error event, or the engine aborted the answer.
-    has_engine_error: whether it did, or the code of the event is 5xx, so that it is not the client's
-    fault. prompt_tokens: None without usage.
+    has_engine_error: whether it did, or the code of the event is charged to the engine as the same status
+    is; a 504 is not, as clients may set deadlines. prompt_tokens: None without usage.
     """
 
     def __init__(self, *, is_stream: bool, overhead_events: int) -> None:
@@ -65,7 +66,8 @@ class ResponseUsage:
         if self._is_stream:
             self._events += count_events(chunk)
             if (status := error_status(chunk)) is not None:
-                self.has_error, self.has_engine_error = True, status >= 500
+                self.has_error = True
+                self.has_engine_error = CHARGES[ending_of(status)].engine is not None
         if ABORTED.search(chunk) is not None:
             self.has_error = self.has_engine_error = True
         if not self.has_text:

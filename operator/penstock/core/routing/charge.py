@@ -35,7 +35,7 @@ class Ending(StrEnum):
     NO_FIRST_BYTE = "no_first_byte"  # of a stream, within its time limit
     SILENT = "silent"  # no further chunk within its time limit
     TRUNCATED = "truncated"  # the response broke off after its first byte
-    ERROR_EVENT = "error_event"  # of code 5xx, after the first byte
+    ERROR_EVENT = "error_event"  # after the first byte, of a code whose status is charged
     TOTAL_TIMEOUT = "total_timeout"  # of the gateway
     # Of a request whatever engine it was sent to, if any.
     CLIENT_LEFT = "client_left"
