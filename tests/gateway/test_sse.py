@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.gateway import sse
 from penstock.gateway.sse import (
     EVENT_ENDS,
     MAX_HELD_BYTES,
     SseBuffer,
     count_events,
+    find_last_end,
     has_data,
     without_usage_event,
 )
@@ -68,6 +70,23 @@ def test_held_bytes_are_bounded():
     assert len(stream.feed(b"y")) == MAX_HELD_BYTES + 1
 
 
+def test_bytes_that_are_held_are_not_searched_again(monkeypatch):
+    """An event that arrives byte by byte would cost its length at each byte."""
+    searched = 0
+
+    def count(events, start):
+        nonlocal searched
+        searched += len(events) - start
+        return find_last_end(events, start)
+
+    monkeypatch.setattr(sse, "find_last_end", count)
+    stream, event = SseBuffer(), b"data: " + b"x" * 1000 + b"\r\n\r\n"
+    assert b"".join(stream.feed(event[at : at + 1]) for at in range(len(event))) == event
+    assert searched <= 4 * len(
+        event
+    )  # each byte with the three before it, in which an end may begin
+
+
 @pytest.mark.parametrize(
     ("chunks", "passed"),
     [
@@ -77,6 +96,8 @@ def test_held_bytes_are_bounded():
         ([b"a\r\n\r\nb\n\nc", b"\n\n"], [b"a\r\n\r\nb\n\n", b"c\n\n"]),
         ([b"a", b"b", b"\n", b"\n"], [b"", b"", b"", b"ab\n\n"]),
         ([b"a\r\n\r", b"\n"], [b"", b"a\r\n\r\n"]),
+        ([b"a\r", b"\n", b"\r", b"\n"], [b"", b"", b"", b"a\r\n\r\n"]),
+        ([b"a\n", b"\nb\n", b"\n"], [b"", b"a\n\n", b"b\n\n"]),
         ([b"a\n\n", b""], [b"a\n\n", b""]),
     ],
 )
@@ -115,6 +136,8 @@ def test_done_counts_whatever_follows_it_in_its_chunk(after):
         (b"data: x\r\rdata: y\r\r", True, 2),
         (b": ping\n\ndata: x\n\n", True, 1),
         (b"data: x\n\n: ping\n\ndata: y\n\n", True, 2),
+        (b"data: x\n\n: ping\n\n", True, 1),
+        (b"data: x\n\n: data\n\nid: data\n\n", True, 1),
         (b"event: a\ndata: x\n\nevent: b\ndata: y\n\n", True, 2),
         (b"data: x\n\ndata: half", True, 1),
         (b"half of one\n\ndata: x\n\n", True, 1),

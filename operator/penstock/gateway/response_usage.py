@@ -19,13 +19,14 @@ COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
 # White space alone is no text.
 TEXT = re.compile(
     rb'"(?:content|text|delta|reasoning|reasoning_content|refusal|arguments)"\s*:\s*'
-    rb'"(?:\\[nrt]|\s)*(?!\\[nrt])[^"\s]'
+    rb'"(?:(?:\\[nrt])++|\s++)*+[^"\s]'
     rb'|"tool_calls"\s*:\s*\[\s*\{'
 )
 # The error event of an engine that fails after the first byte: chat and completions, then responses.
-ERROR_EVENT = re.compile(
-    rb'(?:^|[\r\n])data: ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:\s*[{"]'
-    rb"|(?:^|[\r\n])event: ?response\.failed\s"
+# Each begins with a literal, as patterns of sse.py do.
+ERROR_EVENTS = (
+    re.compile(rb'data:(?<![^\r\n]data:) ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:\s*[{"]'),
+    re.compile(rb"event:(?<![^\r\n]event:) ?response\.failed\s"),
 )
 CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
 # Finish reasons of an answer that vLLM aborted. It sends no error event then.
@@ -34,10 +35,10 @@ ABORTED = re.compile(rb'"finish_reason"\s*:\s*"(?:abort|error)"')
 
 def error_status(events: bytes) -> int | None:
     """HTTP status of the first error event: 500 if it has no code, None without such an event."""
-    error = ERROR_EVENT.search(events)
-    if error is None:
+    errors = [found.start() for each in ERROR_EVENTS if (found := each.search(events))]
+    if not errors:
         return None
-    code = CODE.search(events, error.start())
+    code = CODE.search(events, min(errors))
     return 500 if code is None else int(code[1])
 
 
