@@ -265,14 +265,14 @@ async def _read(
     is_stream: bool,
 ) -> Ending:
     """Read the response to a copy into `usage`. Raises aiohttp.ClientError, OSError, TimeoutError."""
-    sse, body = SseBuffer(), b""
+    sse, body = SseBuffer(), bytearray()
     while chunk := await response.content.readany():
         note_chunk()
         if is_stream:
             usage.feed(sse.feed(chunk))
         elif len(body) < MAX_HELD_BYTES:
             body += chunk
-    usage.feed(body)
+    usage.feed(bytes(body))
     is_cut = is_stream and not (sse.finish() or sse.is_done)
     return Ending.TRUNCATED if is_cut and response.status < 400 else ending_of(response.status)
 
