@@ -5,11 +5,11 @@ import re
 from pydantic_core import SchemaValidator, from_json, to_json
 from pydantic_core.core_schema import str_schema, typed_dict_field, typed_dict_schema
 
-KEY = b'"model"'
-FIELD = re.compile(KEY + rb'\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
-# Most occurrences of the key that are tried. Each try validates the whole body. Nested objects, such as
-# tools, may have the key too. After that the body is written again.
-MAX_PLACES = 8
+# The field's key, of which JSON may write each letter as an escape, and its value.
+FIELD = re.compile(
+    rb'("(?:m|\\u006[dD])(?:o|\\u006[fF])(?:d|\\u0064)(?:e|\\u0065)(?:l|\\u006[cC])"\s*:\s*)'
+    rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")'
+)
 MODEL = SchemaValidator(
     typed_dict_schema({"model": typed_dict_field(str_schema(strict=True))}, extra_behavior="ignore")
 )
@@ -20,16 +20,22 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
 
     Parsing all of a body into Python objects and writing it again takes 0.2 s for 4 MiB of small fields.
     """
-    place = -1
-    for _ in range(MAX_PLACES):
-        place = body.find(KEY, place + 1)
-        if place < 0:
-            break
-        field = FIELD.match(body, place)
-        if field is None or from_json(field[1]) != old:
-            continue
-        replaced = body[: field.start(1)] + to_json(new) + body[field.end(1) :]
-        # The field may be that of another object, or one that a later one of the same name overrides.
-        if MODEL.validate_json(replaced)["model"] == new:
-            return replaced
-    return to_json(from_json(body) | {"model": new})
+    parts = FIELD.split(
+        body
+    )  # what is between fields, a key, its value, what is between fields, ...
+    places = [at for at in range(2, len(parts), 3) if from_json(parts[at]) == old]
+    place = places[0] if len(places) == 1 else _find_place(parts, places)
+    parts[place] = to_json(new)
+    return b"".join(parts)
+
+
+def _find_place(parts: list[bytes], places: list[int]) -> int:
+    """Return the place of the field that counts, by one validation of the body with each place as a name.
+
+    The others are in nested objects, such as tools, or have a key that only ends in `model`, or a later field
+    overrides them.
+    """
+    named = parts.copy()
+    for place in places:
+        named[place] = b'"%d"' % place
+    return int(MODEL.validate_json(b"".join(named))["model"])
