@@ -234,6 +234,32 @@ def test_service_that_becomes_unreadable_keeps_its_last_state():
     assert builder.build([broken], [pod()], []) == Snapshot()
 
 
+def test_only_what_changed_is_built_again():
+    """A namespace that changes an object all the time must not keep the event loop busy with the others."""
+    services, pods = (
+        [inference_service(name) for name in "abc"],
+        [pod(name, service=name) for name in "abc"],
+    )
+    routes, builder = [model_route("x"), model_route("y")], SnapshotBuilder()
+    first = builder.build(services, pods, routes)
+
+    def kept(snapshot):
+        pairs = zip(first.services + first.routes, snapshot.services + snapshot.routes, strict=True)
+        return [old.name for old, new in pairs if old is new]
+
+    assert kept(builder.build(services, pods, routes)) == ["a", "b", "c", "x", "y"]
+    services[0], routes[1] = inference_service("a", status={"traffic": []}), model_route("y")
+    assert kept(builder.build(services, pods, routes)) == ["b", "c", "x"]
+    pods[1] = pod("b", service="b", ready="False")
+    changed = builder.build(services, pods, routes)
+    assert kept(changed) == ["c", "x"]
+    assert changed == build(services, pods, routes)
+    pods[1] = pod("b", service="b")
+    moved = builder.build(services, [pods[0], pods[1]], routes)
+    assert kept(moved) == ["x"]
+    assert moved == build(services, [pods[0], pods[1]], routes)
+
+
 @pytest.mark.parametrize("lost", [None, {}, {"observedGeneration": -1}])
 def test_service_that_lost_its_status_keeps_its_traffic(lost):
     builder = SnapshotBuilder()

@@ -1,11 +1,8 @@
 """Builds the gateway's routing snapshot from Kubernetes objects."""
 
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.formats.addresses import host_port
@@ -21,43 +18,60 @@ from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
-from penstock.gateway.adapter_reader import AdapterReader, read_adapter
+from penstock.gateway.adapter_reader import AdapterReader
+from penstock.gateway.object_reader import ObjectReader, object_name
 from penstock.gateway.route_reader import read_route
-from penstock.gateway.snapshot import Route, Service, Snapshot
+from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_adapter import Adapter
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Engine:
     """An engine pod of a service.
 
-    name: "namespace/name". endpoint: None while it takes no new requests. is_terminating: whether it is being
-    deleted. lora: how it takes adapters; None if it takes none, or its service has none.
+    name, service: "namespace/name". endpoint: None while it takes no new requests. is_terminating: whether it
+    is being deleted.
     """
 
     name: str
+    service: str
     side: Side
     endpoint: Endpoint | None
     is_terminating: bool = False
-    lora: LoraEngine | None = None
+
+
+# An engine pod, and how it takes adapters; None if it takes none, or its service has none.
+_EnginePod = tuple[_Engine, LoraEngine | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltService:
+    """A service of the last snapshot. source: as it was read, without its engines."""
+
+    source: Service
+    engines: list[_EnginePod]
+    service: Service
 
 
 class SnapshotBuilder:
     """Builds each routing snapshot from InferenceServices, engine pods, ModelRoutes and LoraAdapters.
 
-    An unreadable object does not affect the others: a service, a route or an adapter stays as it was in
-    the previous snapshot, or is left out if it was not in it; a pod is left out.
+    Only what changed since the previous snapshot is read and built again. An unreadable object does not
+    affect the others: a service, a route or an adapter stays as it was in the previous snapshot, or is left
+    out if it was not in it; a pod is left out.
     """
 
     def __init__(self) -> None:
-        self._services: dict[str, Service] = {}
-        self._routes: dict[str, Route] = {}
+        self._services = ObjectReader("InferenceService", _read_service, order=claim_order)
+        self._routes = ObjectReader(
+            "ModelRoute", lambda body, _: read_route(body), order=claim_order
+        )
+        self._engines = ObjectReader("Pod", lambda body, _: _engine(body), keeps_last=False)
+        self._lora_engines = ObjectReader(
+            "Pod", lambda body, _: lora_engine(body), keeps_last=False
+        )
         self.adapters = AdapterReader()
-        self._logged: dict[str, str] = {}  # unreadable object -> its error
+        self._built: dict[str, _BuiltService] = {}
 
     def build(
         self,
@@ -67,70 +81,32 @@ class SnapshotBuilder:
         adapters: Iterable[Object] = (),
     ) -> Snapshot:
         """Build the next snapshot. Each argument: all objects of the kind."""
-        logged, self._logged = self._logged, {}
-        found_adapters = self.adapters.read(
-            adapters, lambda body: self._read("LoraAdapter", body, read_adapter, logged)
-        )
-        services = list(services)
-        adapted = {_name(body) for body in services if adapter_of(body)}
+        pods = list(pods)
+        found_adapters = tuple(self.adapters.read_all(adapters).values())
+        found_services = self._services.read_all(services)
+        adapted = {key for key, service in found_services.items() if service.adapter}
         adapted |= {name for each in found_adapters for name in (each.service, each.parent)}
-        engines: dict[Key, list[_Engine]] = {}
-        for pod in pods:
-            if (engine := self._read("Pod", pod, _engine, logged)) is not None:
-                metadata = pod["metadata"]
-                key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
-                if adapted and "/".join(key) in adapted:
-                    engine = replace(engine, lora=self._read("Pod", pod, lora_engine, logged))
-                engines.setdefault(key, []).append(engine)
-        found_services: dict[str, Service] = {}
-        for body in sorted(services, key=_claim_order):
-            own = engines.get((body["metadata"]["namespace"], body["metadata"]["name"]), [])
-            service = self._read("InferenceService", body, _service, logged)
-            service = self._with_last_traffic(service, body) or self._services.get(_name(body))
-            if service is not None:
-                found_services[service.key] = _with_engines(service, own)
-        found_routes: dict[str, Route] = {}
-        for body in sorted(routes, key=_claim_order):
-            route = self._read("ModelRoute", body, read_route, logged)
-            if (route := route or self._routes.get(_name(body))) is not None:
-                found_routes[route.key] = route
-        self._services, self._routes = found_services, found_routes
+        lora_engines = self._lora_engines.read_all(p for p in pods if _service_of(p) in adapted)
+        engines: dict[str, list[_EnginePod]] = {}
+        for name, engine in self._engines.read_all(pods).items():
+            engines.setdefault(engine.service, []).append((engine, lora_engines.get(name)))
+        self._built = {
+            key: self._with_engines(service, engines.get(key, []))
+            for key, service in found_services.items()
+        }
+        built = {key: each.service for key, each in self._built.items()}
         return Snapshot(
-            tuple(found_services.values()),
-            tuple(found_routes.values()),
-            _with_pools(found_adapters, found_services),
+            tuple(built.values()),
+            tuple(self._routes.read_all(routes).values()),
+            _with_pools(found_adapters, built),
         )
 
-    def _with_last_traffic(self, service: Service | None, body: Object) -> Service | None:
-        """Return the service with its previous traffic and name if its status has lost the traffic.
-
-        The operator restores the status. Until then the requests go where they went.
-        """
-        if service is None or _has_traffic(stored_status(body)):
-            return service
-        last = self._services.get(service.key)
-        if last is None or last.created_s != service.created_s:
-            return service
-        return replace(
-            service,
-            weights=last.weights,
-            generation=last.generation,
-            mirror=last.mirror,
-            precedence=last.precedence,
-        )
-
-    def _read(
-        self, kind: str, body: Object, read: Callable[[Object], T], logged: Mapping[str, str]
-    ) -> T | None:
-        """Read one object; None if it is unreadable, which is logged once for each new error."""
-        try:
-            return read(body)
-        except Exception as error:
-            name, message = f"{kind} {_name(body)}", repr(error)
-            if logged.get(name) != message:
-                logger.error("the %s cannot be read", name, exc_info=error)
-            self._logged[name] = message
-            return None
+    def _with_engines(self, service: Service, engines: list[_EnginePod]) -> _BuiltService:
+        """Return the service with its engines: the same object as before if nothing of it changed."""
+        last = self._built.get(service.key)
+        if last is not None and last.source is service and last.engines == engines:
+            return last
+        return _BuiltService(service, engines, _with_engines(service, engines))
 
 
 def build(
@@ -143,14 +119,31 @@ def build(
     return SnapshotBuilder().build(services, pods, routes, adapters)
 
 
-def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
-    endpoints = [engine.endpoint for engine in engines if engine.endpoint is not None]
+def _read_service(body: Object, last: Service | None) -> Service:
+    """Read a service, with the traffic and the name of the last one if its status has lost the traffic.
+
+    The operator restores the status. Until then the requests go where they went.
+    """
+    service = _service(body)
+    if _has_traffic(stored_status(body)) or last is None or last.created_s != service.created_s:
+        return service
+    return replace(
+        service,
+        weights=last.weights,
+        generation=last.generation,
+        mirror=last.mirror,
+        precedence=last.precedence,
+    )
+
+
+def _with_engines(service: Service, pods: Sequence[_EnginePod]) -> Service:
+    endpoints = [engine.endpoint for engine, _ in pods if engine.endpoint is not None]
     return replace(
         service,
         endpoints=tuple(sorted(endpoints, key=lambda endpoint: endpoint.pod)),
-        sides={engine.name: engine.side for engine in engines},
-        terminating=frozenset(engine.name for engine in engines if engine.is_terminating),
-        lora_engines={e.name: e.lora for e in engines if e.lora is not None},
+        sides={engine.name: engine.side for engine, _ in pods},
+        terminating=frozenset(engine.name for engine, _ in pods if engine.is_terminating),
+        lora_engines={engine.name: lora for engine, lora in pods if lora is not None},
     )
 
 
@@ -170,10 +163,6 @@ def _with_pools(
 
 def _is_pool_of(service: Service | None, adapter: Adapter) -> bool:
     return service is not None and service.adapter == adapter.name
-
-
-def _claim_order(body: Object) -> tuple[str, str, str]:
-    return claim_order(body["metadata"])
 
 
 def _service(body: Object) -> Service:
@@ -236,13 +225,16 @@ def _objectives(wanted: Object | None) -> Objectives | None:
     return Objectives.parse(wanted.get("ttft"), wanted.get("tpot"), wanted.get("attainment"))
 
 
-def _name(body: Object) -> str:
-    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+def _service_of(pod: Object) -> str:
+    """Name of the pod's service, "namespace/name"; empty if it has no such label."""
+    metadata = pod["metadata"]
+    service = (metadata.get("labels") or {}).get(SERVICE_LABEL)
+    return f"{metadata['namespace']}/{service}" if service else ""
 
 
 def _engine(pod: Object) -> _Engine:
     is_terminating = "deletionTimestamp" in pod["metadata"]
-    return _Engine(_name(pod), _side(pod), _endpoint(pod), is_terminating)
+    return _Engine(object_name(pod), _service_of(pod), _side(pod), _endpoint(pod), is_terminating)
 
 
 def _side(pod: Object) -> Side:
@@ -261,7 +253,7 @@ def _endpoint(pod: Object) -> Endpoint | None:
         return None
     side = _side(pod)
     return Endpoint(
-        pod=_name(pod),
+        pod=object_name(pod),
         address=host_port(ip, port),
         revision=side.revision,
         cohort=side.cohort,

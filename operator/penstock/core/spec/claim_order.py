@@ -3,6 +3,7 @@
 from penstock.core.spec.service import Object
 
 
-def claim_order(metadata: Object) -> tuple[str, str, str]:
-    """Sort key; the winner comes first. Kubernetes times (RFC 3339 in UTC) sort as text."""
+def claim_order(body: Object) -> tuple[str, str, str]:
+    """Sort key of an object; the winner comes first. Kubernetes times (RFC 3339 in UTC) sort as text."""
+    metadata = body["metadata"]
     return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])
