@@ -225,7 +225,6 @@ class EndpointSelector:
         self, choice: NoEndpoint, is_retry: bool
     ) -> SelectedEndpoint | PickedSide:
         """Wait until there is something to choose, and choose it. Raises RequestError."""
-        snapshots = self._state.snapshots
         now = self._state.now()
         give_up_s, retry_all_s = now + self._wait.left_s, now + self._backoff_s
         while True:
@@ -234,11 +233,11 @@ class EndpointSelector:
             if left_s <= 0:
                 raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
             if choice is BUDGET_SPENT:
-                await snapshots.wait_for_change(min(BUDGET_CHECK_S, left_s))
+                await self._wait_for_change(min(BUDGET_CHECK_S, left_s))
             elif not choice.all_tried:
-                await snapshots.wait_for_change(left_s)
-            # Changes of other services end the wait too: they must not prolong the back-off.
-            elif retry_all_s <= now or not await snapshots.wait_for_change(
+                await self._wait_for_change(left_s)
+            # Changes of the service end the wait too: they must not prolong the back-off.
+            elif retry_all_s <= now or not await self._wait_for_change(
                 min(retry_all_s - now, left_s)
             ):
                 self._tried.clear()
@@ -248,6 +247,11 @@ class EndpointSelector:
             if not isinstance(chosen, NoEndpoint):
                 return chosen
             choice = chosen
+
+    async def _wait_for_change(self, timeout_s: float) -> bool:
+        adapter = "" if self._adapter is None else self._adapter.key
+        snapshots = self._state.snapshots
+        return await snapshots.wait_for_change(self._service, timeout_s, adapter=adapter)
 
     async def _reserve(self, picked: PickedSide) -> Reservation | None:
         """Wait in the side's admission queue. Returns None if it is closed. Raises RequestError."""

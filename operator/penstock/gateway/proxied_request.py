@@ -143,9 +143,7 @@ class ProxiedRequest:
         self, request: InferenceRequest, headers: Mapping[bytes, bytes]
     ) -> RoutingTarget:
         snapshots = self._state.snapshots
-        if not snapshots.is_synced:
-            await snapshots.wait_for_change(self._settings.wait_for_endpoint_s)
-        if not snapshots.is_synced:
+        if not await snapshots.wait_for_first(self._settings.wait_for_endpoint_s):
             message = "no engine is known yet"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="not_synced")
         return resolve(snapshots.current, request, headers)
