@@ -111,6 +111,15 @@ def test_what_a_gateway_could_not_load_is_loaded_once_to_learn_why() -> None:
     assert it.plan.loads == ()
 
 
+def test_what_a_gateway_could_not_load_is_forgotten_with_its_adapter() -> None:
+    it = service()
+    it.run(replace(inputs(a={}), counts={}), 0.0)
+    it.run(replace(inputs(a={}), counts={NAME: AdapterCounts(1, load_failures=1)}), 1.0)
+    assert it.lost == {NAME}
+    it.run(replace(inputs(a={}), versions=[], counts={}), 2.0)
+    assert it.lost == set()
+
+
 def test_failures_before_the_first_pass_and_of_a_copy_that_is_there_now_do_not_count() -> None:
     it, copies = service(), {NAME: Copy("Resident")}
     it.run(replace(inputs(a={}), counts={NAME: AdapterCounts(9, load_failures=3)}), 0.0)

@@ -259,6 +259,7 @@ class AdapterService:
         """
         names = {version.engine_name for version in inputs.versions}
         self.backoff = keep_recent(self.backoff, names.__contains__, now_s)
+        self.lost &= names
         waiting = blocked(self.backoff, now_s)
         holders: dict[str, set[str]] = {}
         for (_, pod), copies in inputs.listed.items():
