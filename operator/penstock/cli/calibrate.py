@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -98,9 +99,11 @@ async def _measure(
 ) -> tuple[Facts, Limits, Fit]:
     """Run the sweep against the engine and fit the model of iteration times to it."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    pool = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120, limits=pool) as client:
+    connect = partial(httpx.AsyncClient, base_url=url, headers=headers, timeout=120)
+    async with connect() as client:
         engine = await facts(client)
+    limits = Limits.of(engine, max_num_seqs, max_num_batched_tokens)
+    # The sweep has one request for each sequence of a batch.
+    async with connect(limits=httpx.Limits(max_connections=limits.max_num_seqs)) as client:
         prober = Prober(client, engine.model, seed)
-        limits = Limits.of(engine, max_num_seqs, max_num_batched_tokens)
         return engine, limits, fit(await sweep(prober, limits, say))
