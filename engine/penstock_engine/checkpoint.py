@@ -27,7 +27,7 @@ def check_model(
 
     quantization: of weights while loading; None: as in the checkpoint. dtype: of the model.
     tokenizer_dir: directory or GGUF file of the tokenizer; None: model_dir. Raises ModelError if a file
-    is missing, truncated, or belongs to another model.
+    is missing, truncated, or belongs to another model, and OSError if it cannot be read.
     """
     model = ModelConfig.load(model_dir)
     scheme = model.scheme(quantization, dtype)

@@ -23,6 +23,7 @@ from penstock_engine.checkpoint import check_model
 from penstock_engine.command_line import translate_vllm_args
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
+from penstock_engine.file_access import refusing_unreadable_files
 from penstock_engine.preflight import Scope, bad_arguments, find_model, refusal
 from penstock_engine.preflight import preflight as judge
 from penstock_engine.serve_options import ServeOptions
@@ -103,26 +104,21 @@ def _configuration(model: Path, flags: dict[str, Any]) -> tuple[EngineConfig, Se
     return config, options
 
 
-def _judge_options(config: EngineConfig, options: ServeOptions) -> dict[str, Any] | None:
-    """The verdict about the server's flags; None if they can be followed."""
+def _check_options(config: EngineConfig, options: ServeOptions) -> None:
+    """Raise ModelError, or OSError, if the server's flags cannot be followed."""
     names = (
         "chat_template", "default_chat_template_kwargs", "generation_config", "lora_modules",
         "override_generation_config",
     )  # fmt: skip
     has_defaults = (config.model_dir / GENERATION_FILE).is_file()
-    try:
-        if options.chat_template is None:
-            from penstock_engine.template import check_own_templates  # imports jinja2
+    if options.chat_template is None:
+        from penstock_engine.template import check_own_templates  # imports jinja2
 
-            check_own_templates(config.tokenizer_dir)
-        if not has_defaults and all(getattr(options, n) == getattr(NO_OPTIONS, n) for n in names):
-            return None
+        check_own_templates(config.tokenizer_dir)
+    if has_defaults or any(getattr(options, n) != getattr(NO_OPTIONS, n) for n in names):
         from penstock_engine.server.option_checks import check_options  # takes a second
 
         check_options(config, options)
-    except ModelError as error:
-        return refusal(error, config.model_dir)
-    return None
 
 
 def _select_fields(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
@@ -143,14 +139,15 @@ def serve(model: ModelDir, **flags: Any) -> None:
         options = replace(options, served_model_names=[_name(model)])
     logs.configure(options.log_format, options.log_level)
     try:
-        # Before the seconds that the next import takes.
-        check_model(model, tokenizer_dir=config.tokenizer_dir)
-        gc.disable()  # what is imported stays: to look for cycles in it takes a third of them
-        from penstock_engine.server.serve import serve as run
+        with refusing_unreadable_files():
+            # Before the seconds that the next import takes.
+            check_model(model, tokenizer_dir=config.tokenizer_dir)
+            gc.disable()  # what is imported stays: to look for cycles in it takes a third of them
+            from penstock_engine.server.serve import serve as run
 
-        gc.freeze()
-        gc.enable()
-        asyncio.run(run(config, options, StartupTimer(STARTED_S, time.monotonic)))
+            gc.freeze()
+            gc.enable()
+            asyncio.run(run(config, options, StartupTimer(STARTED_S, time.monotonic)))
     except ModelError as error:
         # The preflight of a pod names spec.model.uri instead: there the folder is a mount.
         typer.echo(f"{error.reason}: {error} ({model})", err=True)
@@ -194,16 +191,20 @@ def preflight(
 ) -> None:
     """Print as JSON whether a model can be served with these flags, without loading it."""
     config, options = _configuration(model, flags)
-    if scope == "model":
-        verdict = judge(
-            config,
-            memory_limit_bytes=memory_limit_bytes,
-            accelerator_memory_bytes=accelerator_memory_bytes,
-        )
-        if verdict["ok"]:
-            verdict = _judge_options(config, options) or verdict
-    else:
-        verdict = find_model(model, scope)
+    try:
+        with refusing_unreadable_files():
+            if scope == "model":
+                verdict = judge(
+                    config,
+                    memory_limit_bytes=memory_limit_bytes,
+                    accelerator_memory_bytes=accelerator_memory_bytes,
+                )
+                if verdict["ok"]:
+                    _check_options(config, options)
+            else:
+                verdict = find_model(model, scope)
+    except ModelError as error:
+        verdict = refusal(error, model)
     text = json.dumps(verdict)
     typer.echo(text)
     if termination_log is not None:
@@ -221,10 +222,11 @@ def convert(
     from penstock_engine.gguf_file.file import find_gguf
 
     try:
-        path = find_gguf(gguf)
-        if path is None:
-            raise ModelError("ModelNotFound", f"{gguf} holds no GGUF file to convert")
-        convert_file(path, out)
+        with refusing_unreadable_files():
+            path = find_gguf(gguf)
+            if path is None:
+                raise ModelError("ModelNotFound", f"{gguf} holds no GGUF file to convert")
+            convert_file(path, out)
     except ModelError as error:
         typer.echo(f"{error.reason}: {error}", err=True)
         raise typer.Exit(1) from error
@@ -267,7 +269,8 @@ def make_adapters(
     from penstock_engine.make_model.adapters import make_adapters as make
 
     try:
-        make(model, out, count, rank=rank, seed=seed)
+        with refusing_unreadable_files():
+            make(model, out, count, rank=rank, seed=seed)
     except (ModelError, ValueError, FileExistsError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error

@@ -6,10 +6,10 @@ from typing import Any
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object in a file, which may begin with a byte-order mark. Raises ValueError."""
+    """The object in a file, which may begin with a byte-order mark. Raises ValueError, OSError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} cannot be read as JSON") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path.name} must be a JSON object")

@@ -3,7 +3,6 @@
 `serve` starts with the same checks and calculations, so that a model that passes here can be served.
 """
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from penstock_engine import device
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.field_names import in_fields
+from penstock_engine.file_access import check_searchable
 from penstock_engine.json_file import read_json_object
 from penstock_engine.memory_plan import MemoryPlan, plan_memory
 
@@ -28,6 +28,9 @@ HINTS = {
     "CannotSplit": (
         "the number of tensor-parallel ranks is that of the accelerators in spec.resources.limits, unless "
         "spec.engine.parallelism says otherwise"
+    ),
+    "ReadFailed": (
+        "let this user read it, or set runAsUser or fsGroup in spec.template.spec.securityContext"
     ),
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
@@ -51,10 +54,14 @@ FOUND = {"ok": True, "reason": "Found", "message": "the model is there; its runt
 
 
 def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
-    """Check a model that another program serves: its folder, and for `files` its configuration as well."""
+    """Check a model that another program serves: its folder, and for `files` its configuration as well.
+
+    Raises OSError if they cannot be read.
+    """
     if not model_dir.exists():
         reason = "ModelNotFound"
         return _refused(reason, f"there is nothing at this place ({model_dir}): {HINTS[reason]}")
+    check_searchable(model_dir)
     if scope == "files" and model_dir.is_dir() and not any(model_dir.glob("*.gguf")):
         return _find_configuration(model_dir)
     return FOUND
@@ -62,8 +69,7 @@ def find_model(model_dir: Path, scope: Scope) -> dict[str, Any]:
 
 def _find_configuration(model_dir: Path) -> dict[str, Any]:
     for name in CONFIG_FILES:
-        # Path.is_file raises if the folder may not be searched.
-        if not os.path.isfile(model_dir / name):
+        if not (model_dir / name).is_file():
             continue
         try:
             read_json_object(model_dir / name)
@@ -95,7 +101,7 @@ def preflight(
     memory_limit_bytes: int | None = None,
     accelerator_memory_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Check a model. Returns {"ok": true, …} or {"ok": false, "reason", "message"}.
+    """Check a model. Returns {"ok": true, …} or {"ok": false, "reason", "message"}. Raises OSError.
 
     memory_limit_bytes: of an engine on the CPU; None: the limit of this process.
     accelerator_memory_bytes: of each GPU, for device cuda; None: unknown, so the model fits in any case.

@@ -35,11 +35,16 @@ class TemplateOptions:
 
 
 def read_template(given: str) -> str:
-    """The text of --chat-template, which is a template or the path of a file. Raises ModelError."""
+    """The text of --chat-template, which is a template or the path of a file.
+
+    Raises ModelError, and PermissionError if the file may not be read.
+    """
     text = given
     if "{" not in given:  # a path; a template contains braces
         try:
             text = Path(given).read_text(encoding="utf-8")
+        except PermissionError:
+            raise
         except (OSError, ValueError) as error:
             message = f"--chat-template: the file {Path(given).name} cannot be read"
             raise ModelError("NoChatTemplate", message) from error

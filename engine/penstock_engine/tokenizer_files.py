@@ -45,8 +45,9 @@ def _read(
     path: Path, eos_token: str | None, _mtime_ns: int, _num_bytes: int
 ) -> tuple[int, int | None]:
     """The largest id of the vocabulary without added tokens, and the id of eos_token."""
+    content = path.read_bytes()
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # tokenizers raises nothing more specific
         raise ModelError("BadTokenizer", f"{path.name} cannot be read") from error
     vocabulary = tokenizer.get_vocab(with_added_tokens=False)

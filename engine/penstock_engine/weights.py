@@ -134,7 +134,8 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
 def read_headers(path: Path) -> dict[str, Header]:
     """Headers of a safetensors file's tensors, by name.
 
-    Raises ModelError if the file is damaged or its size does not match the headers.
+    Raises ModelError if the file is damaged or its size does not match the headers, OSError if it cannot
+    be read.
     """
     try:
         num_file_bytes = path.stat().st_size
@@ -144,9 +145,7 @@ def read_headers(path: Path) -> dict[str, Header]:
                 raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
             entries = json.loads(file.read(num_header_bytes))
         headers, end = _read_entries(entries)
-    except (
-        OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
-    ) as error:  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error

@@ -11,7 +11,7 @@ from typing import Any
 from penstock_engine.core.errors import ModelError
 
 # Exceptions that the reader raises for truncated or damaged files.
-READ_ERRORS = (OSError, ValueError, LookupError, OverflowError, RecursionError, MemoryError)
+READ_ERRORS = (ValueError, LookupError, OverflowError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,11 @@ def find_gguf(model: Path) -> Path | None:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read the headers of a GGUF file. Raises ModelError.
+    """Read the headers of a GGUF file. Raises ModelError, and OSError if it cannot be read.
 
     The result is cached while the file's size and modification time do not change.
     """
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise ModelError("ModelNotFound", f"{path.name} cannot be read") from error
+    status = path.stat()
     return _read(path, status.st_mtime_ns, status.st_size)
 
 

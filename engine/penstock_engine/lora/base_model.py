@@ -83,7 +83,7 @@ def recorded_names(model_dir: Path, aliases: Iterable[str]) -> tuple[str, ...]:
     """
     try:
         recorded = read_json_object(model_dir / "config.json").get("_name_or_path")
-    except ValueError:  # a GGUF file has none
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a GGUF file has none
         return ()
     if not isinstance(recorded, str) or HUB_NAME.match(recorded) is None:
         return ()

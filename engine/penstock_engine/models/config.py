@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.file_access import check_searchable
 from penstock_engine.gguf_file.config import make_config
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.json_file import read_json_object
@@ -131,10 +132,12 @@ class ModelConfig:
     def load(cls, model_dir: Path) -> "ModelConfig":
         """Read the configuration of a model directory.
 
-        Raises ModelError (ModelNotFound, NotAModel, UnsupportedArchitecture, BadConfig).
+        Raises ModelError (ModelNotFound, NotAModel, UnsupportedArchitecture, BadConfig), and OSError if
+        a file cannot be read.
         """
         if not model_dir.exists():
             raise ModelError("ModelNotFound", "there is no model directory at this place")
+        check_searchable(model_dir)
         if (path := find_gguf(model_dir)) is not None:
             return cls.parse(make_config(read_gguf(path)), {})
         if not (model_dir / "config.json").is_file():

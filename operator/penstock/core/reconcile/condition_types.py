@@ -130,6 +130,7 @@ REASONS: Mapping[str, str] = {
     "Promoting": "The gateways move all of the traffic to the new revision.",
     "QuantizedAlready": "The model is quantized already, so it cannot be quantized again.",
     QUOTA_EXCEEDED: "A quota of the namespace has no room for the pod now; it is tried again.",
+    "ReadFailed": "A file of the model cannot be read; the message names it and the user who has to read it.",
     "Readable": "The metrics of the canary can be read.",
     "Ready": "The service answers requests.",
     "Rejected": "The spec's revision was rolled back and is not tried again.",
