@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 from controller import version_skew
+from controller.disruption_budgets import listed_budgets
 
 from penstock.api.crdgen import inference_service_crd
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
@@ -37,7 +38,8 @@ class Stand:
 
     def make_reconciler(self, kube, image="penstock", **options):
         return Reconciler(
-            kube, image, services=lambda: self.services, names=self.names, scaling=lambda *_: None,
+            kube, image, services=lambda: self.services, names=self.names,
+            budgets=listed_budgets(kube), scaling=lambda *_: None,
             judgement=lambda *_: None, applied_generations=lambda _: {},
             gateway_url="", gone=self.gone.append, **options,
         )  # fmt: skip

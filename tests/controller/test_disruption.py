@@ -1,8 +1,12 @@
 """Node drains against a real API server: engines of a service are evicted one at a time."""
 
+import asyncio
+
 import pytest
 
 from penstock.clients.resources import DISRUPTION_BUDGETS, PODS
+from penstock.controller.settings import Settings
+from penstock.controller.watches import Watches
 from penstock.core.manifests.disruption import budget
 from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.errors import Transient
@@ -87,3 +91,31 @@ async def test_a_users_own_budget_replaces_the_operators(stand):
     await stand.kube.delete(DISRUPTION_BUDGETS, stand.namespace, "mine")
     await stand.step()
     assert await budgets(stand) == ["chat-engines"]
+
+
+async def test_budgets_of_a_namespace_are_known_from_a_watch(stand):
+    settings = Settings("me", "penstock", stand.namespace, "127.0.0.1", 0)
+    watches = Watches(stand.kube, settings, lambda _: None, lambda *_: None, lambda _: None)
+
+    async def until_known(names):
+        async with asyncio.timeout(30):
+            while True:
+                found = [e["metadata"]["name"] for e in await watches.budgets(stand.namespace)]
+                if found == names:
+                    return
+                await asyncio.sleep(0.01)
+
+    theirs = budget("mine", stand.namespace, {}, {SERVICE_LABEL: "chat"})
+    await stand.kube.create(DISRUPTION_BUDGETS, stand.namespace, theirs)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(run(watches))
+        await until_known(["mine"])
+        assert await watches.budgets("elsewhere") == []
+        await stand.kube.delete(DISRUPTION_BUDGETS, stand.namespace, "mine")
+        await until_known([])
+        watching.cancel()
+
+
+async def run(watches):
+    async with asyncio.TaskGroup() as group:
+        watches.start(group)

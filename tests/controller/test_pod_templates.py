@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from controller.conftest import Stand
+from controller.disruption_budgets import listed_budgets
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, SERVICE_ACCOUNTS, Resource
@@ -91,7 +92,8 @@ async def test_a_template_sets_scheduling_identity_and_environment(
 ) -> None:
     limits = PodLimits(allowed_service_accounts=(f"{stand.namespace}/model-reader",))
     stand.reconciler = Reconciler(
-        stand.kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: None,
+        stand.kube, "penstock", services=dict, names=ModelNames(),
+        budgets=listed_budgets(stand.kube), scaling=lambda *_: None,
         judgement=lambda *_: None, applied_generations=lambda _: {},
         gateway_url="", gone=lambda _: None, limits=limits,
     )  # fmt: skip

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import pytest
+from controller.disruption_budgets import listed_budgets
 
 from penstock.api.convert import to_core
 from penstock.clients.kube import Kube
@@ -54,7 +55,8 @@ async def test_a_recreated_service_waits_for_leftovers_of_the_first(
     }  # fmt: skip
     await kube.create(CONTROLLER_REVISIONS, namespace, leftover)
     reconciler = Reconciler(
-        kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: None,
+        kube, "penstock", services=dict, names=ModelNames(),
+        budgets=listed_budgets(kube), scaling=lambda *_: None,
         judgement=lambda *_: None, applied_generations=lambda _: None,
         gateway_url="", gone=lambda _: None,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """A spec that is refused waits: the service is judged, scaled and rolled back by the last accepted one."""
 
 import pytest
+from controller.disruption_budgets import listed_budgets
 
 from penstock.cli import rollout_revisions
 from penstock.cli.rollout_target import parse_target
@@ -63,6 +64,7 @@ class Operator:
         )  # fmt: skip
         stand.reconciler = Reconciler(
             stand.kube, "penstock", services=lambda: stand.services, names=ModelNames(),
+            budgets=listed_budgets(stand.kube),
             scaling=self.scaler.report, judgement=self.judge.judgement, applied_generations=lambda _: {},
             gateway_url="", gone=stand.gone.append, limits=limits,
         )  # fmt: skip
@@ -270,7 +272,8 @@ async def test_an_autoscaler_sets_the_replicas_of_a_refused_service(stand):
 async def test_a_variant_that_does_not_suit_stops_nothing(stand):
     wanted = ScalingReport(1, "load", "ScaleUp", True, AT, (), {"a": 1})
     stand.reconciler = Reconciler(
-        stand.kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: wanted,
+        stand.kube, "penstock", services=dict, names=ModelNames(),
+        budgets=listed_budgets(stand.kube), scaling=lambda *_: wanted,
         judgement=lambda *_: None, applied_generations=lambda _: {}, gateway_url="", gone=stand.gone.append,
     )  # fmt: skip
     variants = [variant("a", 2)]

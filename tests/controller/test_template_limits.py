@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from controller.disruption_budgets import listed_budgets
 from hypothesis import given, settings
 from random_templates import LIKELY_OVERRIDES, OVERRIDES
 from template_overrides import ALLOWED, REFUSED
@@ -203,7 +204,8 @@ async def test_without_the_policy_it_is_a_condition(stand, spec, reason, words):
 
 def reconciler(stand, limits):
     return Reconciler(
-        stand.kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: None,
+        stand.kube, "penstock", services=dict, names=ModelNames(),
+        budgets=listed_budgets(stand.kube), scaling=lambda *_: None,
         judgement=lambda *_: None, applied_generations=lambda _: {},
         gateway_url="", gone=lambda _: None, limits=limits,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from controller.disruption_budgets import listed_budgets
 
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
@@ -39,7 +40,8 @@ class Stage:
         self.kube, self.namespace = kube, namespace
         self.report: ScalingReport | None = None
         self.reconciler = Reconciler(
-            kube, "penstock", services=dict, names=ModelNames(), scaling=lambda *_: self.report,
+            kube, "penstock", services=dict, names=ModelNames(),
+            budgets=listed_budgets(kube), scaling=lambda *_: self.report,
             judgement=lambda *_: None, applied_generations=lambda _: {},
             gateway_url="", gone=lambda _: None,
         )  # fmt: skip

@@ -50,7 +50,7 @@ OPERATOR_RULES: list[Object] = [
     {
         "apiGroups": ["policy"],
         "resources": ["poddisruptionbudgets"],
-        "verbs": ["list", "create", "patch", "delete"],
+        "verbs": ["list", "watch", "create", "patch", "delete"],
     },
     {
         "apiGroups": ["networking.k8s.io"],

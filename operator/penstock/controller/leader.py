@@ -225,6 +225,7 @@ class Leader:
             self._settings.engine_image,
             services=lambda: self._services,
             names=self._names,
+            budgets=self._watches.budgets,
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
             applied_generations=self._observer.applied_generations,

@@ -17,7 +17,7 @@ from penstock.controller.model_names import ModelNames
 from penstock.controller.plan_writer import PlanWriter
 from penstock.controller.pod_events import explain_waiting_pods
 from penstock.controller.reconcile_log import log_writes
-from penstock.controller.service_reader import ServiceReader
+from penstock.controller.service_reader import Budgets, ServiceReader
 from penstock.controller.status_writer import StatusWriter
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.allowed_pods import DEFAULT_LIMITS, PodLimits
@@ -43,7 +43,7 @@ class Reconciler:
     """Brings the objects of one service in line with its spec.
 
     All of its state can be read again. services: all services, as the watch last reported them. names: the
-    model names that all objects claim.
+    model names that all objects claim. budgets: returns the PodDisruptionBudgets of a namespace.
     scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
     Deployment). applied_generations: the generation of the traffic split that each gateway applied.
     engine_readings: the last metrics of engines ("namespace/name"), of those that are known. gateway_url:
@@ -59,6 +59,7 @@ class Reconciler:
         *,
         services: Callable[[], Mapping[Key, Object]],
         names: ModelNames,
+        budgets: Budgets,
         scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
         applied_generations: Callable[[Key], AppliedGenerations | None],
@@ -79,7 +80,7 @@ class Reconciler:
         self._gateway_url = gateway_url
         self._gone = gone
         self._limits = limits
-        self._reader = ServiceReader(kube, names)
+        self._reader = ServiceReader(kube, names, budgets)
         self._writer = PlanWriter(kube)
         self._status_writer = StatusWriter(kube)
 

@@ -1,6 +1,6 @@
 """Reads the objects of a service from the API server, and what was recorded with them."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 from penstock.api.past_specs import spec_of_revision
@@ -8,7 +8,6 @@ from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
-    DISRUPTION_BUDGETS,
     JOBS,
     PODS,
     Resource,
@@ -52,13 +51,19 @@ from penstock.core.spec.service import (
     ServiceSpec,
 )
 
+Budgets = Callable[[str], Awaitable[list[Object]]]
+
 
 class ServiceReader:
-    """Reads the objects of services. names: the model names that all objects claim."""
+    """Reads the objects of services.
 
-    def __init__(self, kube: Kube, names: ModelNames) -> None:
+    names: the model names that all objects claim. budgets: returns the PodDisruptionBudgets of a namespace.
+    """
+
+    def __init__(self, kube: Kube, names: ModelNames, budgets: Budgets) -> None:
         self._kube = kube
         self._names = names
+        self._budgets = budgets
 
     async def read(
         self, body: Object, spec: ServiceSpec, now_s: float
@@ -66,6 +71,7 @@ class ServiceReader:
         """Read a service's objects and the record of its status. body: the service itself.
 
         They are read from the API server, not from a cache: decisions on old objects could delete pods.
+        Only the budgets come from a watch, as a decision on old ones is undone by the next.
         """
         leftovers: set[tuple[str, str]] = set()
         stored = await self._children(CONTROLLER_REVISIONS, spec)
@@ -78,7 +84,7 @@ class ServiceReader:
             ObservedDeployment.of(each) for each in await self._owned(DEPLOYMENTS, spec, leftovers)
         )
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
-        budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
+        budgets = await self._budgets(spec.namespace)
         is_canary = rollout is not None and rollout.strategy == "Canary" and not rollout.is_settled
         jobs = await self._owned(JOBS, spec, leftovers) if is_canary else []
         observed = ObservedState(

@@ -1,4 +1,4 @@
-"""The leader's informers: children of services, gateway pods, ResourceQuotas and services."""
+"""The leader's informers: services, their children, gateway pods, ResourceQuotas, disruption budgets."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,13 @@ from collections.abc import Callable
 from penstock.chart.names import GATEWAY
 from penstock.clients.informer import Informer, Key, key_of
 from penstock.clients.kube import Kube, Object
-from penstock.clients.resources import INFERENCE_SERVICES, PODS, RESOURCE_QUOTAS, Resource
+from penstock.clients.resources import (
+    DISRUPTION_BUDGETS,
+    INFERENCE_SERVICES,
+    PODS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from penstock.controller.child_mirror import ChildMirror
 from penstock.controller.settings import Settings
 
@@ -45,6 +51,7 @@ class Watches:
         watched = settings.watch_namespace
         self.children = ChildMirror(kube, child_changed, restarted, namespace=watched)
         self.quotas = watch(RESOURCE_QUOTAS, watched)
+        self._budgets = watch(DISRUPTION_BUDGETS, watched)
         self._gateways = watch(PODS, settings.namespace, f"app.kubernetes.io/name={GATEWAY}")
         # Kopf watches services too, but does not report when it has listed all of them.
         self._services = watch(
@@ -55,12 +62,19 @@ class Watches:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start all watches as tasks of the group."""
-        for each in (self._gateways, self.quotas, self._services, self.children):
+        for each in (
+            self._gateways, self.quotas, self._budgets, self._services, self.children
+        ):  # fmt: skip
             group.create_task(each.run())
 
     def gateways(self) -> Informer | None:
         """The gateways' pods; None until they have been listed."""
         return self._gateways if self._gateways.synced.is_set() else None
+
+    async def budgets(self, namespace: str) -> list[Object]:
+        """The PodDisruptionBudgets of a namespace. Waits until they have been listed."""
+        await self._budgets.synced.wait()
+        return [each for each in self._budgets if each["metadata"]["namespace"] == namespace]
 
     @property
     def are_services_listed(self) -> bool:
