@@ -60,6 +60,16 @@ model_dir = launched_engine.model_dir
 launch = launched_engine.launch
 
 
+@pytest.fixture
+def folder(model_dir: Path, tmp_path: Path) -> Path:
+    """A copy of the model that a test may damage."""
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in model_dir.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
 @pytest.fixture(scope="session")
 def client(launch: launched_engine.Launch) -> httpx.Client:
     """A client of an engine that all tests share, with a context of 2048 tokens."""
