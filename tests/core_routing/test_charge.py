@@ -64,7 +64,8 @@ def test_clients_may_repeat_requests_that_engines_did_not_accept():
 
 
 def test_copies_are_charged_as_requests_but_for_lost_connections():
-    charged = endings_with(lambda charge: charge.revision not in ("Never", "Adapter"))
+    of_versions = ("Never", "Adapter", "BlamedVersion")
+    charged = endings_with(lambda charge: charge.revision not in of_versions)
     assert endings_with(lambda charge: charge.charges_copy) == charged - {Ending.CONNECT}
 
 
@@ -133,7 +134,9 @@ def test_revisions_charged_for_failed_attempts(failed, serving, is_answered, cha
         ("error", True, True),
         ("error", False, False),
         ("connect", True, False),
-        ("copy_unavailable", True, False),
+        ("copy_unavailable", True, True),
+        ("copy_unavailable", False, False),
+        ("no_copy", True, False),
     ],
 )
 def test_versions_charged_for_failed_attempts(ending, is_answered, is_blamed):

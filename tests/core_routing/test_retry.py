@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.routing.charge import Ending
-from penstock.core.routing.retry import may_retry, needs_budget
+from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
 
 CONNECT, UNSENT, RESET, INVALID = Ending.CONNECT, Ending.UNSENT, Ending.RESET, Ending.INVALID
 UNAVAILABLE, ERROR, NO_COPY = Ending.UNAVAILABLE, Ending.ERROR, Ending.NO_COPY
@@ -47,3 +47,18 @@ def test_what_may_be_tried_again(failures, expected):
 )
 def test_what_the_retry_budget_bounds(failures, expected):
     assert needs_budget(failures) is expected
+
+
+@pytest.mark.parametrize(
+    ("failures", "is_tried"),
+    [
+        (["error"], True),
+        (["connect"], False),
+        (["connect", "reset"], True),
+        (["copy_unavailable"], False),
+        (["copy_unavailable", "unready", "copy_unavailable"], True),
+        (["copy_unavailable"] * 3, False),
+    ],
+)
+def test_another_version_is_tried_where_the_request_may_be_at_fault(failures, is_tried):
+    assert tries_other_version([Ending(each) for each in failures]) == is_tried

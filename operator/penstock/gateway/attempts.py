@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint
-from penstock.core.routing.retry import may_retry, needs_budget
+from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
 from penstock.gateway.adapter_answers import AdapterAnswers
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import CancellationScope
@@ -98,7 +98,8 @@ class Attempts:
                     _note_failure(endpoint, result.ending, took_s, selector, record)
                 failures.append(result.ending)
                 self._hold_error(result)
-                if (other := selector.change_version(result.ending)) is not None:
+                other = selector.change_version() if tries_other_version(failures) else None
+                if other is not None:
                     request = request.with_model(other.engine_name)
                     outgoing = replace(outgoing, body=request.body)
                     answers = self._answers_of_version(other, record)

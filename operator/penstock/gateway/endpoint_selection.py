@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from penstock.core.routing.charge import CHARGES, Ending, find_pods_of_failed_sides
+from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
@@ -97,13 +97,13 @@ class EndpointSelector:
             self._has_error = True
             self._wait.left_s = min(self._wait.left_s, MAX_WAIT_AFTER_ERROR_S)
 
-    def change_version(self, ending: Ending) -> Adapter | None:
-        """Choose another version of the adapter for the retry, which shows whether the request is at fault.
+    def change_version(self) -> Adapter | None:
+        """Choose another version of the adapter for the next attempt, if an engine has it in memory.
 
-        ending: of the last attempt. Returns the adapter with that version; None if the version stays.
+        Returns the adapter with that version; None if the version stays.
         """
         service = self._state.snapshots.current.get(self._service)
-        if self._adapter is None or service is None or CHARGES[ending].retry != "Once":
+        if self._adapter is None or service is None:
             return None
         for other in self._adapter.others:
             if endpoints := self._state.adapters.resident(other, service.endpoints):

@@ -54,8 +54,10 @@ EngineCharge = Literal["Failure", "Unreachable", "BrokeOff"] | None
 # Whether it is an error of the engine's revision. Always: of the engine that got the request last. Blamed:
 # see `find_blamed_endpoints`. BlamedUnlessAnswered: the same, but nothing if another engine answered, as
 # connections are lost with any revision. Adapter: if the request ends so, only of the version of the adapter
-# that it is for.
-RevisionCharge = Literal["Never", "Blamed", "BlamedUnlessAnswered", "Always", "Adapter"]
+# that it is for. BlamedVersion: only of that version, see `is_version_blamed`.
+RevisionCharge = Literal[
+    "Never", "Blamed", "BlamedUnlessAnswered", "Always", "Adapter", "BlamedVersion"
+]
 _BLAMES = frozenset[RevisionCharge]({"Blamed", "BlamedUnlessAnswered"})
 # What the request counts as in the statistics of its service, if it ends so; None: nothing.
 ServiceCharge = Literal["Ended", "Failed", "Shed"] | None
@@ -93,7 +95,9 @@ CHARGES: Mapping[Ending, Charge] = {
     Ending.ERROR: Charge("Failure", "Blamed", "Failed", "Once"),
     Ending.NO_COPY: Charge(None, "Never", "Failed", "Several", may_client_repeat=True),
     # The version may be at fault, as one whose output is NaN. An engine without room serves both versions.
-    Ending.COPY_UNAVAILABLE: Charge(None, "Adapter", "Failed", "Several", may_client_repeat=True),
+    Ending.COPY_UNAVAILABLE: Charge(
+        None, "BlamedVersion", "Failed", "Several", may_client_repeat=True
+    ),
     Ending.UNREADY: Charge(None, "Never", "Failed", "Moved", may_client_repeat=True),
     Ending.ANSWERED: Charge(None, "Never", "Ended"),
     Ending.REFUSED: Charge(None, "Never", None),
@@ -170,7 +174,7 @@ def is_version_blamed(ending: Ending, *, is_answered: bool) -> bool:
     As `find_blamed_endpoints`, with versions in place of sides: if no engine answered, the request failed
     with both versions, or one was not tried.
     """
-    return is_answered and CHARGES[ending].revision == "Blamed"
+    return is_answered and CHARGES[ending].revision in ("Blamed", "BlamedVersion")
 
 
 def find_pods_of_failed_sides(

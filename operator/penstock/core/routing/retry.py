@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from penstock.core.routing.charge import CHARGES, Ending
 
 MAX_REPEATS = 1  # of attempts whose policy is Once
+# Answers 502 and 503 to an adapter's version, before another version is tried. With one, a full engine would
+# be taken for a bad version.
+MAX_UNAVAILABLE = 2
 
 
 def may_retry(failures: Sequence[Ending], max_attempts: int) -> bool:
@@ -24,3 +27,14 @@ def may_retry(failures: Sequence[Ending], max_attempts: int) -> bool:
 def needs_budget(failures: Sequence[Ending]) -> bool:
     """Whether the next attempt is a retry that the retry budget bounds. failures: as for `may_retry`."""
     return any(CHARGES[each].retry != "Moved" for each in failures)
+
+
+def tries_other_version(failures: Sequence[Ending]) -> bool:
+    """Whether the next attempt is with another version of the adapter, if there is one.
+
+    Its answer shows that the request was not at fault. failures: as for `may_retry`, at least one.
+    """
+    last = failures[-1]
+    if last is Ending.COPY_UNAVAILABLE:
+        return failures.count(last) == MAX_UNAVAILABLE
+    return CHARGES[last].retry == "Once"
