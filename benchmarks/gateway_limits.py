@@ -3,9 +3,9 @@
     python benchmarks/gateway_limits.py [--requests 200]
 
 The real gateway runs over real sockets with fake engines. One party fills a limit and keeps it full:
-clients that upload slowly or do not read, a service whose engines hang or are absent, a mirror that hangs,
-or an adapter whose load hangs. Each limit has its default, and then 1. Meanwhile others send requests to a
-healthy service, small ones and ones of 100 KB, and probes go to the management port.
+clients that upload slowly or do not read their answers, a service whose engines hang or are absent, a mirror
+that hangs, or an adapter whose load hangs. Each limit has its default, and then 1. Meanwhile others send
+requests to a healthy service, small ones and ones of 100 KB, and probes go to the management port.
 Bar: with the defaults at most 1 % of the others' requests are lost. With every value all probes are answered,
 and no request gets a 500. Exits with 1 where a bar is missed.
 """
@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -73,7 +74,17 @@ def requests_of(model: str, number: Callable[[GatewaySettings], int], body_bytes
     async def fill(stand: Stand, stack: contextlib.AsyncExitStack) -> None:
         body = json.dumps({"model": model, "stream": True, "x": "y" * body_bytes}).encode()
         for _ in range(number(stand.settings)):
-            await _send(stand, stack, body, len(body))
+            await _send(stand, stack, _post(len(body)) + body)
+
+    return fill
+
+
+def lists_of_models(number: Callable[[GatewaySettings], int]) -> Fill:
+    """Fill by requests that the gateway answers itself, with more than it can send unread."""
+
+    async def fill(stand: Stand, stack: contextlib.AsyncExitStack) -> None:
+        for _ in range(number(stand.settings)):
+            await _send(stand, stack, b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
 
     return fill
 
@@ -83,7 +94,7 @@ def slow_uploads(number: Callable[[GatewaySettings], int], body_bytes: int) -> F
 
     async def fill(stand: Stand, stack: contextlib.AsyncExitStack) -> None:
         for _ in range(number(stand.settings)):
-            await _send(stand, stack, b" " * (body_bytes - 100), body_bytes)
+            await _send(stand, stack, _post(body_bytes) + b" " * (body_bytes - 100))
 
     return fill
 
@@ -98,15 +109,22 @@ def copies(number: int, body_bytes: int) -> Fill:
     return fill
 
 
-async def _send(stand: Stand, stack: contextlib.AsyncExitStack, body: bytes, length: int) -> None:
-    """Send a request on a connection of its own, which the stack closes."""
-    port = stand.servers.clients.port
+def _post(length: int) -> bytes:
+    """The head of a request to the engines. length: of its body, in bytes."""
+    return b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), length)
+
+
+async def _send(stand: Stand, stack: contextlib.AsyncExitStack, request: bytes) -> None:
+    """Send bytes on a connection of its own, which the stack closes. Of the answer little is read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
     with contextlib.suppress(ConnectionError):  # refused at the limit
-        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 10)
+        address = "127.0.0.1", stand.servers.clients.port
+        await asyncio.get_running_loop().sock_connect(client, address)
+        _, writer = await asyncio.open_connection(sock=client, limit=1 << 10)
         stack.push_async_callback(_abort, writer)
-        writer.write(b"POST %s HTTP/1.1\r\nhost: x\r\n" % PATH.encode())
-        writer.write(b"content-length: %d\r\n\r\n" % length)
-        writer.write(body)
+        writer.write(request)
         async with asyncio.timeout(5):
             await writer.drain()
 
@@ -131,6 +149,8 @@ def cases(values: Mapping[str, int | None]) -> list[Case]:
         ("max_connections", "a service that hangs", requests_of("hangs", connections)),
         ("max_connections", "slow uploads", slow_uploads(connections, 1000)),
         ("max_connections", "clients that do not read", requests_of("floods", lambda _: 64)),
+        ("max_connections", "unread answers", requests_of("whole", connections)),
+        ("max_connections", "unread lists of models", lists_of_models(connections)),
         ("max_held_body_bytes", "slow uploads", slow_uploads(bodies, large)),
         ("max_held_body_bytes", "a service without engines", requests_of("empty", bodies, large)),
         ("max_held_body_bytes", "a mirror that hangs", copies(16, large - 100)),
@@ -138,6 +158,7 @@ def cases(values: Mapping[str, int | None]) -> list[Case]:
         ("max_waiting", "a service without engines", requests_of("empty", lambda s: s.max_waiting + 4)),
         ("max_waiting", "an adapter that is not loaded", requests_of("adapter", lambda s: s.max_waiting + 4)),
         ("max_held_answer_bytes", "answers that do not end", requests_of("large", lambda _: 40)),
+        ("max_held_answer_bytes", "unread answers", requests_of("whole", lambda _: 640)),
     ]  # fmt: skip
     return [
         Case(limit, value, party, fill)

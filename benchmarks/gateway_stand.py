@@ -22,6 +22,10 @@ from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
 
 PATH = "/v1/completions"
+# More than the kernel's buffers hold of an answer that is not read.
+UNREAD_ANSWER_BYTES = 512 << 10
+# Models that are only listed, so that the kernel does not hold their list either.
+NUM_LISTED = 5000
 STREAM_CHUNK = b"data: " + b"x" * 65_000 + b"\n\n"
 END = web.AppKey("END", asyncio.Event)
 
@@ -81,6 +85,8 @@ async def _answer(request: web.Request) -> web.StreamResponse:
             while True:
                 await response.write(STREAM_CHUNK)
         return response
+    if model == "whole":
+        return web.Response(body=b" " * UNREAD_ANSWER_BYTES)
     if model == "large":
         response = web.StreamResponse()
         await response.prepare(request)
@@ -119,14 +125,15 @@ def _snapshot(address: str) -> Snapshot:
     def service(name: str, *endpoints: Endpoint) -> Service:
         return Service("default", name, name, 0, {Side("r1"): 100}, endpoints)
 
-    models = ("chat", "hangs", "floods", "large")
+    models = ("chat", "hangs", "floods", "large", "whole")
     services = [service(name, Endpoint(f"default/{name}-0", address, "r1")) for name in models]
     rule = RouteRule((), (("chat", 1),), mirrors=(Mirror("hangs", None, 100),))
     chat = replace(services[0], lora_engines={"default/chat-0": LoraEngine("Penstock", 1)})
     version = AdapterVersion("adapter", "pvc://adapters/adapter")
+    listed = (f"listed-{number}" for number in range(NUM_LISTED))
     return Snapshot(
         (chat, *services[1:], service("empty")),
-        (Route("default", "copied", "copied", 0, (rule,)),),
+        tuple(Route("default", name, name, 0, (rule,)) for name in ("copied", *listed)),
         (Adapter("default", "adapter", "adapter", 0, "default/chat", version),),
     )
 
