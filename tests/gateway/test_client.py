@@ -8,6 +8,7 @@ import pytest
 from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.client import ClientDisconnected, ClientResponse, checked_headers, read_body
 from penstock.gateway.openai import RequestError
+from penstock.gateway.response_pieces import IS_COUNTED
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,12 @@ async def test_response_in_parts(make_reply, logged):
     await reply.send_chunk(b"a")
     await reply.finish()
     assert logged == [
-        {"type": "http.response.start", "status": 201, "headers": [(b"x", b"y"), REQUEST_ID]},
+        {
+            "type": "http.response.start",
+            "status": 201,
+            "headers": [(b"x", b"y"), REQUEST_ID],
+            IS_COUNTED: True,
+        },
         {"type": "http.response.body", "body": b"a", "more_body": True},
         {"type": "http.response.body", "body": b"", "more_body": False},
     ]
@@ -188,6 +194,7 @@ async def test_error_response(make_reply, logged, is_request_read, retry_after_s
     )
     head, body = logged
     assert head["status"] == reply.status == 503
+    assert not head[IS_COUNTED]
     length = b"%d" % len(body["body"])
     after = [] if retry_after_s is None else [(b"retry-after", b"%d" % retry_after_s)]
     close = [] if is_request_read else [(b"connection", b"close")]

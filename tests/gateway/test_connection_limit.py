@@ -22,40 +22,32 @@ class Connection:
 @pytest.fixture
 def three():
     """Three connections with requests, and the limit that they fill."""
-    limit = ConnectionLimit(3, replace_unread_s=10.0)
+    limit = ConnectionLimit(3)
     connections = [Connection(name) for name in "abc"]
-    assert [limit.add(each, 0.0) for each in connections] == [True] * 3
+    assert [limit.add(each) for each in connections] == [True] * 3
     return limit, connections
 
 
 def test_connection_is_refused_if_none_may_be_replaced(three):
     limit, connections = three
     refused = Connection("d")
-    assert not limit.add(refused, 0.0)
+    assert not limit.add(refused)
     assert not any(each.is_reset for each in connections)
     limit.remove(refused)
     limit.remove(connections[0])
-    assert limit.add(Connection("e"), 0.0)
+    assert limit.add(Connection("e"))
 
 
 def test_order_of_replacement(three):
     limit, (first, second, third) = three
-    limit.unread[first] = 0.0
-    limit.idle[second] = None
+    limit.idle[first] = None
+    limit.unread[second] = None
     limit.lingering[third] = None
     for replaced in (third, second, first):
         assert not replaced.is_reset
-        assert limit.add(Connection("new"), 10.0)
+        assert limit.add(Connection("new"))
         assert replaced.is_reset
-    assert not limit.add(Connection("refused"), 1e6)
-
-
-@pytest.mark.parametrize(("now_s", "is_replaced"), [(14.9, False), (15.0, True)])
-def test_unread_connection_has_time_to_be_read(three, now_s, is_replaced):
-    limit, (first, second, _) = three
-    limit.unread.update({second: 5.0, first: 5.1})
-    assert limit.add(Connection("new"), now_s) is is_replaced
-    assert (second.is_reset, first.is_reset) == (is_replaced, False)
+    assert not limit.add(Connection("refused"))
 
 
 def test_refused_connection_is_replaced_by_the_next(three):
@@ -64,7 +56,7 @@ def test_refused_connection_is_replaced_by_the_next(three):
     before = Connection("before")
     for number in range(5):
         refused = Connection(f"refused-{number}")
-        assert not limit.add(refused, 0.0)
+        assert not limit.add(refused)
         assert before.is_reset == bool(number)
         limit.lingering[refused] = None
         before = refused
@@ -75,6 +67,6 @@ def test_removed_connection_is_not_replaced(three):
     limit.idle[first] = None
     limit.remove(first)
     limit.remove(first)
-    assert limit.add(Connection("new"), 0.0)
-    assert not limit.add(Connection("refused"), 0.0)
+    assert limit.add(Connection("new"))
+    assert not limit.add(Connection("refused"))
     assert not first.is_reset

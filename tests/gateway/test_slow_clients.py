@@ -205,7 +205,7 @@ async def stalled(request, start_engine, start_gateway, connect, until):
 
 async def test_client_that_reads_nothing_is_disconnected_after_the_stall_timeout(stalled, until):
     front, _, connection = stalled
-    since_s = connection._limit.unread[connection]
+    since_s = connection._unread_since_s
     connection.check(since_s + 1000.0)
     assert not connection.transport.is_closing()
     connection.check(since_s + 1000.1)
@@ -215,14 +215,13 @@ async def test_client_that_reads_nothing_is_disconnected_after_the_stall_timeout
 
 async def test_reading_a_piece_restarts_the_stall_timeout(stalled, until):
     _, client, connection = stalled
-    unread = connection._limit.unread
-    unread[connection] = before_s = 4000.0
-    while unread.get(connection) in (None, before_s):
+    connection._unread_since_s = before_s = 4000.0
+    while connection._unread_since_s in (None, before_s):
         await asyncio.get_running_loop().sock_recv(client.raw, 65536)
         await asyncio.sleep(0.001)
     connection.check(before_s + 1000.1)
     assert not connection.transport.is_closing()
-    connection.check(unread[connection] + 1000.1)
+    connection.check(connection._unread_since_s + 1000.1)
     assert connection.transport.is_closing()
 
 

@@ -3,9 +3,9 @@
 import asyncio
 import socket
 
+import aiohttp
 import pytest
 
-from penstock.gateway.http_servers import REPLACE_UNREAD_S
 from penstock.gateway.response_pieces import PIECE_BYTES
 
 BODY = b'{"model": "chat"}'
@@ -60,6 +60,23 @@ def num_blocked(front):
     return sum(each.flow.write_paused for each in front.server.server_state.connections)
 
 
+async def until_stuck(front, number):
+    """Wait until so many connections are blocked, and their clients' kernels take nothing more."""
+    before = None
+    async with asyncio.timeout(10):
+        while (now := unsent(front)) != before or num_blocked(front) != number:
+            before = now
+            await asyncio.sleep(0.3)
+
+
+def unsent(front):
+    """Bytes of responses that are not sent, and of requests that are not processed, by connection."""
+    return {
+        each: (each.transport.get_write_buffer_size(), len(each.conn.trailing_data[0]))
+        for each in front.server.server_state.connections
+    }
+
+
 @pytest.mark.parametrize("request_bytes", [KEPT, CLOSED])
 async def test_unread_responses_count_for_their_service(
     start_engine, start_gateway, make_service, connect, until, request_bytes
@@ -92,20 +109,34 @@ async def test_unread_responses_after_rubbish_count(start_engine, start_gateway,
 PIPELINED = b"GET %s HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-async def test_unread_responses_of_no_service_are_replaced(start_gateway, connect, until):
-    front = await start_gateway(max_connections=4)
-    for _ in range(4):
-        await connect(front.port).send(PIPELINED % b"/v1/nothing" * 700)
-    await until(lambda: num_blocked(front) == 4)
-    async with front.client.get(front.url + "/v1/models") as got:
-        assert got.status == 503
-    unread = next(iter(front.server.server_state.connections))._limit.unread
-    oldest = next(iter(unread))
-    unread[oldest] -= REPLACE_UNREAD_S
-    async with front.client.get(front.url + "/v1/models") as got:
-        assert got.status == 200
-    assert oldest not in front.server.server_state.connections
+UNKNOWN = b'{"model": "unknown"}'
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [PIPELINED % b"/v1/models", REQUEST % (b"", len(UNKNOWN), UNKNOWN)]
+)
+async def test_unread_responses_of_no_service_are_replaced(
+    start_engine, start_gateway, connect, until, request_bytes, monkeypatch
+):
+    """Those that count for a service are not."""
+    monkeypatch.setattr("penstock.gateway.http_protocol.SEND_BUFFER_BYTES", 4096)
+    front = await start_gateway(await start_engine(large), max_connections=4)
+    for number in range(2):
+        await connect(front.port).send(KEPT)
+        await until(lambda number=number: num_blocked(front) == number + 1)
+    counted = set(front.server.server_state.connections)
+    for number in range(2, 4):
+        await connect(front.port).send(request_bytes * 200)
+        await until(lambda number=number: num_blocked(front) == number + 1)
+    await until_stuck(front, 4)
+    for _ in range(3):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(front.url + "/v1/models") as got,
+        ):
+            assert got.status == 200
     assert num_blocked(front) == 3
+    assert counted < set(front.server.server_state.connections)
 
 
 async def test_unread_scrapes_leave_the_management_port_to_probes(

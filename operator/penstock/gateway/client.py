@@ -7,6 +7,7 @@ from typing import Any
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import Receive
 from penstock.gateway.openai import RequestError
+from penstock.gateway.response_pieces import IS_COUNTED
 from penstock.gateway.upstream_headers import CONTROL_CHARACTER, RawHeaders
 from penstock_engine.wire import REQUEST_ID_HEADER
 
@@ -128,13 +129,17 @@ class ClientResponse:
         self.num_bytes = 0
         self.has_begun = self.is_request_read = False
 
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        """Send the status and the headers."""
+    async def start(self, status: int, headers: RawHeaders, *, is_counted: bool = True) -> None:
+        """Send the status and the headers.
+
+        is_counted: whether the response counts for a service's share of the connections.
+        """
         headers = [*headers, self._request_id]
         if self._closing:  # the next request of this client must find another gateway
             headers.append((b"connection", b"close"))
         self.status, self.has_begun = status, True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        message = {"type": "http.response.start", "status": status, "headers": headers}
+        await self._send(message | {IS_COUNTED: is_counted})
 
     async def send_chunk(self, chunk: bytes) -> None:
         """Send a part of the body. Waits while the client has too much left to read."""
@@ -146,9 +151,12 @@ class ClientResponse:
         self.num_bytes += len(chunk)
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
-    async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a complete response."""
-        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
+    async def send(
+        self, status: int, headers: RawHeaders, body: bytes, *, is_counted: bool = True
+    ) -> None:
+        """Send a complete response. is_counted: see `start`."""
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await self.start(status, headers, is_counted=is_counted)
         await self.finish(body)
 
     async def send_error(self, error: RequestError) -> None:
@@ -158,7 +166,7 @@ class ClientResponse:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         if not self.is_request_read:  # its unread rest would be taken for the next request
             self._closing = True
-        await self.send(error.status, headers, error.body())
+        await self.send(error.status, headers, error.body(), is_counted=False)
 
     async def finish_stream(self, event: bytes) -> None:
         """End a stream with a last event, if the client still reads."""

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 from penstock.clients.logs import fields
 from penstock.gateway.connection_limit import ConnectionLimit
 from penstock.gateway.openai import error_body
-from penstock.gateway.response_pieces import send_in_pieces
+from penstock.gateway.response_pieces import IS_COUNTED, send_in_pieces
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.strict_connection import StrictConnection
 
@@ -101,6 +101,8 @@ class GatewayProtocol(H11Protocol):
         self._closing_since_s: float | None = None
         self._last_dropped_s = 0.0
         self._has_dropped = False  # whether the client has sent since the last check
+        self._unread_since_s: float | None = None  # since when bytes are unsent
+        self._counted: Scope | None = None  # the request whose response counts for a service
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(
@@ -111,7 +113,7 @@ class GatewayProtocol(H11Protocol):
         )
         _bound_send_buffer(transport)
         transport.set_write_buffer_limits(high=0)  # `flow` is paused while any byte is unsent
-        if self._limit.add(self, self.loop.time()):
+        if self._limit.add(self):
             self._limit.idle[self] = None
         else:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
@@ -126,19 +128,35 @@ class GatewayProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._limit.unread[self] = self.loop.time()
+        self._unread_since_s = self.loop.time()
+        self._note_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._limit.unread.pop(self, None)
+        self._unread_since_s = None
+        self._note_unread()
         if self._is_half_closed:
             self._limit.lingering[self] = None
 
+    def _note_unread(self) -> None:
+        if self._unread_since_s is not None and self._counted is None:
+            self._limit.unread[self] = None
+        else:
+            self._limit.unread.pop(self, None)
+
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_when_read(message: Message) -> None:
+            if message.get(IS_COUNTED, False):
+                self._counted = scope
+                self._note_unread()
             await send_in_pieces(message, send, self.flow.drain)
 
-        await self._app(scope, receive, send_when_read)
+        try:
+            await self._app(scope, receive, send_when_read)
+        finally:
+            if self._counted is scope:  # not a pipelined request, which may have started
+                self._counted = None
+                self._note_unread()
 
     def _note_half_closed(self) -> None:
         self._is_half_closed = True
@@ -186,8 +204,8 @@ class GatewayProtocol(H11Protocol):
                 self.transport.close()
         if self.transport.is_closing():
             self._check_linger(now_s)
-        unread_since_s = self._limit.unread.get(self, now_s)
-        if now_s - unread_since_s > settings.client_stall_timeout_s:
+        unread_since_s = self._unread_since_s
+        if unread_since_s is not None and now_s - unread_since_s > settings.client_stall_timeout_s:
             self.transport.abort()
 
     def _check_linger(self, now_s: float) -> None:

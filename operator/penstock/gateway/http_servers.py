@@ -22,9 +22,6 @@ LAST_EVENTS_S = 6
 # Bound on the connections of the management server. Kubelet, operator and Prometheus have a few each; at
 # the bound a new one replaces the oldest one that has no request or does not read, so that a probe gets in.
 MAX_MANAGEMENT_CONNECTIONS = 64
-# Time that a client has to read a piece of its response before a new client's connection may replace its own.
-# A client that still reads takes a piece of 16 KiB in less, even after packets were lost.
-REPLACE_UNREAD_S = 10.0
 # Time for the management server to end a response to a scrape after the clients' server has ended.
 LAST_SCRAPE_S = 1
 
@@ -70,14 +67,14 @@ def http_servers(gateway: Gateway) -> HttpServers:
             gateway.app,
             settings,
             settings.port,
-            limit=ConnectionLimit(settings.max_connections, replace_unread_s=REPLACE_UNREAD_S),
+            limit=ConnectionLimit(settings.max_connections),
             shutdown_s=int(settings.drain_timeout_s) + LAST_EVENTS_S,
         ),
         management=_server(
             gateway.management_app,
             settings,
             settings.management_port,
-            limit=ConnectionLimit(MAX_MANAGEMENT_CONNECTIONS, replace_unread_s=0.0),
+            limit=ConnectionLimit(MAX_MANAGEMENT_CONNECTIONS),
             shutdown_s=LAST_SCRAPE_S,
         ),
     )

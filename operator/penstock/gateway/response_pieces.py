@@ -9,6 +9,8 @@ Send = Callable[[Message], Awaitable[None]]
 # Bound on the bytes of a response that one connection has unsent, beside the kernel's buffer: 4096 clients
 # that do not read hold 64 MiB. A piece costs 20 us, so a response of 8 MiB takes 10 ms.
 PIECE_BYTES = 16 << 10
+# Key in the ASGI message that starts a response: whether it counts for a service's share of the connections.
+IS_COUNTED = "penstock.is_counted"
 
 
 async def send_in_pieces(
