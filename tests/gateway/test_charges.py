@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.route import RouteRule
 from penstock.gateway.snapshot import Route, Snapshot
 
+CHAT = "/v1/chat/completions"
 WEIGHTS = {"r1": 50, "r2": 50}
 
 
@@ -59,6 +61,36 @@ async def test_request_that_breaks_engines_is_no_error_of_a_revision(
     bodies = [json.loads(request.body) for engine in engines for request in engine.requests]
     assert sum(body.get("prompt") == "poison" for body in bodies) == 20
     assert await errors_of(front) == ({}, 10)
+
+
+async def test_without_affinity_nothing_in_a_request_chooses_its_revision(
+    start_engine, start_gateway, make_service
+):
+    engines = [await start_engine(revision=revision) for revision in ("r1", "r2")]
+    front = await start_gateway()
+    front.publish(make_service(*engines, weights=WEIGHTS))
+
+    async def count_after_each(number, fields, headers):
+        """Requests that r2 got, after each request with these fields and headers."""
+        random.seed(1)
+        counts, before = [], len(engines[1].requests)
+        for _ in range(number):
+            body = {"model": "chat"} | fields
+            async with front.client.post(front.url + CHAT, json=body, headers=headers) as got:
+                await got.read()
+            await front.idle()
+            counts.append(len(engines[1].requests) - before)
+        return counts
+
+    drawn = await count_after_each(20, {}, {})
+    assert 0 < drawn[-1] < 20
+    for fields, headers in (
+        ({"user": "one"}, {}),
+        ({"messages": [{"role": "user", "content": "one"}]}, {}),
+        ({"prompt": "one", "max_tokens": 1, "stop": "a"}, {}),
+        ({}, {"x-tenant": "one", "x-request-id": "one", "cookie": "side=r2"}),
+    ):
+        assert await count_after_each(20, fields, headers) == drawn
 
 
 async def empty_on_demand(request):
