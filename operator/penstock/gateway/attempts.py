@@ -7,7 +7,7 @@ endpoint that is tried fails too.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from penstock.core.routing.charge import CHARGES, Ending
@@ -75,10 +75,7 @@ class Attempts:
         failures: list[Ending] = []
         answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
         with selector.failed:
-            while may_retry(failures, self._state.settings.max_attempts):
-                selected = await self._select(selector, failures)
-                if selected is None:
-                    break
+            while (selected := await self._select(selector, failures)) is not None:
                 endpoint, began_s = selected.endpoint, self._state.now()
                 with contextlib.ExitStack() as at_endpoint:
                     at_endpoint.enter_context(self._in_flight(selected, request.tokens, record))
@@ -88,16 +85,12 @@ class Attempts:
                     if isinstance(result, UpstreamResponse):
                         self._note_health(endpoint.pod, result, selector)
                         self._mirror(request, target, outgoing)
-                        relay = self._new_relay(
-                            result, endpoint, at_endpoint.close, record, request
-                        )
+                        relay = self._new_relay(result, endpoint, at_endpoint, record, request)
                         del request, outgoing
                         await relay.run(cancellation)
                         return
-                    took_s = self._state.now() - began_s
-                    _note_failure(endpoint, result.ending, took_s, selector, record)
+                    self._note_failure(endpoint, result, began_s, selector, record)
                 failures.append(result.ending)
-                self._hold_error(result)
                 other = selector.change_version() if tries_other_version(failures) else None
                 if other is not None:
                     request = request.with_model(other.engine_name)
@@ -112,20 +105,16 @@ class Attempts:
             record.adapter.change_version(self._state.stats.adapters.get(adapter))
         return AdapterAnswers(self._state, adapter)
 
-    def _hold_error(self, failed: AttemptFailed) -> None:
-        """Hold the engine's error response, if it has one, in case no other engine answers."""
-        if failed.ending is Ending.ERROR and failed.response is not None:
-            self.close()
-            self._error = failed.response
-
     async def _select(
         self, selector: EndpointSelector, failures: Sequence[Ending]
     ) -> SelectedEndpoint | None:
         """Select the endpoint of the next attempt. Raises RequestError.
 
-        Returns None if there is none and an engine's own error response is passed on instead. failures: of
-        the attempts so far.
+        Returns None if `may_retry` allows no further attempt, or if there is no endpoint and an engine's own
+        error response is passed on instead. failures: of the attempts so far.
         """
+        if not may_retry(failures, self._state.settings.max_attempts):
+            return None
         self._telemetry.timeline.enter(RequestPhase.WAIT)
         try:
             selected = await selector.next(is_retry=needs_budget(failures))
@@ -164,17 +153,20 @@ class Attempts:
         self,
         response: UpstreamResponse,
         endpoint: Endpoint,
-        free_endpoint: Callable[[], None],
+        at_endpoint: contextlib.ExitStack,
         record: RequestRecord,
         request: InferenceRequest,
     ) -> Relay:
-        """The relay of an endpoint's response. The request's body is not needed any more."""
+        """The relay of an endpoint's response. The request's body is not needed any more.
+
+        at_endpoint: counts the request as in flight until it is closed.
+        """
         self._memory.release()
         self.close()
         line = self._telemetry.line
         self.relay = Relay(
             self._state, line.service, endpoint, response, self._client, record, line.trace_id,
-            free_endpoint=free_endpoint, hides_usage=request.hides_usage,
+            free_endpoint=at_endpoint.close, hides_usage=request.hides_usage,
         )  # fmt: skip
         self._telemetry.timeline.enter(RequestPhase.STREAM)
         return self.relay
@@ -192,6 +184,24 @@ class Attempts:
             self._state.endpoints.note_response_complete(pod)
         else:
             self._state.endpoints.note_response_start(pod)
+
+    def _note_failure(
+        self,
+        endpoint: Endpoint,
+        failed: AttemptFailed,
+        began_s: float,
+        selector: EndpointSelector,
+        record: RequestRecord,
+    ) -> None:
+        """Record a failed attempt, and hold the engine's error response in case no other engine answers."""
+        selector.note_failure(endpoint, failed.ending, self._state.now() - began_s)
+        is_serving = selector.is_serving(endpoint.pod)
+        record.end.note_failed_attempt(endpoint, failed.ending, is_serving=is_serving)
+        if record.adapter is not None and is_serving:
+            record.adapter.note_failed_attempt(failed.ending)
+        if failed.ending is Ending.ERROR and failed.response is not None:
+            self.close()
+            self._error = failed.response
 
     async def _give_up(
         self,
@@ -249,18 +259,3 @@ class Attempts:
                 yield
         finally:
             gauge.dec()
-
-
-def _note_failure(
-    endpoint: Endpoint,
-    ending: Ending,
-    took_s: float,
-    selector: EndpointSelector,
-    record: RequestRecord,
-) -> None:
-    """Record a failed attempt for the request's next one, and for its charges."""
-    selector.note_failure(endpoint, ending, took_s)
-    is_serving = selector.is_serving(endpoint.pod)
-    record.end.note_failed_attempt(endpoint, ending, is_serving=is_serving)
-    if record.adapter is not None and is_serving:
-        record.adapter.note_failed_attempt(ending)
