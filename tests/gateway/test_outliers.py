@@ -61,12 +61,24 @@ async def test_request_that_the_retry_budget_allows_no_retry_of_ejects_none(
     """The client that used up the budget could eject every engine with such requests."""
     engines = [await start_engine(breaks_on_poison(fault)) for _ in range(2)]
     front = await start_gateway(
-        *engines, min_retries=0, retry_budget_fraction=0.0, wait_for_endpoint_s=0.01
+        *engines, min_retries=1, retry_budget_fraction=0.0, wait_for_endpoint_s=0.01
     )
-    for _ in range(6):
-        status, body = await front.ask(prompt="poison")
-        assert status >= 500 or b'"error"' in body
+    with front.gateway.state.retry_budget.hold("default/chat"):
+        for _ in range(6):
+            status, body = await front.ask(prompt="poison")
+            assert status >= 500 or b'"error"' in body
     assert not front.gateway.state.endpoints.suspects
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_attempts": 1}, {"min_retries": 0, "retry_budget_fraction": 0.0}]
+)
+async def test_failing_engine_is_ejected_without_retries(start_engine, start_gateway, settings):
+    front = await start_gateway(
+        await start_engine(reset), await start_engine(), wait_for_endpoint_s=0.01, **settings
+    )
+    statuses = [(await front.ask(stream=False))[0] for _ in range(40)]
+    assert 3 <= 40 - statuses.count(200) <= 6
 
 
 async def test_client_that_leaves_before_the_retry_is_answered_ejects_none(

@@ -89,7 +89,8 @@ class EndpointSelector:
         if self._adapter is not None and ending is Ending.NO_COPY:
             state.adapters.residency.note_absent(pod, self._adapter.engine_name)
             return
-        self.failed.add(endpoint, ending, state.now(), may_retry_now=self._has_retry_budget)
+        is_denied = state.retry_budget.allows_retries and not self._has_retry_budget
+        self.failed.add(endpoint, ending, state.now(), is_retry_denied=is_denied)
         self._tried.add(pod)
         if ending is Ending.CONNECT:
             self._wait.left_s -= took_s

@@ -17,8 +17,8 @@ from penstock.gateway.endpoint_state import EndpointStates
 class FailedEndpoints:
     """Failures of one request at endpoints, as a context manager around its attempts.
 
-    A failure that a retry can confirm at once is counted when it happens, so that a failing engine is ejected
-    soon, and taken back at the end if nobody can tell. Any other is counted when another engine answers.
+    A failure is counted when it happens, so that a failing engine is ejected soon, and taken back at the end
+    if nobody can tell. One whose retry is denied is counted only if another engine answers later.
     """
 
     def __init__(self, endpoints: EndpointStates) -> None:
@@ -44,10 +44,10 @@ class FailedEndpoints:
         """Sides with an endpoint that failed the request."""
         return set(self._failed.values())
 
-    def add(self, endpoint: Endpoint, ending: Ending, now: float, *, may_retry_now: bool) -> None:
+    def add(self, endpoint: Endpoint, ending: Ending, now: float, *, is_retry_denied: bool) -> None:
         """Record that the attempt at an endpoint failed.
 
-        may_retry_now: whether the retry budget has room for a retry.
+        is_retry_denied: whether other requests have used up the retry budget.
         """
         if CHARGES[ending].engine is None:
             return
@@ -55,11 +55,11 @@ class FailedEndpoints:
             self._endpoints.charge(endpoint.pod, ending, now)
             return
         self._failed[endpoint.pod] = endpoint.side
-        if may_retry_now:
+        if is_retry_denied:
+            self._uncounted.append((endpoint.pod, ending))
+        else:
             self._endpoints.charge(endpoint.pod, ending, now)
             self._counted.append(endpoint.pod)
-        else:
-            self._uncounted.append((endpoint.pod, ending))
 
     def confirm(self, now: float) -> None:
         """Record that an engine answered the request, so that all failures are the engines' fault."""

@@ -17,6 +17,11 @@ class RetryBudget:
         self._retrying = KeyedCount()
 
     @property
+    def allows_retries(self) -> bool:
+        """Whether there are retries at all, when no others are in flight."""
+        return self._minimum > 0 or self._ratio > 0
+
+    @property
     def in_flight(self) -> int:
         """Number of retries of all services."""
         return self._retrying.total
