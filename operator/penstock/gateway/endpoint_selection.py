@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
@@ -22,20 +23,14 @@ from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.model_routing import check_available
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_record import RequestRecord
-from penstock.gateway.request_wait import RequestWait
+from penstock.gateway.request_wait import BUDGET_SPENT, RequestWait
 from penstock.gateway.reservation import Reservation
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_adapter import Adapter
 
-# Back-off before endpoints that failed the request are tried again, when all of them did. It doubles.
-FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 2.0
-# Interval at which a waiting retry checks the retry budget.
-BUDGET_CHECK_S = 0.05
 # Longest time that a request waits for a retry after an engine's error response. Then that response is
 # passed on.
 MAX_WAIT_AFTER_ERROR_S = 1.0
-
-BUDGET_SPENT = NoEndpoint("too many requests are being retried")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,6 @@ class EndpointSelector:
         self.failed = FailedEndpoints(state.endpoints)
         self._has_error = False
         self._wait = RequestWait(state, record, cancellation)
-        self._backoff_s = FIRST_BACKOFF_S
         self._adapter = adapter
         self._copies: AdapterSelector | None = None
         if adapter is not None:
@@ -131,8 +125,7 @@ class EndpointSelector:
         while True:
             choice = self._choose(is_retry)
             if isinstance(choice, NoEndpoint):
-                with self._waiting():
-                    choice = await self._wait_for_choice(choice, is_retry)
+                choice = await self._wait_for_choice(choice, is_retry)
             if isinstance(choice, SelectedEndpoint):
                 return choice
             if self._copies is not None:
@@ -226,28 +219,9 @@ class EndpointSelector:
         self, choice: NoEndpoint, is_retry: bool
     ) -> SelectedEndpoint | PickedSide:
         """Wait until there is something to choose, and choose it. Raises RequestError."""
-        now = self._state.now()
-        give_up_s, retry_all_s = now + self._wait.left_s, now + self._backoff_s
-        while True:
-            now = self._state.now()
-            left_s = give_up_s - now
-            if left_s <= 0:
-                raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
-            if choice is BUDGET_SPENT:
-                await self._wait_for_change(min(BUDGET_CHECK_S, left_s))
-            elif not choice.all_tried:
-                await self._wait_for_change(left_s)
-            # Changes of the service end the wait too: they must not prolong the back-off.
-            elif retry_all_s <= now or not await self._wait_for_change(
-                min(retry_all_s - now, left_s)
-            ):
-                self._tried.clear()
-                self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
-                retry_all_s = self._state.now() + self._backoff_s
-            chosen = self._choose(is_retry)
-            if not isinstance(chosen, NoEndpoint):
-                return chosen
-            choice = chosen
+        choose = partial(self._choose, is_retry)
+        with self._waiting():
+            return await self._wait.until(choose, choice, self._wait_for_change, self._tried.clear)
 
     async def _wait_for_change(self, timeout_s: float) -> bool:
         adapter = "" if self._adapter is None else self._adapter.key

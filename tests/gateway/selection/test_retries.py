@@ -39,7 +39,7 @@ def test_new_endpoint_ends_the_backoff(bench):
         made.publish(made.service(A))
         selector = made.selector(cancellation)
         selector.note_failure(A, Ending.RESET, 0.0)
-        selector._backoff_s = 2.0
+        selector._wait._backoff_s = 2.0
         task = asyncio.create_task(selector.next(is_retry=True))
         await asyncio.sleep(0.5)
         made.publish(made.service(A, B))
