@@ -4,8 +4,8 @@
 
 Requests go over real sockets through the real gateway. First part: requests that end in each of ENDINGS. Bar:
 the counts of the service, the errors of its engines and their suspicion are those of the table. Second part:
-canaries that equal their control, under a user of the canary's side who sends nothing but bad requests. Bar:
-the judge aborts none. Exits with 1 if a bar is missed.
+canaries that equal their control, under a user of the canary's side who sends nothing but bad requests and
+requests for empty answers. Bar: the judge aborts none. Exits with 1 if a bar is missed.
 """
 
 import argparse
