@@ -305,6 +305,24 @@ def test_each_engine_is_charged_a_failure_once_per_request(
     assert stats.failed == 1
 
 
+@pytest.mark.parametrize(
+    ("ending", "errors"), [(Ending.ANSWERED, 1), (Ending.REFUSED, 1), (Ending.UNSUPPORTED, 0)]
+)
+def test_status_about_the_request_is_no_answer_that_blames_another_side(
+    stats, make, ending, errors
+):
+    """Its deadline may have passed before the second engine could fail too."""
+    record = make(stream=False)
+    with record.in_flight(endpoint("c", "r2"), None):
+        pass
+    record.end.note_failed_attempt(endpoint("c", "r2"), Ending.ERROR, is_serving=True)
+    with record.in_flight(ENGINE, None):
+        record.start_response(is_stream=False)
+        record.add_chunk(b"{}")
+    close(record, ending, {Side("r1"), Side("r2")})
+    assert stats.arm("default/c").snapshot().errors == errors
+
+
 EMPTY, TEXT = b'{"choices":[{"text":""}]}', b'{"choices":[{"text":"a"}]}'
 CANARY = [endpoint("c", "r2"), endpoint("d", "r2")]
 

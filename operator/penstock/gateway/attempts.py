@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from penstock.core.routing.charge import CHARGES, Ending
+from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
 from penstock.gateway.adapter_answers import AdapterAnswers
@@ -175,7 +175,7 @@ class Attempts:
         self, pod: str, response: UpstreamResponse, selector: EndpointSelector
     ) -> None:
         """Update the health of endpoints by the response that is passed on."""
-        if response.status >= 500:
+        if ending_of(response.status) is Ending.UNSUPPORTED:
             return
         selector.failed.confirm(self._state.now())
         if response.is_error:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 
 from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.adapter_request import AdapterRequest
@@ -150,10 +151,12 @@ class RequestRecord:
         serving: sides of the service that have engines and traffic; needed only after a failed attempt.
         """
         charge, stats = self.end.charge, self._stats
-        for pod in self.end.charged_pods(self._endpoint, serving, is_answered=self.has_begun):
+        # A status about the request itself says nothing about the engines that failed it before.
+        is_answered = self.has_begun and self.end.ending is not Ending.UNSUPPORTED
+        for pod in self.end.charged_pods(self._endpoint, serving, is_answered=is_answered):
             stats.arm(pod).record_failure(self._tenant)
         if self.adapter is not None:
-            self.adapter.close(charge, self._tenant, is_answered=self.has_begun)
+            self.adapter.close(charge, self._tenant, is_answered=is_answered)
         match charge.service:
             case "Ended":
                 return self._count_finished()
