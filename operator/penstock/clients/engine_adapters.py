@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import aiohttp
 
-from penstock.clients.pod_session import pod_session
+from penstock.clients.pod_session import pod_session, read_bounded
 from penstock.core.adapters.replica import Copy, CopyState
 from penstock.core.observed.lora_engine import LoraRuntime
 
@@ -123,7 +123,7 @@ class EngineAdapters:
             ):
                 is_accepted = response.status in accepted
                 limit = MAX_LIST_BYTES if is_accepted else MAX_ERROR_BYTES
-                content = await _read(response, limit)
+                content = await read_bounded(response, limit)
                 status = response.status
         except aiohttp.ClientConnectorError as error:
             return _without_answer("Unreachable", error)
@@ -155,16 +155,6 @@ def parse_copies(runtime: LoraRuntime, content: bytes) -> Copies:
         )
         for each in entries
     }
-
-
-async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
-    """The body of a response; None if it is larger than the limit."""
-    content = bytearray()
-    async for chunk in response.content.iter_any():
-        content += chunk
-        if len(content) > limit_bytes:
-            return None
-    return bytes(content)
 
 
 def _without_answer(kind: Literal["Unreachable", "Unanswered"], error: Exception) -> EngineFailure:

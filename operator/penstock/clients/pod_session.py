@@ -16,3 +16,13 @@ def pod_session() -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
     )
+
+
+async def read_bounded(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
+    """Read the body of a response; None if it has more bytes. The pod may be anybody's."""
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > max_bytes:
+            return None
+    return bytes(content)

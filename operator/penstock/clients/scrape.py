@@ -8,13 +8,17 @@ import aiohttp
 
 from penstock.clients import stats_report
 from penstock.clients.exposition import Samples, label
-from penstock.clients.pod_session import pod_session
+from penstock.clients.pod_session import pod_session, read_bounded
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing, Source
 from penstock_engine import metric_specs as specs
 
 # Time limit of one scrape. The operator's tick waits for the slowest engine.
 TIMEOUT_S = 1.5
+# Bound on the metrics of an engine: vLLM's have less than 1 MiB. Hundreds of engines are scraped together.
+MAX_METRICS_BYTES = 4 << 20
+# Bound on the stats report of a gateway, which has some KiB for each service and adapter.
+MAX_REPORT_BYTES = 64 << 20
 # Scrapes at the same time. Their work must be a small part of TIMEOUT_S: this many take about 0.1 s of CPU.
 MAX_SCRAPES = 256
 
@@ -57,15 +61,15 @@ class Scraper:
 
     async def read(self, pod: str, address: str) -> EngineReading | Missing:
         """Scrape the metrics of an engine."""
-        text = await self._get(pod, f"http://{address}/metrics")
+        text = await self._get(pod, f"http://{address}/metrics", MAX_METRICS_BYTES)
         return text if isinstance(text, Missing) else parse(pod, text, self.now())
 
     async def stats_report(self, pod: str, address: str) -> GatewayReport | Missing:
         """Scrape the stats report of a gateway."""
-        text = await self._get(pod, f"http://{address}{stats_report.PATH}")
+        text = await self._get(pod, f"http://{address}{stats_report.PATH}", MAX_REPORT_BYTES)
         return text if isinstance(text, Missing) else stats_report.parse(pod, text)
 
-    async def _get(self, pod: str, url: str) -> str | Missing:
+    async def _get(self, pod: str, url: str, max_bytes: int) -> str | Missing:
         if self._session is None:
             self._session = pod_session()
         try:
@@ -76,9 +80,12 @@ class Scraper:
             ):
                 if response.status != 200:
                     return Missing(pod, f"status {response.status}")
-                return (await response.read()).decode(errors="replace")
+                content = await read_bounded(response, max_bytes)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return Missing(pod, type(error).__name__)
+        if content is None:
+            return Missing(pod, f"more than {max_bytes >> 20} MiB")
+        return content.decode(errors="replace")
 
 
 def parse(pod: str, text: str, at_s: float) -> EngineReading | Missing:
