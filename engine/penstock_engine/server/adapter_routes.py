@@ -9,11 +9,11 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.server.adapter_folders import AdapterFolders
 from penstock_engine.server.adapter_memory import MAX_ADAPTER_WAIT_S
 from penstock_engine.server.adapters import AdapterRegistry, Json
+from penstock_engine.server.arriving_bodies import ArrivingBodies
 from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.bodies import read_object, validate
 from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.preprocessing import read_body
 from penstock_engine.server.request_model import RequestModel
 
 # Reasons for which there is no adapter at the path.
@@ -30,14 +30,16 @@ class UnloadRequest(RequestModel):
     lora_name: str
 
 
-def adapter_routes(registry: AdapterRegistry, folders: AdapterFolders) -> APIRouter:
+def adapter_routes(
+    registry: AdapterRegistry, folders: AdapterFolders, bodies: ArrivingBodies
+) -> APIRouter:
     """Returns vLLM's load and unload routes, and /v1/adapters, which shows where each adapter is."""
     router = APIRouter()
 
     @router.post("/v1/load_lora_adapter")
     async def load(http: Request) -> Response:
         timeout_s = _timeout_s(http)
-        request = validate(LoadRequest, read_object(await read_body(http)))
+        request = validate(LoadRequest, read_object(await bodies.read(http)))
         folder = folders.resolve(request.lora_path)
         try:
             await registry.load(
@@ -51,7 +53,7 @@ def adapter_routes(registry: AdapterRegistry, folders: AdapterFolders) -> APIRou
 
     @router.post("/v1/unload_lora_adapter")
     async def unload(http: Request) -> Response:
-        request = validate(UnloadRequest, read_object(await read_body(http)))
+        request = validate(UnloadRequest, read_object(await bodies.read(http)))
         await registry.unload(request.lora_name)
         name = request.lora_name
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

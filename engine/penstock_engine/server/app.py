@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapter_folders import AdapterFolders
 from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.arriving_bodies import ClientDisconnected
 from penstock_engine.server.batch import BatchDialect
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.dialects import OpenAIDialect
@@ -25,7 +26,6 @@ from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.count import count_tokens_route
 from penstock_engine.server.middleware import RequestMiddleware
 from penstock_engine.server.openapi import openapi_document
-from penstock_engine.server.preprocessing import ClientDisconnected
 from penstock_engine.server.responses.routes import response_routes
 from penstock_engine.server.schemas import CompletionRequest
 from penstock_engine.server.sleep import sleep_routes
@@ -92,7 +92,7 @@ def build_app(state: ServerState) -> ASGIApp:
     app.include_router(tokenization_routes(state))
     if state.config.enable_lora:
         folders = AdapterFolders(state.options.lora_dir)
-        app.include_router(adapter_routes(state.adapters, folders))
+        app.include_router(adapter_routes(state.adapters, folders, state.bodies))
     if state.options.enable_sleep_mode:
         app.include_router(sleep_routes(state))
     return LingeringClose(_with_cors(RequestMiddleware(app, state), state.options))

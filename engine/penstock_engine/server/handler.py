@@ -16,7 +16,7 @@ from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator, structured_outcome
 from penstock_engine.server.json_text import encode
-from penstock_engine.server.preprocessing import preprocess, read_body
+from penstock_engine.server.preprocessing import preprocess
 from penstock_engine.server.reasoning_budget import apply_thinking_budget
 from penstock_engine.server.request_log import log_choice, log_failure
 from penstock_engine.server.schemas import GenerationRequest
@@ -58,7 +58,7 @@ async def handle_request(
         state.admit()
         deadline = deadline_s(http.headers, arrival_s, state.options.request_timeout_s)
         tpot = tpot_s(http.headers)
-        raw = await read_body(http)
+        raw = await state.bodies.read(http)
 
         async def work() -> Response:
             answer = await _prepare(state, http, dialect, raw, arrival_s, deadline, tpot)

@@ -94,7 +94,7 @@ async def listen(state: ServerState, startup_timer: StartupTimer) -> None:
 
 
 def _connections() -> ServerConnections:
-    """As many connections as the process may have open files for."""
+    """Returns a bound on connections that the process' limit of open files allows."""
     num_files = allow_open_files(OTHER_FILES + MAX_CONNECTIONS)
     return ServerConnections(max(1, num_files - OTHER_FILES), READ_TIMEOUT_S)
 

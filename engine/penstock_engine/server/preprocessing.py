@@ -1,10 +1,6 @@
-"""Preprocesses a request: reads its body, validates it, tokenizes its prompts, checks all limits."""
+"""Preprocesses a request: validates it, tokenizes its prompts, checks all limits."""
 
-import asyncio
 from typing import Any
-
-from fastapi import Request
-from starlette.requests import ClientDisconnect
 
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.server.answer_format import AnswerFormat, choose_answer_format
@@ -25,32 +21,6 @@ from penstock_engine.server.schemas import (
 )
 from penstock_engine.server.state import ServerState
 from penstock_engine.tokens import ChatTemplateError, Tokenizer
-
-MAX_BODY_BYTES = 8 * 2**20
-BODY_TIMEOUT_S = 30.0
-
-
-class ClientDisconnected(Exception):
-    """The client has closed its connection."""
-
-
-async def read_body(http: Request) -> bytes:
-    """Reads the body, up to limits on size and time. Raises RequestError, ClientDisconnected."""
-    too_large = RequestError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
-    if int(http.headers.get("content-length", 0)) > MAX_BODY_BYTES:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for chunk in http.stream():
-                body += chunk
-                if len(body) > MAX_BODY_BYTES:
-                    raise too_large
-    except TimeoutError as error:
-        raise RequestError(408, f"the body took more than {BODY_TIMEOUT_S:.0f} seconds") from error
-    except ClientDisconnect as error:
-        raise ClientDisconnected from error
-    return bytes(body)
 
 
 def preprocess(

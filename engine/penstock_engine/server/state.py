@@ -9,6 +9,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.memory_plan import MemoryPlan
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
+from penstock_engine.server.arriving_bodies import ArrivingBodies
 from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
@@ -41,6 +42,7 @@ class ServerState:
     seeds: random.Random
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+    bodies: ArrivingBodies = field(default_factory=ArrivingBodies)
     tracer: "Tracer | None" = None
     responses: ResponseStore | None = None
     created: int = field(default_factory=lambda: int(time.time()))

@@ -7,7 +7,7 @@ from typing import TypeVar
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock_engine.server.preprocessing import ClientDisconnected
+from penstock_engine.server.arriving_bodies import ClientDisconnected
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from penstock_engine.server.bodies import (
 )
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.preprocessing import check_model_name, encode, read_body
+from penstock_engine.server.preprocessing import check_model_name, encode
 from penstock_engine.server.request_model import RequestModel
 from penstock_engine.server.schemas import CompletionRequest, TokenId
 from penstock_engine.server.state import ServerState
@@ -62,11 +62,11 @@ def tokenization_routes(state: ServerState) -> APIRouter:
 
     @router.post("/tokenize")
     async def tokenize(http: Request) -> Json:
-        return await asyncio.to_thread(_tokenize, state, await read_body(http))
+        return await asyncio.to_thread(_tokenize, state, await state.bodies.read(http))
 
     @router.post("/detokenize")
     async def detokenize(http: Request) -> Json:
-        return await asyncio.to_thread(_detokenize, state, await read_body(http))
+        return await asyncio.to_thread(_detokenize, state, await state.bodies.read(http))
 
     if state.options.enable_tokenizer_info_endpoint:
 

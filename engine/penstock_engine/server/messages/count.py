@@ -16,7 +16,7 @@ from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
-from penstock_engine.server.preprocessing import check_model_name, encode, read_body
+from penstock_engine.server.preprocessing import check_model_name, encode
 from penstock_engine.server.state import ServerState
 
 # Accepted parameters. Anthropic's clients send output_format, which does not affect the prompt.
@@ -26,7 +26,7 @@ ACCEPTED = {*CountTokensRequest.model_fields, "output_format"}
 async def count_tokens_route(state: ServerState, http: Request) -> Response:
     """Counts the tokens of a request's prompt."""
     try:
-        num_tokens = await asyncio.to_thread(_count, state, await read_body(http))
+        num_tokens = await asyncio.to_thread(_count, state, await state.bodies.read(http))
     except RequestError as error:
         return MessagesDialect().error_response(error)
     return JSONResponse({"input_tokens": num_tokens})

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.arriving_bodies import MAX_BODY_BYTES
 from penstock_engine.server.bodies import (
     build_request,
     read_object,
@@ -19,7 +20,6 @@ from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, message_deltas, read_chunks
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.preprocessing import MAX_BODY_BYTES
 from penstock_engine.server.responses.custom_calls import CustomCalls
 from penstock_engine.server.responses.items import (
     as_input,
