@@ -45,7 +45,7 @@ STATUSES = {
 }  # fmt: skip
 # Prompt of a request whose answer has no text.
 EMPTY = "empty"
-# What a client can send to harm a canary that is as good as its control.
+# Endings that a client can cause in order to harm a canary that is as good as its control.
 BAD = (Ending.REFUSED, Ending.UNSUPPORTED, Ending.ERROR, Ending.RESET, Ending.INVALID, EMPTY)
 EVENT = b'data: {"choices":[{"delta":{"content":" a"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -190,7 +190,7 @@ async def measure(ending: Ending, requests: int) -> tuple[str, str]:
             "errors": sum(arm.errors for arm in bench.arms.values()),
             "suspected": bool(bench.gateway.state.endpoints.suspects),
         }  # fmt: skip
-        # Of a request that is not retried, one engine is charged; else each that got it, or refused it.
+        # A request that is not retried charges one engine, another one each engine that got or refused it.
         tried = requests
         if charge.retry != "Never":
             tried = sum(len(engine.seen) for engine in bench.engines) or 4 * requests

@@ -78,7 +78,7 @@ class Case:
 
     @property
     def change(self) -> Object:
-        """What the edit merges into the spec; of an undo, what it undoes."""
+        """The fields that the edit merges into the spec; of an undo, those that it undoes."""
         if self.edit == "good":
             return {"engine": {"seed": 7}}
         if self.edit != "refused" and not self.image:

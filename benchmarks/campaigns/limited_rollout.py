@@ -60,7 +60,7 @@ class Result:
 
 
 class LimitedRollout:
-    """One case in its own namespace."""
+    """Runs one case in a namespace of its own."""
 
     def __init__(self, kube: Kube, case: Case) -> None:
         self._kube, self._case, self._result = kube, case, Result()

@@ -20,7 +20,7 @@ POLL_S = 0.3
 # Age at which a pod gets its status, in seconds. An engine is then younger than its service by a full second,
 # which tells orphaned pods from those of an earlier service of the same name.
 MIN_AGE_S = 1.0
-# Nothing listens there: readings of engines are not needed.
+# An address at which nothing listens. The campaign needs no metrics of engines.
 ADDRESS = "127.9.9.9"
 
 

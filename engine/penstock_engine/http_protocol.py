@@ -86,7 +86,7 @@ class BoundedProtocol(H11Protocol):
         if not self._server_connections.add(self, self._address):
             transport.abort()
             return
-        # Then each byte that the client has not read pauses writing, which starts the timer.
+        # Without a buffer that may fill first, each unread byte pauses writing, which starts the timer.
         transport.set_write_buffer_limits(high=0)
         self._start_head_timer()
 

@@ -71,7 +71,7 @@ def test_objects_are_in_the_namespace_of_the_installation(values: dict[str, Any]
 
 def test_an_installation_for_one_namespace_has_no_rights_in_others() -> None:
     by_kind = objects({"watchNamespace": "team-a"})
-    # These two are for users, and are bound to nobody.
+    # Both roles are for users. The installation binds nobody to them.
     assert {(kind, name) for kind, name in by_kind if kind.startswith("ClusterRole")} == {
         ("ClusterRole", USER_VIEW_ROLE),
         ("ClusterRole", USER_EDIT_ROLE),

@@ -59,7 +59,7 @@ def test_a_refused_spec_claims_no_name():
 
 
 def test_a_service_takes_no_name_by_a_change_of_its_spec():
-    """Also once its status has the name: the one that had it keeps it."""
+    """The service that had the name keeps it, even when the status of the other one has it too."""
     older, younger = service("a", "u1", EARLY), service("b", "u2", LATE)
     for body, name in ((older, "other"), (younger, "chat")):
         body["status"] = {"modelName": name, "stableRevision": "r", "conditions": []}

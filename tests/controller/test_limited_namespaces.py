@@ -66,7 +66,7 @@ async def test_the_preflight_is_as_large_as_an_engine_where_a_smaller_pod_is_for
 
 
 async def test_a_rolling_update_in_a_full_quota_removes_an_old_pod_first(stand: Any) -> None:
-    """There is room for the preflight, but not for a third engine."""
+    """The quota has room for the preflight, but not for a third engine."""
     await limit(stand, **{"requests.cpu": "2100m"})
     old = await start_two_engines(stand, {"maxSurge": 1, "maxUnavailable": 1})
     await stand.change(engine={"maxNumSeqs": 3})

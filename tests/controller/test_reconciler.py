@@ -112,7 +112,7 @@ async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube:
 
 
 async def test_a_deployment_that_is_created_again_keeps_its_pods(stand: Any, kube: Kube) -> None:
-    """As with `kubectl delete deployment --cascade=orphan`, for instance to change an immutable field."""
+    """Users do so with `kubectl delete deployment --cascade=orphan`, to change an immutable field."""
     made = (await stand.create(scaling={"mode": "External"}, replicas=3))["metadata"]
     # Timestamps have no fractions: pods of the same second could be a deleted service's.
     await asyncio.sleep(parse_timestamp(made["creationTimestamp"]) + 1.0 - time.time())

@@ -67,7 +67,7 @@ def drawn_status(random, body):
 
 
 def outcomes(mine, others):
-    """What clients of the first namespace get, and what its conditions follow from."""
+    """Routes and conditions of the objects of the first namespace."""
     bodies = {"InferenceService": [], "LoraAdapter": [], "ModelRoute": [], "Pod": []}
     for kind, body in [*mine.items(), *((each["kind"], each) for each in others)]:
         bodies[kind].append(body)

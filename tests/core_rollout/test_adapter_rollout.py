@@ -154,7 +154,7 @@ def test_too_few_slots_delay_a_promotion_and_do_not_prevent_it() -> None:
 
 
 def test_a_version_that_gets_no_slot_is_late_and_its_condition_says_why() -> None:
-    """It goes on by itself once there is a slot."""
+    """The rollout continues by itself once there is a slot."""
     world = serving()
     world.wanted, world.max_copies = 1, 0
 

@@ -1,4 +1,4 @@
-"""Who is charged for each way in which a request can end."""
+"""The charge of each ending of a request: its engine, the revision, the service and the retry."""
 
 import pytest
 
@@ -14,12 +14,12 @@ from penstock.core.routing.charge import (
 )
 from penstock.core.routing.pick import Endpoint, Side
 
-# Of an attempt, before anything of it reached the client.
+# Endings of an attempt before any byte of it reached the client.
 ATTEMPTS = {
     Ending.CONNECT, Ending.UNSENT, Ending.RESET, Ending.INVALID, Ending.UNAVAILABLE, Ending.ERROR,
     Ending.NO_COPY, Ending.COPY_UNAVAILABLE, Ending.UNREADY,
 }  # fmt: skip
-# What only a client, a route or the gateway has caused.
+# Endings that only a client, a route or the gateway causes.
 NOT_OF_ENGINES = {
     Ending.ANSWERED, Ending.REFUSED, Ending.UNSUPPORTED, Ending.TOTAL_TIMEOUT, Ending.CLIENT_LEFT,
     Ending.CLIENT_STALLED, Ending.ROUTE_TIMEOUT, Ending.NO_ENGINE, Ending.SHUTDOWN, Ending.GATEWAY_FAILED,
@@ -111,11 +111,11 @@ R1, R2 = Side("r1"), Side("r2")
         ([(A, "reset"), (C, "unavailable")], [R1, R2], True, [A, C]),
         ([(C, "connect")], [R1, R2], True, []),
         ([(C, "unready"), (A, "no_copy")], [R1, R2], True, []),
-        # None did: engines of both sides failed, or one side was not tried.
+        # No side answered: engines of both failed, or one was not tried.
         ([(A, "error"), (C, "error")], [R1, R2], False, []),
         ([(A, "reset"), (B, "reset")], [R1, R2], False, []),
         ([(C, "error")], [R1, R2], False, []),
-        # There is no other side.
+        # The service has one side.
         ([(A, "reset"), (B, "reset")], [R1], False, [A, B]),
         ([(C, "error")], [R2], False, [C]),
         ([(A, "connect")], [R1], False, [A]),

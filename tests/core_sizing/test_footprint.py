@@ -109,7 +109,7 @@ def test_prompts_that_wait_are_worked_off_within_the_time_and_the_objective() ->
         (Objectives(3.0, 10.0), 2.769, 2.770),
         # A prompt that takes nearly all of its objective may still wait for a tenth of it.
         (Objectives(0.15, 10.0), MIN_SLACK * 0.15, MIN_SLACK * 0.15),
-        # One that takes longer even at an idle engine may wait for as long as its own prefill.
+        # A prompt that takes longer even at an idle engine may wait for as long as its own prefill.
         (Objectives(0.05, 10.0), 0.119, 0.121),
         # No objective for the first token.
         (Objectives(tpot_s=0.1), MAX_WAIT_S - 0.2, MAX_WAIT_S - 0.1),

@@ -98,7 +98,7 @@ def test_a_need_is_a_multiple_of_the_unit() -> None:
 
 
 def test_reasons_are_in_replicas_of_the_first_variant() -> None:
-    """Not in those of its prior, which engines may miss by a factor of ten."""
+    """The unit is a measured replica, as the prior may be wrong by a factor of ten."""
     assert need((1, 0), 2.0, 1.0).first == ("cheap", 2.0)
     world = World(3, Bounds(1, 20))
     world.runs(600, 12.0)

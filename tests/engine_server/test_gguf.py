@@ -118,7 +118,7 @@ def with_tokenizer(
     return path
 
 
-# With the merges alone, hello is hel and lo.
+# The merges alone split hello into hel and lo.
 WORDS = ["<s>", "h", "e", "l", "o", "he", "hel", "lo", "hello"]
 MERGES = ["h e", "he l", "l o"]
 

@@ -29,7 +29,7 @@ class App:
 
     async def __call__(self, scope, receive, send):
         if scope["path"] == "/slow":
-            # Of the timers of one event loop, that of the connection fires first, if it still runs.
+            # A timer of the head that still ran would fire first, as it started earlier.
             await asyncio.sleep(TIMEOUT_S)
         if scope["path"] == "/endless":
             await self.stream(receive, send)

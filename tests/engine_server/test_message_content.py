@@ -151,7 +151,7 @@ CALL = {"name": "look", "arguments": '{"at": null}'}
     ],
 )
 def test_calls_of_small_clients_are_understood(call: Any, seen: dict[str, Any]) -> None:
-    """Some leave out the id and the type, or send arguments as an object."""
+    """Some clients leave out the id and the type, or send arguments as an object."""
     asked, answered = chat(
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "blue"},

@@ -1,4 +1,4 @@
-"""The limit of open files is raised as far as it is needed and allowed."""
+"""Raises the soft limit of open files up to the need, or to the hard limit."""
 
 import resource
 

@@ -1,4 +1,4 @@
-"""What the preflight says of a model that can be served."""
+"""The verdict of the preflight on a model that can be served: sizes, end tokens, number types."""
 
 from pathlib import Path
 

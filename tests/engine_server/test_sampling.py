@@ -138,7 +138,7 @@ def test_an_echo_with_logprobs_has_those_of_the_prompt(client: httpx.Client) -> 
 
 
 def test_an_echo_repeats_the_prompt_as_it_was_sent(client: httpx.Client) -> None:
-    """With its special tokens, so that offsets and the length of the prompt find places in the text."""
+    """Its special tokens are kept, so that offsets and the prompt's length are places in the text."""
     prompt = "<|im_start|>user\nhi — 日本 🌦️<|im_end|>\n"
     ids = client.post("/tokenize", json={"prompt": prompt}).json()["tokens"]
     for sent in (prompt, ids):
@@ -188,7 +188,7 @@ def test_a_prompt_is_scored_without_an_answer(
 
 
 def test_bytes_of_tokens_join_to_the_text(client: httpx.Client) -> None:
-    """Also where characters are split over tokens, which have no text of their own."""
+    """Some characters are split over tokens that have no text of their own."""
     text = "naïve €5, 日本 👩‍👩‍👧"
     ids = client.post("/tokenize", json={"prompt": text}).json()["tokens"]
     assert len(ids) > len(text)

@@ -77,7 +77,7 @@ def test_no_token_is_allowed_once_a_limit_is_reached(compile_now: Any) -> None:
 def test_a_string_with_distant_bounds_may_have_any_length_between_them(
     compile_now: Any, tokenizer: Tokenizer
 ) -> None:
-    """It needs more lexer states than the limit. Drafts can be rolled back where the limit is reached."""
+    """The schema needs more lexer states than the limit, at which drafts can be rolled back."""
     schema = {"type": "string", "minLength": 30_000, "maxLength": 40_000}
     compiled = compile_now.compile(json_schema_grammar(schema))
     compile_again = Mock(side_effect=compiled.compile_again)

@@ -151,7 +151,7 @@ def test_a_malformed_call_is_content(form: ToolFormat, json_text: str) -> None:
 def test_a_call_that_has_begun_keeps_arguments_that_are_not_json(
     form: ToolFormat, arguments: str
 ) -> None:
-    """They have been sent by then. The call counts as failed."""
+    """The arguments were sent already when they prove invalid. The call counts as failed."""
     text = form.first + form.call[0] % "add" + arguments
     for chunks in ([text], list(text)):
         parser = AnswerParser(None, ToolCallParser(form, TOOLS))

@@ -151,7 +151,7 @@ def test_recursive_alternatives_are_enforced_at_each_depth(compile_now: Any) -> 
         assert not compile_now.matches(grammar, json.dumps(good).replace("leaf", "root"))
 
 
-# Of Python's Decimal in the schemas of pydantic 2.12.
+# The schema of Python's Decimal by pydantic 2.12.
 DECIMAL = {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}
 
 

@@ -46,7 +46,7 @@ async def errors_of(front):
 async def test_request_that_breaks_engines_is_no_error_of_a_revision(
     start_engine, start_gateway, make_service, fault
 ):
-    """It is tried on one engine of each side, also if its user always goes to the canary."""
+    """The request is tried on one engine of each side, even if its user always goes to the canary."""
     engines = [
         await start_engine(poisoned_by(fault), revision) for revision in ("r1", "r1", "r2", "r2")
     ]
@@ -119,7 +119,7 @@ async def test_user_that_stays_with_a_revision_gives_it_no_empty_answers(
 
 
 async def test_empty_answers_of_new_users_count(start_engine, start_gateway, make_service):
-    """None of them knows its revision beforehand."""
+    """New users cannot know their revision beforehand."""
     engines = [await start_engine(empty_on_demand, revision) for revision in ("r1", "r2")]
     front = await start_gateway()
     front.publish(replace(make_service(*engines, weights=WEIGHTS), affinity="User"))

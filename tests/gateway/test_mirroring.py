@@ -277,7 +277,7 @@ async def test_copy_has_the_time_limit_of_its_rule(
 
 
 async def test_each_mirror_has_a_draw_of_its_own(start_engine, start_gateway, make_service):
-    """One draw for all would copy the same requests to both."""
+    """A common draw would copy the same requests to both mirrors."""
     main, first, second = await start_engine(), await start_engine(), await start_engine()
     front = await start_gateway(synced=False)
     mirrors = (Mirror("first", None, 50), Mirror("second", None, 50))

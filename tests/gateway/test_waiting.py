@@ -82,7 +82,7 @@ async def test_a_request_to_a_stalled_service_without_traffic_does_not_wait(
 async def test_a_request_to_a_service_with_0_replicas_does_not_wait(
     until, start_gateway, make_service, is_waiting
 ):
-    """Nothing starts an engine. A request that waits already is answered when the status says so."""
+    """No engine will start. A request that waits already is answered when the status has 0 replicas."""
     front = await start_gateway(wait_for_endpoint_s=60)
     front.publish(replace(make_service(), is_scaled_to_zero=not is_waiting))
     asking = asyncio.create_task(front.ask())

@@ -1,4 +1,4 @@
-"""What the answers to one request for an adapter say about the copies of the adapter in engines."""
+"""Learns from the answers to a request which engines have a copy of its adapter."""
 
 from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint

@@ -15,7 +15,7 @@ from penstock.core.spec.claim_order import claim_order
 from penstock.gateway.object_reader import ObjectReader, object_name
 from penstock.gateway.snapshot_adapter import Adapter
 
-# What differs in an adapter since the last snapshot.
+# The kind of an adapter's change since the last snapshot.
 AdapterChange = Literal["Nothing", "Demand", "Other"]
 
 

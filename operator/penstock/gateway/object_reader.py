@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Reading(Generic[T]):
-    """What was read from the last body of an object. value: None: nothing. error: empty if it is readable."""
+    """The result of reading an object's last body. value: None if it gives none. error: empty: none."""
 
     body: Object
     value: T | None

@@ -51,7 +51,7 @@ class RequestEnding:
 
     def note_rejection(self, error: RequestError) -> None:
         """Record that the request ends with an error of the gateway, unless its ending is known."""
-        # Only a defect of the gateway makes a 500.
+        # A 500 is only sent for a defect of the gateway, which has an ending of its own.
         if self.ending is not None or error.status == 500:
             return
         if error.ending is not None:
@@ -63,7 +63,7 @@ class RequestEnding:
 
     @property
     def charge(self) -> Charge:
-        """What the ending counts as."""
+        """The row of CHARGES for the ending."""
         return CHARGES[self.ending or Ending.GATEWAY_FAILED]
 
     def charged_pods(

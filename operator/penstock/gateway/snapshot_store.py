@@ -33,7 +33,7 @@ class SnapshotStore:
         self.listeners: list[Callable[[Snapshot], None]] = []
         self.informers: tuple[Informer, ...] = ()
         self._synced = asyncio.Event()
-        # What tasks wait for, by service and adapter. Dropped with the last task that waits for it.
+        # Events of changes, by service and adapter. An event is dropped with the last task that waits for it.
         self._changes: weakref.WeakValueDictionary[tuple[str, str], asyncio.Event] = (
             weakref.WeakValueDictionary()
         )
@@ -72,7 +72,7 @@ class SnapshotStore:
         return await _is_set_within(self._synced, timeout_s)
 
     async def wait_for_change(self, service: str, timeout_s: float, *, adapter: str = "") -> bool:
-        """Wait for other engines of a service, or another reason to wait for none.
+        """Wait for a change of a service's engines, or of the reason why it has none.
 
         service: "namespace/name". adapter: likewise, of the one that is asked for, which may move to another
         service; empty: the base model is. Returns False if nothing changes within `timeout_s`. Other services
@@ -108,7 +108,7 @@ async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
 
 
 def _choices(snapshot: Snapshot, key: str, adapter: str) -> object:
-    """What a request may be sent to, or why not."""
+    """The engines that a request may be sent to, or the reasons why there are none."""
     service, found = snapshot.get(key), snapshot.get_adapter(adapter)
     return found and found.service, service and (
         service.weights,

@@ -29,7 +29,7 @@ INTERNAL_PREFIX = b"x-penstock-"
 NOT_FOR_CLIENTS = HOP_BY_HOP | {
     b"content-length", b"date", b"location", b"server", b"set-cookie", b"x-request-id",
 }  # fmt: skip
-# What a header's value must not have (RFC 9110, 5.5). HTTP libraries refuse to send some of it.
+# Characters that a header's value must not have (RFC 9110, 5.5). HTTP libraries refuse to send some of them.
 CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 

@@ -1,4 +1,4 @@
-"""What a gateway remembers of loads that failed."""
+"""Failed loads of adapters, as a gateway remembers them."""
 
 from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEngine, adapter, ask
 

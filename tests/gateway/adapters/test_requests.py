@@ -176,7 +176,7 @@ async def test_a_side_whose_engines_take_no_adapters_gets_no_requests(pool):
 
 
 async def test_404_for_another_reason_is_passed_on_after_two_loads(pool):
-    """The engine lists the adapter, and yet answers that there is no such thing."""
+    """The engine lists the adapter, and yet answers 404 to a request for it."""
 
     class Lost(AdapterEngine):
         async def _complete(self, request, model):

@@ -30,7 +30,7 @@ class LoadFailure:
         return now_s < self.retry_at_s
 
 
-# What was loaded, and where: as precisely as a failure of it is to be remembered.
+# Names what failed to load and where, such as an adapter's version on one engine.
 Key = TypeVar("Key", bound=Hashable)
 
 
