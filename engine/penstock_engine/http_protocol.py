@@ -21,7 +21,7 @@ class ServerConnections:
 
     max_connections: an address may open one more while it holds fewer than are free. So one address gets a
     half at most, and there is always a free one for the probes of the kubelet. read_timeout_s: a client
-    that reads nothing of what waits for it for this long is disconnected.
+    that reads less than MIN_READ_BYTES of a waiting answer in this time is disconnected.
     """
 
     max_connections: int
