@@ -55,6 +55,7 @@ def test_what_the_retry_budget_bounds(failures, expected):
         (["error"], True),
         (["connect"], False),
         (["connect", "reset"], True),
+        (["error", "error"], False),
         (["copy_unavailable"], False),
         (["copy_unavailable", "unready", "copy_unavailable"], True),
         (["copy_unavailable"] * 3, False),

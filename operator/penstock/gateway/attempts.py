@@ -91,19 +91,24 @@ class Attempts:
                         return
                     self._note_failure(endpoint, result, began_s, selector, record)
                 failures.append(result.ending)
-                other = selector.change_version() if tries_other_version(failures) else None
-                if other is not None:
+                if (other := self._change_version(selector, failures, record)) is not None:
                     request = request.with_model(other.engine_name)
                     outgoing = replace(outgoing, body=request.body)
-                    answers = self._answers_of_version(other, record)
+                    answers = AdapterAnswers(self._state, other)
         await self._give_up(failures[-1], cancellation, record)
 
-    def _answers_of_version(self, adapter: Adapter, record: RequestRecord) -> AdapterAnswers:
-        """Count the request for another version of its adapter. Returns its answers."""
-        self._telemetry.line.adapter = adapter.engine_name
-        if record.adapter is not None:
+    def _change_version(
+        self, selector: EndpointSelector, failures: Sequence[Ending], record: RequestRecord
+    ) -> Adapter | None:
+        """Choose another version of the adapter for the next attempt, and count the request for it.
+
+        Returns the adapter with that version; None if the version stays. failures: of the attempts so far.
+        """
+        adapter = selector.change_version() if tries_other_version(failures) else None
+        if adapter is not None and record.adapter is not None:
+            self._telemetry.line.adapter = adapter.engine_name
             record.adapter.change_version(self._state.stats.adapters.get(adapter))
-        return AdapterAnswers(self._state, adapter)
+        return adapter
 
     async def _select(
         self, selector: EndpointSelector, failures: Sequence[Ending]

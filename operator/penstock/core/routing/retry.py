@@ -37,4 +37,5 @@ def tries_other_version(failures: Sequence[Ending]) -> bool:
     last = failures[-1]
     if last is Ending.COPY_UNAVAILABLE:
         return failures.count(last) == MAX_UNAVAILABLE
-    return CHARGES[last].retry == "Once"
+    num_once = sum(CHARGES[each].retry == "Once" for each in failures)
+    return CHARGES[last].retry == "Once" and num_once <= MAX_REPEATS
