@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import socket
 from functools import partial
 from typing import Any
 
 import aiohttp
+from aiohttp import AddrInfoType
 from aiohttp.client_proto import ResponseHandler
 
 logger = logging.getLogger(__name__)
@@ -37,10 +39,18 @@ class PodConnection(ResponseHandler):
 
 
 class PodConnector(aiohttp.TCPConnector):
-    """A pool of connections to pods, without a limit on their number."""
+    """A pool of connections to pods, without a limit on their number.
 
-    def __init__(self) -> None:
-        super().__init__(limit=0, keepalive_timeout=IDLE_CONNECTION_S)
+    receive_buffer_bytes: bound on what the kernel holds of an unread response, which it doubles; None: the
+    kernel's own, of several MiB.
+    """
+
+    def __init__(self, receive_buffer_bytes: int | None = None) -> None:
+        super().__init__(
+            limit=0,
+            keepalive_timeout=IDLE_CONNECTION_S,
+            socket_factory=partial(_new_socket, receive_buffer_bytes),
+        )
         self._factory = partial(_new_connection, loop=self._loop)
 
     def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
@@ -51,3 +61,11 @@ class PodConnector(aiohttp.TCPConnector):
 
 def _new_connection(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
     return PodConnection(loop)
+
+
+def _new_socket(receive_buffer_bytes: int | None, address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    if receive_buffer_bytes is not None:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    return made
