@@ -1,12 +1,12 @@
 """Parses the values of command-line flags."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from typer import BadParameter
 
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.flag_json import parse_json
 
 # Value for the longest context length for which the KV cache has room.
 FIT = -1
@@ -78,6 +78,6 @@ def json_texts(given: str | Sequence[str]) -> list[str]:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise BadParameter(f"{text!r} is not JSON") from error

@@ -1,8 +1,9 @@
 """Reads the value of `--lora-modules`: the adapters to load at the start."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
+
+from penstock_engine.flag_json import parse_json
 
 FIELDS = {"name", "path", "base_model_name"}
 
@@ -25,7 +26,7 @@ def read_lora_modules(text: str) -> list[LoraModule]:
         name, _, path = text.partition("=")
         return [_checked({"name": name, "path": path})]
     try:
-        entries = json.loads(text)
+        entries = parse_json(text)
     except ValueError as error:
         raise ValueError(f"--lora-modules: {text!r} is not JSON") from error
     return [_checked(entry) for entry in (entries if isinstance(entries, list) else [entries])]

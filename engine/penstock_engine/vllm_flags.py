@@ -3,9 +3,10 @@
 They are accepted if they request what the engine does anyway. Otherwise they are refused with advice.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from penstock_engine.flag_json import parse_json
 
 SHORT = {
     "-dp": "--data-parallel-size",
@@ -50,7 +51,7 @@ def _accept_none(_: str) -> bool:
 def _is_empty(value: str) -> bool:
     """Whether the text is JSON null, {} or []."""
     try:
-        return json.loads(value) in (None, {}, [])
+        return parse_json(value) in (None, {}, [])
     except ValueError:
         return False
 
@@ -58,7 +59,7 @@ def _is_empty(value: str) -> bool:
 def _allows_no_media(value: str) -> bool:
     """Whether every modality has a limit of 0. A limit is a number, or an object with a count."""
     try:
-        limits = json.loads(value)
+        limits = parse_json(value)
     except ValueError:
         return False
     if not isinstance(limits, dict):
@@ -72,7 +73,7 @@ GRAMMARS = ("auto", "guidance", "xgrammar")
 
 def _is_known_grammar(value: str) -> bool:
     try:
-        config = json.loads(value)
+        config = parse_json(value)
     except ValueError:
         return False
     return (

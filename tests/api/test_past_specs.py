@@ -43,7 +43,14 @@ def test_an_earlier_version_without_the_copy_accepted_the_spec():
 
 
 @pytest.mark.parametrize(
-    "status", [{}, {"conditions": valid(1)}, {"acceptedSpec": "{"}, {"acceptedSpec": "7"}]
+    "status",
+    [
+        {},
+        {"conditions": valid(1)},
+        {"acceptedSpec": "{"},
+        {"acceptedSpec": "7"},
+        {"acceptedSpec": '{"model":' * 100_000},
+    ],
 )
 def test_without_the_copy_the_accepted_spec_is_not_known(status):
     assert with_accepted_spec(service(MODEL, **status)) is None

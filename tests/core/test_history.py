@@ -44,6 +44,7 @@ def test_pods_are_recorded_as_text_that_is_the_same_for_the_same_pods() -> None:
         None,
         "",
         "no JSON",
+        '{"serve":' * 100_000,
         "[]",
         json.dumps({"serve": SERVE}),
         json.dumps({"preflight": PREFLIGHT}),

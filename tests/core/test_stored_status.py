@@ -78,6 +78,12 @@ PRUNED: Object = {
 }
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"number": {}}', '{"status":' * 100_000])
+def test_a_record_that_cannot_be_read_is_empty(text: str) -> None:
+    record = StateRecord.of([{"metadata": {"annotations": {ANNOTATION: text}}}])
+    assert record == StateRecord()
+
+
 def test_a_pruned_status_is_restored_from_a_record_with_old_names() -> None:
     text = json.dumps({"number": 3, "status": OLD_STATUS})
     record = StateRecord.of([{"metadata": {"annotations": {ANNOTATION: text}}}])

@@ -105,13 +105,13 @@ def test_invalid_context_lengths_are_rejected(text: str) -> None:
         context_length(text)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "1"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", '{"a":' * 100_000])
 def test_flags_that_need_a_json_object_reject_others(text: str) -> None:
     with pytest.raises(BadParameter):
         json_object(text)
 
 
-@pytest.mark.parametrize("text", ["", "*", "{}", "[1]", '"*"'])
+@pytest.mark.parametrize("text", ["", "*", "{}", "[1]", '"*"', "[" * 100_000])
 def test_flags_that_need_a_list_of_texts_reject_others(text: str) -> None:
     with pytest.raises(BadParameter):
         json_texts(text)

@@ -64,6 +64,14 @@ def test_unsupported_flags_are_rejected_with_a_reason(written: str, reason: str)
         translate_vllm_args(["serve", "m", *written.split()])
 
 
+@pytest.mark.parametrize(
+    "flag", ["hf-overrides", "limit-mm-per-prompt", "structured-outputs-config"]
+)
+def test_deeply_nested_values_are_rejected(flag: str) -> None:
+    with pytest.raises(ValueError, match=f"--{flag}"):
+        translate_vllm_args(["serve", "m", f"--{flag}", '{"a":' * 100_000])
+
+
 @pytest.mark.parametrize(("text", "number"), [("512", 512), ("8k", 8000), ("1.5K", 1536), (3, 3)])
 def test_counts_may_have_a_unit(text: str | int, number: int) -> None:
     assert count(text) == number
@@ -88,7 +96,8 @@ def test_lora_modules_are_parsed(text: str, modules: list[LoraModule]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "a=", "=b", "{", "[1]", '{"name": "a"}', '{"name": 1, "path": "b"}']
+    "text",
+    ["a", "a=", "=b", "{", "[1]", '{"name": "a"}', '{"name": 1, "path": "b"}', "[" * 100_000],
 )
 def test_invalid_lora_modules_are_rejected(text: str) -> None:
     with pytest.raises(BadParameter, match="--lora-modules"):

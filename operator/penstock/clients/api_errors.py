@@ -1,7 +1,6 @@
 """Errors of the API server, by status code and message."""
 
-import json
-
+from penstock.core.formats.json_text import parse_json
 from penstock.errors import (
     AlreadyExists,
     Conflict,
@@ -19,7 +18,7 @@ WRONG_TYPE = "failed to create typed patch object"
 def status_field(text: str, name: str) -> str:
     """Return a field of the API server's error Status; empty if it is absent."""
     try:
-        return str(json.loads(text)[name])
+        return str(parse_json(text)[name])
     except (ValueError, KeyError, TypeError):
         return ""
 

@@ -5,7 +5,6 @@ Penstock's engine, and by the entries with a parent in /v1/models of vLLM.
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import aiohttp
 
 from penstock.clients.pod_session import pod_session, read_bounded
 from penstock.core.adapters.replica import Copy, CopyState
+from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.lora_engine import LoraRuntime
 
 # Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
@@ -81,7 +81,7 @@ class EngineAdapters:
             return answer
         try:
             return parse_copies(runtime, answer)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return EngineFailure(
                 "Unanswered", "Unanswered", f"{path} of the engine gives an unreadable list"
             )
@@ -143,7 +143,7 @@ class EngineAdapters:
 
 def parse_copies(runtime: LoraRuntime, content: bytes) -> Copies:
     """Parse an engine's list of adapters. Raises ValueError, TypeError, KeyError or AttributeError."""
-    entries = json.loads(content)["data"]
+    entries = parse_json(content)["data"]
     if runtime == "VLLM":
         return {str(each["id"]): Copy("Resident") for each in entries if each.get("parent")}
     return {
@@ -182,8 +182,8 @@ def _error_of(content: bytes) -> tuple[str, str]:
     The code rank_too_large becomes the reason RankTooLarge, as conditions have them.
     """
     try:
-        error: Any = json.loads(content)
-    except (ValueError, RecursionError):
+        error: Any = parse_json(content)
+    except ValueError:
         return "", ""
     if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]

@@ -1,7 +1,6 @@
 """Access to the leading operator for commands outside the cluster."""
 
 import ipaddress
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -10,6 +9,7 @@ import aiohttp
 from penstock.clients.kube import Kube, Object, lines
 from penstock.clients.resources import LEASES, PODS
 from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import deserialize
 from penstock.errors import KubeError, NotFound, Transient
 
@@ -41,7 +41,7 @@ async def placement(
     async with aclosing(stream) as found:
         text = b"\n".join([line async for line in found])
     try:
-        return deserialize(PlacementRecord, json.loads(text))
+        return deserialize(PlacementRecord, parse_json(text))
     except ValueError as error:
         raise KubeError(
             f"the operator's answer cannot be read, perhaps because it has another version: {error}"

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import json
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
 from penstock.clients.clock import monotonic, unix_time
+from penstock.core.formats.json_text import parse_json
 
 MAX_REASON_CHARS = 300
 # Fraction of the time limit that the server gets, so that its error message still arrives in time.
@@ -131,6 +131,6 @@ class _Session(requests.Session):
 
 def _reason(body: bytes) -> str:
     try:
-        return str(json.loads(body)["error"])[:MAX_REASON_CHARS]
+        return str(parse_json(body)["error"])[:MAX_REASON_CHARS]
     except (ValueError, KeyError, TypeError):
         return "no reason given"

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS
+from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import DecodeError, deserialize
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import Missing
@@ -33,10 +34,10 @@ def _fields(record: Any) -> dict[str, Any]:
 def parse(who: str, text: str) -> GatewayReport | Missing:
     """Parse a report. who: the pod, for the reason of Missing, which an invalid report or version gives."""
     try:
-        report = deserialize(GatewayReport, json.loads(text))
+        report = deserialize(GatewayReport, parse_json(text))
     except DecodeError as error:
         return Missing(who, f"unreadable stats report: {error}")
-    except (ValueError, RecursionError):
+    except ValueError:
         return Missing(who, "unreadable stats report")
     for reading in report.services.values():
         for histogram in (reading.ttft_s, reading.tpot_s):

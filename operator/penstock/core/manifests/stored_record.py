@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.adapters.resource import AdapterResource
+from penstock.core.formats.json_text import parse_json
 from penstock.core.manifests import engine
 from penstock.core.spec.service import (
     GROUP,
@@ -90,7 +91,7 @@ class StoredRecord:
         if all(each.get("uid") != uid for each in owners):
             return None
         try:
-            return json.loads(body.get("data", {}).get(self.key, ""))
+            return parse_json(body.get("data", {}).get(self.key, ""))
         except ValueError:
             return None
 

@@ -6,6 +6,7 @@ The copy outlives a restart of the operator. While a later spec is refused, the 
 import json
 from typing import Any
 
+from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.spec.service import Object
 
@@ -56,7 +57,7 @@ def encoded_spec(body: Object) -> str:
 
 def _decoded(text: Any) -> Object | None:
     try:
-        spec = json.loads(text or "")
+        spec = parse_json(text or "")
     except (TypeError, ValueError):
         return None
     return spec if isinstance(spec, dict) and isinstance(spec.get("model"), dict) else None

@@ -1,9 +1,9 @@
 """Result of a preflight: whether the model of a revision can be served."""
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.spec.settings import (
     DTYPE,
@@ -55,7 +55,7 @@ def _result(preflight: ObservedPod) -> PreflightResult | None:
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:
-        report = json.loads(preflight.termination_message)
+        report = parse_json(preflight.termination_message)
         if report["ok"] and "message" in report:  # another program serves the model
             return PreflightResult(True, report["reason"], report["message"])
         if report["ok"]:

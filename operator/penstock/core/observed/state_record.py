@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
 
+from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.rollout_state import has_types, is_readable
 from penstock.core.observed.stored_status import COHORTS, current_names
 from penstock.core.spec.service import GROUP, REVISION_LABEL, Object
@@ -54,7 +55,7 @@ class StateRecord:
     def _parse(cls, body: Object) -> "StateRecord":
         try:
             text = body["metadata"]["annotations"][ANNOTATION]
-            found = json.loads(text)
+            found = parse_json(text)
             number = int(found["number"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return cls()

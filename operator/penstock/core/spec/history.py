@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.strategic_merge import merge
 from penstock.core.spec.service import ENGINE_CONTAINER, GROUP, REVISION_LABEL, Object
 
@@ -29,7 +30,7 @@ class PinnedPods:
     def of(cls, text: str | None) -> "PinnedPods | None":
         """Parse the recorded pods; None if there are none or they are invalid."""
         try:
-            recorded = json.loads(text or "")
+            recorded = parse_json(text or "")
             pods = cls(recorded["serve"], recorded["preflight"])
             return pods if pods.image and pods.preflight["containers"] else None
         except (ValueError, KeyError, TypeError, StopIteration):
