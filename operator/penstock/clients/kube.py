@@ -263,9 +263,11 @@ class Kube:
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Yield whole lines of any length, as objects may be larger than a stream's line limit."""
-    rest = b""
+    parts: list[bytes] = []  # of the line whose end has not come
     async for chunk in content.iter_any():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line:
+        rest, *others = chunk.split(b"\n")
+        parts.append(rest)
+        for rest in others:
+            if line := b"".join(parts):
                 yield line
+            parts = [rest]
