@@ -104,14 +104,17 @@ def _rolled_out(observed: ObservedState, plan: Plan, valid: Condition) -> Condit
 
 
 def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
-    if observed.refusal is not None:
-        return Condition("SpecValid", "False", observed.refusal.reason, observed.refusal.message)
+    refusal = observed.refusal
     if observed.name_taken_by is not None:
+        # Also while the own spec is refused: this reason says that the service leaves the name to the other.
         message = (
             f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "
             "set spec.model.name to another name"
         )
+        message += f". Besides: {refusal.message}" if refusal else ""
         return Condition("SpecValid", "False", "ModelNameInUse", message)
+    if refusal is not None:
+        return Condition("SpecValid", "False", refusal.reason, refusal.message)
     if observed.violation:
         message = (
             f"{observed.violation}; the running revision keeps it, but no new revision may have it"
