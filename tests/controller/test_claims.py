@@ -4,9 +4,17 @@ import itertools
 
 import pytest
 
-from penstock.controller.service_reader import name_taken_by
+from penstock.controller.model_names import ModelNames
+from penstock.controller.service_reader import ServiceReader, name_taken_by
 from penstock.core.observed.accepted_spec import encoded_spec
-from penstock.core.observed.name_claims import NameIndex, service_claim, with_model_name
+from penstock.core.observed.children import ObservedState
+from penstock.core.observed.name_claims import (
+    ESTABLISHED,
+    NameIndex,
+    Standing,
+    service_claim,
+    with_next_status,
+)
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -23,6 +31,7 @@ def service(name, uid, created_at):
     }  # fmt: skip
 
 
+TAKEN = {"type": "SpecValid", "status": "False", "reason": "ModelNameInUse"}
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
 CASES = [
     (uids, times)
@@ -64,12 +73,78 @@ def test_a_service_takes_no_name_by_a_change_of_its_spec():
     for body, name in ((older, "other"), (younger, "chat")):
         body["status"] = {"modelName": name, "stableRevision": "r", "conditions": []}
     names = NameIndex(map(service_claim, (older, younger)))
-    assert name_taken_by(names, with_model_name(service_claim(older), "chat")) == "b"
-    taken = {"type": "SpecValid", "status": "False", "reason": "ModelNameInUse"}
-    older["status"] |= {"modelName": "chat", "conditions": [taken]}
+    assert (
+        name_taken_by(names, with_next_status(service_claim(older), "chat", Standing.ESTABLISHED))
+        == "b"
+    )
+    older["status"] |= {"modelName": "chat", "conditions": [TAKEN]}
     names.put(service_claim(older))
     assert name_taken_by(names, service_claim(older)) == "b"
     assert name_taken_by(names, service_claim(younger)) is None
     assert build([older, younger], []).resolve("n/chat").name == "b"
     names.remove(("InferenceService", "n", "b"))
     assert name_taken_by(names, service_claim(older)) is None
+
+
+CONFLICT = {"type": "ModelNameConflict", "status": "True", "message": "elsewhere/chat has it"}
+
+
+def reader_of(*bodies, is_complete=True):
+    """A reader beside other services that the operator knows."""
+    names = ModelNames(is_complete=lambda: is_complete)
+    for body in bodies:
+        key = body["metadata"]["namespace"], body["metadata"]["name"]
+        names.update("InferenceService", key, body)
+    return ServiceReader(None, names, None), names
+
+
+def conflict_of(reader, body, standing, model_name="chat"):
+    return reader.with_name_conflict(ObservedState(), body, standing, model_name).name_conflict
+
+
+def elsewhere(body, **status):
+    """The service in another namespace."""
+    return body | {"metadata": body["metadata"] | {"namespace": "o"}, "status": status}
+
+
+def test_until_all_names_are_known_a_service_gets_no_name_that_is_new_to_it():
+    reader, _ = reader_of(is_complete=False)
+    body = service("a", "u1", EARLY)
+    assert not reader.can_settle_name(body, "chat")
+    body["status"] = {"modelName": "chat", "stableRevision": "r", "conditions": [CONFLICT]}
+    assert reader.can_settle_name(body, "chat")
+    assert not reader.can_settle_name(body, "other")
+    assert conflict_of(reader, body, Standing.ESTABLISHED) == CONFLICT["message"]
+    body["status"]["conditions"] = [TAKEN]
+    assert not reader.can_settle_name(body, "chat")
+
+
+def test_the_short_name_is_decided_by_the_status_that_is_about_to_be_written():
+    """A service that has just come up has the name before an older one that has not."""
+    older, younger = elsewhere(service("a", "u1", EARLY)), service("b", "u2", LATE)
+    reader, names = reader_of(older, younger)
+    assert conflict_of(reader, younger, Standing.PENDING).endswith("o/a, which had it first")
+    assert conflict_of(reader, younger, Standing.ESTABLISHED) == ""
+    assert conflict_of(reader, older, Standing.ESTABLISHED).endswith("n/b, which had it first")
+    assert names.index.get(("InferenceService", "n", "b")).precedence == ESTABLISHED
+
+
+def test_an_older_service_waits_until_the_holder_of_its_name_knows_that_it_holds_it():
+    """Both would say that they yield, and the older one would come first."""
+    answers = {"modelName": "chat", "stableRevision": "r", "conditions": [CONFLICT]}
+    holder, older = elsewhere(service("b", "u2", LATE), **answers), service("a", "u1", EARLY)
+    older["status"] = answers | {"modelName": "other", "conditions": []}
+    reader, names = reader_of(holder, older)
+    assert not reader.can_settle_name(older, "chat")
+    assert names.index.get(("InferenceService", "o", "b")).precedence == ESTABLISHED
+    assert reader.can_settle_name(older, "chat")
+    assert conflict_of(reader, older, Standing.ESTABLISHED).endswith("o/b, which had it first")
+
+
+def test_a_service_keeps_its_name_while_its_status_is_lost():
+    body, other = service("a", "u1", LATE), elsewhere(service("b", "u2", EARLY))
+    body["status"] = {"modelName": "chat", "stableRevision": "r", "conditions": []}
+    reader, names = reader_of(body, other)
+    names.update("InferenceService", ("n", "a"), body | {"status": {}})
+    assert conflict_of(reader, other, Standing.ESTABLISHED).endswith("n/a, which had it first")
+    assert conflict_of(reader, body | {"status": {}}, Standing.ESTABLISHED) == ""

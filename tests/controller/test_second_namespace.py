@@ -47,7 +47,7 @@ def first_namespace():
     return {
         "InferenceService": placed(service, FIRST, 30, served),
         "LoraAdapter": placed({"metadata": metadata[ADAPTER], "spec": spec}, FIRST, 30, accepted),
-        "ModelRoute": placed(route, FIRST, 30),
+        "ModelRoute": placed(route, FIRST, 30, {"modelName": ROUTE}),
     }
 
 
@@ -108,9 +108,7 @@ def test_foreign_objects_change_nothing(seed):
     others = {}
     for number in range(40):
         body = draw_object(random, f"object-{number}")
-        # An older route without a status is one that the operator has not seen yet.
-        made = 59 if body["kind"] == "ModelRoute" else number
-        body = placed(body, SECOND, made)
+        body = placed(body, SECOND, number)
         if body["kind"] != "Pod" and (status := drawn_status(random, body)):
             body |= {"status": status}
         others[body["kind"], body["metadata"]["name"]] = body

@@ -318,7 +318,9 @@ def test_who_has_a_model_name() -> None:
 
     assert holder([], []) == "the LoraAdapter sql"
     assert holder([], [serving]) == "the InferenceService x"
-    assert holder([route("chat-sql")], [serving]) == "the ModelRoute front"
+    assert holder([route("chat-sql")], [serving]) == "the InferenceService x"
+    answered = route("chat-sql") | {"status": {"modelName": "chat-sql"}}
+    assert holder([answered], [serving]) == "the ModelRoute front"
     names = names_of(sql, younger, routes=[route("y")])
     assert refusal(SQL, service(), None, names) is None
 

@@ -18,6 +18,7 @@ from service_spec import pod_resources
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.conditions import conditions
 from penstock.core.reconcile.plan import Plan
+from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.resources import ResourceSpec
 from penstock.core.spec.service import Object, VariantSpec
 
@@ -28,6 +29,18 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
         "False",
         "ModelNameInUse",
         "'chat' is served by other in this namespace already; set spec.model.name to another name",
+    )
+
+
+def test_a_service_leaves_a_taken_name_to_its_holder_while_its_spec_is_refused() -> None:
+    """Names are read from the reason. With another one, an older service would take the name back."""
+    refusal = Refusal("InvalidSpec", "spec.replicas: too many")
+    observed = observed_with(name_taken_by="other", refusal=refusal)
+    assert condition_of("SpecValid", observed) == (
+        "False",
+        "ModelNameInUse",
+        "'chat' is served by other in this namespace already; set spec.model.name to another name. "
+        "Besides: spec.replicas: too many",
     )
 
 

@@ -21,7 +21,7 @@ from penstock.core.observed.name_claims import (
     route_claim,
     service_claim,
     short_name_holder,
-    with_model_name,
+    with_next_status,
 )
 from penstock.core.spec.service import Object
 
@@ -68,9 +68,12 @@ def test_an_older_claim_that_answers_late_does_not_take_the_name_back() -> None:
 
 def test_a_renamed_object_takes_no_name_that_is_held() -> None:
     old = replace(EVIL, created_s=50, model_name="other")
-    assert with_model_name(old, "other") == old
-    assert holder_of(PROD, with_model_name(old, "chat")) == "prod"
-    assert with_model_name(replace(old, precedence=REFUSED), "chat").precedence == REFUSED
+    assert with_next_status(old, "other", Standing.ESTABLISHED) == old
+    renamed = with_next_status(old, "chat", Standing.ESTABLISHED)
+    assert holder_of(PROD, renamed) == "prod"
+    assert holder_of(replace(PROD, precedence=PENDING), replace(renamed, created_s=300)) == "evil"
+    refused = with_next_status(replace(old, precedence=REFUSED), "chat", Standing.REFUSED)
+    assert refused.precedence == REFUSED
 
 
 def test_a_namespace_keeps_its_short_name_when_a_route_is_added() -> None:
@@ -172,11 +175,19 @@ def test_precedence_of_an_adapter(status: Object, expected: Precedence) -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, ESTABLISHED),
+        ({}, PENDING),
+        ({"observedGeneration": -1}, PENDING),
         ({"modelName": "chat"}, ESTABLISHED),
         ({"modelName": "former"}, PENDING),
         (
             {"conditions": [condition("Accepted", "False", "ModelNameInUse")]},
+            Precedence(Standing.PENDING, yields=True),
+        ),
+        (
+            {
+                "modelName": "chat",
+                "conditions": [condition("Accepted", "False", "ModelNameInUse")],
+            },
             Precedence(yields=True),
         ),
     ],

@@ -31,6 +31,8 @@ def route(name: str = "front", *rules: Object, created: int = 0, **more: Any) ->
     return {"metadata": metadata, "spec": {"modelName": "chat", "rules": list(wanted)}, **more}
 
 
+# Of a route that has answered.
+ANSWERED = {"modelName": "chat"}
 SERVICES = {"old": service(), "new": service()}
 APPLIED = {"gateway-1": 3, "gateway-2": 3}
 
@@ -74,7 +76,7 @@ UNWEIGHTED = {"name": "all", "backendRefs": [{"name": "old"}, {"name": "new", "w
 # The route, what is inputs it, the condition that fails, and the reasons of Ready, Reconciling and Stalled.
 FAILURES: list[tuple[Object, dict[str, Any], str, str, str, str]] = [
     (
-        route(created=5), {"routes": [route("other")]},
+        route(created=5), {"routes": [route("other", status=ANSWERED)]},
         "Accepted", "ModelNameInUse", "ModelNameInUse", "ModelNameInUse",
     ),
     (
@@ -130,7 +132,7 @@ def test_the_older_route_keeps_the_name() -> None:
 
 def test_of_several_older_routes_the_oldest_has_the_name() -> None:
     """The others are refused too."""
-    around = [route("b", created=1), route("a", created=2)]
+    around = [route("b", created=1, status=ANSWERED), route("a", created=2, status=ANSWERED)]
     (accepted, *_) = status_of(route(created=3), around)["conditions"]
     assert accepted["message"].startswith("the ModelRoute b has the model name 'chat'")
 
@@ -141,7 +143,7 @@ def in_namespace(namespace: str, body: Object) -> Object:
 
 def test_an_older_route_of_another_namespace_has_the_short_name() -> None:
     """The younger one is as ready as before, and says how clients reach it."""
-    younger, older = route(created=5), in_namespace("b", route("front"))
+    younger, older = route(created=5), in_namespace("b", route("front", status=ANSWERED))
     alone, status = status_of(younger), status_of(younger, [older])
     *others, conflict = status["conditions"]
     assert others == alone["conditions"]
@@ -155,6 +157,40 @@ def test_an_older_route_of_another_namespace_has_the_short_name() -> None:
     assert status_of(older, [younger])["conditions"] == status_of(older)["conditions"]
     assert status_of(younger | {"status": status})["conditions"] == others  # the older one is gone
     assert status["modelName"] == "chat"
+
+
+@pytest.mark.parametrize(
+    ("services", "stored", "expected"),
+    [
+        (SERVICES, {}, "chat"),
+        ({}, {}, None),
+        ({"old": service()}, {}, None),
+        ({name: service("False") for name in SERVICES}, {}, None),
+        ({}, {"modelName": "chat"}, "chat"),
+        ({}, {"modelName": "former"}, None),
+        (SERVICES, {"modelName": "former"}, "chat"),
+    ],
+)
+def test_a_route_has_a_name_in_its_status_once_it_can_answer(
+    services: Any, stored: Object, expected: str | None
+) -> None:
+    """Its backends exist, and one of them answers. It keeps the name when they are gone."""
+    assert status_of(route(status=stored), services=services)["modelName"] == expected
+
+
+def test_a_route_that_never_answered_has_no_name_that_another_one_can_answer_under() -> None:
+    older, younger = route("older"), route("younger", created=5)
+    status = status_of(younger, [older])
+    assert conditions(status)["Accepted"] == ("True", "Accepted")
+    taken = status_of(older, [younger | {"status": status}], services={})
+    assert conditions(taken)["Accepted"] == ("False", "ModelNameInUse")
+
+
+def test_a_route_that_becomes_able_to_answer_takes_the_short_name_at_once() -> None:
+    """Not only after its status was written: the other one has never answered."""
+    own, other = route(created=5), in_namespace("b", route("front"))
+    assert MODEL_NAME_CONFLICT in conditions(status_of(own, [other], services={}))
+    assert MODEL_NAME_CONFLICT not in conditions(status_of(own, [other]))
 
 
 def test_one_ready_backend_of_a_rule_is_enough() -> None:

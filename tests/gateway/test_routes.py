@@ -119,7 +119,8 @@ async def test_models_are_routes_and_services(pair):
 
 
 def test_route_wins_over_a_service_of_its_name(make_service):
-    (built,) = build([], [], [route(rule_to(("old", 1)))]).routes
+    answered = route(rule_to(("old", 1))) | {"status": {"modelName": "chat"}}
+    (built,) = build([], [], [answered]).routes
     snapshot = Snapshot((make_service(name="chat"), make_service(name="old")), (built,))
     assert snapshot.resolve("chat") == snapshot.resolve("default/chat") == built
     assert snapshot.get("default/chat") is not None

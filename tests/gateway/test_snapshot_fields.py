@@ -57,6 +57,7 @@ def objects():
     }
     route = {
         "metadata": meta | {"name": "route"},
+        "status": {"modelName": "any"},
         "spec": {
             "modelName": "any",
             "rules": [

@@ -238,7 +238,10 @@ class ModelRouteStatus(Model):
     )
     model_name: str | None = Field(
         default=None,
-        description="Model name that the operator has read, the one that clients send.",
+        description=(
+            "Model name under which the route answers. Empty until all backends exist and one of them is "
+            "ready; then it stays until spec.modelName is changed."
+        ),
     )
     gateways: GatewayCount | None = Field(
         default=None, description="Gateways that apply the route, of all that are ready."

@@ -35,9 +35,9 @@ from penstock.controller.lora_pods import LoraPod, lora_pods
 from penstock.controller.residency import Residency
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
-from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import requests_per_s
-from penstock.core.observed.name_claims import NameIndex, describe_conflict
+from penstock.core.observed.name_claims import NameIndex
+from penstock.core.reconcile.adapter_acceptance import settle_name
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 
 # Period of the passes, in seconds: usually, and while copies change. A status is as old as the last pass.
@@ -253,7 +253,7 @@ class AdapterPlacer:
         rollouts: Mapping[Key, SteppedRollout],
         pools: Pools,
     ) -> Iterable[AdapterEntry]:
-        now_s = unix_time()
+        now_s, names = unix_time(), self._sources.names()
         for each in adapters:
             resource, service = each.served, pools.serving(each.resource)
             cause, of_service = refusals[resource.key], states.get(service)
@@ -263,7 +263,11 @@ class AdapterPlacer:
                 state = of_service.of(resource.version)
             if (pool := pools.steps.get(resource.key)) is not None:
                 state = replace(state, pool=pool)
-            if conflict := self._name_conflict(resource):
+            is_serving = resource.key in rollouts
+            conflict = settle_name(resource.key, cause, names, is_serving=is_serving)
+            if conflict is None:
+                continue
+            if conflict:
                 state = replace(state, name_conflict=conflict)
             counts = self._sources.counts(service)
             if counts is not None:
@@ -272,11 +276,6 @@ class AdapterPlacer:
             if rollout is not None and of_service is not None:
                 state = replace(state, has_candidate_slot=_has_slot(rollout, of_service))
             yield AdapterEntry(each.body, resource, state, each.demand, rollout)
-
-    def _name_conflict(self, adapter: AdapterResource) -> str:
-        names = self._sources.names()
-        claim = names.get(("LoraAdapter", *adapter.key))
-        return "" if claim is None else describe_conflict(names.rivals(claim), claim)
 
     def _observe(self, change: Change) -> None:
         if (service := self.services.get(change.pod.service_key)) is not None:

@@ -9,6 +9,7 @@ from penstock.core.observed.name_claims import (
     NameClaim,
     NameIndex,
     adapter_claim,
+    restored_claim,
     route_claim,
     service_claim,
 )
@@ -33,7 +34,7 @@ class ModelNames:
         is_complete: Callable[[], bool] = lambda: True,
         affected: Callable[[Key], None] = lambda _: None,
     ) -> None:
-        self.index = NameIndex()
+        self.index = NameIndex(changed=self._notify)
         self._is_complete = is_complete
         self._affected = affected
 
@@ -41,23 +42,22 @@ class ModelNames:
     def is_complete(self) -> bool:
         return self._is_complete()
 
+    def read(self, kind: ClaimKind, body: Object) -> NameClaim | None:
+        """Read the claim of an object: the last known one while its status is lost."""
+        claim = READERS[kind](body)
+        return claim and restored_claim(body, claim, self.index.get(claim.key))
+
     def update(self, kind: ClaimKind, key: Key, body: Object | None) -> None:
         """Read the claim of an object again. body: None if it is gone. An unreadable one keeps its claim."""
-        before = self.index.get((kind, *key))
         try:
-            claim = None if body is None else READERS[kind](body)
+            claim = None if body is None else self.read(kind, body)
         # The loop that serves the object logs why it cannot be read.
         except (AttributeError, KeyError, TypeError, ValueError):
-            return
-        if claim == before:
             return
         if claim is None:
             self.index.remove((kind, *key))
         else:
             self.index.put(claim)
-        for each in (before, claim):
-            if each is not None:
-                self._notify(each)
 
     def _notify(self, changed: NameClaim) -> None:
         for other in self.index.rivals(changed):

@@ -25,6 +25,7 @@ from penstock.core.observed.accepted_spec import ACCEPTED_SPEC, encoded_spec
 from penstock.core.observed.children import (
     ObservedState,
 )
+from penstock.core.observed.name_claims import Standing
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
@@ -37,6 +38,10 @@ from penstock.core.scaling.signals import EngineReading
 from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.service import ServiceSpec
 from penstock.errors import NotFound
+
+# A service whose model name cannot be decided yet is tried again after this time, in seconds. A new leader
+# lists all objects with names in about a second.
+NAMES_RETRY_S = 1.0
 
 
 class Reconciler:
@@ -122,6 +127,8 @@ class Reconciler:
             is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)
             return events_s if is_written else 0.0
         spec = chosen.spec
+        if not self._reader.can_settle_name(body, spec.model_name):
+            return NAMES_RETRY_S
         observed = self._reader.with_spec(observed, chosen.body, spec)
         observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)
         stored = stored_status(body)
@@ -137,6 +144,9 @@ class Reconciler:
         observed = replace(observed, refusals=outcome.refusals)
         planned = plan(spec, observed, self._image, now_s, inputs)
         await self._writer.scale_and_delete(spec, planned, outcome)
+        has_answered = planned.rollout.stable or planned.shares
+        standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
+        observed = self._reader.with_name_conflict(observed, body, standing, spec.model_name)
         after = statuses.render(
             spec, observed, planned, scaling, last, timestamp(now_s),
             judgement.evidence if judgement else None, judgement.metrics if judgement else None,
@@ -170,6 +180,8 @@ class Reconciler:
     ) -> bool:
         """Write the status of a service with a refused spec. Returns whether it is current."""
         before = stored_status(body)
+        standing = Standing.PENDING if ACCEPTED_SPEC in before else Standing.REFUSED
+        observed = self._reader.with_name_conflict(observed, body, standing, None)
         after = statuses.render_refused(refusal, spec, observed, before, timestamp(now_s))
         written: list[str] = []
         is_written = await self._status_writer.write_status(key, body, before, after, None, written)

@@ -14,6 +14,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.name_claims import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
+from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.errors import Conflict, NotFound
 
@@ -92,20 +93,20 @@ class RouteStatuses:
         if services is None or deployments is None or adapters is None:
             return
         of_adapters = _by_namespace({key_of(each): each for each in adapters})
-        routes = _by_namespace({key_of(each): each for each in self._routes})
+        # The older of two new routes takes a name that both claim, as in gateways.
+        in_order = sorted(self._routes, key=claim_order)
         there, revisions = _by_namespace(services), _by_namespace(_revisions(deployments))
-        for namespace, its_routes in routes.items():
-            for name, route in its_routes.items():
-                key = namespace, name
-                inputs = RouteInputs(
-                    names=self._names(),
-                    services=there.get(namespace, {}),
-                    revisions=revisions.get(namespace, {}),
-                    applied=self._applied(key),
-                    adapters=of_adapters.get(namespace, {}),
-                )
-                with self._failures.isolate_errors("routes", "/".join(key)):
-                    await self._write(route, inputs)
+        for route in in_order:
+            namespace, _ = key = key_of(route)
+            inputs = RouteInputs(
+                names=self._names(),
+                services=there.get(namespace, {}),
+                revisions=revisions.get(namespace, {}),
+                applied=self._applied(key),
+                adapters=of_adapters.get(namespace, {}),
+            )
+            with self._failures.isolate_errors("routes", "/".join(key)):
+                await self._write(route, inputs)
 
     def _route_changed(self, key: Key) -> None:
         self._report_change(key, self._routes.get(key))
@@ -115,9 +116,14 @@ class RouteStatuses:
         before, metadata = route.get("status", {}), route["metadata"]
         if inputs.applied is None and "conditions" in before:
             return  # what the leader before wrote stays until the gateways have been asked
+        claim = inputs.names.get(("ModelRoute", *key_of(route)))
+        if claim is not None and not inputs.names.confirm_holder(claim):
+            return  # the next pass decides, when the holder of the name has been told
         after = route_status(route, inputs, timestamp(unix_time()))
         if {name: before.get(name) for name in after} == after:
             return
+        # Its claim counts at once, so that no other object takes the name before the watch reports the write.
+        self._report_change(key_of(route), {**route, "status": {**before, **after}})
         # The patch fails if the route was replaced or changed meanwhile.
         preconditions = {name: metadata[name] for name in ("uid", "resourceVersion")}
         patch = {"metadata": preconditions, "status": after}

@@ -25,11 +25,10 @@ from penstock.core.observed.children import (
 from penstock.core.observed.name_claims import (
     NameClaim,
     NameIndex,
-    describe_conflict,
+    Standing,
     holders,
-    service_claim,
     stored_conflict,
-    with_model_name,
+    with_next_status,
 )
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
@@ -111,22 +110,45 @@ class ServiceReader:
 
     def with_spec(self, observed: ObservedState, body: Object, spec: ServiceSpec) -> ObservedState:
         """The state with the fields that depend on the spec. body: the service with this spec."""
-        claim = service_claim(body)
-        own = claim and with_model_name(claim, spec.model_name)
+        claim = self._names.read("InferenceService", body)
+        own = claim and with_next_status(claim, spec.model_name, claim.precedence.standing)
         return replace(
             observed,
             stable_spec=_stable_spec(body, spec, observed.history, observed.rollout),
             name_taken_by=name_taken_by(self._names.index, own),
-            name_conflict=self._name_conflict(body, own),
         )
 
-    def _name_conflict(self, body: Object, own: NameClaim | None) -> str:
-        """Why the short name leads to another namespace; as the status says until all names are known."""
-        if own is None:
-            return ""
+    def can_settle_name(self, body: Object, model_name: str) -> bool:
+        """Whether it can be decided who has the model name under which a service is to answer.
+
+        Until the names of all objects are known, only what has answered under its name is known to keep it.
+        """
+        claim = self._names.read("InferenceService", body)
+        if claim is None:
+            return True
+        if self._names.is_complete:
+            own = with_next_status(claim, model_name, claim.precedence.standing)
+            return self._names.index.confirm_holder(own)
+        by, is_same = claim.precedence, claim.model_name == model_name
+        return is_same and by.standing is Standing.ESTABLISHED and not by.yields
+
+    def with_name_conflict(
+        self, observed: ObservedState, body: Object, standing: Standing, model_name: str | None
+    ) -> ObservedState:
+        """The state with the reason why the short name leads to another namespace, if it does.
+
+        It is decided for the service as its next status will be, and counts for other objects from now on.
+        Until all names are known, it stays as the status says. standing, model_name: by the next status; no
+        name if the spec is refused, as the status keeps its name then.
+        """
+        claim = self._names.read("InferenceService", body)
+        if claim is None:
+            return observed
         if not self._names.is_complete:
-            return stored_conflict(body)
-        return describe_conflict(self._names.index.rivals(own), own)
+            return replace(observed, name_conflict=stored_conflict(body))
+        yields = model_name is not None and observed.name_taken_by is not None
+        own = with_next_status(claim, model_name or claim.model_name, standing)
+        return replace(observed, name_conflict=self._names.index.settle(own, yields=yields))
 
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]

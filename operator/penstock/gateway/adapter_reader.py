@@ -12,6 +12,7 @@ from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.name_claims import adapter_claim
 from penstock.core.observed.rollout_state import is_rolling
 from penstock.core.spec.claim_order import claim_order
+from penstock.gateway.lost_status import with_last_precedence
 from penstock.gateway.object_reader import ObjectReader, object_name
 from penstock.gateway.snapshot_adapter import Adapter
 
@@ -23,7 +24,11 @@ class AdapterReader(ObjectReader[Adapter]):
     """Reads the adapters, oldest first."""
 
     def __init__(self) -> None:
-        super().__init__("LoraAdapter", lambda body, _: read_adapter(body), order=claim_order)
+        super().__init__(
+            "LoraAdapter",
+            lambda body, last: with_last_precedence(body, read_adapter(body), last),
+            order=claim_order,
+        )
 
     def find_change(self, body: Object) -> AdapterChange:
         """Return what an object changes in the snapshot. Most writes of its status change nothing."""

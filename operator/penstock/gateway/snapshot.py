@@ -199,6 +199,13 @@ class Snapshot:
         return self._models
 
 
+def name_claim(each: Claim) -> NameClaim:
+    """The claim of an object on its model name."""
+    return NameClaim(
+        each.kind, each.namespace, each.name, each.served_name, each.created_s, each.precedence
+    )
+
+
 def _names(objects: Iterable[Claim]) -> tuple[dict[str, Claim], tuple[tuple[str, Claim], ...]]:
     """Return the object that each name leads to, and the listed models with the names to use."""
     by_served_name: dict[str, list[Claim]] = {}
@@ -223,8 +230,5 @@ def _holders(rivals: list[Claim]) -> tuple[list[Claim], Claim]:
     """
     if len(rivals) == 1:
         return rivals, rivals[0]
-    claims = {
-        NameClaim(o.kind, o.namespace, o.name, o.served_name, o.created_s, o.precedence): o
-        for o in rivals
-    }
+    claims = {name_claim(each): each for each in rivals}
     return [claims[each] for each in holders(claims).values()], claims[short_name_holder(claims)]

@@ -9,7 +9,7 @@ from penstock.core.formats.addresses import host_port
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.lora_engine import LoraEngine, lora_engine
-from penstock.core.observed.name_claims import ESTABLISHED, service_claim
+from penstock.core.observed.name_claims import ESTABLISHED, restored_claim, service_claim
 from penstock.core.observed.pods import container_port
 from penstock.core.observed.stored_status import mirror_of, side_of, stored_status
 from penstock.core.reconcile.condition_types import SCALED_TO_ZERO
@@ -19,9 +19,10 @@ from penstock.core.spec.claim_order import claim_order
 from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.adapter_reader import AdapterReader
+from penstock.gateway.lost_status import with_last_precedence
 from penstock.gateway.object_reader import ObjectReader, object_name
 from penstock.gateway.route_reader import read_route
-from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot import Route, Service, Snapshot, name_claim
 from penstock.gateway.snapshot_adapter import Adapter
 
 
@@ -63,9 +64,7 @@ class SnapshotBuilder:
 
     def __init__(self) -> None:
         self._services = ObjectReader("InferenceService", _read_service, order=claim_order)
-        self._routes = ObjectReader(
-            "ModelRoute", lambda body, _: read_route(body), order=claim_order
-        )
+        self._routes = ObjectReader("ModelRoute", _read_route, order=claim_order)
         self._engines = ObjectReader("Pod", lambda body, _: _engine(body), keeps_last=False)
         self._lora_engines = ObjectReader(
             "Pod", lambda body, _: lora_engine(body), keeps_last=False
@@ -127,13 +126,19 @@ def _read_service(body: Object, last: Service | None) -> Service:
     service = _service(body)
     if _has_traffic(stored_status(body)) or last is None or last.created_s != service.created_s:
         return service
+    claim = restored_claim(body, name_claim(service), name_claim(last))
     return replace(
         service,
         weights=last.weights,
         generation=last.generation,
         mirror=last.mirror,
-        precedence=last.precedence,
+        served_name=claim.model_name,
+        precedence=claim.precedence,
     )
+
+
+def _read_route(body: Object, last: Route | None) -> Route:
+    return with_last_precedence(body, read_route(body), last)
 
 
 def _with_engines(service: Service, pods: Sequence[_EnginePod]) -> Service:

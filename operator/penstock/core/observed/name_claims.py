@@ -5,7 +5,7 @@ ask the same functions who has a name. What has answered under a name keeps it: 
 never answered, or came later takes nothing from it.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
@@ -30,8 +30,11 @@ class Standing(IntEnum):
     """Standing of an object under its model name. It takes no name from one with a lower number."""
 
     ESTABLISHED = 0  # it answers, or has answered and may be down for a while
-    PENDING = 1  # it has not answered yet
-    REFUSED = 2  # it cannot answer before a user changes something
+    ARRIVING = (
+        1  # it can answer, and its next status will say so; no stored object has this standing
+    )
+    PENDING = 2  # it has not answered yet
+    REFUSED = 3  # it cannot answer before a user changes something
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,10 @@ def service_claim(body: Object) -> NameClaim | None:
 
 
 def route_claim(body: Object) -> NameClaim:
-    """The claim of a ModelRoute. A new one is established: it needs no engines of its own."""
+    """The claim of a ModelRoute. Its status has the model name under which its backends have answered."""
     status, model_name = body.get("status") or {}, body["spec"]["modelName"]
-    is_renamed = status.get("modelName", model_name) != model_name
-    standing = Standing.PENDING if is_renamed else Standing.ESTABLISHED
+    has_answered = status.get("modelName") == model_name
+    standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
     yields = _reason(status, "Accepted", "False") == MODEL_NAME_IN_USE
     return _claim("ModelRoute", body, model_name, standing, yields)
 
@@ -104,12 +107,33 @@ def adapter_claim(body: Object) -> NameClaim:
     return _claim("LoraAdapter", body, model_name, standing, refusal == MODEL_NAME_IN_USE)
 
 
-def with_model_name(claim: NameClaim, model_name: str) -> NameClaim:
-    """The claim under a name that its object is to have. It has not answered under another one yet."""
-    if claim.model_name == model_name:
+def with_next_status(claim: NameClaim, model_name: str, standing: Standing) -> NameClaim:
+    """The claim by which the next status of its object is decided. model_name, standing: by that status.
+
+    What has not answered under this name before is only arriving: it takes the name from what is pending, and
+    from nothing that has answered.
+    """
+    by, is_renamed = claim.precedence, claim.model_name != model_name
+    if by.standing is Standing.ESTABLISHED and not is_renamed:
         return claim
-    standing = max(claim.precedence.standing, Standing.PENDING)
-    return replace(claim, model_name=model_name, precedence=Precedence(standing))
+    if standing is Standing.ESTABLISHED:
+        standing = Standing.ARRIVING
+    marks = ESTABLISHED if is_renamed else by
+    return replace(claim, model_name=model_name, precedence=replace(marks, standing=standing))
+
+
+def restored_claim(body: Object, claim: NameClaim, last: NameClaim | None) -> NameClaim:
+    """The claim of an object, or the last known one while the status of an established object is lost.
+
+    A restore from a backup loses a status, and the operator writes it again. Until then the object keeps its
+    name. The name of a service is in its status, that of other objects in their spec.
+    """
+    if last is None or last.precedence.standing is not Standing.ESTABLISHED:
+        return claim
+    status, is_route = stored_status(body), claim.kind == "ModelRoute"
+    is_lost = not status.get("conditions" if is_route else "modelName")
+    is_same = claim.kind == "InferenceService" or claim.model_name == last.model_name
+    return last if is_lost and is_same and claim.created_s == last.created_s else claim
 
 
 def holders(claims: Iterable[NameClaim]) -> dict[str, NameClaim]:
@@ -134,6 +158,8 @@ def describe_conflict(claims: Collection[NameClaim], own: NameClaim) -> str:
 
     claims: all on its model name, with `own`.
     """
+    if len(claims) == 1:  # most have no rival, of thousands of adapters
+        return ""
     holder = short_name_holder(claims)
     if holder.namespace == own.namespace:
         return ""
@@ -144,11 +170,17 @@ def describe_conflict(claims: Collection[NameClaim], own: NameClaim) -> str:
 
 
 class NameIndex:
-    """The claims of all objects, by model name."""
+    """The claims of all objects, by model name. changed: called with each claim that is new or gone."""
 
-    def __init__(self, claims: Iterable[NameClaim] = ()) -> None:
+    def __init__(
+        self,
+        claims: Iterable[NameClaim] = (),
+        *,
+        changed: Callable[[NameClaim], None] = lambda _: None,
+    ) -> None:
         self._by_name: dict[str, dict[ObjectKey, NameClaim]] = {}
         self._by_object: dict[ObjectKey, NameClaim] = {}
+        self._changed = changed
         for claim in claims:
             self.put(claim)
 
@@ -158,9 +190,12 @@ class NameIndex:
 
     def put(self, claim: NameClaim) -> None:
         """Add a claim, in place of an earlier one of the same object."""
+        if self.get(claim.key) == claim:
+            return
         self.remove(claim.key)
         self._by_object[claim.key] = claim
         self._by_name.setdefault(claim.model_name, {})[claim.key] = claim
+        self._changed(claim)
 
     def remove(self, key: ObjectKey) -> None:
         """Remove the claim of an object, if it has one."""
@@ -170,6 +205,42 @@ class NameIndex:
             del claims[key]
             if not claims:
                 del self._by_name[claim.model_name]
+            self._changed(claim)
+
+    def settle(self, own: NameClaim, *, yields: bool) -> str:
+        """Decide the short name of a claim that the next status of its object is about to store.
+
+        yields: by that status. Returns why the name leads to another namespace; empty if it does not. The
+        claim counts as stored from now on. So two objects do not both take a name before the watch reports
+        the status of the first.
+        """
+        conflict = describe_conflict(self.rivals(own), own)
+        standing = own.precedence.standing
+        if standing is Standing.ARRIVING:
+            standing = Standing.ESTABLISHED
+        self.put(replace(own, precedence=Precedence(standing, yields, bool(conflict))))
+        return conflict
+
+    def confirm_holder(self, own: NameClaim) -> bool:
+        """Whether all who have the name of a claim know it, so that the claim can be decided.
+
+        When a name becomes free, the next in order answers at once, while its own status says that it yields.
+        An older claim must not arrive in this moment: of two that yield, it would come first. The holder
+        counts as told from now on, and is reported as changed.
+        """
+        rivals = self.rivals(own)
+        if len(rivals) == 1:
+            return True
+        here = holders(each for each in rivals if each.kind == own.kind)[own.namespace]
+        for holder, told in (
+            (here, replace(here.precedence, yields=False)),
+            (there := short_name_holder(rivals), replace(there.precedence, yields_short=False)),
+        ):
+            is_told = holder.precedence == told or told.standing is not Standing.ESTABLISHED
+            if holder.key != own.key and not is_told:
+                self.put(replace(holder, precedence=told))
+                return False
+        return True
 
     def rivals(self, own: NameClaim) -> tuple[NameClaim, ...]:
         """Return all claims on the model name of a claim: that one, and those of other objects."""

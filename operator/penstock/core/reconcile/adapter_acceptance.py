@@ -6,7 +6,13 @@ from functools import lru_cache
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.observed.accepted_spec import spec_in_use
-from penstock.core.observed.name_claims import NameIndex, holders
+from penstock.core.observed.name_claims import (
+    MODEL_NAME_IN_USE,
+    NameIndex,
+    Standing,
+    holders,
+    with_next_status,
+)
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.routing.route import ADAPTER
 from penstock.core.spec.adapter_sources import is_in_sources
@@ -79,7 +85,27 @@ def _name_refusal(adapter: AdapterResource, names: NameIndex) -> Cause | None:
         f"the {holder.kind} {holder.name} has the model name {adapter.model_name!r} in this namespace "
         "already; set spec.model.name to another name"
     )
-    return Cause("ModelNameInUse", message)
+    return Cause(MODEL_NAME_IN_USE, message)
+
+
+def settle_name(
+    adapter: Key, refusal: Cause | None, names: NameIndex, *, is_serving: bool
+) -> str | None:
+    """Decide the short name of an adapter by its next status.
+
+    refusal: why the adapter is not accepted; None if it is. is_serving: whether the status has a version that
+    gets the traffic. Returns why the name leads to another namespace; empty if it does not; None if only the
+    next pass can decide it.
+    """
+    claim = names.get((ADAPTER, *adapter))
+    if claim is None:
+        return ""
+    if not names.confirm_holder(claim):
+        return None
+    yields = refusal is not None and refusal.reason == MODEL_NAME_IN_USE
+    standing = Standing.PENDING if refusal is None or yields else Standing.REFUSED
+    standing = Standing.ESTABLISHED if is_serving else standing
+    return names.settle(with_next_status(claim, claim.model_name, standing), yields=yields)
 
 
 def _unable(adapter: AdapterResource, service: Object) -> Cause | None:

@@ -7,9 +7,11 @@ from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.observed.name_claims import (
     NameClaim,
     NameIndex,
+    Standing,
     describe_conflict,
     holders,
     route_claim,
+    with_next_status,
 )
 from penstock.core.reconcile.condition_types import Condition, Truth
 from penstock.core.reconcile.name_conflict import name_conflict
@@ -46,17 +48,18 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     """The whole status of a route. now: RFC 3339, for changed conditions."""
     generation = route["metadata"]["generation"]
     backends = _backends(route, inputs)
-    claim = route_claim(route)
-    accepted = _accepted(claim, inputs.names)
     resolved = _resolved(route, inputs)
+    answering = _answering_rules(route, backends)
+    can_answer = resolved.status == "True" and bool(answering)
+    claim, accepted = _decide_name(route, inputs.names, can_answer=can_answer)
     programmed = _programmed(generation, inputs.applied)
-    causes = (accepted, resolved, programmed, _backends_ready(route, backends))
+    causes = (accepted, resolved, programmed, _backends_ready(route, answering))
     ready = _ready(causes)
     progress = _progress(causes)
     applied = inputs.applied or {}
     status: Object = {
         "observedGeneration": generation,
-        "modelName": claim.model_name,
+        "modelName": _answered_name(claim),
         "gateways": {
             "total": len(applied),
             "programmed": sum(each == generation for each in applied.values()),
@@ -67,6 +70,23 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
     shown = (accepted, resolved, programmed, ready, *progress, *name_conflict(conflict))
     conditions = as_objects(shown, route.get("status", {}), generation, now)
     return status | {"conditions": conditions}
+
+
+def _decide_name(
+    route: Object, names: NameIndex, *, can_answer: bool
+) -> tuple[NameClaim, Condition]:
+    """The claim of the route by its next status, and whether it gets its name in the namespace."""
+    own = route_claim(route)
+    known = names.get(own.key) or own
+    standing = Standing.ESTABLISHED if can_answer else known.precedence.standing
+    arriving = with_next_status(known, own.model_name, standing)
+    accepted = _accepted(arriving, names)
+    return (arriving if accepted.status == "True" else known), accepted
+
+
+def _answered_name(claim: NameClaim) -> str | None:
+    """The model name if the route has answered under it, or is about to; None before."""
+    return claim.model_name if claim.precedence.standing <= Standing.ARRIVING else None
 
 
 def _accepted(claim: NameClaim, names: NameIndex) -> Condition:
@@ -140,18 +160,22 @@ def _readiness(backend: Object | None, kind: str) -> Truth:
     return found
 
 
-def _backends_ready(route: Object, backends: list[Object]) -> Condition:
-    """Whether each rule has a backend with weight that answers. Not shown: it is part of Ready."""
+def _answering_rules(route: Object, backends: list[Object]) -> set[str]:
+    """The rules that have a ready backend with weight."""
     weights = {
         (rule["name"], ref.get("kind", SERVICE), ref["name"]): ref.get("weight", 1)
         for rule in route["spec"]["rules"]
         for ref in rule["backendRefs"]
     }
-    answering = {
+    return {
         each["rule"]
         for each in backends
         if each["ready"] == "True" and weights[each["rule"], each["kind"], each["name"]] > 0
     }
+
+
+def _backends_ready(route: Object, answering: set[str]) -> Condition:
+    """Whether each rule has a backend with weight that answers. Not shown: it is part of Ready."""
     for rule in route["spec"]["rules"]:
         if rule["name"] not in answering:
             message = f"rule {rule['name']}: none of its backends is ready"
