@@ -3,9 +3,10 @@
     python benchmarks/gateway_limits.py [--requests 200]
 
 The real gateway runs over real sockets with fake engines. One party fills a limit and keeps it full:
-clients that upload slowly or do not read their answers, a service whose engines hang or are absent, a mirror
-that hangs, or an adapter whose load hangs. Each limit has its default, and then 1. Meanwhile others send
-requests to a healthy service, small ones and ones of 100 KB, and probes go to the management port.
+clients that upload slowly or do not read their answers, services of one namespace whose engines hang or are
+absent, a mirror that hangs, or an adapter whose load hangs. Each limit has its default, and then 1. Meanwhile
+others send requests to a healthy service of another namespace, small ones and ones of 100 KB, and probes go
+to the management port.
 Bar: with the defaults at most 1 % of the others' requests are lost. With every value all probes are answered,
 and no request gets a 500. Exits with 1 where a bar is missed.
 """
@@ -109,6 +110,16 @@ def copies(number: int, body_bytes: int) -> Fill:
     return fill
 
 
+def both(first: Fill, second: Fill) -> Fill:
+    """Fill in two ways, one after the other."""
+
+    async def fill(stand: Stand, stack: contextlib.AsyncExitStack) -> None:
+        await first(stand, stack)
+        await second(stand, stack)
+
+    return fill
+
+
 def _post(length: int) -> bytes:
     """The head of a request to the engines. length: of its body, in bytes."""
     return b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (PATH.encode(), length)
@@ -135,30 +146,46 @@ async def _abort(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
+def connections(settings: GatewaySettings) -> int:
+    """All connections, and some more."""
+    return settings.max_connections + 4
+
+
+def half(number: Callable[[GatewaySettings], int]) -> Callable[[GatewaySettings], int]:
+    """Half of a number, and one more."""
+    return lambda settings: number(settings) // 2 + 1
+
+
 def cases(values: Mapping[str, int | None]) -> list[Case]:
     """All cases. values: of the limits that do not have their default."""
-
-    def connections(settings: GatewaySettings) -> int:
-        return settings.max_connections + 4
 
     def bodies(settings: GatewaySettings) -> int:
         return min(64, settings.max_held_body_bytes // large + 1)
 
     large = values.get("body_bytes") or (4 << 20) - 150
+    hangs, hangs_too = (requests_of(name, half(connections)) for name in ("hangs", "hangs-too"))
+    empty, empty_too = (requests_of(name, half(bodies), large) for name in ("empty", "empty-too"))
     fills: list[tuple[str, str, Fill]] = [
         ("max_connections", "a service that hangs", requests_of("hangs", connections)),
         ("max_connections", "slow uploads", slow_uploads(connections, 1000)),
+        ("max_connections", "two services that hang", both(hangs, hangs_too)),
+        ("max_connections", "a service and slow uploads", both(hangs, slow_uploads(half(connections), 1000))),
         ("max_connections", "clients that do not read", requests_of("floods", lambda _: 64)),
         ("max_connections", "unread answers", requests_of("whole", connections)),
         ("max_connections", "unread lists of models", lists_of_models(connections)),
         ("max_held_body_bytes", "slow uploads", slow_uploads(bodies, large)),
         ("max_held_body_bytes", "a service without engines", requests_of("empty", bodies, large)),
+        ("max_held_body_bytes", "two services without engines", both(empty, empty_too)),
+        ("max_held_body_bytes", "a service and slow uploads", both(empty, slow_uploads(half(bodies), large))),
         ("max_held_body_bytes", "a mirror that hangs", copies(16, large - 100)),
         ("max_mirrored", "a mirror that hangs", copies(100, 10)),
         ("max_waiting", "a service without engines", requests_of("empty", lambda s: s.max_waiting + 4)),
         ("max_waiting", "an adapter that is not loaded", requests_of("adapter", lambda s: s.max_waiting + 4)),
         ("max_held_answer_bytes", "answers that do not end", requests_of("large", lambda _: 40)),
         ("max_held_answer_bytes", "unread answers", requests_of("whole", lambda _: 640)),
+        ("max_held_answer_bytes", "answers of two services", both(
+            requests_of("large", lambda _: 20), requests_of("large-too", lambda _: 20)
+        )),
     ]  # fmt: skip
     return [
         Case(limit, value, party, fill)

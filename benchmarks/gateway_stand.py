@@ -76,7 +76,7 @@ class Stand:
 async def _answer(request: web.Request) -> web.StreamResponse:
     """An engine's answer. The model's name says how it behaves."""
     model = (await request.json())["model"]
-    if model == "hangs":
+    if model.startswith("hangs"):
         await request.app[END].wait()
     if model == "floods":
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -87,7 +87,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         return response
     if model == "whole":
         return web.Response(body=b" " * UNREAD_ANSWER_BYTES)
-    if model == "large":
+    if model.startswith("large"):
         response = web.StreamResponse()
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
@@ -122,19 +122,24 @@ async def _engine() -> AsyncIterator[str]:
 
 
 def _snapshot(address: str) -> Snapshot:
-    def service(name: str, *endpoints: Endpoint) -> Service:
-        return Service("default", name, name, 0, {Side("r1"): 100}, endpoints)
+    """The services of one party, and the service of others, `chat`, with an adapter."""
 
-    models = ("chat", "hangs", "floods", "large", "whole")
-    services = [service(name, Endpoint(f"default/{name}-0", address, "r1")) for name in models]
-    rule = RouteRule((), (("chat", 1),), mirrors=(Mirror("hangs", None, 100),))
-    chat = replace(services[0], lora_engines={"default/chat-0": LoraEngine("Penstock", 1)})
+    def service(name: str, *, namespace: str = "party", is_ready: bool = True) -> Service:
+        endpoint = Endpoint(f"{namespace}/{name}-0", address, "r1")
+        return Service(namespace, name, name, 0, {Side("r1"): 100}, (endpoint,) if is_ready else ())
+
+    models = ("answers", "hangs", "hangs-too", "floods", "large", "large-too", "whole")
+    services = [service(name) for name in models]
+    services += [service(name, is_ready=False) for name in ("empty", "empty-too")]
+    rule = RouteRule((), (("answers", 1),), mirrors=(Mirror("hangs", None, 100),))
+    engine = {"others/chat-0": LoraEngine("Penstock", 1)}
+    chat = replace(service("chat", namespace="others"), lora_engines=engine)
     version = AdapterVersion("adapter", "pvc://adapters/adapter")
     listed = (f"listed-{number}" for number in range(NUM_LISTED))
     return Snapshot(
-        (chat, *services[1:], service("empty")),
-        tuple(Route("default", name, name, 0, (rule,)) for name in ("copied", *listed)),
-        (Adapter("default", "adapter", "adapter", 0, "default/chat", version),),
+        (chat, *services),
+        tuple(Route("party", name, name, 0, (rule,)) for name in ("copied", *listed)),
+        (Adapter("others", "adapter", "adapter", 0, "others/chat", version),),
     )
 
 

@@ -122,42 +122,41 @@ async def post_raw(front, body: bytes) -> int:
 
 async def test_total_memory_of_bodies_is_limited(start_gateway, make_service, until):
     front = await start_gateway(max_held_body_bytes=2_000_000, synced=False)
-    front.publish(make_service(), make_service(name="other"))
-    padding = "x" * 800_000
-    bodies = front.gateway.state.bodies
+    front.publish(make_service(), make_service(name="other", namespace="other"))
+    memory = front.gateway.state.limits.body_bytes
 
     waiting = []
-    for number, model in enumerate(("chat", "other"), 1):
-        waiting.append(asyncio.create_task(front.ask(model=model, padding=padding)))
+    for number, (model, size) in enumerate((("chat", 800_000), ("other", 500_000)), 1):
+        waiting.append(asyncio.create_task(front.ask(model=model, padding="x" * size)))
         await until(lambda number=number: front.gateway.state.waiting == number)
-    assert 1_600_000 < bodies.held_bytes < 2_000_000
-    status, answer = await front.ask(padding=padding)
+    assert 1_300_000 < memory.held < 1_301_000
+    status, answer = await front.ask(padding="x" * 400_000)
 
     assert status == 503
     assert b"memory" in answer
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await until(lambda: bodies.held_bytes == 0)
+    await until(lambda: memory.held == 0)
 
 
 async def test_memory_of_bodies_per_service_is_limited(
     start_engine, start_gateway, make_service, until
 ):
     engine = await start_engine()
-    front = await start_gateway(max_held_body_bytes=4 * MIB, synced=False)
+    front = await start_gateway(max_held_body_bytes=5 * MIB, synced=False)
     front.publish(make_service(name="dead"), make_service(engine))
     padding = "x" * (MIB - 1000)
     waiting = [asyncio.create_task(front.ask(model="dead", padding=padding)) for _ in range(2)]
     await until(lambda: front.gateway.state.waiting == 2)
 
     assert (await front.ask(model="dead", padding=padding))[0] == 503
-    assert (await front.ask(padding=padding))[0] == 200
+    assert (await front.ask(padding="x" * 400_000))[0] == 200
 
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await until(lambda: front.gateway.state.bodies.held_bytes == 0)
+    await until(lambda: front.gateway.state.limits.body_bytes.held == 0)
 
 
 async def test_body_is_freed_with_the_first_byte(start_engine, start_gateway, until):
@@ -190,7 +189,7 @@ async def test_body_is_freed_with_the_first_byte(start_engine, start_gateway, un
     await until(lambda: len(begun) == 8)
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert front.gateway.state.bodies.held_bytes == 0
+    assert front.gateway.state.limits.body_bytes.held == 0
     assert held_bytes < 3 * MIB  # of 16 MiB that were sent
     go.set()
     await asyncio.gather(*tasks)

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.client import ClientDisconnected, ClientResponse, checked_headers, read_body
 from penstock.gateway.openai import RequestError
+from penstock.gateway.request_shares import RequestLimits, RequestShares
 from penstock.gateway.response_pieces import IS_COUNTED
 
 
@@ -80,19 +80,18 @@ def part(body, *, more):
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-async def read(*messages, declared=b"", limit_bytes=10, memory=None, timeout_s=9.0):
-    memory = memory or BodyReservation(BodyMemory(1000, max_arriving=9))
+async def read(*messages, declared=b"", limit_bytes=10, limits=None, timeout_s=9.0):
+    shares = RequestShares(limits or RequestLimits(18, 1000), "10.0.0.1")
     return await read_body(
-        receiving(*messages), declared, memory, limit_bytes=limit_bytes, timeout_s=timeout_s
+        receiving(*messages), declared, shares, limit_bytes=limit_bytes, timeout_s=timeout_s
     )
 
 
 async def test_body_in_parts():
-    memory = BodyMemory(1000, max_arriving=9)
-    body = BodyReservation(memory)
+    limits = RequestLimits(18, 1000)
     parts = part(b"12345", more=True), part(b"678", more=True), part(b"90", more=False)
-    assert await read(*parts, memory=body) == b"1234567890"
-    assert memory.held_bytes == 10
+    assert await read(*parts, limits=limits) == b"1234567890"
+    assert limits.body_bytes.held == 10
 
 
 async def test_message_without_a_body_is_the_end():
@@ -118,9 +117,8 @@ async def test_body_that_grows_too_large_is_a_413(declared):
 
 
 async def test_body_without_memory_is_a_503():
-    memory = BodyReservation(BodyMemory(5, max_arriving=9))
     with pytest.raises(RequestError) as refused:
-        await read(part(b"123456", more=False), memory=memory)
+        await read(part(b"123456", more=False), limits=RequestLimits(18, 5))
     assert refused.value.status == 503
 
 
@@ -220,10 +218,10 @@ async def test_last_event_is_dropped_if_the_client_does_not_read(monkeypatch):
 
 
 async def test_body_that_is_given_up_is_a_408():
-    memory = BodyMemory(1000, max_arriving=1)
-    first = asyncio.create_task(read(part(b"1", more=True), memory=BodyReservation(memory)))
+    limits = RequestLimits(2, 1000)
+    first = asyncio.create_task(read(part(b"1", more=True), limits=limits))
     await asyncio.sleep(0)
-    assert await read(part(b"2", more=False), memory=BodyReservation(memory)) == b"2"
+    assert await read(part(b"2", more=False), limits=limits) == b"2"
     with pytest.raises(RequestError) as refused:
         await first
     assert refused.value.status == 408
@@ -234,13 +232,11 @@ async def test_body_that_is_given_up_is_a_408():
 
 async def test_body_whose_time_is_over_can_be_given_up_in_the_same_moment():
     """The request that needs its room is not the one that fails."""
-    memory = BodyMemory(1000, max_arriving=1)
-    late = asyncio.create_task(
-        read(part(b"1", more=True), memory=BodyReservation(memory), timeout_s=0)
-    )
+    limits = RequestLimits(2, 1000)
+    late = asyncio.create_task(read(part(b"1", more=True), limits=limits, timeout_s=0))
     await asyncio.sleep(0)  # it reads
     await asyncio.sleep(0)  # its limit is over; it has not been told yet
-    assert await read(part(b"2", more=False), memory=BodyReservation(memory)) == b"2"
+    assert await read(part(b"2", more=False), limits=limits) == b"2"
     with pytest.raises(RequestError) as refused:
         await late
     assert refused.value.status == 408

@@ -202,7 +202,7 @@ async def test_connections_with_requests_are_not_replaced(
 
     engine = await start_engine(hangs)
     front = await start_gateway(synced=False, max_connections=2)
-    front.publish(make_service(engine), make_service(engine, name="other"))
+    front.publish(make_service(engine), make_service(engine, name="other", namespace="other"))
     for body in (BODY, b'{"model": "other"}'):
         await (await connect(front)).send(sized(body))
     await until(lambda: engine.active == 2)

@@ -4,8 +4,8 @@ import pytest
 from gateway_limits import cases, measure
 
 SMALL = {
-    "max_connections": 32, "max_held_body_bytes": 4 << 20, "max_mirrored": 4, "max_waiting": 8,
-    "max_held_answer_bytes": 1 << 20, "body_bytes": 300_000,
+    "max_connections": 96, "max_held_body_bytes": 4 << 20, "max_mirrored": 4, "max_waiting": 8,
+    "max_held_answer_bytes": 1 << 20, "body_bytes": 262_000,
 }  # fmt: skip
 CASES = [case for case in cases(SMALL) if case.value != 1]
 

@@ -32,7 +32,7 @@ async def test_hostile_connections(start_gateway, make_service):
             for kind, count in counts.items():
                 statuses.setdefault(kind, Counter()).update(count)
             await front.idle()
-            assert front.gateway.state.bodies.held_bytes == 0
+            assert front.gateway.state.limits.body_bytes.held == 0
     finally:
         server.close()
     assert len(statuses) == 5

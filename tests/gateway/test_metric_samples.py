@@ -197,7 +197,7 @@ async def test_request_that_waits(start_engine, start_gateway, make_service, unt
     await until(lambda: front.gateway.state.waiting == 1)
     async with front.client.get(front.management_url + "/metrics") as got:
         values = samples_of(await got.text())
-    assert values.pop("held_body_bytes") == front.gateway.state.bodies.held_bytes > 1000
+    assert values.pop("held_body_bytes") == front.gateway.state.limits.body_bytes.held > 1000
     assert values == {f"requests_total {CHAT}": 1, f"requests_waiting {CHAT}": 1}
 
     front.publish(make_service(await start_engine()))

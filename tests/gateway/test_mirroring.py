@@ -61,12 +61,38 @@ async def test_failed_copy_does_not_affect_the_original(mirrored, behavior):
 
 
 async def test_number_of_open_copies_is_bounded(mirrored, until):
-    front, _, other = await mirrored(hangs, max_mirrored=4)  # of which a service has half
+    front, _, other = await mirrored(hangs, max_mirrored=16)  # of which a service has 7
     answers = await asyncio.gather(*(front.ask() for _ in range(10)))
     assert [status for status, _ in answers] == [200] * 10
-    await until(lambda: len(other.requests) == 2)
-    assert front.gateway.state.mirror.num_open == 2
-    assert await front.metric(MIRRORED, outcome="dropped") == 8
+    await until(lambda: len(other.requests) == 7)
+    assert front.gateway.state.mirror.num_open == 7
+    assert await front.metric(MIRRORED, outcome="dropped") == 3
+
+
+async def test_mirrors_of_one_namespace_leave_copies_to_others(
+    start_engine, start_gateway, make_service, until
+):
+    main, hung, other = await start_engine(), await start_engine(hangs), await start_engine()
+    front = await start_gateway(synced=False, max_mirrored=16)
+    services = [
+        make_service(main, namespace="party", name="main"),
+        *(make_service(hung, namespace="party", name=name) for name in "abc"),
+        make_service(main, name="old"), make_service(other, name="new"),
+    ]  # fmt: skip
+    all_hung = tuple(Mirror(name, None, 100) for name in "abc")
+    of_party = RouteRule((), (("main", 1),), mirrors=all_hung)
+    of_others = RouteRule((), (("old", 1),), mirrors=(Mirror("new", None, 100),))
+    routes = (
+        Route("party", "route", "party", 0, (of_party,)),
+        Route("default", "route", "chat", 0, (of_others,)),
+    )
+    front.snapshots.publish(Snapshot(tuple(services), routes))
+    for _ in range(10):
+        assert (await front.ask(model="party"))[0] == 200
+    await until(lambda: hung.active == 7)
+    assert (await front.ask())[0] == 200
+    await until(lambda: other.requests)
+    assert await front.metric(MIRRORED, service="default/new", outcome="dropped") == 0
 
 
 async def test_copy_to_an_unreachable_engine_is_an_error(mirrored):
@@ -181,7 +207,7 @@ async def test_copy_that_exceeds_the_total_timeout_is_an_error(mirrored, until):
     await until(lambda: other.requests)
     await front.idle_with_copies()
     assert await front.metric(MIRRORED, outcome="error") == 1
-    assert front.gateway.state.bodies.held_bytes == 0
+    assert front.gateway.state.limits.body_bytes.held == 0
 
 
 async def test_copy_follows_no_redirect(mirrored, until):
@@ -208,7 +234,7 @@ async def test_copy_follows_no_redirect(mirrored, until):
 
 
 async def test_copies_are_sent_concurrently(mirrored, until):
-    front, _, other = await mirrored(hangs, max_mirrored=6)
+    front, _, other = await mirrored(hangs, max_mirrored=8)
     for _ in range(4):
         assert (await front.ask())[0] == 200
     await until(lambda: other.active == 3)
@@ -221,12 +247,15 @@ async def test_copies_are_sent_concurrently(mirrored, until):
 
 
 @pytest.mark.parametrize(("less", "outcome"), [(0, "ok"), (1, "dropped")])
-async def test_copies_to_a_service_hold_half_of_an_eighth_of_the_memory(mirrored, less, outcome):
+async def test_copies_to_a_service_hold_its_share_of_an_eighth_of_the_memory(
+    mirrored, less, outcome
+):
     front, main, _ = await mirrored()
     await front.ask(stream=False, padding="x" * 2000)
-    num_bytes = len(main.requests[0].body)
-    front, _, other = await mirrored(max_held_body_bytes=16 * (num_bytes - less))
-    assert (await front.ask(stream=False, padding="x" * 2000))[0] == 200
+    padding = "x" * (2000 - len(main.requests[0].body) % 7)
+    num_sevenths = len(main.requests[0].body) // 7
+    front, _, other = await mirrored(max_held_body_bytes=8 * 2 * 8 * (num_sevenths - less))
+    assert (await front.ask(stream=False, padding=padding))[0] == 200
     await front.idle_with_copies()
     assert await front.metric(MIRRORED, outcome=outcome) == 1
     assert len(other.requests) == 1 - less
@@ -237,10 +266,10 @@ async def test_copies_that_hang_take_no_memory_of_requests(mirrored, until):
     """A hung mirror held the bodies of its copies, up to the memory of all requests."""
     front, _, other = await mirrored(hangs, max_held_body_bytes=160_000)
     for _ in range(20):
-        assert (await front.ask(stream=False, padding="x" * 9_000))[0] == 200
+        assert (await front.ask(stream=False, padding="x" * 8_000))[0] == 200
     await until(lambda: other.active == 1)
-    assert front.gateway.state.bodies.held_bytes == 0
-    assert 9_000 < front.gateway.state.mirror.held_bytes <= 10_000
+    assert front.gateway.state.limits.body_bytes.held == 0
+    assert 8_000 < front.gateway.state.mirror.held_bytes <= 8_750
 
 
 LIMITS = {"first_byte_timeout_s": 60.0, "between_chunks_timeout_s": 60.0}

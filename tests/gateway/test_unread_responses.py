@@ -81,13 +81,13 @@ def unsent(front):
 async def test_unread_responses_count_for_their_service(
     start_engine, start_gateway, make_service, connect, until, request_bytes
 ):
-    front = await start_gateway(synced=False, max_connections=4)
+    front = await start_gateway(synced=False, max_connections=8)
     other = make_service(await start_engine(), name="other")
     front.publish(make_service(await start_engine(large)), other)
-    for _ in range(4):
+    for _ in range(5):
         await connect(front.port).send(request_bytes)
-    await until(lambda: num_blocked(front) == 2)  # a half of the connections
-    assert front.gateway.state.open_requests.count("default/chat") == 2
+    await until(lambda: num_blocked(front) == 3)  # the service's share of the connections
+    assert front.gateway.state.open_requests.count("default/chat") == 3
     assert (await front.ask(model="other", stream=False))[0] == 200
     labels = {"service": "default/chat", "reason": "connections"}
     assert await front.metric("penstock_gateway_rejections_total", **labels) == 2
@@ -95,13 +95,13 @@ async def test_unread_responses_count_for_their_service(
 
 async def test_unread_responses_after_rubbish_count(start_engine, start_gateway, connect, until):
     """Too many pipelined bytes half-close the connection after the response."""
-    front = await start_gateway(await start_engine(large), max_connections=4)
+    front = await start_gateway(await start_engine(large), max_connections=8)
     stats = front.gateway.state.stats.get("default/chat")
     for number in range(1, 21):
         await connect(front.port).send(KEPT + b"x" * 60_000)
         await until(lambda number=number: stats.arrivals == number)
-        await until(lambda number=number: num_blocked(front) == min(number, 2))
-        await until(lambda: front.num_connections <= 4)
+        await until(lambda number=number: num_blocked(front) == min(number, 3))
+        await until(lambda: front.num_connections <= 8)
     async with front.client.get(front.url + "/v1/models") as got:
         assert got.status == 200
 
@@ -120,22 +120,22 @@ async def test_unread_responses_of_no_service_are_replaced(
 ):
     """Those that count for a service are not."""
     monkeypatch.setattr("penstock.gateway.http_protocol.SEND_BUFFER_BYTES", 4096)
-    front = await start_gateway(await start_engine(large), max_connections=4)
-    for number in range(2):
+    front = await start_gateway(await start_engine(large), max_connections=8)
+    for number in range(3):
         await connect(front.port).send(KEPT)
         await until(lambda number=number: num_blocked(front) == number + 1)
     counted = set(front.server.server_state.connections)
-    for number in range(2, 4):
+    for number in range(3, 8):
         await connect(front.port).send(request_bytes * 200)
         await until(lambda number=number: num_blocked(front) == number + 1)
-    await until_stuck(front, 4)
+    await until_stuck(front, 8)
     for _ in range(3):
         async with (
             aiohttp.ClientSession() as session,
             session.get(front.url + "/v1/models") as got,
         ):
             assert got.status == 200
-    assert num_blocked(front) == 3
+    assert num_blocked(front) == 7
     assert counted < set(front.server.server_state.connections)
 
 

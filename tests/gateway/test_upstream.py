@@ -36,8 +36,11 @@ async def test_complete_response_is_held_up_to_its_limit(start_engine, start_gat
     assert ("transfer-encoding" in got.headers) == bool(more)
 
 
-@pytest.mark.parametrize("more", [0, 1])
-async def test_responses_are_held_up_to_their_total_limit(start_engine, start_gateway, until, more):
+@pytest.mark.parametrize(("num_bytes", "is_held"), [(100, True), (101, False)])
+async def test_responses_to_one_service_are_held_up_to_its_share(
+    start_engine, start_gateway, until, make_service, num_bytes, is_held
+):
+    """Further ones are passed on as they arrive, while those to services of other namespaces are held."""
     go = asyncio.Event()
 
     async def behave(request):
@@ -48,19 +51,22 @@ async def test_responses_are_held_up_to_their_total_limit(start_engine, start_ga
 
     async def last(request):
         await request.head("application/json")
-        await request.chunk(b"x" * (400 + more))
+        await request.chunk(b"x" * num_bytes)
         await request.end()
 
     engine = await start_engine(behave)
-    front = await start_gateway(engine, max_held_answer_bytes=1000)
+    front = await start_gateway(synced=False, max_held_answer_bytes=1600)
+    services = [make_service(engine, namespace=each, name=each) for each in ("party", "others")]
+    front.publish(*services)
     upstream = front.gateway.state.upstream
-    first = asyncio.create_task(front.ask(stream=False))
+    first = asyncio.create_task(front.ask(stream=False, model="party"))
     await until(lambda: upstream.held_bytes == 600)
     engine.behavior = last
-    async with front.post(stream=False) as got:
-        assert await got.read() == b"x" * (400 + more)
-    assert ("content-length" in got.headers) == (not more)
-    assert upstream.held_bytes == 600
+    for model in ("party", "others"):
+        async with front.post(stream=False, model=model) as got:
+            assert await got.read() == b"x" * num_bytes
+        assert ("content-length" in got.headers) == (is_held or model == "others")
+        assert upstream.held_bytes == 600
     go.set()
     assert await first == (200, b"x" * 600)
     assert upstream.held_bytes == 0

@@ -14,7 +14,6 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
 from penstock.gateway.adapter_answers import AdapterAnswers
-from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.client import ClientResponse
 from penstock.gateway.endpoint_selection import EndpointSelector, SelectedEndpoint
@@ -24,6 +23,7 @@ from penstock.gateway.model_routing import RoutingTarget
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.relay import Relay
 from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.request_shares import RequestShares
 from penstock.gateway.request_telemetry import RequestTelemetry
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import RequestPhase
@@ -34,7 +34,7 @@ from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamRe
 class Attempts:
     """The attempts of one request, and the relay of the response.
 
-    memory: the reservation for the request's body. endpoint: the last one that was tried; None before
+    shares: what the request holds of the gateway's limits. endpoint: the last one that was tried; None before
     the first attempt. relay: None before there is a response.
     """
 
@@ -43,12 +43,12 @@ class Attempts:
         state: GatewayState,
         client: ClientResponse,
         telemetry: RequestTelemetry,
-        memory: BodyReservation,
+        shares: RequestShares,
     ) -> None:
         self._state = state
         self._client = client
         self._telemetry = telemetry
-        self._memory = memory
+        self._shares = shares
         self.endpoint: Endpoint | None = None
         self.relay: Relay | None = None
         self._error: UpstreamResponse | None = None
@@ -139,13 +139,13 @@ class Attempts:
         failures: Sequence[Ending],
     ) -> UpstreamResponse | AttemptFailed:
         telemetry, budget = self._telemetry, self._state.retry_budget
-        is_retry = needs_budget(failures)
+        service, is_retry = telemetry.line.service, needs_budget(failures)
         outgoing = telemetry.start_attempt(outgoing, endpoint)
-        with budget.hold(telemetry.line.service) if is_retry else contextlib.nullcontext():
+        with budget.hold(service) if is_retry else contextlib.nullcontext():
             try:
-                async with self._state.unanswered.watch(telemetry.line.service, endpoint.pod):
+                async with self._state.unanswered.watch(service, endpoint.pod):
                     return await self._state.upstream.send(
-                        endpoint.address, outgoing, cancellation, telemetry.timeline
+                        endpoint.address, outgoing, cancellation, telemetry.timeline, service
                     )
             except AttemptFailed as failed:
                 result = failed
@@ -166,7 +166,7 @@ class Attempts:
 
         at_endpoint: counts the request as in flight until it is closed.
         """
-        self._memory.release()
+        self._shares.release_body()
         self.close()
         line = self._telemetry.line
         self.relay = Relay(

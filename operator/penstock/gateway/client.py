@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import Receive
 from penstock.gateway.openai import RequestError
+from penstock.gateway.request_shares import RequestShares
 from penstock.gateway.response_pieces import IS_COUNTED
 from penstock.gateway.upstream_headers import CONTROL_CHARACTER, RawHeaders
 from penstock_engine.wire import REQUEST_ID_HEADER
@@ -58,14 +58,14 @@ def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, byt
 async def read_body(
     receive: Receive,
     declared: bytes,
-    memory: BodyReservation,
+    shares: RequestShares,
     *,
     limit_bytes: int,
     timeout_s: float,
 ) -> bytes:
     """Read the whole body of a request.
 
-    declared: its Content-Length, or empty. memory: grows as bytes arrive, and may give the body up.
+    declared: its Content-Length, or empty. shares: grow as bytes arrive, and may be given up.
     timeout_s: for all of it.
     Raises RequestError, ClientDisconnected.
     """
@@ -74,24 +74,24 @@ async def read_body(
     loop = asyncio.get_running_loop()
     deadline = asyncio.timeout(timeout_s)
 
-    def give_up() -> None:
+    def stop_reading() -> None:
         if not deadline.expired():  # its own time may be over in the same moment
             deadline.reschedule(loop.time())
 
-    with memory.arriving(give_up) as arriving:
+    with shares.arriving(stop_reading):
         try:
             async with deadline:
-                return await _read_chunks(receive, memory, limit_bytes)
+                return await _read_chunks(receive, shares, limit_bytes)
         except TimeoutError:
             message = f"the request was not complete after {timeout_s:g} s"
-            if arriving.is_given_up:
+            if shares.is_given_up:
                 message = (
                     "the request was too slow to arrive while others needed its room: send it again"
                 )
             raise RequestError(408, message) from None
 
 
-async def _read_chunks(receive: Receive, memory: BodyReservation, limit_bytes: int) -> bytes:
+async def _read_chunks(receive: Receive, shares: RequestShares, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     num_bytes = 0
     while True:
@@ -102,7 +102,7 @@ async def _read_chunks(receive: Receive, memory: BodyReservation, limit_bytes: i
         num_bytes += len(chunk)
         if num_bytes > limit_bytes:
             raise _too_large(limit_bytes)
-        memory.grow(len(chunk))
+        shares.grow(len(chunk))
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)

@@ -9,15 +9,14 @@ from penstock.clients.clock import monotonic
 from penstock.clients.logs import fields
 from penstock.gateway.adapter_copies import AdapterCopies
 from penstock.gateway.admission_queues import AdmissionQueues
-from penstock.gateway.body_memory import BodyMemory
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.endpoint_state import EndpointStates
 from penstock.gateway.keyed_count import KeyedCount
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.mirroring import RequestMirror
+from penstock.gateway.request_shares import RequestLimits
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.shares import ARRIVING_SHARE, share
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -56,19 +55,19 @@ class GatewayState:
     admission_queues: AdmissionQueues = field(init=False)
     adapters: AdapterCopies = field(init=False)
     mirror: RequestMirror = field(init=False)
-    bodies: BodyMemory = field(init=False)
+    limits: RequestLimits = field(init=False)
     is_draining: bool = False
     loop_lag_s: float = 0.0
     _scraped: Snapshot | None = None  # the snapshot at the last scrape
 
     def __post_init__(self) -> None:
         self.endpoints = EndpointStates(self._note_ejection)
-        max_arriving = share(self.settings.max_connections, ARRIVING_SHARE)
-        self.bodies = BodyMemory(self.settings.max_held_body_bytes, max_arriving)
+        settings = self.settings
+        self.limits = RequestLimits(settings.max_connections, settings.max_held_body_bytes)
         self.mirror = RequestMirror(self.settings, self.metrics, self.now)
         self.stats = StatsRegistry(self.now)
         self.metrics.held_body_bytes.set_function(
-            lambda: self.bodies.held_bytes + self.mirror.held_bytes
+            lambda: self.limits.body_bytes.held + self.mirror.held_bytes
         )
         self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
         self.adapters = AdapterCopies(

@@ -27,7 +27,7 @@ from penstock.gateway.openai import CHAT_PATH, InferenceRequest
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.service_stats import ServiceStats
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.shares import COPIES_SHARE, SharedLimit, share
+from penstock.gateway.shares import Share, SharedLimit
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.upstream import body_payload, ending_of_error
@@ -36,6 +36,9 @@ from penstock_engine.wire import REQUEST_ID_HEADER
 # The original's request id is cut to this; with the suffix of the copy it must fit into the 128
 # characters that engines accept.
 MAX_ORIGINAL_ID_CHARACTERS = 100
+# Memory for copies, as a fraction of that for requests. It is small because copies may be dropped, and
+# requests may not.
+MEMORY_FRACTION = 0.125
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class RequestMirror:
     ) -> None:
         self._settings = settings
         self._copies = SharedLimit(settings.max_mirrored)
-        self._bytes = SharedLimit(share(settings.max_held_body_bytes, COPIES_SHARE))
+        self._bytes = SharedLimit(int(MEMORY_FRACTION * settings.max_held_body_bytes))
         self._metrics = metrics
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,20 +123,19 @@ class RequestMirror:
         draw = random.random()  # noqa: S311 - spreads load
         choice = pick(service.endpoints, weights, draw, load={})
         key, num_bytes = service.key, len(copy.request.body)
-        has_room = self._copies.has_room(key, 1) and self._bytes.has_room(key, num_bytes)
-        if isinstance(choice, NoEndpoint) or not has_room:
+        number, memory = (Share(each, key) for each in (self._copies, self._bytes))
+        if isinstance(choice, NoEndpoint) or not (number.take(1) and memory.take(num_bytes)):
+            number.release()
             self._count(key, revision, "dropped")
             return
-        self._copies.add(key, 1)
-        self._bytes.add(key, num_bytes)
         run = self._run(copy, service, choice.endpoint, stats)
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
 
         def end(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
-            self._copies.remove(key, 1)
-            self._bytes.remove(key, num_bytes)
+            number.release()
+            memory.release()
 
         task.add_done_callback(end)
 

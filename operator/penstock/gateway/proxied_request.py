@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.charge import Ending, ending_of_timeout
 from penstock.gateway.attempts import Attempts
-from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.cancellation import (
     CancelCause,
     CancellationScope,
@@ -30,8 +29,8 @@ from penstock.gateway.openai import (
     parse,
 )
 from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.request_shares import RequestShares
 from penstock.gateway.request_telemetry import RequestTelemetry
-from penstock.gateway.shares import SERVICE_SHARE, share
 from penstock.gateway.snapshot import Service
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.upstream import UpstreamRequest
@@ -54,8 +53,8 @@ class ProxiedRequest:
         self._scope = scope
         self._client = client
         self._telemetry = RequestTelemetry(state, scope, request_id)
-        self._memory = BodyReservation(state.bodies)
-        self._attempts = Attempts(state, client, self._telemetry, self._memory)
+        self._shares = RequestShares(state.limits, _client_address(scope))
+        self._attempts = Attempts(state, client, self._telemetry, self._shares)
         self._record: RequestRecord | None = None
 
     async def run(self, receive: Receive) -> None:
@@ -66,11 +65,11 @@ class ProxiedRequest:
         headers = checked_headers(
             self._scope["headers"], limit_bytes=self._settings.max_header_bytes
         )
-        with self._memory:
+        try:
             body = await read_body(
                 receive,
                 headers.get(b"content-length", b""),
-                self._memory,
+                self._shares,
                 limit_bytes=self._settings.max_body_bytes,
                 timeout_s=self._settings.request_timeout_s,
             )
@@ -88,6 +87,8 @@ class ProxiedRequest:
                 serving = self._serve(request, headers, arrived_s, cancellation)
                 del request  # frees the body once the response has begun
                 await serving
+        finally:
+            self._shares.release()
 
     async def _serve(
         self,
@@ -113,8 +114,7 @@ class ProxiedRequest:
             key=key,
             adapter=target.adapter,
         )
-        self._check_connections(service)
-        self._memory.assign(service.key)
+        self._shares.assign(service.key)
         request = request.with_model(target.model)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, tokens=request.tokens,
@@ -125,13 +125,6 @@ class ProxiedRequest:
         del request, outgoing
         with self._state.open_requests.hold(service.key):
             await trying
-
-    def _check_connections(self, service: Service) -> None:
-        """Raise RequestError if the service's requests have their share of the connections."""
-        limit = share(self._settings.max_connections, SERVICE_SHARE)
-        if self._state.open_requests.count(service.key) >= limit:
-            message = "too many requests for this model are open: try again later"
-            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="connections")
 
     def _outgoing(self, request: InferenceRequest, service: Service) -> UpstreamRequest:
         """Build the request that an engine of the service gets."""
@@ -194,6 +187,12 @@ class ProxiedRequest:
         relay = self._attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
         self._telemetry.close(self._client, self._record, is_cut=is_cut)
+
+
+def _client_address(scope: Scope) -> str:
+    """The address of the client, or of the proxy before it; empty if the server does not know it."""
+    host_port = scope.get("client")
+    return host_port[0] if host_port else ""
 
 
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:

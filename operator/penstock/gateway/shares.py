@@ -1,53 +1,106 @@
-"""Shares of the gateway's limits, so that nobody can take a whole one from all others.
+"""Shares of the gateway's limits: one rule, so that nobody takes a whole limit from all others.
 
-    limit               one service    requests that are still arriving    copies for mirrors
-    client connections  a half         a half, then the oldest gets a 408  none
-    memory of bodies    a half         a half, then the oldest gets a 408  an eighth, in addition
-    number of copies    a half         -                                   all
-    requests that wait  its own limit  -                                   -
-    retries             its own limit  -                                   -
+    limit                               at the share of a service, of its namespace, or of arriving requests
+    client connections with a request   503; for another arriving request, the slowest of these gets a 408
+    memory of bodies                    503; for another arriving request, the slowest of these gets a 408
+    memory of answers that are held     further answers are passed on as they arrive
+    number of copies for mirrors        further copies are dropped
+    memory of copies for mirrors        further copies are dropped
+    adapters with series of their own   further adapters are counted as `other`
 
-A request that is still arriving belongs to no service yet: its body names the model. Probes, metrics and
-the operator have connections of their own (`http_servers.py`).
+Requests are arriving until their service is known, which their body names (`request_shares.py`). What
+services do not share needs no rule: each has its own queues (`max_waiting`) and retries, and each engine its
+own loads of adapters. Connections without a request make room for new ones (`http_protocol.py`). Probes,
+metrics and the operator have connections of their own (`http_servers.py`).
 """
 
-# Fraction of a limit that one service may hold, so that one whose engines are slow or absent leaves the
-# rest to the others.
-SERVICE_SHARE = 0.5
-# Fraction that requests may hold before they are complete, so that slow clients leave the rest to requests
-# that are served.
-ARRIVING_SHARE = 0.5
-# Size of the memory for copies as a fraction of that for requests. Copies may be dropped, requests may not.
-COPIES_SHARE = 0.125
-
-
-def share(limit: int, fraction: float) -> int:
-    """A fraction of a limit, at least 1."""
-    return max(1, int(fraction * limit))
+# Fraction that a namespace may hold of what the other namespaces leave. One alone may hold a half, two may
+# hold two thirds together, n may hold n/(n+1): the dynamic thresholds of Choudhury and Hahne (1998), with
+# alpha 1.
+NAMESPACE_FRACTION = 0.5
+# Fraction that a service may hold of what the other services of its namespace leave of the namespace's. It is
+# large because they have one owner, and not 1 because one whose engines hang must not stop the others.
+SERVICE_FRACTION = 0.875
+# The owner of requests whose service is not known yet. All of these together count as one namespace, because
+# a client may have any number of addresses.
+ARRIVING = ""
 
 
 class SharedLimit:
-    """A limit on what several services hold together, of which each may hold its share."""
+    """A limit on what all owners hold together. An owner is a service "namespace/name", or ARRIVING.
+
+    While n namespaces hold something, an owner in none of them is never refused an amount that fits into the
+    limit 2 ** (n + 2) times.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._service_limit = share(limit, SERVICE_SHARE)
-        self._by_service: dict[str, int] = {}
+        self._held: dict[str, int] = {}  # by owner, and by namespace
         self.held = 0
 
-    def has_room(self, service: str, amount: int) -> bool:
-        """Whether the service may hold this much more."""
-        held_by_service = self._by_service.get(service, 0)
-        return self.held + amount <= self._limit and held_by_service + amount <= self._service_limit
+    def bound(self, owner: str) -> int:
+        """Return the most that the owner may hold now."""
+        namespace = _namespace_of(owner)
+        others = self.held - self._held_by(namespace)
+        bound = _fraction(NAMESPACE_FRACTION, self._limit - others)
+        if owner == namespace:
+            return bound
+        siblings = self._held_by(namespace) - self._held_by(owner)
+        return _fraction(SERVICE_FRACTION, bound - siblings)
 
-    def add(self, service: str, amount: int) -> None:
-        """Count what the service holds in addition."""
+    def take(self, owner: str, amount: int) -> bool:
+        """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
+        if amount and self._held_by(owner) + amount > self.bound(owner):
+            return False
+        self._add(owner, amount)
+        return True
+
+    def give_back(self, owner: str, amount: int) -> None:
+        """Undo `take`."""
+        self._add(owner, -amount)
+
+    def _held_by(self, owner: str) -> int:
+        return self._held.get(owner, 0)
+
+    def _add(self, owner: str, amount: int) -> None:
         self.held += amount
-        self._by_service[service] = self._by_service.get(service, 0) + amount
+        for key in {owner, _namespace_of(owner)}:
+            self._held[key] = self._held_by(key) + amount
+            if not self._held[key]:
+                del self._held[key]
 
-    def remove(self, service: str, amount: int) -> None:
-        """Undo `add`."""
-        self.held -= amount
-        self._by_service[service] -= amount
-        if not self._by_service[service]:
-            del self._by_service[service]
+
+class Share:
+    """What one holder, such as a request, has of a limit. It counts for the holder's owner."""
+
+    def __init__(self, limit: SharedLimit, owner: str) -> None:
+        self._limit = limit
+        self._owner = owner
+        self.amount = 0
+
+    def take(self, amount: int) -> bool:
+        """Hold this much more. Returns False, and changes nothing, if the owner may not."""
+        is_taken = self._limit.take(self._owner, amount)
+        self.amount += amount * is_taken
+        return is_taken
+
+    def assign(self, owner: str) -> bool:
+        """Count for another owner. Returns False, and holds nothing any more, if that one may not."""
+        amount = self.amount
+        self.release()
+        self._owner = owner
+        return self.take(amount)
+
+    def release(self) -> None:
+        """Give all back. Further calls change nothing."""
+        self._limit.give_back(self._owner, self.amount)
+        self.amount = 0
+
+
+def _namespace_of(owner: str) -> str:
+    return owner.partition("/")[0]
+
+
+def _fraction(fraction: float, amount: int) -> int:
+    """The fraction of what is left, at least 1 if there is something."""
+    return min(amount, max(1, int(fraction * amount)))

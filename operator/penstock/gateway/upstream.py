@@ -5,7 +5,6 @@ import contextlib
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace, TracebackType
 from typing import Self
 
@@ -16,6 +15,7 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.shares import Share, SharedLimit
 from penstock.gateway.sse import DONE_EVENT, SseBuffer, has_data
 from penstock.gateway.timeline import RequestPhase, Timeline
 from penstock.gateway.upstream_headers import RawHeaders, headers_for_client
@@ -122,14 +122,11 @@ class UpstreamResponse:
 
 
 class Upstream:
-    """Connection pool to all engines.
-
-    held_bytes: bytes of responses (not streams) that are held until they are complete and sent.
-    """
+    """Connection pool to all engines."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self.held_bytes = 0
+        self._held_bytes = SharedLimit(settings.max_held_answer_bytes)
         self._session = aiohttp.ClientSession(
             connector=PodConnector(RECEIVE_BUFFER_BYTES),
             read_bufsize=READ_AHEAD_BYTES,
@@ -151,17 +148,23 @@ class Upstream:
     ) -> None:
         await self._session.close()
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of responses (not streams) that are held until they are complete and sent."""
+        return self._held_bytes.held
+
     async def send(
         self,
         address: str,
         request: UpstreamRequest,
         cancellation: CancellationScope,
         timeline: Timeline,
+        service: str,
     ) -> UpstreamResponse:
         """Send a request and wait for the first event of a stream, or for all of another response.
 
-        address: "host:port" of the engine. Another response may take as long as the whole request may.
-        Raises AttemptFailed.
+        address: "host:port" of the engine. service: "namespace/name", for which a held response counts.
+        Another response may take as long as the whole request may. Raises AttemptFailed.
         """
         settings = self._settings
         first_byte_s = (
@@ -172,7 +175,7 @@ class Upstream:
         source = await self._post(address, request, timeline)
         is_open = False
         try:
-            response = await self._read_start(source)
+            response = await self._read_start(source, service)
             if response.status not in FINAL_STATUSES:
                 response.close()
                 raise AttemptFailed(Ending.INVALID)
@@ -207,35 +210,26 @@ class Upstream:
         except (aiohttp.ClientError, OSError) as error:
             raise AttemptFailed(ending_of_error(error, upload)) from error
 
-    async def _read_start(self, source: aiohttp.ClientResponse) -> UpstreamResponse:
+    async def _read_start(self, source: aiohttp.ClientResponse, service: str) -> UpstreamResponse:
         headers = headers_for_client(source.raw_headers)
         if source.status == 200 and source.content_type == "text/event-stream":
             return await _read_first_event(source, headers)
-        held = bytearray()
+        held, share = bytearray(), Share(self._held_bytes, service)
         try:
-            is_whole = await self._hold(source, held)
+            is_whole = await self._hold(source, held, share)
         except BaseException:
-            self._release(len(held))
+            share.release()
             raise
         rest = None if is_whole else source
-        release = partial(self._release, len(held))
-        return UpstreamResponse(source.status, headers, bytes(held), rest, None, release)
+        return UpstreamResponse(source.status, headers, bytes(held), rest, None, share.release)
 
-    async def _hold(self, source: aiohttp.ClientResponse, held: bytearray) -> bool:
+    async def _hold(self, source: aiohttp.ClientResponse, held: bytearray, share: Share) -> bool:
         """Read a response into `held`. Returns False at a limit: the rest is passed on as it arrives."""
-        settings = self._settings
         while chunk := await source.content.readany():
             held += chunk
-            self.held_bytes += len(chunk)
-            if (
-                len(held) > settings.max_buffered_answer_bytes
-                or self.held_bytes > settings.max_held_answer_bytes
-            ):
+            if len(held) > self._settings.max_buffered_answer_bytes or not share.take(len(chunk)):
                 return False
         return True
-
-    def _release(self, num_bytes: int) -> None:
-        self.held_bytes -= num_bytes
 
 
 def ending_of_error(error: aiohttp.ClientError | OSError, upload: aiohttp.UploadTracker) -> Ending:
