@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from penstock.clients.process_metrics import ProcessMetrics
 from penstock.gateway.request_ending import RequestOutcome
+from penstock.gateway.shares import Share, SharedLimit
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
@@ -58,7 +59,8 @@ class Metrics(ProcessMetrics):
         self._adapter_load_failures = made.counter(specs.ADAPTER_LOAD_FAILURES)
         self._adapter_waiting = made.gauge(specs.ADAPTER_WAITING)
         self._adapter_load_s = made.histogram(specs.ADAPTER_LOAD_S)
-        self._labelled_adapters: set[tuple[str, str]] = set()
+        self._labelled_adapters: dict[tuple[str, str], Share] = {}
+        self._adapter_series = SharedLimit(specs.MAX_ADAPTERS)
         self._phase_s = made.histogram(specs.PHASE_S)
         self._request_s = made.histogram(specs.REQUEST_S)
         self._tpot_s = made.histogram(specs.TPOT_S)
@@ -124,14 +126,15 @@ class Metrics(ProcessMetrics):
             gauge.dec()
 
     def _adapter_labels(self, adapter: Adapter) -> tuple[str, str]:
-        """The service and the name of an adapter; of the first adapters only, to bound the series."""
+        """The service and the name of an adapter; of the first of each service, to bound the series."""
         labels = adapter.service, adapter.name
         if labels in self._labelled_adapters:
             return labels
-        if len(self._labelled_adapters) >= specs.MAX_ADAPTERS:
-            labels = adapter.service, specs.OTHER_ADAPTERS
+        share = Share(self._adapter_series, adapter.service)
+        if share.take(1):
+            self._labelled_adapters[labels] = share
         else:
-            self._labelled_adapters.add(labels)
+            labels = adapter.service, specs.OTHER_ADAPTERS
         self.metric_set.create_series(ADAPTER_COUNTERS, service=labels[0], adapter=labels[1])
         return labels
 
@@ -145,7 +148,8 @@ class Metrics(ProcessMetrics):
 
         revisions: by the service "namespace/name". adapters: each with its service.
         """
-        self._labelled_adapters.intersection_update(adapters)
+        for labels in self._labelled_adapters.keys() - set(adapters):
+            self._labelled_adapters.pop(labels).release()
 
         def is_stale(labels: Mapping[str, str]) -> bool:
             # An empty service counts requests that named no known model, an empty revision those that

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+from collections import Counter
 
 from gateway.adapters.adapter_engine import NAME, AdapterEngine, adapter, ask
 
 from penstock.clients import stats_report
+from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.gateway import access_log
+from penstock.gateway.metrics import Metrics
 from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_adapter import Adapter
 from penstock.observability.metrics import gateway as metric_specs
 
 
@@ -70,7 +74,7 @@ async def test_metrics_of_an_adapter(pool, until):
 
 
 async def test_series_of_adapters_are_bounded(pool, monkeypatch):
-    monkeypatch.setattr(metric_specs, "MAX_ADAPTERS", 2)
+    monkeypatch.setattr(metric_specs, "MAX_ADAPTERS", 6)  # of which a service has 2
     bodies = [adapter(f"a{n}", day=n) for n in range(1, 6)]
     front = await pool(AdapterEngine(slots=9), adapters=bodies, slots=9)
     for n in range(1, 6):
@@ -84,6 +88,22 @@ async def test_series_of_adapters_are_bounded(pool, monkeypatch):
     await front.metric(name)  # the scrape drops the series of the deleted one
     await ask(front, "a5")
     assert await front.metric(name, adapter="a5") == 1
+
+
+def test_adapters_of_one_namespace_leave_series_to_those_of_others():
+    metrics = Metrics()
+    version = AdapterVersion("a", "pvc://adapters/a")
+    for service in ("party/x", "party/y", "party/z", "others/chat"):
+        namespace = service.partition("/")[0]
+        for n in range(300):
+            metrics.count_adapter_request(Adapter(namespace, f"a{n}", f"a{n}", 0, service, version))
+    (family,) = metrics.metric_set.counter(metric_specs.ADAPTER_REQUESTS).collect()
+    named = Counter(
+        sample.labels["service"]
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.labels["adapter"] != "other"
+    )
+    assert named == {"party/x": 224, "party/y": 28, "party/z": 3, "others/chat": 112}
 
 
 async def test_the_access_log_names_the_version(pool, caplog):

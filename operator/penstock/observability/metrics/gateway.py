@@ -40,12 +40,14 @@ MIRRORED = Label("outcome", ("ok", "error", "dropped"))
 ENDPOINT_STATE = Label("state", ("available", "ejected", "unready"))
 TOKENS = Label("kind", ("prompt", "output"))
 MODEL_ROUTE = Label("model_route", "`namespace/name` of the ModelRoutes that exist")
-# Adapters with series of their own in one gateway. There may be thousands.
-MAX_ADAPTERS = 200
+# Adapters with series of their own in one gateway, of which each service has a share (`gateway/shares.py`).
+# There may be thousands.
+MAX_ADAPTERS = 512
 OTHER_ADAPTERS = "other"
 ADAPTER = Label(
     "adapter",
-    f"names of the first {MAX_ADAPTERS} LoraAdapters that had requests; {OTHER_ADAPTERS}: all further ones",
+    f"names of the first LoraAdapters of each service that had requests, of {MAX_ADAPTERS} in all; "
+    f"{OTHER_ADAPTERS}: all further ones",
 )
 
 BUILD_INFO = gauge("penstock_gateway_build_info", "1, with the version of Penstock.", VERSION)
