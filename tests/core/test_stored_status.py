@@ -155,9 +155,31 @@ def test_an_unreadable_record_restores_nothing_and_is_written_again(status: Obje
     latest = StateRecord.of([record(2, WHOLE, OLD), record(3, status)])
     assert (latest.number, latest.holder) == (3, NEW)
     assert latest.restored({"conditions": []}) == {"conditions": []}
-    written = latest.updated(WHOLE)
+    written = latest.updated(WHOLE, WHOLE)
     assert written is not None
     assert written.number == 4
+
+
+def test_the_step_of_an_operator_that_ended_before_its_status_is_not_recorded_again() -> None:
+    """The operators of `operator_crashes.py` all end at their first write."""
+    later = "2026-01-01T00:00:09Z"
+    rejected = {"revision": NEW, "message": "slow", "rejectionTime": NOW}
+    stepped = with_rollout(phase="Draining", rejected=rejected)
+    ahead = StateRecord(3).updated(WHOLE, stepped)
+    assert ahead is not None
+    again = with_rollout(
+        phase="Draining", phaseTransitionTime=later, rejected=rejected | {"rejectionTime": later}
+    )
+    assert ahead.updated(WHOLE, again) is None
+    further = ahead.updated(WHOLE, with_rollout(phase="Draining", rejected=...))
+    assert further is not None
+    assert (further.number, "rejected" in further.status["rollout"]) == (5, False)
+    # A pause and a resumption change nothing but the time of the phase.
+    resumed = ahead.updated(
+        stepped, with_rollout(**stepped["rollout"] | {"phaseTransitionTime": later})
+    )
+    assert resumed is not None
+    assert resumed.status["rollout"]["phaseTransitionTime"] == later
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"number": Infinity, "status": {}}', "{}"])

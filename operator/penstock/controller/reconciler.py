@@ -156,7 +156,7 @@ class Reconciler:
             ),
         ) | {ACCEPTED_SPEC: encoded_spec(chosen.body)}  # fmt: skip
         await self._status_writer.write_record(
-            spec, observed, record.updated(after), outcome.written
+            spec, observed, record.updated(last, after), outcome.written
         )
         is_written = await self._status_writer.write_status(
             key, body, last, after, planned.revision, outcome.written

@@ -77,18 +77,40 @@ class StateRecord:
         rest = {name: value for name, value in status.items() if name not in STATE_FIELDS}
         return rest | self.status
 
-    def updated(self, status: Object) -> "StateRecord | None":
-        """The record of a status to write; None if this one is up to date."""
-        state = {name: status[name] for name in STATE_FIELDS if status.get(name) is not None}
-        state["rollout"] = {
-            name: value
-            for name, value in status["rollout"].items()
-            if name not in RESULTS and value is not None
-        }
-        return None if state == self.status else StateRecord(self.number + 1, state)
+    def updated(self, before: Object, after: Object) -> "StateRecord | None":
+        """The record of a status to write; None if this one is up to date.
+
+        before: the status until now. An operator that ends between both writes leaves a record that is ahead
+        of it. The next operator takes the same step: its state differs in times alone, and is not recorded
+        again, so that operators that end at each record still get on.
+        """
+        state = _state_of(after)
+        is_ahead = self.status != _state_of(before)
+        if state == self.status or (is_ahead and _timeless(state) == _timeless(self.status)):
+            return None
+        return StateRecord(self.number + 1, state)
 
     def as_text(self) -> str:
         return json.dumps({"number": self.number, "status": self.status}, sort_keys=True)
+
+
+def _state_of(status: Object) -> Object:
+    """The fields of a status that are recorded."""
+    state = {name: status[name] for name in STATE_FIELDS if status.get(name) is not None}
+    rollout = state.get("rollout") or {}
+    state["rollout"] = {
+        name: value for name, value in rollout.items() if name not in RESULTS and value is not None
+    }
+    return state
+
+
+def _timeless(state: Object) -> Object:
+    """A state without the times of its steps."""
+    rollout = dict(state.get("rollout") or {})
+    rollout.pop("phaseTransitionTime", None)
+    if rejected := rollout.get("rejected"):
+        rollout["rejected"] = {k: v for k, v in rejected.items() if k != "rejectionTime"}
+    return state | {"rollout": rollout}
 
 
 def _is_whole(status: Object) -> bool:
