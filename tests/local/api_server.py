@@ -11,8 +11,11 @@ from typer.testing import CliRunner, Result
 from penstock.cli.main import build
 
 STABLE = {
-    "metadata": {"name": "chat", "uid": "u", "generation": 1},
-    "spec": {},
+    "metadata": {
+        "name": "chat", "namespace": "team", "uid": "u", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    },
+    "spec": {"model": {"uri": "pvc://models"}},
     "status": {
         "observedGeneration": 1,
         "stableRevision": "aaa",

@@ -11,7 +11,8 @@ from local.api_server import STABLE, ApiServer, penstock
 
 
 def test_explain_of_a_service_that_penstock_does_not_scale(api: ApiServer) -> None:
-    api.answers = [(200, STABLE | {"spec": {"scaling": {"mode": "External"}}})]
+    external = {"scaling": {"mode": "External"}, "replicas": 1}
+    api.answers = [(200, STABLE | {"spec": STABLE["spec"] | external})]  # type: ignore[operator]
     outcome = penstock("explain", "chat")
     assert outcome.exit_code == 0, outcome.output
     assert outcome.output.startswith("spec.replicas sets the number")
@@ -78,7 +79,7 @@ def test_a_stalled_service_without_a_decision_is_not_waited_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stalled = {"type": "Stalled", "status": "True", "reason": "NoModel", "message": "no model"}
-    api.answers = [(200, STABLE | {"spec": {}, "status": {"conditions": [stalled]}})]
+    api.answers = [(200, STABLE | {"status": {"conditions": [stalled]}})]
     outcome = penstock(*words)
     assert outcome.exit_code == 1
     assert "no decision is made on chat: no model" in outcome.stderr

@@ -40,11 +40,17 @@ def objectives_tick(*, is_blind: bool = False) -> AnyTick:
     return replace(tick, decision=tick.decide_again())
 
 
+METADATA = {
+    "name": "chat", "namespace": "default", "uid": "u", "generation": 1,
+    "creationTimestamp": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+
 class Cluster:
     """API server with one service, and an operator that makes one decision on it."""
 
-    def __init__(self, tick: AnyTick) -> None:
-        self.tick = tick
+    def __init__(self, tick: AnyTick, **spec: Any) -> None:
+        self.tick, self.spec = tick, {"model": {"uri": "pvc://models"}, **spec}
         trail = [
             {"step": entry.step, "replicas": entry.replicas, "note": entry.note}
             for entry in tick.decision.trail
@@ -64,7 +70,7 @@ class Cluster:
         pass
 
     async def get(self, *_: object) -> dict[str, Any]:
-        return {"spec": {}, "status": {"scaling": self.scaling}}
+        return {"metadata": METADATA, "spec": self.spec, "status": {"scaling": self.scaling}}
 
     async def recording(self, *_: object, **__: object) -> AsyncIterator[bytes]:
         for line in RecordingWriter("default/chat").lines(self.tick):
@@ -77,8 +83,8 @@ def explain(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     wide = Console(highlight=False, markup=False, width=1000)
     monkeypatch.setattr("penstock.cli.explain.console", wide)
 
-    def explain(tick: AnyTick, *words: str) -> Result:
-        cluster = Cluster(tick)
+    def explain(tick: AnyTick, *words: str, **spec: Any) -> Result:
+        cluster = Cluster(tick, **spec)
         monkeypatch.setattr("penstock.cli.explain.connect", cluster.connect)
         monkeypatch.setattr("penstock.cli.explain.recording", cluster.recording)
         return CliRunner().invoke(build("explain"), ["explain", "chat", *words])
@@ -135,3 +141,19 @@ def test_a_number_that_is_held_without_metrics(
     assert "MetricsMissing" in outcome.stdout
     assert "blind" in outcome.stdout
     assert "chat-0 (ReadTimeout)" in outcome.stdout
+
+
+@pytest.mark.parametrize("scaling", [{}, {"mode": None}])
+def test_a_field_without_a_value_has_its_default(
+    scaling: object, explain: Callable[..., Result]
+) -> None:
+    outcome = explain(kv_tick(), scaling=scaling)
+    assert (outcome.exit_code, outcome.exception) == (0, None)
+
+
+def test_a_service_with_a_refused_spec_has_no_decision(explain: Callable[..., Result]) -> None:
+    outcome = explain(kv_tick(), scaling={"mode": "Always"})
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith(
+        "penstock explain: no decision is made on chat, whose spec is refused: spec.scaling.mode:"
+    )

@@ -184,3 +184,25 @@ def test_a_watch_that_is_not_allowed_ends_at_once(api: ApiServer) -> None:
     api.answers = [(403, {"message": "no"})]
     assert penstock("rollout", "status", "chat", "--watch").exit_code == 1
     assert len(api.paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "how"),
+    [
+        ({"rollout": None}, "first"),
+        ({"rollout": {"strategy": "Canary"}}, "first"),
+        ({"rollout": {"strategy": "Sideways"}}, "Recreate of"),
+    ],
+)
+def test_a_spec_of_another_version_does_not_hide_the_status(
+    spec: dict[str, Any], how: str, api: ApiServer
+) -> None:
+    """It may have a field without a value, or a value that this version refuses."""
+    body = json.loads(json.dumps(STABLE))
+    body["spec"] |= spec
+    body["status"]["stableRevision"] = None
+    body["status"]["rollout"] |= {"phase": "Starting", "strategy": "Recreate"}
+    api.answers = [(200, body)]
+    outcome = penstock("rollout", "status", "chat")
+    assert (outcome.exit_code, outcome.exception) == (0, None)
+    assert f"chat: {how} revision aaa: Starting" in " ".join(outcome.stdout.split())

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from penstock.api.convert import InvalidService, parse_service
 from penstock.chart.names import LEASE_NAME
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.record import MARGIN_S, announce_wait
@@ -15,10 +16,12 @@ from penstock.cli.terminal import make_console
 from penstock.clients.kube import Kube, connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.core.observed.accepted_spec import with_accepted_spec
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
 from penstock.core.scaling.what_if import changes, with_settings
+from penstock.core.spec.service import ServiceSpec
 from penstock.errors import Forbidden, KubeError
 
 console = make_console()
@@ -67,7 +70,7 @@ async def _read(
     """Read the service and its next decision, which is None in mode External. Raises KubeError."""
     async with await connect(user_agent="penstock-explain") as kube:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
-        if body["spec"].get("scaling", {}).get("mode") == "External":
+        if _spec_of(service, body).scaling.mode == "External":
             return body, None
         announce_wait(service, body)
         try:
@@ -76,6 +79,16 @@ async def _read(
             _say_status(service, body)
             raise KubeError(f"{error}; {MISSING_RIGHTS}") from error
         return await kube.get(INFERENCE_SERVICES, namespace, service), tick
+
+
+def _spec_of(service: str, body: dict[str, Any]) -> ServiceSpec:
+    """The spec by which the operator runs the service. Raises KubeError if there is none that it accepts."""
+    try:
+        return parse_service(with_accepted_spec(body) or body)
+    except InvalidService as error:
+        raise KubeError(
+            f"no decision is made on {service}, whose spec is refused: {error}"
+        ) from error
 
 
 async def _next_decision(kube: Kube, operator_namespace: str, name: str) -> AnyTick:

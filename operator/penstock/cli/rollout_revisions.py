@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Column, Table
 
-from penstock.api.past_specs import spec_of_revision
+from penstock.api.past_specs import accepted_spec, spec_of_revision
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget
 from penstock.cli.rollout_versions import print_versions, undo_patch
@@ -95,8 +95,9 @@ async def restart(kube: Kube, namespace: str, target: RolloutTarget, *, watch: b
 
     async def steps(body: Object) -> tuple[list[Object], str]:
         _require_no_rollout(body)
-        strategy = body["spec"].get("rollout", {}).get("strategy", "Rolling")
-        message = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
+        spec = accepted_spec(body)
+        how = "" if spec is None else f" ({spec.rollout.strategy})"
+        message = f"its pods will be replaced{how} by pods of the operator's current image"
         return history.restart_patch(body["spec"], timestamp(unix_time())), message
 
     await _patch(kube, namespace, target, steps)

@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.api.past_specs import accepted_spec
 from penstock.cli.rollout_outcome import rollout_outcome
 from penstock.cli.rollout_target import RolloutTarget
 from penstock.cli.terminal import make_console
@@ -156,8 +157,8 @@ def _strategy(body: Object) -> str:
         return ""
     if body.get("kind") == "LoraAdapter":
         return f"{rollout['strategy']} of "
-    wanted = body["spec"].get("rollout", {}).get("strategy", "Rolling")
-    is_first = not body["status"].get("stableRevision") and rollout["strategy"] != wanted
+    spec, is_new = accepted_spec(body), not body["status"].get("stableRevision")
+    is_first = is_new and spec is not None and rollout["strategy"] != spec.rollout.strategy
     return "first " if is_first else f"{rollout['strategy']} of "
 
 
