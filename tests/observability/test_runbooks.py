@@ -7,6 +7,7 @@ import pytest
 from observability.test_names import LABELS
 
 from penstock.observability.alerts import groups
+from penstock.observability.alerts.services import UNROUTED_REASONS
 from penstock.observability.metrics import gateway, operator
 from penstock_engine import metric_specs as engine
 
@@ -46,3 +47,15 @@ def test_the_index_lists_every_runbook():
 def test_the_url_of_an_alert_ends_with_its_page(alert):
     page = alert.body()["annotations"]["runbook_url"].rpartition("/")[2]
     assert (FOLDER / f"{page}.md").is_file()
+
+
+def test_the_page_of_the_gateway_explains_each_reason_of_a_rejection():
+    page = (FOLDER.parent / "concepts/gateway.md").read_text()
+    table = page.partition("| reason | the request was rejected because |\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \| ", table, re.M) == list(gateway.REJECTION.values)
+
+
+def test_the_runbook_names_the_reasons_of_rejections_without_a_service():
+    text = (FOLDER / "PenstockRequestsRejected.md").read_text()
+    symptom = text.partition("## Evidence")[0]
+    assert set(re.findall(r"`(\w+)`", symptom)) - {"service"} == set(UNROUTED_REASONS.split("|"))
