@@ -51,7 +51,8 @@ def test_the_url_of_an_alert_ends_with_its_page(alert):
 
 def test_the_page_of_the_gateway_explains_each_reason_of_a_rejection():
     page = (FOLDER.parent / "concepts/gateway.md").read_text()
-    table = page.partition("| reason | the request was rejected because |\n")[2].partition("\n\n")[0]
+    _, _, rest = page.partition("| reason | the request was rejected because |\n")
+    table, _, _ = rest.partition("\n\n")
     assert re.findall(r"^\| `(\w+)` \| ", table, re.M) == list(gateway.REJECTION.values)
 
 
