@@ -136,8 +136,8 @@ def test_missing_metrics_hold_or_grow(observation, expected, code):
             observation(engine(waiting=25, running=16)),
             BOUNDS,
             FRESH,
-            "KV demand of 0 tokens, at 75% of 2,048 per replica, needs 0; 25 waiting requests, "
-            "1 x 4 allowed; each replica runs 16: 3 needed",
+            "KV demand of 0 tokens, at 75% of 2,048 per replica, needs 0; 25 requests wait at "
+            "engines; the target allows 4 at each of 1, and a further replica runs 16: 3 needed",
         ),
         (
             observation(engine(), LOST, LOST, provisioned=3),

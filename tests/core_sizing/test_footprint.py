@@ -126,8 +126,14 @@ def test_slack_is_what_the_prefill_leaves_of_the_objective(
     ("objectives", "missed"),
     [
         (Objectives(0.1201, 0.0202), ""),
-        (Objectives(0.05, 0.1), "a TTFT of 0.12 s alone on an engine, objective 0.05 s"),
-        (Objectives(3.0, 0.01), "a TPOT of 0.0201 s alone on an engine, objective 0.01 s"),
+        (
+            Objectives(0.05, 0.1),
+            "the mean request has a TTFT of 120ms on an idle engine, and the objective is 50ms",
+        ),
+        (
+            Objectives(3.0, 0.01),
+            "the mean request has a TPOT of 20.1ms on an idle engine, and the objective is 10ms",
+        ),
         (Objectives(tpot_s=0.1), ""),
     ],
 )

@@ -105,7 +105,7 @@ def test_objectives_that_an_idle_engine_misses_buy_no_replicas() -> None:
     world.runs(2, 20.0)
     assert note(world.decision, UNATTAINABLE) in world.decision.reason
     assert world.decision.unattainable == (
-        "not attainable: a TPOT of 0.0151 s alone on an engine, objective 0.012 s; "
+        "not attainable: the mean request has a TPOT of 15.1ms on an idle engine, and the objective is 12ms; "
         "replicas are sized by engine time"
     )
 
@@ -131,7 +131,7 @@ def test_no_margin_is_added_in_the_first_seconds() -> None:
     world = World(1, Bounds(1, 40))
     world.runs(18, 20.0)
     found = world.state.forecast.now.forecast
-    assert f"{found:.2f} replicas hold all but" in note(world.decision, "need")
+    assert f"{found:.2f} replicas serve all but" in note(world.decision, "need")
 
 
 @pytest.mark.parametrize(("loss", "replicas"), [(0.02, 3), (16.0, 2)])
@@ -146,7 +146,9 @@ def test_margin_is_what_the_allowed_loss_leaves(loss: float, replicas: int) -> N
 def test_more_of_the_load_may_be_lost_while_nobody_is_late(late: float, multiple: float) -> None:
     world = World(4, Bounds(1, 20), late=late)
     world.runs(1800, 20.0)
-    assert f"hold all but {multiple * 0.01:.2%} of it" in note(world.decision, "need")
+    assert f"serve all but {multiple * 0.01:.2%} of the forecast load" in note(
+        world.decision, "need"
+    )
 
 
 @pytest.mark.parametrize(("burst_s", "grows"), [(6, False), (60, True)])

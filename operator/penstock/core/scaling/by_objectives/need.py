@@ -69,8 +69,8 @@ class Need:
         return cls(
             replicas=corrected + waiting,
             replicas_now=now.load + waiting,
-            note=f"{unit.text(margin)} {unit.name} hold all but {loss:.2%} of it{late}{waits}: "
-            f"need {unit.rounded_up(corrected + waiting)}",
+            note=f"{unit.text(margin)} {unit.name} serve all but {loss:.2%} of the forecast load"
+            f"{late}{waits}: need {unit.rounded_up(corrected + waiting)}",
             forecast_note=f"the load keeps {unit.text(now.load)} {unit.name} busy, and "
             f"{unit.text(now.forecast)} in {lead_s:.0f} s by its forecast",
         )

@@ -38,4 +38,12 @@ class IdleEngine:
 
 
 def _text(name: str, idle_s: float, objective_s: float) -> str:
-    return f"a {name} of {idle_s:.3g} s alone on an engine, objective {objective_s:g} s"
+    idle, objective = _duration(idle_s, ".3g"), _duration(objective_s, "g")
+    return f"the mean request has a {name} of {idle} on an idle engine, and the objective is {objective}"
+
+
+def _duration(seconds: float, precision: str) -> str:
+    """The duration as a spec writes it, such as "120ms" or "2.5s"."""
+    if seconds < 1:
+        return f"{seconds * 1000:{precision}}ms"
+    return f"{seconds:{precision}}s"
