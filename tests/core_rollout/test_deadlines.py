@@ -53,9 +53,9 @@ EVALUATED = RolloutSpec(
         (state("Promoting", "BlueGreen"), [], 330),
         (state("Mirroring"), [], 40),
         (state("Judging"), [], 7250),
-        (state("Stopping", "Recreate"), [], 45),
-        (state("Draining"), [], 45),
-        (state("Discarding"), [], 45),
+        (state("Stopping", "Recreate"), [], 75),
+        (state("Draining"), [], 75),
+        (state("Discarding"), [], 75),
     ],
 )
 def test_each_phase_has_its_limit(of, pods, limit_s):

@@ -78,4 +78,4 @@ def _limit_s(state: RolloutState, spec: ServiceSpec) -> float:
         case "Promoting" | "RollingBack":
             return GATEWAY_TIMEOUT_S
         case _:  # Stopping, Draining and Discarding: pods terminate
-            return spec.termination_grace_s
+            return spec.termination_grace_s + REMOVAL_S
