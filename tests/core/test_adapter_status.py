@@ -352,6 +352,25 @@ def test_an_adapter_that_a_route_leads_to_needs_no_model_name() -> None:
     assert adapters_of_routes([refused], names_of(routes=[refused])) == set()
 
 
+@pytest.mark.parametrize("failure", [None, BAD_FILES])
+def test_an_accepted_adapter_is_taken_and_not_said_to_be_served(failure: LoadError | None) -> None:
+    accepted, *_ = status_of(replace(ON_DEMAND, failure=failure))["conditions"]
+    assert (accepted["type"], accepted["message"]) == (
+        "Accepted",
+        "chat takes the adapter 'chat-sql'",
+    )
+
+
+def test_an_adapter_that_waits_for_its_service_needs_no_change_of_its_own() -> None:
+    missing = Cause("ServiceNotFound", "the namespace has no InferenceService chat; create it")
+    *_, stalled = status_of(AdapterState(refusal=missing))["conditions"]
+    assert (stalled["type"], stalled["status"], stalled["message"]) == (
+        "Stalled",
+        "False",
+        "no change of the adapter is required",
+    )
+
+
 def test_an_adapter_whose_short_name_is_held_elsewhere_says_so() -> None:
     *others, conflict = status_of(replace(LOADED, name_conflict="b/sql has it"))["conditions"]
     assert others == status_of(LOADED)["conditions"]

@@ -28,7 +28,7 @@ ADAPTER_MEANINGS: Mapping[str, str] = {
 }
 # Phases of a rollout are reasons too; see rollout-phases.md.
 ADAPTER_REASONS: Mapping[str, str] = {
-    "Accepted": "The service serves the adapter.",
+    "Accepted": "The service takes the adapter.",
     "AllLoaded": "As many copies as wanted are loaded.",
     "AwaitingPromotion": "A user has to resume, promote or abort the rollout of the version.",
     "CopyMissing": "The shared pool is to serve, but no engine of the service has the adapter in memory yet.",
@@ -47,7 +47,7 @@ ADAPTER_REASONS: Mapping[str, str] = {
     ),
     "NoEngines": "No engine that takes adapters is ready.",
     "NotRead": "No engine has read this version of the adapter yet.",
-    "NotStalled": "Nothing requires a change by a person.",
+    "NotStalled": "Nothing requires a change of the adapter by a person.",
     "OnDemand": "No copy is wanted at present: engines load the adapter when requests come.",
     "Ready": "Requests for the adapter are answered.",
     "Refused": "The engine refuses the adapter without a reason of its own; see the message.",

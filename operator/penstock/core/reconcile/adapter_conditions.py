@@ -133,7 +133,7 @@ def _own_conditions(
 def _accepted(resource: AdapterResource, state: AdapterState) -> Condition:
     if state.refusal is not None:
         return Condition("Accepted", "False", state.refusal.reason, state.refusal.message)
-    message = f"the engines of {resource.service} serve {resource.model_name!r}"
+    message = f"{resource.service} takes the adapter {resource.model_name!r}"
     return Condition("Accepted", "True", "Accepted", message)
 
 
@@ -244,7 +244,7 @@ def _progress(
             Condition("Reconciling", "False", stalled.reason, stalled.message),
             Condition("Stalled", "True", stalled.reason, stalled.message),
         )
-    settled = Condition("Stalled", "False", "NotStalled", "no change by a person is required")
+    settled = Condition("Stalled", "False", "NotStalled", "no change of the adapter is required")
     causes = (accepted, rolled_out, pool, loaded)
     waiting = next((c for c in causes if c is not None and c.status != "True"), None)
     end = None if rollout is None else PHASES_THAT_USERS_END.get(rollout.state.phase)

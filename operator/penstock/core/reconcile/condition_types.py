@@ -107,7 +107,7 @@ REASONS: Mapping[str, str] = {
     "NoSafetensors": "The model's weights are not in the safetensors format.",
     "NoTokenizer": "The model has no tokenizer.json.",
     "NotAModel": "There is no config.json at `spec.model.uri`.",
-    "NotStalled": "No change by a user is required.",
+    "NotStalled": "Nothing requires a change of the spec by a user.",
     "Passed": "The check of the model succeeded without a report.",
     "ObjectivesUnattainable": (
         "An engine misses an objective though it has no other request, so more replicas do not help."
