@@ -136,8 +136,8 @@ class InferenceServiceStatus(Model):
         description=(
             "Conditions of type SpecValid, ModelReady, WorkloadReady, TrafficAvailable, "
             "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
-            "metrics, ScalingActive unless the mode is External, and ModelNameConflict while another "
-            "namespace has the model name."
+            "metrics, ScalingActive unless the mode is External, ObjectivesAttainable if it has "
+            "objectives too, and ModelNameConflict while another namespace has the model name."
         ),
         json_schema_extra=map_by("type"),
     )
