@@ -54,7 +54,7 @@ async def test_errors_of_the_router_have_openais_form(start_gateway):
     assert (status, headers["allow"]) == (405, "POST")
     assert headers["content-type"] == "application/json"
     assert json.loads(body)["error"] == {
-        "message": "Method Not Allowed",
+        "message": "/v1/completions does not take GET; send POST",
         "type": "invalid_request_error",
         "param": None,
         "code": 405,

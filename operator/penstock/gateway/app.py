@@ -141,15 +141,19 @@ def _request_id(scope: Scope) -> str:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = _no_route(request) if error.status_code == 404 else error.detail
+    headers, path = dict(error.headers or {}), request.url.path[:MAX_PATH_CHARACTERS]
+    message = error.detail
+    if error.status_code == 404:
+        message = _no_route(request.method, path)
+    elif error.status_code == 405:
+        message = f"{path} does not take {request.method}; send {headers['Allow']}"
     body = error_body(error.status_code, message)
-    return Response(body, error.status_code, dict(error.headers or {}), "application/json")
+    return Response(body, error.status_code, headers, "application/json")
 
 
-def _no_route(request: Request) -> str:
+def _no_route(method: str, path: str) -> str:
     """The error of a path that the gateway does not have. Engines may have it."""
-    path = request.url.path[:MAX_PATH_CHARACTERS]
     return (
-        f"the gateway has no route {request.method} {path}; it relays {' and '.join(ENGINE_ROUTES)} to "
+        f"the gateway has no route {method} {path}; it relays {' and '.join(ENGINE_ROUTES)} to "
         "engines, and has /v1/models"
     )
