@@ -65,6 +65,16 @@ def test_both_renderers_agree(rendered: Callable[..., list[Any]], values: dict[s
             ["gateway.autoscaling: minReplicas must not be greater than maxReplicas; raise maxReplicas"],
         ),
         ({"gateway": {"port": 8082}}, ["gateway: managementPort must not be port; choose another one"]),
+        (
+            {"gateway": {"hostNetwork": True}},
+            ["networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets "
+             "connect to engines; or set networkPolicy.engines to false"],
+        ),
+        (
+            {"monitoring": {"podMonitor": {"enabled": True}}},
+            ["networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets connect to "
+             "engines; or set networkPolicy.engines to false"],
+        ),
         ({"image": {"repository": ""}}, ["image.repository must be set, such as registry.example/penstock"]),
     ],
 )  # fmt: skip

@@ -68,14 +68,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"networkPolicy": {"prometheusPorts": [70000]}},
         "networkPolicy.prometheusPorts.0: Input should be less than or equal to 65535",
     ),
-    (
-        {"gateway": {"hostNetwork": True}},
-        "networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets",
-    ),
-    (
-        {"monitoring": {"podMonitor": {"enabled": True}}},
-        "networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets",
-    ),
     ({"imagePullSecrets": ["registry"]}, "imagePullSecrets.0: Input should be"),
     (
         {"operator": {"prometheus": {"url": "http://p", "tokenFile": "/t"}}},
@@ -181,6 +173,29 @@ def test_bounds_of_the_autoscaler_are_compared_where_it_is_enabled() -> None:
     )
     with pytest.raises(InvalidValues, match=said):
         complete({"gateway": {"autoscaling": bounds | {"enabled": True}}})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"gateway": {"hostNetwork": True}},
+            "networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets",
+        ),
+        (
+            {"monitoring": {"podMonitor": {"enabled": True}}},
+            "networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets",
+        ),
+    ],
+)
+def test_peers_of_engines_that_no_label_selects_have_to_be_named(
+    values: dict[str, Any], message: str
+) -> None:
+    """A JSON schema cannot name the value that requires them: the templates do for Helm."""
+    with pytest.raises(InvalidValues) as refused:
+        complete(values)
+    assert str(refused.value).startswith(message)
+    complete(merged(values, {"networkPolicy": {"engines": False}}))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from penstock.chart.names import (
     labels,
     selector,
 )
+from penstock.chart.network_values import NODES_MISSING, PROMETHEUS_MISSING
 from penstock.chart.tracing_values import OTEL_VARIABLES
 from penstock.chart.tree import (
     ABSENT,
@@ -28,7 +29,16 @@ from penstock.chart.tree import (
 from penstock.core.manifests.disruption import budget
 from penstock.core.spec.service import Object
 
-_ENGINES_FROM = Text.of("--engines-from=", Json("networkPolicy.enginesFrom"))
+
+def _engines_from(required: str = "") -> Text:
+    return Text.of("--engines-from=", Json("networkPolicy.enginesFrom", required))
+
+
+_ENGINES_FROM = If(
+    "gateway.hostNetwork",
+    _engines_from(NODES_MISSING),
+    If("monitoring.podMonitor.enabled", _engines_from(PROMETHEUS_MISSING), _engines_from()),
+)
 
 
 def operator() -> list[Tree]:

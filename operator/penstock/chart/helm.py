@@ -182,6 +182,9 @@ def _expression(node: Tree) -> str:
             return _reference(path)
         case Number(path):  # a float in Helm, which `print` would write as 1e+06
             return f"(toJson {_reference(path)})"
+        case Json(path, required) if required:  # `required` refuses only null and ""
+            given = f'(default "" {_reference(path)})'
+            return f"(toJson (required {json.dumps(required)} {given}))"
         case Json(path):
             return f"(toJson {_reference(path)})"
         case Required(path, message):

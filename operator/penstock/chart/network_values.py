@@ -10,6 +10,16 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 # The API server refuses a peer without a selector or addresses.
 Peer = Annotated[AnyObject, Field(min_length=1)]
 
+# Errors of values that let peers connect to engines which no label selects.
+NODES_MISSING = (
+    "networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets connect "
+    "to engines; or set networkPolicy.engines to false"
+)
+PROMETHEUS_MISSING = (
+    "networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets connect to engines; or "
+    "set networkPolicy.engines to false"
+)
+
 
 class NetworkPolicy(ValuesModel):
     """NetworkPolicies of operator, gateway and engines, which deny connections that these do not need."""

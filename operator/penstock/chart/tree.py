@@ -33,9 +33,14 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """The value at a path as JSON, as a part of a Text."""
+    """The value at a path as JSON, as a part of a Text.
+
+    required: the error if the value is empty; empty: it may be. A JSON schema can refuse it too, but not say
+    which other value requires it.
+    """
 
     path: str
+    required: str = ""
 
 
 @dataclass(frozen=True, slots=True)

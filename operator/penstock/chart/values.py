@@ -12,7 +12,7 @@ from penstock.chart.component_values import ValuesModel
 from penstock.chart.gateway_values import Gateway
 from penstock.chart.monitoring_values import Monitoring
 from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
-from penstock.chart.network_values import NetworkPolicy
+from penstock.chart.network_values import NODES_MISSING, PROMETHEUS_MISSING, NetworkPolicy
 from penstock.chart.operator_values import Operator
 from penstock.chart.tracing_values import OTEL_VARIABLES, Tracing
 
@@ -68,25 +68,6 @@ class UserRoles(ValuesModel):
     )
 
 
-def _where(section: str, name: str, **schema: Any) -> JsonDict:
-    """Schema of a value of a section."""
-    return {"properties": {section: {"properties": {name: schema}}}}
-
-
-# Peers of engines that no label selects have to be named.
-_PEERS_RULE: JsonDict = {
-    "if": {
-        "allOf": [
-            _where("networkPolicy", "enabled", const=True),
-            _where("networkPolicy", "engines", const=True),
-        ],
-        "anyOf": [
-            _where("gateway", "hostNetwork", const=True),
-            _where("monitoring", "podMonitor", properties={"enabled": {"const": True}}),
-        ],
-    },
-    "then": _where("networkPolicy", "enginesFrom", minItems=1),
-}
 # Variables that `tracing` sets must not be in gateway.extraEnv too.
 _TRACING_RULE: JsonDict = {
     "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
@@ -107,7 +88,7 @@ _TRACING_RULE: JsonDict = {
 class Values(ValuesModel):
     """All values of the chart."""
 
-    model_config = ConfigDict(json_schema_extra={"allOf": [_TRACING_RULE, _PEERS_RULE]})
+    model_config = ConfigDict(json_schema_extra={"allOf": [_TRACING_RULE]})
 
     image: Image = Field(default=Image(), description="The image of operator and gateway.")
     image_pull_secrets: list[PullSecret] = Field(
@@ -164,15 +145,10 @@ class Values(ValuesModel):
         policy = self.network_policy
         if not policy.enabled or not policy.engines or policy.engines_from:
             return self
-        for value, peer in (
-            (self.gateway.host_network and "gateway.hostNetwork", "the addresses of the nodes"),
-            (self.monitoring.pod_monitor.enabled and "monitoring.podMonitor", "Prometheus"),
-        ):
-            if value:
-                raise ValueError(
-                    f"networkPolicy.enginesFrom must name {peer}, which {value} lets connect to engines; "
-                    "or set networkPolicy.engines to false"
-                )
+        if self.gateway.host_network:
+            raise ValueError(NODES_MISSING)
+        if self.monitoring.pod_monitor.enabled:
+            raise ValueError(PROMETHEUS_MISSING)
         return self
 
 
