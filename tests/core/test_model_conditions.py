@@ -116,8 +116,9 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
             (
                 "False",
                 "Unschedulable",
-                f"{NO_CLAIM}; create the claim, or name another one in spec.model.uri, "
-                f"spec.engine.speculative.model.uri or spec.engine.lora.sources",
+                '0/1 nodes are available: persistentvolumeclaim "nosuchclaim" not found; create the '
+                "claim, or name another one in spec.model.uri, spec.engine.speculative.model.uri or "
+                "spec.engine.lora.sources",
             ),
         ),
         (observed_with(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),

@@ -13,6 +13,8 @@ from penstock.core.spec.settings import LORA_SOURCES
 
 # The scheduler's message about a pod whose PersistentVolumeClaim does not exist.
 _MISSING_CLAIM = re.compile(r'persistentvolumeclaim "[^"]*" not found')
+# End of such a message: the scheduler appends the cause once more.
+_REPEATED_CAUSE = ". not found"
 # The kubelet's message about a volume that it cannot mount.
 _VOLUME = re.compile(r'for volume "([^"]*)"')
 _FIELDS = {
@@ -28,8 +30,8 @@ def with_advice(trouble: tuple[str, str]) -> tuple[str, str]:
     reason, message = trouble
     if _MISSING_CLAIM.search(message):
         return reason, (
-            f"{message}; create the claim, or name another one in spec.model.uri, "
-            f"spec.engine.speculative.model.uri or spec.{LORA_SOURCES}"
+            f"{message.removesuffix(_REPEATED_CAUSE)}; create the claim, or name another one in "
+            f"spec.model.uri, spec.engine.speculative.model.uri or spec.{LORA_SOURCES}"
         )
     volume = _VOLUME.search(message)
     if reason in FAILURES and volume is not None:
