@@ -151,6 +151,7 @@ def test_too_few_slots_delay_a_promotion_and_do_not_prevent_it() -> None:
     world.now_s += MAX_SHORT_S
     world.step()
     assert world.phase == "Promoting"
+    assert world.status["rollout"]["message"] == f"1 copy of revision {REVISIONS[1]} loaded"
 
 
 def test_a_version_that_gets_no_slot_is_late_and_its_condition_says_why() -> None:

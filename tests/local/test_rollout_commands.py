@@ -10,17 +10,43 @@ from penstock.cli import rollout_status
 from penstock.core.spec.service import REVISION_LABEL
 
 
-def test_an_unknown_revision_is_refused_with_a_list_of_the_known_ones(api: ApiServer) -> None:
-    entry = {
-        "metadata": {
-            "name": "chat-aaa", "labels": {REVISION_LABEL: "aaa"},
-            "uid": "r", "ownerReferences": [{"uid": "u"}],
-        },
-        "revision": 1,
-    }  # fmt: skip
+def history(*revisions: str) -> dict[str, Any]:
+    """The API server's list of the service's ControllerRevisions, none of which was ever stable."""
+    entries = [
+        {
+            "metadata": {
+                "name": f"chat-{revision}", "labels": {REVISION_LABEL: revision},
+                "uid": "r", "ownerReferences": [{"uid": "u"}],
+            },
+            "revision": number,
+        }
+        for number, revision in enumerate(revisions, 1)
+    ]  # fmt: skip
     found: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "ControllerRevisionList"}
-    found |= {"metadata": {"resourceVersion": "1"}, "items": [entry]}
-    api.answers = [(200, STABLE), (200, found)]
+    return found | {"metadata": {"resourceVersion": "1"}, "items": entries}
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ((), "the history of chat has no other revision"),
+        (
+            ("bbb", "ccc"),
+            "no other revision of chat is known to have been stable: use --to with one of ccc, bbb",
+        ),
+    ],
+)
+def test_undo_without_a_stable_revision_to_restore_says_what_there_is(
+    others: tuple[str, ...], said: str, api: ApiServer
+) -> None:
+    api.answers = [(200, STABLE), (200, history(*others, "aaa"))]
+    outcome = penstock("rollout", "undo", "chat")
+    assert outcome.exit_code == 1
+    assert outcome.stderr == f"penstock rollout: {said}\n"
+
+
+def test_an_unknown_revision_is_refused_with_a_list_of_the_known_ones(api: ApiServer) -> None:
+    api.answers = [(200, STABLE), (200, history("aaa"))]
     outcome = penstock("rollout", "undo", "chat", "--to", "bbb")
     assert outcome.exit_code == 1
     assert "the history of chat has no revision bbb; it has: aaa" in outcome.stderr

@@ -193,8 +193,12 @@ def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision
     wanted = history.undo_target(entries, current, serving=stable)
     if wanted is None:
         others = [entry.revision for entry in entries if entry.revision != current]
-        hint = f"use --to with one of {', '.join(others)}" if others else "there is no other"
-        raise Refused(f"no other revision of {name} is known to have been stable: {hint}")
+        if not others:
+            raise Refused(f"the history of {name} has no other revision")
+        raise Refused(
+            f"no other revision of {name} is known to have been stable: use --to with one of "
+            f"{', '.join(others)}"
+        )
     return wanted
 
 

@@ -119,7 +119,8 @@ def _progress(
             resident = inputs.resident(state.revision)
             least = 1 if is_late(state, inputs) else wanted_copies(state, inputs.canary)
             if resident >= least:
-                yield "PodsReady", f"{resident} copies of revision {state.revision} are loaded"
+                loaded = "1 copy" if resident == 1 else f"{resident} copies"
+                yield "PodsReady", f"{loaded} of revision {state.revision} loaded"
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, inputs, traffic):
                 yield "RoutesMoved", reason
