@@ -57,13 +57,15 @@ class NamedObject:
     """An object with what the operator finds out about it.
 
     answers: whether engines are ready: of the service, the route's backend, or the adapter's service.
-    is_refused: whether the operator refuses the spec. stable: the recorded stable revision of a service.
+    is_refused: whether the operator refuses the spec. stable, recorded_name: of a service, the stable
+    revision and the model name that its record has.
     """
 
     body: Object
     answers: bool = True
     is_refused: bool = False
     stable: str | None = None
+    recorded_name: str | None = None
 
     @property
     def key(self) -> ObjectKey:
@@ -113,7 +115,7 @@ class Operator:
         return passes[each.key[0]](each)
 
     def _service(self, each: NamedObject) -> Object | None:
-        body = with_accepted_spec(each.body) if each.is_refused else each.body
+        body = self._spec_in_use(each)
         observed = ObservedState()
         if body is None:
             standing = Standing.PENDING if ACCEPTED_SPEC in each.status else Standing.REFUSED
@@ -128,6 +130,7 @@ class Operator:
         observed = self._reader.with_spec(observed, body, spec)
         if each.answers and observed.name_taken_by is None:
             each.stable = "r1"
+        each.recorded_name = spec.model_name if each.stable else None
         standing = Standing.ESTABLISHED if each.stable else Standing.PENDING
         observed = self._reader.with_name_conflict(observed, each.body, standing, spec.model_name)
         reason = "InvalidSpec" if each.is_refused else ""
@@ -138,6 +141,15 @@ class Operator:
             ACCEPTED_SPEC: encoded_spec(body),
         }
         return stored | conditions("SpecValid", reason, observed.name_conflict)
+
+    def _spec_in_use(self, each: NamedObject) -> Object | None:
+        """The service with the spec that it runs by: if its own is refused, an earlier one."""
+        if not each.is_refused:
+            return each.body
+        accepted = with_accepted_spec(each.body)
+        if accepted is None and each.recorded_name is not None:
+            return each.body | {"spec": spec_of("InferenceService", each.recorded_name)}
+        return accepted
 
     def _route(self, each: NamedObject) -> Object | None:
         names = self.names.index
