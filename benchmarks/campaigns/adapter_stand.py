@@ -22,11 +22,11 @@ from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.name_claims import (
-    NameIndex,
     adapter_claim,
     route_claim,
     service_claim,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.spec.service import (
     ENGINE_PORT,
     REVISION_LABEL,

@@ -13,7 +13,8 @@ from penstock.api.loraadapter import LoraAdapterSpec
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.manifests.allowed_pods import PodLimits
 from penstock.core.manifests.engine import deployment, own_pods
-from penstock.core.observed.name_claims import NameIndex, adapter_claim, service_claim
+from penstock.core.observed.name_claims import adapter_claim, service_claim
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import refusal
 from penstock.core.runtimes.table import runtime_of
 from penstock.core.spec.adapter_sources import adapter_sources

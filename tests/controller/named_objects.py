@@ -125,7 +125,7 @@ class Operator:
         spec = service_spec(
             namespace=namespace, name=name, model_name=body["spec"]["model"]["name"]
         )
-        if not self._reader.can_settle_name(each.body, spec.model_name):
+        if not self._reader.record_name_holder(each.body, spec.model_name):
             return None
         observed = self._reader.with_spec(observed, body, spec)
         if each.answers and observed.name_taken_by is None:
@@ -154,7 +154,7 @@ class Operator:
     def _route(self, each: NamedObject) -> Object | None:
         names = self.names.index
         claim = names.get(each.key)
-        if claim is None or not names.confirm_holder(claim):
+        if claim is None or not names.record_holder(claim):
             return None
         services = {"base": {"metadata": {}, **ANSWERS}} if each.answers else {}
         status = route_status(each.body, RouteInputs(names, services, {}, {"gateway": 1}), NOW)

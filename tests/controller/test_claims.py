@@ -10,11 +10,11 @@ from penstock.core.observed.accepted_spec import encoded_spec
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.name_claims import (
     ESTABLISHED,
-    NameIndex,
     Standing,
     service_claim,
     with_next_status,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -110,13 +110,13 @@ def elsewhere(body, **status):
 def test_until_all_names_are_known_a_service_gets_no_name_that_is_new_to_it():
     reader, _ = reader_of(is_complete=False)
     body = service("a", "u1", EARLY)
-    assert not reader.can_settle_name(body, "chat")
+    assert not reader.record_name_holder(body, "chat")
     body["status"] = {"modelName": "chat", "stableRevision": "r", "conditions": [CONFLICT]}
-    assert reader.can_settle_name(body, "chat")
-    assert not reader.can_settle_name(body, "other")
+    assert reader.record_name_holder(body, "chat")
+    assert not reader.record_name_holder(body, "other")
     assert conflict_of(reader, body, Standing.ESTABLISHED) == CONFLICT["message"]
     body["status"]["conditions"] = [TAKEN]
-    assert not reader.can_settle_name(body, "chat")
+    assert not reader.record_name_holder(body, "chat")
 
 
 def test_the_short_name_is_decided_by_the_status_that_is_about_to_be_written():
@@ -135,9 +135,9 @@ def test_an_older_service_waits_until_the_holder_of_its_name_knows_that_it_holds
     holder, older = elsewhere(service("b", "u2", LATE), **answers), service("a", "u1", EARLY)
     older["status"] = answers | {"modelName": "other", "conditions": []}
     reader, names = reader_of(holder, older)
-    assert not reader.can_settle_name(older, "chat")
+    assert not reader.record_name_holder(older, "chat")
     assert names.index.get(("InferenceService", "o", "b")).precedence == ESTABLISHED
-    assert reader.can_settle_name(older, "chat")
+    assert reader.record_name_holder(older, "chat")
     assert conflict_of(reader, older, Standing.ESTABLISHED).endswith("o/b, which had it first")
 
 

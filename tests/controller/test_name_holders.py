@@ -206,7 +206,7 @@ class NameHolders(RuleBasedStateMachine):
 
     def _reconcile(self, key: ObjectKey) -> None:
         if not self._pass(key):
-            # The holder of the name is told before the pass is repeated.
+            # The holder of the name is recorded before the pass is repeated.
             for other in [each for each in self.objects if each != key]:
                 self._pass(other)
 

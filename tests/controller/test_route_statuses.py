@@ -8,7 +8,8 @@ from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.route_statuses import RouteStatuses
-from penstock.core.observed.name_claims import NameIndex, route_claim
+from penstock.core.observed.name_claims import route_claim
+from penstock.core.observed.name_index import NameIndex
 
 pytestmark = pytest.mark.cluster
 

@@ -14,11 +14,11 @@ from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
 from penstock.core.observed.name_claims import (
-    NameIndex,
     adapter_claim,
     route_claim,
     service_claim,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile import adapter_acceptance, adapter_conditions
 from penstock.core.reconcile.adapter_acceptance import adapters_of_routes, refusal
 from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS

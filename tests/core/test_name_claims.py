@@ -12,7 +12,6 @@ from penstock.core.observed.name_claims import (
     CLAIM_KINDS,
     ESTABLISHED,
     NameClaim,
-    NameIndex,
     Precedence,
     Standing,
     adapter_claim,
@@ -23,6 +22,7 @@ from penstock.core.observed.name_claims import (
     short_name_holder,
     with_next_status,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.spec.service import Object
 
 PENDING, REFUSED = Precedence(Standing.PENDING), Precedence(Standing.REFUSED)

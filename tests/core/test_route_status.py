@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT, NameIndex, route_claim
+from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT, route_claim
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile import name_conflict as conflicts
 from penstock.core.reconcile import route_status as module
 from penstock.core.reconcile.condition_types import ROUTE_MEANINGS, ROUTE_REASONS, page

@@ -36,7 +36,7 @@ from penstock.controller.residency import Residency
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.shown_demand import requests_per_s
-from penstock.core.observed.name_claims import NameIndex
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import settle_name
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
 

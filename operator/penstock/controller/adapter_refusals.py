@@ -10,7 +10,7 @@ from penstock.controller.adapter_store import StoredAdapter
 from penstock.controller.lora_pods import LoraPod
 from penstock.controller.mounted_sources import MountedSources
 from penstock.core.adapters.resource import AdapterResource
-from penstock.core.observed.name_claims import NameIndex
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import adapters_of_routes, refusal
 from penstock.core.reconcile.adapter_conditions import Cause
 

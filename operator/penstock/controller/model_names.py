@@ -7,12 +7,12 @@ from penstock.clients.kube import Object
 from penstock.core.observed.name_claims import (
     ClaimKind,
     NameClaim,
-    NameIndex,
     adapter_claim,
     restored_claim,
     route_claim,
     service_claim,
 )
+from penstock.core.observed.name_index import NameIndex
 
 READERS: Mapping[ClaimKind, Callable[[Object], NameClaim | None]] = {
     "ModelRoute": route_claim,

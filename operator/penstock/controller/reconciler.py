@@ -127,7 +127,7 @@ class Reconciler:
             is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)
             return events_s if is_written else 0.0
         spec = chosen.spec
-        if not self._reader.can_settle_name(body, spec.model_name):
+        if not self._reader.record_name_holder(body, spec.model_name):
             return NAMES_RETRY_S
         observed = self._reader.with_spec(observed, chosen.body, spec)
         observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)

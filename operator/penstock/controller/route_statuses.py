@@ -11,7 +11,7 @@ from penstock.clients.resources import MODEL_ROUTES
 from penstock.controller.failures import Failures
 from penstock.controller.plan_writer import OPERATOR_MANAGER
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.observed.name_claims import NameIndex
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.spec.claim_order import claim_order
@@ -117,8 +117,8 @@ class RouteStatuses:
         if inputs.applied is None and "conditions" in before:
             return  # what the leader before wrote stays until the gateways have been asked
         claim = inputs.names.get(("ModelRoute", *key_of(route)))
-        if claim is not None and not inputs.names.confirm_holder(claim):
-            return  # the next pass decides, when the holder of the name has been told
+        if claim is not None and not inputs.names.record_holder(claim):
+            return  # the next pass decides, as the holder of the name is recorded only now
         after = route_status(route, inputs, timestamp(unix_time()))
         if {name: before.get(name) for name in after} == after:
             return

@@ -24,12 +24,12 @@ from penstock.core.observed.children import (
 )
 from penstock.core.observed.name_claims import (
     NameClaim,
-    NameIndex,
     Standing,
     holders,
     stored_conflict,
     with_next_status,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.observed.pods import ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.observed.state_record import StateRecord
@@ -118,17 +118,18 @@ class ServiceReader:
             name_taken_by=name_taken_by(self._names.index, own),
         )
 
-    def can_settle_name(self, body: Object, model_name: str) -> bool:
-        """Whether it can be decided who has the model name under which a service is to answer.
+    def record_name_holder(self, body: Object, model_name: str) -> bool:
+        """Record that the holder of a model name holds it. model_name: of a service by its next status.
 
-        Until the names of all objects are known, only what has answered under its name is known to keep it.
+        Returns False if it cannot be decided yet who has the name. Until the names of all objects are known,
+        only what has answered under its name is known to keep it.
         """
         claim = self._names.read("InferenceService", body)
         if claim is None:
             return True
         if self._names.is_complete:
             own = with_next_status(claim, model_name, claim.precedence.standing)
-            return self._names.index.confirm_holder(own)
+            return self._names.index.record_holder(own)
         by, is_same = claim.precedence, claim.model_name == model_name
         return is_same and by.standing is Standing.ESTABLISHED and not by.yields
 

@@ -5,7 +5,7 @@ ask the same functions who has a name. What has answered under a name keeps it: 
 never answered, or came later takes nothing from it.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
@@ -30,9 +30,7 @@ class Standing(IntEnum):
     """Standing of an object under its model name. It takes no name from one with a lower number."""
 
     ESTABLISHED = 0  # it answers, or has answered and may be down for a while
-    ARRIVING = (
-        1  # it can answer, and its next status will say so; no stored object has this standing
-    )
+    READY = 1  # it can answer; only until its status is written
     PENDING = 2  # it has not answered yet
     REFUSED = 3  # it cannot answer before a user changes something
 
@@ -110,14 +108,14 @@ def adapter_claim(body: Object) -> NameClaim:
 def with_next_status(claim: NameClaim, model_name: str, standing: Standing) -> NameClaim:
     """The claim by which the next status of its object is decided. model_name, standing: by that status.
 
-    What has not answered under this name before is only arriving: it takes the name from what is pending, and
+    What has not answered under this name before is only ready: it takes the name from what is pending, and
     from nothing that has answered.
     """
     by, is_renamed = claim.precedence, claim.model_name != model_name
     if by.standing is Standing.ESTABLISHED and not is_renamed:
         return claim
     if standing is Standing.ESTABLISHED:
-        standing = Standing.ARRIVING
+        standing = Standing.READY
     marks = ESTABLISHED if is_renamed else by
     return replace(claim, model_name=model_name, precedence=replace(marks, standing=standing))
 
@@ -167,85 +165,6 @@ def describe_conflict(claims: Collection[NameClaim], own: NameClaim) -> str:
         f"clients reach {own.model_name!r} of this namespace as {own.namespace}/{own.model_name} only: the "
         f"name alone is that of the {holder.kind} {holder.namespace}/{holder.name}, which had it first"
     )
-
-
-class NameIndex:
-    """The claims of all objects, by model name. changed: called with each claim that is new or gone."""
-
-    def __init__(
-        self,
-        claims: Iterable[NameClaim] = (),
-        *,
-        changed: Callable[[NameClaim], None] = lambda _: None,
-    ) -> None:
-        self._by_name: dict[str, dict[ObjectKey, NameClaim]] = {}
-        self._by_object: dict[ObjectKey, NameClaim] = {}
-        self._changed = changed
-        for claim in claims:
-            self.put(claim)
-
-    def get(self, key: ObjectKey) -> NameClaim | None:
-        """Return the claim of an object; None if it has none."""
-        return self._by_object.get(key)
-
-    def put(self, claim: NameClaim) -> None:
-        """Add a claim, in place of an earlier one of the same object."""
-        if self.get(claim.key) == claim:
-            return
-        self.remove(claim.key)
-        self._by_object[claim.key] = claim
-        self._by_name.setdefault(claim.model_name, {})[claim.key] = claim
-        self._changed(claim)
-
-    def remove(self, key: ObjectKey) -> None:
-        """Remove the claim of an object, if it has one."""
-        claim = self._by_object.pop(key, None)
-        if claim is not None:
-            claims = self._by_name[claim.model_name]
-            del claims[key]
-            if not claims:
-                del self._by_name[claim.model_name]
-            self._changed(claim)
-
-    def settle(self, own: NameClaim, *, yields: bool) -> str:
-        """Decide the short name of a claim that the next status of its object is about to store.
-
-        yields: by that status. Returns why the name leads to another namespace; empty if it does not. The
-        claim counts as stored from now on. So two objects do not both take a name before the watch reports
-        the status of the first.
-        """
-        conflict = describe_conflict(self.rivals(own), own)
-        standing = own.precedence.standing
-        if standing is Standing.ARRIVING:
-            standing = Standing.ESTABLISHED
-        self.put(replace(own, precedence=Precedence(standing, yields, bool(conflict))))
-        return conflict
-
-    def confirm_holder(self, own: NameClaim) -> bool:
-        """Whether all who have the name of a claim know it, so that the claim can be decided.
-
-        When a name becomes free, the next in order answers at once, while its own status says that it yields.
-        An older claim must not arrive in this moment: of two that yield, it would come first. The holder
-        counts as told from now on, and is reported as changed.
-        """
-        rivals = self.rivals(own)
-        if len(rivals) == 1:
-            return True
-        here = holders(each for each in rivals if each.kind == own.kind)[own.namespace]
-        for holder, told in (
-            (here, replace(here.precedence, yields=False)),
-            (there := short_name_holder(rivals), replace(there.precedence, yields_short=False)),
-        ):
-            is_told = holder.precedence == told or told.standing is not Standing.ESTABLISHED
-            if holder.key != own.key and not is_told:
-                self.put(replace(holder, precedence=told))
-                return False
-        return True
-
-    def rivals(self, own: NameClaim) -> tuple[NameClaim, ...]:
-        """Return all claims on the model name of a claim: that one, and those of other objects."""
-        claims = self._by_name.get(own.model_name, {}).values()
-        return own, *(each for each in claims if each.key != own.key)
 
 
 def stored_conflict(body: Object) -> str:

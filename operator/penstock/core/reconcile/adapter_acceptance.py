@@ -8,11 +8,11 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.name_claims import (
     MODEL_NAME_IN_USE,
-    NameIndex,
     Standing,
     holders,
     with_next_status,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_conditions import Cause
 from penstock.core.routing.route import ADAPTER
 from penstock.core.spec.adapter_sources import is_in_sources
@@ -100,7 +100,7 @@ def settle_name(
     claim = names.get((ADAPTER, *adapter))
     if claim is None:
         return ""
-    if not names.confirm_holder(claim):
+    if not names.record_holder(claim):
         return None
     yields = refusal is not None and refusal.reason == MODEL_NAME_IN_USE
     standing = Standing.PENDING if refusal is None or yields else Standing.REFUSED

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.observed.name_claims import (
     NameClaim,
-    NameIndex,
     Standing,
     describe_conflict,
     holders,
     route_claim,
     with_next_status,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.condition_types import Condition, Truth
 from penstock.core.reconcile.name_conflict import name_conflict
 from penstock.core.reconcile.status import as_objects
@@ -79,14 +79,14 @@ def _decide_name(
     own = route_claim(route)
     known = names.get(own.key) or own
     standing = Standing.ESTABLISHED if can_answer else known.precedence.standing
-    arriving = with_next_status(known, own.model_name, standing)
-    accepted = _accepted(arriving, names)
-    return (arriving if accepted.status == "True" else known), accepted
+    following = with_next_status(known, own.model_name, standing)
+    accepted = _accepted(following, names)
+    return (following if accepted.status == "True" else known), accepted
 
 
 def _answered_name(claim: NameClaim) -> str | None:
     """The model name if the route has answered under it, or is about to; None before."""
-    return claim.model_name if claim.precedence.standing <= Standing.ARRIVING else None
+    return claim.model_name if claim.precedence.standing <= Standing.READY else None
 
 
 def _accepted(claim: NameClaim, names: NameIndex) -> Condition:
