@@ -70,6 +70,16 @@ def test_a_route_that_answers() -> None:
     assert status_of(route(status=status)) == status
 
 
+def test_the_claim_counts_before_the_status_is_written() -> None:
+    first, second = route("first"), route("second", created=5)
+    names = NameIndex(map(route_claim, (first, second)))
+    status = status_of(second, names=names, services={})
+    assert conditions(status)["Accepted"] == ("False", "ModelNameInUse")
+    assert names.get(route_claim(second).key) == route_claim(second | {"status": status})
+    status = status_of(first, names=names)
+    assert names.get(route_claim(first).key) == route_claim(first | {"status": status})
+
+
 MIRROR = {"backendRef": {"name": "new"}, "revision": "r1"}
 MIRRORED = {"name": "all", "backendRefs": [{"name": "old"}], "mirrors": [MIRROR]}
 ADAPTED = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": "sql"}]}

@@ -122,8 +122,6 @@ class RouteStatuses:
         after = route_status(route, inputs, timestamp(unix_time()))
         if {name: before.get(name) for name in after} == after:
             return
-        # Its claim counts at once, so that no other object takes the name before the watch reports the write.
-        self._report_change(key_of(route), {**route, "status": {**before, **after}})
         # The patch fails if the route was replaced or changed meanwhile.
         preconditions = {name: metadata[name] for name in ("uid", "resourceVersion")}
         patch = {"metadata": preconditions, "status": after}

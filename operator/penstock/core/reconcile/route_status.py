@@ -7,7 +7,6 @@ from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.observed.name_claims import (
     NameClaim,
     Standing,
-    describe_conflict,
     holders,
     route_claim,
     with_next_status,
@@ -45,7 +44,10 @@ class RouteInputs:
 
 
 def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
-    """The whole status of a route. now: RFC 3339, for changed conditions."""
+    """The whole status of a route. now: RFC 3339, for changed conditions.
+
+    It decides the short name of the route, whose claim counts as stored from now on.
+    """
     generation = route["metadata"]["generation"]
     backends = _backends(route, inputs)
     resolved = _resolved(route, inputs)
@@ -66,7 +68,7 @@ def route_status(route: Object, inputs: RouteInputs, now: str) -> Object:
         },
         "backends": backends,
     }
-    conflict = describe_conflict(inputs.names.rivals(claim), claim)
+    conflict = inputs.names.settle(claim, yields=accepted.status == "False")
     shown = (accepted, resolved, programmed, ready, *progress, *name_conflict(conflict))
     conditions = as_objects(shown, route.get("status", {}), generation, now)
     return status | {"conditions": conditions}
