@@ -36,7 +36,9 @@ def test_each_ending_has_a_charge():
 
 
 def test_engines_are_not_charged_for_what_others_cause():
-    charged = endings_with(lambda charge: charge.engine or charge.revision != "Never")
+    charged = endings_with(
+        lambda charge: charge.engine or charge.revision != "Never" or charge.version != "Never"
+    )
     assert not charged & NOT_OF_ENGINES
 
 
@@ -64,9 +66,15 @@ def test_clients_may_repeat_requests_that_engines_did_not_accept():
 
 
 def test_copies_are_charged_as_requests_but_for_lost_connections():
-    of_versions = ("Never", "Adapter", "BlamedVersion")
-    charged = endings_with(lambda charge: charge.revision not in of_versions)
+    charged = endings_with(lambda charge: charge.revision != "Never")
     assert endings_with(lambda charge: charge.charges_copy) == charged - {Ending.CONNECT}
+
+
+def test_versions_are_charged_as_revisions_but_for_connections_and_copies():
+    different = endings_with(lambda charge: charge.version != charge.revision)
+    assert {ending: CHARGES[ending].version for ending in different} == {
+        Ending.CONNECT: "Never", Ending.COPY_UNAVAILABLE: "Blamed", Ending.ADAPTER_REFUSED: "Always",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,14 @@ class AdapterRequest:
 
     def close(self, charge: Charge, tenant: str | None, *, is_answered: bool) -> None:
         """Count how the request ended. Each version is charged with one failure at most."""
-        is_refused = charge.revision == "Adapter"
-        self.stats.failed += is_refused or charge.service in ("Failed", "Shed")
+        is_charged = charge.version == "Always"
+        self.stats.failed += is_charged or charge.service in ("Failed", "Shed")
         blamed = [
             arm
             for arm, ending in self._failed
             if is_version_blamed(ending, is_answered=is_answered)
         ]
-        if is_refused or charge.revision == "Always":
+        if is_charged:
             blamed.append(self.stats.arm)
         for arm in dict.fromkeys(blamed):
             if arm is not None:

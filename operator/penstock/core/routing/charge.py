@@ -1,8 +1,8 @@
-"""Charges for the endings of requests: to the engine, its revision, the service, or none of them.
+"""Charges for the endings of requests: to the engine, its revision, the adapter's version, or the service.
 
 Each way in which a request, or one attempt of it, can end has a row in CHARGES. Outlier ejection, the
 statistics of revisions and services, and retries all go by that row. An ending that only the client, a
-route or the gateway has caused charges no engine and no revision.
+route or the gateway has caused charges no engine, no revision and no version.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,12 +53,11 @@ class Ending(StrEnum):
 EngineCharge = Literal["Failure", "Unreachable", "BrokeOff"] | None
 # Whether it is an error of the engine's revision. Always: of the engine that got the request last. Blamed:
 # see `find_blamed_endpoints`. BlamedUnlessAnswered: the same, but nothing if another engine answered, as
-# connections are lost with any revision. Adapter: if the request ends so, only of the version of the adapter
-# that it is for. BlamedVersion: only of that version, see `is_version_blamed`.
-RevisionCharge = Literal[
-    "Never", "Blamed", "BlamedUnlessAnswered", "Always", "Adapter", "BlamedVersion"
-]
-_BLAMES = frozenset[RevisionCharge]({"Blamed", "BlamedUnlessAnswered"})
+# connections are lost with any revision.
+RevisionCharge = Literal["Never", "Blamed", "BlamedUnlessAnswered", "Always"]
+# Whether it is an error of the adapter's version that the request is for. Always: of the last one that it was
+# sent to. Blamed: see `is_version_blamed`.
+VersionCharge = Literal["Never", "Blamed", "Always"]
 # What the request counts as in the statistics of its service, if it ends so; None: nothing.
 ServiceCharge = Literal["Ended", "Failed", "Shed"] | None
 # Retries of an attempt that ended so. Once: it fails in the same way if the request is the cause. Several:
@@ -69,13 +68,15 @@ Retry = Literal["Never", "Once", "Several", "Moved", "Waiting"]
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an ending counts as for the engine, its revision and the service, and whether it is retried.
+    """What an ending counts as for the engine, its revision, the adapter's version and the service.
 
-    may_client_repeat: whether a client may send the request again, if its last attempt ended so.
+    retry: whether the gateway sends the request again. may_client_repeat: whether a client may, if the last
+    attempt ended so.
     """
 
     engine: EngineCharge
     revision: RevisionCharge
+    version: VersionCharge
     service: ServiceCharge
     retry: Retry = "Never"
     may_client_repeat: bool = False
@@ -87,34 +88,36 @@ class Charge:
 
 
 CHARGES: Mapping[Ending, Charge] = {
-    Ending.CONNECT: Charge("Unreachable", "BlamedUnlessAnswered", "Failed", "Waiting"),
-    Ending.UNSENT: Charge("Failure", "Blamed", "Failed", "Several"),
-    Ending.RESET: Charge("Failure", "Blamed", "Failed", "Once"),
-    Ending.INVALID: Charge("Failure", "Blamed", "Failed", "Once"),
-    Ending.UNAVAILABLE: Charge("Failure", "Blamed", "Failed", "Several", may_client_repeat=True),
-    Ending.ERROR: Charge("Failure", "Blamed", "Failed", "Once"),
-    Ending.NO_COPY: Charge(None, "Never", "Failed", "Several", may_client_repeat=True),
+    Ending.CONNECT: Charge("Unreachable", "BlamedUnlessAnswered", "Never", "Failed", "Waiting"),
+    Ending.UNSENT: Charge("Failure", "Blamed", "Blamed", "Failed", "Several"),
+    Ending.RESET: Charge("Failure", "Blamed", "Blamed", "Failed", "Once"),
+    Ending.INVALID: Charge("Failure", "Blamed", "Blamed", "Failed", "Once"),
+    Ending.UNAVAILABLE: Charge(
+        "Failure", "Blamed", "Blamed", "Failed", "Several", may_client_repeat=True
+    ),
+    Ending.ERROR: Charge("Failure", "Blamed", "Blamed", "Failed", "Once"),
+    Ending.NO_COPY: Charge(None, "Never", "Never", "Failed", "Several", may_client_repeat=True),
     # The version may be at fault, as one whose output is NaN. An engine without room serves both versions.
     Ending.COPY_UNAVAILABLE: Charge(
-        None, "BlamedVersion", "Failed", "Several", may_client_repeat=True
+        None, "Never", "Blamed", "Failed", "Several", may_client_repeat=True
     ),
-    Ending.UNREADY: Charge(None, "Never", "Failed", "Moved", may_client_repeat=True),
-    Ending.ANSWERED: Charge(None, "Never", "Ended"),
-    Ending.REFUSED: Charge(None, "Never", None),
-    Ending.UNSUPPORTED: Charge(None, "Never", None),
-    Ending.NO_FIRST_BYTE: Charge("Failure", "Always", "Failed"),
-    Ending.SILENT: Charge("BrokeOff", "Always", "Failed"),
-    Ending.TRUNCATED: Charge("BrokeOff", "Always", "Failed"),
-    Ending.ERROR_EVENT: Charge("BrokeOff", "Always", "Failed"),
+    Ending.UNREADY: Charge(None, "Never", "Never", "Failed", "Moved", may_client_repeat=True),
+    Ending.ANSWERED: Charge(None, "Never", "Never", "Ended"),
+    Ending.REFUSED: Charge(None, "Never", "Never", None),
+    Ending.UNSUPPORTED: Charge(None, "Never", "Never", None),
+    Ending.NO_FIRST_BYTE: Charge("Failure", "Always", "Always", "Failed"),
+    Ending.SILENT: Charge("BrokeOff", "Always", "Always", "Failed"),
+    Ending.TRUNCATED: Charge("BrokeOff", "Always", "Always", "Failed"),
+    Ending.ERROR_EVENT: Charge("BrokeOff", "Always", "Always", "Failed"),
     # A slow client may have used up the time, or one that asks for a very long answer.
-    Ending.TOTAL_TIMEOUT: Charge(None, "Never", "Failed"),
-    Ending.CLIENT_LEFT: Charge(None, "Never", None),
-    Ending.CLIENT_STALLED: Charge(None, "Never", None),
-    Ending.ROUTE_TIMEOUT: Charge(None, "Never", None),
-    Ending.ADAPTER_REFUSED: Charge(None, "Adapter", None),
-    Ending.NO_ENGINE: Charge(None, "Never", "Shed"),
-    Ending.SHUTDOWN: Charge(None, "Never", "Failed"),
-    Ending.GATEWAY_FAILED: Charge(None, "Never", "Failed"),
+    Ending.TOTAL_TIMEOUT: Charge(None, "Never", "Never", "Failed"),
+    Ending.CLIENT_LEFT: Charge(None, "Never", "Never", None),
+    Ending.CLIENT_STALLED: Charge(None, "Never", "Never", None),
+    Ending.ROUTE_TIMEOUT: Charge(None, "Never", "Never", None),
+    Ending.ADAPTER_REFUSED: Charge(None, "Never", "Always", None),
+    Ending.NO_ENGINE: Charge(None, "Never", "Never", "Shed"),
+    Ending.SHUTDOWN: Charge(None, "Never", "Never", "Failed"),
+    Ending.GATEWAY_FAILED: Charge(None, "Never", "Never", "Failed"),
 }
 
 
@@ -161,11 +164,14 @@ def find_blamed_endpoints(
 
     serving: sides with engines and traffic. is_answered: whether an engine answered in the end.
     """
-    attempts = [each for each in failed if CHARGES[each.ending].revision in _BLAMES]
+    charged = [(each.endpoint, CHARGES[each.ending].revision) for each in failed]
     if is_answered:
-        return [e.endpoint for e in attempts if CHARGES[e.ending].revision == "Blamed"]
-    sides = {each.endpoint.side for each in attempts}
-    return [each.endpoint for each in attempts] if len(sides.union(serving)) == 1 else []
+        return [endpoint for endpoint, charge in charged if charge == "Blamed"]
+    blamed = [
+        endpoint for endpoint, charge in charged if charge in ("Blamed", "BlamedUnlessAnswered")
+    ]
+    sides = {endpoint.side for endpoint in blamed}
+    return blamed if len(sides.union(serving)) == 1 else []
 
 
 def is_version_blamed(ending: Ending, *, is_answered: bool) -> bool:
@@ -174,7 +180,7 @@ def is_version_blamed(ending: Ending, *, is_answered: bool) -> bool:
     As `find_blamed_endpoints`, with versions in place of sides: if no engine answered, the request failed
     with both versions, or one was not tried.
     """
-    return is_answered and CHARGES[ending].revision in ("Blamed", "BlamedVersion")
+    return is_answered and CHARGES[ending].version == "Blamed"
 
 
 def find_pods_of_failed_sides(
