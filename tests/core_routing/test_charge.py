@@ -11,6 +11,7 @@ from penstock.core.routing.charge import (
     find_blamed_endpoints,
     find_pods_of_failed_sides,
     is_version_blamed,
+    shows_answerable,
 )
 from penstock.core.routing.pick import Endpoint, Side
 
@@ -87,6 +88,10 @@ def test_versions_are_charged_as_revisions_but_for_connections_and_copies():
 )  # fmt: skip
 def test_ending_of_a_status(status, ending):
     assert ending_of(status) == ending
+
+
+def test_endings_that_do_not_show_that_an_engine_could_answer():
+    assert {ending for ending in Ending if not shows_answerable(ending)} == {Ending.UNSUPPORTED}
 
 
 @pytest.mark.parametrize(

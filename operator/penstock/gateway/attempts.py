@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from penstock.core.routing.charge import CHARGES, Ending, ending_of
+from penstock.core.routing.charge import CHARGES, Ending, ending_of, shows_answerable
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import may_retry, needs_budget, tries_other_version
 from penstock.gateway.adapter_answers import AdapterAnswers
@@ -180,7 +180,7 @@ class Attempts:
         self, pod: str, response: UpstreamResponse, selector: EndpointSelector
     ) -> None:
         """Update the health of endpoints by the response that is passed on."""
-        if ending_of(response.status) is Ending.UNSUPPORTED:
+        if not shows_answerable(ending_of(response.status)):
             return
         selector.failed.confirm(self._state.now())
         if response.is_error:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 
 from penstock.core.canary.arm_counter import ArmCounter
-from penstock.core.routing.charge import Ending
+from penstock.core.routing.charge import shows_answerable
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.adapter_request import AdapterRequest
@@ -151,8 +151,7 @@ class RequestRecord:
         serving: sides of the service that have engines and traffic; needed only after a failed attempt.
         """
         charge, stats = self.end.charge, self._stats
-        # A status about the request itself says nothing about the engines that failed it before.
-        is_answered = self.has_begun and self.end.ending is not Ending.UNSUPPORTED
+        is_answered = self.has_begun and shows_answerable(self.end.ending)
         for pod in self.end.charged_pods(self._endpoint, serving, is_answered=is_answered):
             stats.arm(pod).record_failure(self._tenant)
         if self.adapter is not None:

@@ -140,6 +140,14 @@ def ending_of(status: int) -> Ending:
     return Ending.UNAVAILABLE if status in (502, 503) else Ending.ERROR
 
 
+def shows_answerable(ending: Ending | None) -> bool:
+    """Whether a response shows that an engine could answer the request. ending: of it; None: unknown.
+
+    501, 504 and 505 do not show that the engines that failed the request before were at fault.
+    """
+    return ending is not Ending.UNSUPPORTED
+
+
 def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> Ending:
     """The ending that a time limit of a request at an engine stands for.
 
