@@ -8,7 +8,7 @@ from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.routing.charge import shows_answerable
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.scaling.signals import attended_tokens
-from penstock.gateway.adapter_request import AdapterRequest
+from penstock.gateway.adapter_request_record import AdapterRequestRecord
 from penstock.gateway.adapter_stats import AdapterStats
 from penstock.gateway.first_answers import FirstAnswers
 from penstock.gateway.request_ending import RequestEnding, RequestOutcome
@@ -48,7 +48,7 @@ class RequestRecord:
         adapter: AdapterStats | None = None,
     ) -> None:
         self._stats = stats
-        self.adapter = None if adapter is None else AdapterRequest(adapter)
+        self.adapter = None if adapter is None else AdapterRequestRecord(adapter)
         self._now = now
         self._prompt_bytes = prompt_bytes
         self._is_text_only = is_text_only

@@ -1,12 +1,12 @@
-"""Counts of one request for an adapter: for the adapter, and for the versions that it was sent to."""
+"""Record of one request for an adapter, counted for it and for the versions that it was sent to."""
 
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.routing.charge import Charge, Ending, is_version_blamed
 from penstock.gateway.adapter_stats import AdapterStats
 
 
-class AdapterRequest:
-    """Counts of one request. stats: of the version that it is for now."""
+class AdapterRequestRecord:
+    """Counts how one request ends. stats: of the version that it is for now."""
 
     def __init__(self, stats: AdapterStats) -> None:
         self.stats = stats
