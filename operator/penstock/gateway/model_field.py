@@ -20,9 +20,8 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
 
     Parsing all of a body into Python objects and writing it again takes 0.2 s for 4 MiB of small fields.
     """
-    parts = FIELD.split(
-        body
-    )  # what is between fields, a key, its value, what is between fields, ...
+    # What is between fields, a key, its value, what is between fields, ...
+    parts = FIELD.split(body)
     places = [at for at in range(2, len(parts), 3) if from_json(parts[at]) == old]
     place = places[0] if len(places) == 1 else _find_place(parts, places)
     parts[place] = to_json(new)
