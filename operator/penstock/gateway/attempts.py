@@ -122,7 +122,7 @@ class Attempts:
             return None
         self._telemetry.timeline.enter(RequestPhase.WAIT)
         try:
-            selected = await selector.next(is_retry=needs_budget(failures))
+            selected = await selector.next(failures)
         except RequestError:
             if Ending.ERROR in failures:
                 return None

@@ -15,6 +15,7 @@ from functools import partial
 
 from penstock.core.routing.charge import Ending, find_pods_of_failed_sides
 from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
+from penstock.core.routing.retry import needs_budget
 from penstock.gateway.adapter_selection import AdapterSelector
 from penstock.gateway.admission_queue import QueueFull
 from penstock.gateway.cancellation import CancellationScope
@@ -68,7 +69,6 @@ class EndpointSelector:
         self._tokens = tokens
         self._tried: set[str] = set()
         self.failed = FailedEndpoints(state.endpoints)
-        self._has_error = False
         self._wait = RequestWait(state, record, cancellation)
         self._adapter = adapter
         self._copies: AdapterSelector | None = None
@@ -89,7 +89,6 @@ class EndpointSelector:
         if ending is Ending.CONNECT:
             self._wait.left_s -= took_s
         if ending is Ending.ERROR:
-            self._has_error = True
             self._wait.left_s = min(self._wait.left_s, MAX_WAIT_AFTER_ERROR_S)
 
     def change_version(self) -> Adapter | None:
@@ -116,16 +115,19 @@ class EndpointSelector:
             e.pod == pod and service.weights.get(e.side, 0) > 0 for e in service.endpoints
         )
 
-    async def next(self, *, is_retry: bool) -> SelectedEndpoint:
-        """Select the next endpoint, after waiting for one if necessary. Raises RequestError."""
+    async def next(self, failures: Sequence[Ending]) -> SelectedEndpoint:
+        """Select the next endpoint, after waiting for one if necessary. Raises RequestError.
+
+        failures: of the request's attempts so far.
+        """
         # The last connection attempt that started in time may take its whole time-out.
         if self._wait.left_s < -self._state.settings.connect_timeout_s:
             message = "no connection to an engine could be made in time"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         while True:
-            choice = self._choose(is_retry)
+            choice = self._choose(failures)
             if isinstance(choice, NoEndpoint):
-                choice = await self._wait_for_choice(choice, is_retry)
+                choice = await self._wait_for_choice(choice, failures)
             if isinstance(choice, SelectedEndpoint):
                 return choice
             if self._copies is not None:
@@ -138,20 +140,19 @@ class EndpointSelector:
             reservation = await self._reserve(choice)
             if reservation is not None:
                 return SelectedEndpoint(reservation.endpoint, reservation)
-            await asyncio.sleep(
-                0
-            )  # lets other tasks run, as the queue may release it at once each time
+            # Let other tasks run, as the queue may release it at once each time.
+            await asyncio.sleep(0)
 
-    def _choose(self, is_retry: bool) -> SelectedEndpoint | PickedSide | NoEndpoint:
+    def _choose(self, failures: Sequence[Ending]) -> SelectedEndpoint | PickedSide | NoEndpoint:
         """Choose an endpoint, or the side to queue for. Raises RequestError."""
-        state, service = self._state, self._current_service()
+        state, service, is_retry = self._state, self._current_service(), needs_budget(failures)
         if is_retry and not self._has_retry_budget:
             return BUDGET_SPENT
         check_available(service)
         now, draw = state.now(), random.random()  # noqa: S311 - spreads load
         ejected = self._ejected(service, now, is_retry=is_retry)
         if self._copies is not None:
-            return self._choose_side(service, self._copies.able(service), ejected)
+            return self._choose_side(service, self._copies.able(service), ejected, failures)
         if service.objectives is not None and not self._tried:
             return pick_side(
                 service.endpoints, service.weights, draw, ejected=ejected, key=self._key
@@ -168,7 +169,7 @@ class EndpointSelector:
         if isinstance(choice, Pick):
             state.endpoints.note_selected(choice.endpoint.pod, now)
             return SelectedEndpoint(choice.endpoint)
-        if self._has_error:
+        if Ending.ERROR in failures:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
 
@@ -188,7 +189,11 @@ class EndpointSelector:
         )
 
     def _choose_side(
-        self, service: Service, able: Sequence[Endpoint], ejected: set[str]
+        self,
+        service: Service,
+        able: Sequence[Endpoint],
+        ejected: set[str],
+        failures: Sequence[Ending],
     ) -> PickedSide | NoEndpoint:
         """Choose the side whose engines are to answer a request for an adapter.
 
@@ -202,7 +207,7 @@ class EndpointSelector:
             ejected=ejected,
             key=self._key,
         )
-        if isinstance(choice, NoEndpoint) and self._has_error:
+        if isinstance(choice, NoEndpoint) and Ending.ERROR in failures:
             raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
 
@@ -216,10 +221,10 @@ class EndpointSelector:
         return SelectedEndpoint(endpoint)
 
     async def _wait_for_choice(
-        self, choice: NoEndpoint, is_retry: bool
+        self, choice: NoEndpoint, failures: Sequence[Ending]
     ) -> SelectedEndpoint | PickedSide:
         """Wait until there is something to choose, and choose it. Raises RequestError."""
-        choose = partial(self._choose, is_retry)
+        choose = partial(self._choose, failures)
         with self._waiting():
             return await self._wait.until(choose, choice, self._wait_for_change, self._tried.clear)
 

@@ -23,7 +23,7 @@ def test_each_wait_is_counted_while_it_lasts(bench):
         metrics = made.state.metrics
         for _ in range(3):
             selector.note_failure(A, Ending.RESET, 0.0)
-            task = asyncio.create_task(selector.next(is_retry=True))
+            task = asyncio.create_task(selector.next([Ending.RESET]))
             await asyncio.sleep(0.01)
             assert (made.state.waiting, metrics.waiting.labels(KEY)._value.get()) == (1, 1)
             assert made.state.stats.get(KEY).queued
@@ -38,7 +38,7 @@ def test_each_wait_is_counted_while_it_lasts(bench):
 def test_no_endpoint_within_the_wait_limit_is_a_503(bench):
     async def main(made, cancellation):
         made.publish(made.service())
-        error = await made.error_of(made.selector(cancellation).next(is_retry=False))
+        error = await made.error_of(made.selector(cancellation).next([]))
         assert error == (503, "no engine is ready", 5)
         assert made.elapsed_s == 10.0
 
@@ -49,7 +49,7 @@ def test_waiting_request_takes_the_first_endpoint_that_appears(bench):
     async def main(made, cancellation):
         made.publish(made.service())
         cancellation.phase = Phase.STREAMING
-        task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
+        task = asyncio.create_task(made.selector(cancellation).next([]))
         await asyncio.sleep(1.0)
         assert cancellation.phase is Phase.WAITING
         made.publish(
@@ -66,7 +66,7 @@ def test_waiting_request_takes_the_first_endpoint_that_appears(bench):
 def test_deleted_service_ends_the_wait_with_a_404(bench):
     async def main(made, cancellation):
         made.publish(made.service())
-        task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
+        task = asyncio.create_task(made.selector(cancellation).next([]))
         await asyncio.sleep(1.0)
         made.publish()
         with pytest.raises(RequestError) as refused:
@@ -100,10 +100,10 @@ def test_number_of_waiting_requests_per_service_is_bounded(bench):
         made.publish(made.service())
         waiting = made.state.waiting_requests
         with waiting.hold("default/other"), waiting.hold(KEY):
-            task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
+            task = asyncio.create_task(made.selector(cancellation).next([]))
             await asyncio.sleep(0.1)
             assert made.state.waiting == 3
-            error = await made.error_of(made.selector(cancellation).next(is_retry=False))
+            error = await made.error_of(made.selector(cancellation).next([]))
             assert error == (503, "too many requests wait for an engine", 5)
         made.publish(made.service(A))
         await task
@@ -115,19 +115,19 @@ def test_first_attempt_reserves_a_slot_if_the_service_has_objectives(bench):
     async def main(made, cancellation):
         made.publish(made.service(A, objectives=Objectives(1.0, 0.1)))
         selector = made.selector(cancellation)
-        selected = await selector.next(is_retry=False)
+        selected = await selector.next([])
         assert selected.endpoint == A
         reservation = selected.reservation
         assert reservation is not None
         # The next one waits: an engine of unknown throughput gets one prompt at a time.
-        error = await made.error_of(made.selector(cancellation).next(is_retry=False))
+        error = await made.error_of(made.selector(cancellation).next([]))
         assert error == (503, "no engine had room in time", 1)
         assert made.elapsed_s == 10.0
         reservation.release()
         # A retry does not enter the admission queue again.
         made.publish(made.service(A, B, objectives=Objectives(1.0, 0.1)))
         selector.note_failure(A, Ending.RESET, 0.0)
-        selected = await selector.next(is_retry=True)
+        selected = await selector.next([Ending.RESET])
         assert (selected.endpoint, selected.reservation) == (B, None)
 
     bench(main)
@@ -140,7 +140,7 @@ def test_reservation_at_an_ejected_endpoint_is_its_probe(bench):
             made.state.endpoints.note_failure(A.pod, made.loop.time())
         await asyncio.sleep(1.0)
         assert made.state.endpoints.ejected([A], made.loop.time()) == set()
-        selected = await made.selector(cancellation).next(is_retry=False)
+        selected = await made.selector(cancellation).next([])
         assert (selected.endpoint, selected.reservation is None) == (A, False)
         assert made.state.endpoints.ejected([A], made.loop.time()) == {A.pod}
 
@@ -151,8 +151,8 @@ def test_closed_queue_makes_the_request_select_another_side(bench):
     async def main(made, cancellation):
         objectives = Objectives(1.0, 0.1)
         made.publish(made.service(A, objectives=objectives))
-        first = await made.selector(cancellation).next(is_retry=False)
-        task = asyncio.create_task(made.selector(cancellation).next(is_retry=False))
+        first = await made.selector(cancellation).next([])
+        task = asyncio.create_task(made.selector(cancellation).next([]))
         await asyncio.sleep(1.0)
         other = replace(B, revision="r2")
         moved = replace(made.service(A, other, objectives=objectives), weights={Side("r2"): 100})

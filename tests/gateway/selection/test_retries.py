@@ -17,14 +17,14 @@ def test_failed_endpoints_are_retried_with_exponential_backoff(bench):
         made.publish(made.service(A))
         selector = made.selector(cancellation)
         waits_s, since_s = [], made.loop.time()
-        assert (await selector.next(is_retry=False)).endpoint == A
+        assert (await selector.next([])).endpoint == A
         for _ in range(8):
             selector.note_failure(A, Ending.RESET, 1.0)
-            assert (await selector.next(is_retry=True)).endpoint == A
+            assert (await selector.next([Ending.RESET])).endpoint == A
             waits_s.append(made.loop.time() - since_s)
             since_s = made.loop.time()
         selector.note_failure(A, Ending.RESET, 1.0)
-        error = await made.error_of(selector.next(is_retry=True))
+        error = await made.error_of(selector.next([Ending.RESET]))
         assert error == (503, "every ready engine was tried", 5)
         assert waits_s == pytest.approx([0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 0.25])
         # Waiting counts against the wait limit; the time of an attempt that was reset does not.
@@ -40,7 +40,7 @@ def test_new_endpoint_ends_the_backoff(bench):
         selector = made.selector(cancellation)
         selector.note_failure(A, Ending.RESET, 0.0)
         selector._wait._backoff_s = 2.0
-        task = asyncio.create_task(selector.next(is_retry=True))
+        task = asyncio.create_task(selector.next([Ending.RESET]))
         await asyncio.sleep(0.5)
         made.publish(made.service(A, B))
         assert (await task).endpoint == B
@@ -58,9 +58,9 @@ def test_failed_connections_count_against_the_wait_limit(bench, took_s, is_selec
         selector = made.selector(cancellation)
         selector.note_failure(A, Ending.CONNECT, took_s)
         if is_selected:
-            assert (await selector.next(is_retry=True)).endpoint == B
+            assert (await selector.next([Ending.CONNECT])).endpoint == B
         else:
-            error = await made.error_of(selector.next(is_retry=True))
+            error = await made.error_of(selector.next([Ending.CONNECT]))
             assert error == (503, "no connection to an engine could be made in time", 5)
 
     bench(main, connect_timeout_s=2.0)
@@ -71,9 +71,9 @@ def test_no_endpoint_is_tried_twice_after_an_error_response(bench):
         made.publish(made.service(A, B))
         selector = made.selector(cancellation)
         selector.note_failure(A, Ending.ERROR, 0.0)
-        assert (await selector.next(is_retry=True)).endpoint == B
+        assert (await selector.next([Ending.ERROR])).endpoint == B
         selector.note_failure(B, Ending.RESET, 0.0)
-        error = await made.error_of(selector.next(is_retry=True))
+        error = await made.error_of(selector.next([Ending.ERROR, Ending.RESET]))
         assert error == (503, "every ready engine was tried", 5)
         assert made.elapsed_s == 0.0
 
@@ -87,7 +87,7 @@ def test_wait_for_the_retry_budget_is_one_second_after_an_error_response(bench, 
         selector = made.selector(cancellation)
         selector.note_failure(A, failure, 0.0)
         with made.state.retry_budget.hold(KEY):
-            error = await made.error_of(selector.next(is_retry=True))
+            error = await made.error_of(selector.next([failure]))
         assert error == (503, "too many requests are being retried", 5)
         assert made.elapsed_s == waits_s
 
@@ -100,7 +100,7 @@ def test_retry_budget_is_checked_every_50_ms(bench):
         selector = made.selector(cancellation)
         selector.note_failure(A, Ending.RESET, 0.0)
         with made.state.retry_budget.hold(KEY):
-            task = asyncio.create_task(selector.next(is_retry=True))
+            task = asyncio.create_task(selector.next([Ending.RESET]))
             await asyncio.sleep(0.12)
         assert (await task).endpoint == B
         assert made.elapsed_s == 0.15
@@ -116,10 +116,10 @@ def test_retry_budget_is_a_fraction_of_open_requests(bench):
         opened = made.state.open_requests
         with made.state.retry_budget.hold(KEY), opened.hold(KEY), opened.hold(KEY):
             with opened.hold(KEY), opened.hold(KEY):
-                assert (await selector.next(is_retry=True)).endpoint == B
+                assert (await selector.next([Ending.RESET])).endpoint == B
             assert made.elapsed_s == 0.0
-            assert (await selector.next(is_retry=False)).endpoint == B  # no retry: no budget
-            await made.error_of(selector.next(is_retry=True))
+            assert (await selector.next([])).endpoint == B  # no retry: no budget
+            await made.error_of(selector.next([Ending.RESET]))
             assert made.elapsed_s == 10.0
 
     bench(main, min_retries=0, retry_budget_fraction=0.5)
@@ -133,11 +133,11 @@ def test_retry_prefers_an_endpoint_without_failures(bench):
         selector = made.selector(cancellation)
         selector.note_failure(A, Ending.RESET, 0.0)
         for _ in range(20):
-            assert (await selector.next(is_retry=True)).endpoint == C
+            assert (await selector.next([Ending.RESET])).endpoint == C
         selector.note_failure(C, Ending.RESET, 0.0)
-        assert (await selector.next(is_retry=True)).endpoint == B  # the only one left
+        assert (await selector.next([Ending.RESET])).endpoint == B  # the only one left
         fresh = made.selector(cancellation)
-        selected = {(await fresh.next(is_retry=False)).endpoint for _ in range(60)}
+        selected = {(await fresh.next([])).endpoint for _ in range(60)}
         assert selected == {A, B, C}
 
     bench(main)
@@ -149,12 +149,10 @@ def test_ejected_endpoint_gets_one_probe_at_a_time(bench):
         for _ in range(3):
             made.state.endpoints.note_failure(A.pod, made.loop.time(), is_unreachable=False)
         made.state.endpoints.tokens[B.pod] = 1000  # A would be the least loaded
-        selected = await made.selector(cancellation).next(is_retry=False)
+        selected = await made.selector(cancellation).next([])
         assert selected.endpoint == B
         await asyncio.sleep(1.0)
-        selected = [
-            (await made.selector(cancellation).next(is_retry=False)).endpoint for _ in range(3)
-        ]
+        selected = [(await made.selector(cancellation).next([])).endpoint for _ in range(3)]
         assert selected == [A, B, B]
 
     bench(main)
