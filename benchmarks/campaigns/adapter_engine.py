@@ -32,13 +32,18 @@ class AdapterEngine:
 
     async def adapters(self, _: web.Request) -> web.Response:
         await asyncio.sleep(self.list_s)
-        if self.list_body is not None:
-            return web.Response(body=self.list_body, content_type="application/json")
-        return web.json_response({"object": "list", "data": list(self.entries.values())})
+        return self._list_of(list(self.entries.values()))
 
     async def models(self, _: web.Request) -> web.Response:
-        cards = [{"id": name, "root": name, "parent": "base"} for name in self.entries]
-        return web.json_response({"data": [{"id": "base", "parent": None}, *cards]})
+        cards: list[dict[str, object]] = [
+            {"id": name, "root": name, "parent": "base"} for name in self.entries
+        ]
+        return self._list_of([{"id": "base", "parent": None}, *cards])
+
+    def _list_of(self, entries: list[dict[str, object]]) -> web.Response:
+        if self.list_body is not None:
+            return web.Response(body=self.list_body, content_type="application/json")
+        return web.json_response({"object": "list", "data": entries})
 
     async def load(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -107,6 +107,7 @@ async def test_a_refused_load(client, engine, status, body, kind, reason, messag
         b'{"data": [{"id": "a"}]}',
         b'{"data": [{"id": "a", "tier": "moon"}]}',
         b'{"data": [{"id": "a", "tier": "disk", "requests": "many"}]}',
+        b'{"data": [{"id": "\\ud800", "tier": "disk"}]}',
         b"[" * 100_000,
         json.dumps({"data": [], "more": "x" * (1 << 20)}).encode(),
     ],
@@ -116,6 +117,59 @@ async def test_an_unreadable_list(client, engine, body):
     failure = await client.list(engine.address, "Penstock")
     assert isinstance(failure, EngineFailure)
     assert failure.kind == "Unanswered"
+
+
+@pytest.mark.parametrize("number", ["1e999", "-Infinity", "NaN", "-1", "1.5", "9" * 30])
+@pytest.mark.parametrize("field", ["requests", "rank", "bytes"])
+async def test_a_number_that_no_engine_has_makes_a_list_unreadable(client, engine, field, number):
+    engine.list_body = b'{"data": [{"id": "a", "tier": "disk", "%s": %s}]}' % (
+        field.encode(),
+        number.encode(),
+    )
+    failure = await client.list(engine.address, "Penstock")
+    assert failure.kind == "Unanswered"
+    assert failure.message.startswith(
+        f"/v1/adapters of the engine gives an unreadable list: data.0.{field}: Input should be "
+    )
+
+
+VLLM_CARD = {
+    "object": "model", "created": 1_800_000_000, "owned_by": "vllm", "max_model_len": None, "parent": "m",
+    "permission": [{f"permission_{number:02}": False for number in range(12)}],
+}  # fmt: skip
+
+
+async def test_as_many_adapters_as_a_service_may_have_are_listed(client, engine):
+    names = [f"adapter-{number}@3f2a1b9c" for number in range(1024)]
+    cards = [VLLM_CARD | {"id": name, "root": f"/adapters/pvc/a/{name}"} for name in names]
+    base = VLLM_CARD | {"id": "m", "root": "m", "parent": None}
+    engine.list_body = json.dumps({"object": "list", "data": [base, *cards]}).encode()
+    assert list(await client.list(engine.address, "VLLM")) == names
+
+
+@pytest.mark.parametrize(
+    ("runtime", "entries", "reason"),
+    [
+        (
+            "Penstock",
+            [{"id": str(number), "tier": "disk"} for number in range(1281)],
+            "data: List should have at most 1280 items after validation, not 1281",
+        ),
+        ("VLLM", [0] * 50_000, "it has more than 40960 values"),
+        ("VLLM", [{"id": "m" * 301, "parent": "m"}], "it has a name of more than 300 characters"),
+        (
+            "Penstock",
+            [{"id": "m" * 301, "tier": "disk"}],
+            "it has a name of more than 300 characters",
+        ),
+    ],
+)
+async def test_a_list_that_is_too_large_is_unreadable(client, engine, runtime, entries, reason):
+    engine.list_body = json.dumps({"data": entries}).encode()
+    failure = await client.list(engine.address, runtime)
+    path = {"Penstock": "/v1/adapters", "VLLM": "/v1/models"}[runtime]
+    message = f"{path} of the engine gives an unreadable list: {reason}"
+    assert failure == EngineFailure("Unanswered", "Unanswered", message)
 
 
 async def test_an_engine_that_is_gone_is_unreachable(client):

@@ -12,16 +12,15 @@ from typing import Any, Literal
 
 import aiohttp
 
+from penstock.clients.adapter_list import MAX_LIST_BYTES, parse_copies
 from penstock.clients.pod_session import pod_session, read_bounded
-from penstock.core.adapters.replica import Copy, CopyState
+from penstock.core.adapters.replica import Copy
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.lora_engine import LoraRuntime
 
 # Time limits in seconds. An engine lists its adapters between two steps. A load waits there for memory, for
 # at most 60 s.
 LIST_TIMEOUT_S, LOAD_TIMEOUT_S, UNLOAD_TIMEOUT_S = 2.5, 65.0, 10.0
-# Bound on a list: an engine has at most 1024 adapters, with some 200 bytes for each.
-MAX_LIST_BYTES = 1 << 20
 MAX_ERROR_BYTES = 16 << 10
 MAX_MESSAGE_CHARS = 500
 
@@ -33,13 +32,6 @@ _CAUSE_IN_VLLM = re.compile(
 
 # vLLM's words, at the beginning, in answers while its engine ends.
 _DEAD_ENGINE_IN_VLLM = "EngineCore encountered an issue."
-
-_STATES: Mapping[str, CopyState] = {
-    "device": "Resident",
-    "host": "Resident",
-    "disk": "Evicted",
-    "loading": "Loading",
-}
 
 Copies = Mapping[str, Copy]
 
@@ -81,10 +73,9 @@ class EngineAdapters:
             return answer
         try:
             return parse_copies(runtime, answer)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return EngineFailure(
-                "Unanswered", "Unanswered", f"{path} of the engine gives an unreadable list"
-            )
+        except ValueError as error:
+            message = f"{path} of the engine gives an unreadable list: {error}"
+            return EngineFailure("Unanswered", "Unanswered", message)
 
     async def load(
         self, address: str, runtime: LoraRuntime, name: str, path: str
@@ -139,22 +130,6 @@ class EngineAdapters:
         if self._session is None:
             self._session = pod_session()
         return self._session
-
-
-def parse_copies(runtime: LoraRuntime, content: bytes) -> Copies:
-    """Parse an engine's list of adapters. Raises ValueError, TypeError, KeyError or AttributeError."""
-    entries = parse_json(content)["data"]
-    if runtime == "VLLM":
-        return {str(each["id"]): Copy("Resident") for each in entries if each.get("parent")}
-    return {
-        str(each["id"]): Copy(
-            _STATES[each["tier"]],
-            requests=int(each.get("requests") or 0),
-            rank=None if each.get("rank") is None else int(each["rank"]),
-            size_bytes=int(each.get("bytes") or 0),
-        )
-        for each in entries
-    }
 
 
 def _without_answer(kind: Literal["Unreachable", "Unanswered"], error: Exception) -> EngineFailure:
