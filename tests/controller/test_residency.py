@@ -6,7 +6,9 @@ import json
 import pytest
 
 from penstock.clients.engine_adapters import EngineAdapters
+from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
+from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.residency import MAX_REQUESTS, Residency
 from penstock.core.adapters.replica import Copy
 from penstock.core.observed.lora_engine import LoraEngine
@@ -40,10 +42,33 @@ def pods(namespace, address, count):
 
 async def test_hung_engines_of_a_namespace_delay_no_list_of_another(port):
     engines = EngineAdapters()
-    residency = Residency(engines)
+    residency = Residency(engines, Failures(OperatorMetrics()))
     hung = pods("other", f"{HANGING}:{port}", 2 * MAX_REQUESTS)
     assert await residency.poll(hung) == {}
     copies = await residency.poll([*hung, *pods("team", f"{ANSWERING}:{port}", 1)])
     assert copies == {("team", "chat-0"): {"sql": Copy("Resident")}}
+    await residency.close()
+    await engines.close()
+
+
+class BrokenEngines(EngineAdapters):
+    """Raises an error about the engine at one address, for what no check has foreseen."""
+
+    async def list(self, address, runtime):
+        if address == "broken":
+            raise OverflowError("cannot convert float infinity to integer")
+        return await super().list(address, runtime)
+
+
+async def test_an_error_about_one_engine_hides_no_copies_of_another(port):
+    engines, metrics = BrokenEngines(), OperatorMetrics()
+    residency = Residency(engines, Failures(metrics))
+    all_pods = [*pods("other", "broken", 1), *pods("team", f"{ANSWERING}:{port}", 1)]
+    for _ in range(2):
+        assert await residency.poll(all_pods) == {
+            ("team", "chat-0"): {"sql": Copy("Resident")},
+        }
+    name = "penstock_operator_unexpected_errors_total"
+    assert metrics.registry.get_sample_value(name, {"loop": "adapters"}) == 2
     await residency.close()
     await engines.close()

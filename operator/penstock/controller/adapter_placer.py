@@ -96,7 +96,7 @@ class AdapterPlacer:
         )
         self._store = AdapterStore(failures)
         self._refusals = AdapterRefusals()
-        self._residency = Residency(engines)
+        self._residency = Residency(engines, failures)
         self._changes = CopyChanges(engines, failures, self._observe)
         self._statuses = AdapterStatuses(kube, failures)
         self._pools = AdapterPools(kube, failures, sources.rollouts.applied_generations)

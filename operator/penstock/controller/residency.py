@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from penstock.clients.clock import monotonic
 from penstock.clients.engine_adapters import Copies, EngineAdapters, EngineFailure
 from penstock.clients.informer import Key
+from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
 from penstock.controller.shared_slots import SharedSlots
 
@@ -22,10 +23,14 @@ _Answer = Copies | EngineFailure
 
 
 class Residency:
-    """Polls engines, and keeps the last list of each."""
+    """Polls engines, and keeps the last list of each.
 
-    def __init__(self, engines: EngineAdapters) -> None:
+    An error about one engine is contained by `failures`, and counts like no answer.
+    """
+
+    def __init__(self, engines: EngineAdapters, failures: Failures) -> None:
         self._engines = engines
+        self._failures = failures
         self._slots = SharedSlots(MAX_REQUESTS)
         self._requests: dict[Key, asyncio.Task[_Answer]] = {}
         self._last: dict[Key, tuple[float, Copies]] = {}
@@ -43,7 +48,8 @@ class Residency:
         for key, request in list(self._requests.items()):
             if request.done():
                 del self._requests[key]
-                self._note(key, request.result(), now_s)
+                with self._failures.isolate_errors("adapters", "/".join(key)):
+                    self._note(key, request.result(), now_s)
         self._last = {
             key: (at_s, copies)
             for key, (at_s, copies) in self._last.items()
