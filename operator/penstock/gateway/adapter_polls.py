@@ -106,9 +106,19 @@ class AdapterPolls:
     async def _poll(self, endpoint: Endpoint, waiting: "_Waiting") -> None:
         is_answering = True
         while True:
-            failure = await self._ask(endpoint)
+            error = None
+            try:
+                failure = await self._ask(endpoint)
+            except Exception as unexpected:  # noqa: BLE001 - the engine's next list may cause none
+                error = unexpected
+                failure = EngineFailure("Unanswered", "Unanswered", f"unexpected error: {error!r}")
             if failure is not None and is_answering:
-                logger.warning("%s does not list its adapters: %s", endpoint.pod, failure.message)
+                logger.warning(
+                    "%s does not list its adapters: %s",
+                    endpoint.pod,
+                    failure.message,
+                    exc_info=error,
+                )
             is_answering = failure is None
             await asyncio.sleep(min(WAITING_INTERVAL_S, POLL_INTERVAL_S))
             jitter = 0.9 + 0.2 * random.random()  # noqa: S311 - spreads load
