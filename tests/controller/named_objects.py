@@ -23,6 +23,8 @@ from penstock.core.observed.name_claims import (
     Standing,
 )
 from penstock.core.reconcile.adapter_acceptance import refusal, settle_name
+from penstock.core.reconcile.adapter_conditions import AdapterState, Instance, has_been_read
+from penstock.core.reconcile.adapter_status import adapter_status, is_resolved
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 
 NOW = "2026-01-01T01:00:00Z"
@@ -56,9 +58,9 @@ def spec_of(kind: ClaimKind, model_name: str) -> Object:
 class NamedObject:
     """An object with what the operator finds out about it.
 
-    answers: whether engines are ready: of the service, the route's backend, or the adapter's service.
-    is_refused: whether the operator refuses the spec. stable, recorded_name: of a service, the stable
-    revision and the model name that its record has.
+    answers: whether engines are ready: of the service, the route's backend, or one that reads the adapter.
+    is_refused: whether the operator refuses the spec, or the adapter has no service. stable, recorded_name:
+    of a service, the stable revision and the model name that its record has.
     """
 
     body: Object
@@ -163,14 +165,19 @@ class Operator:
 
     def _adapter(self, each: NamedObject) -> Object | None:
         resource, names = adapter_resource(each.body), self.names.index
-        cause = refusal(resource, TAKES_ADAPTERS if each.answers else None, None, names)
-        conflict = settle_name(resource.key, cause, names, is_serving=cause is None)
+        cause = refusal(resource, None if each.is_refused else TAKES_ADAPTERS, None, names)
+        state = AdapterState(refusal=cause)
+        if cause is None and each.answers:
+            state = replace(state, instances=(Instance("pod", "Loaded"),))
+        was_resolved = is_resolved(each.status, resource.version.revision)
+        can_answer = cause is None and has_been_read(state, was_resolved=was_resolved)
+        conflict = settle_name(resource.key, cause, names, can_answer=can_answer)
         if conflict is None:
             return None
         stable = "r1" if cause is None else each.status.get("stableRevision")
-        reason = cause.reason if cause else ""
-        stored = {"modelName": resource.model_name, "stableRevision": stable}
-        return stored | conditions("Accepted", reason, conflict)
+        state = replace(state, name_conflict=conflict)
+        status = adapter_status(resource, state, None, each.status, NOW)
+        return status | {"stableRevision": stable}
 
 
 def conditions(kind: str, refusal: str, conflict: str) -> Object:

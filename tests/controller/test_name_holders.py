@@ -61,6 +61,8 @@ class NameHolders(RuleBasedStateMachine):
         self.answered: dict[str, Holder] = {}
         self.num_created = 0
         self.lost: set[ObjectKey] = set()
+        self.has_been_read: set[str] = set()
+        self.could_answer: set[tuple[str, str]] = set()
 
     # What users do.
 
@@ -88,9 +90,7 @@ class NameHolders(RuleBasedStateMachine):
     def rename(self, number: int, model: str) -> None:
         each = self._pick(number)
         # Nobody can tell that an object had another name between two passes of the operator.
-        if each is not None and (
-            each.model_name == each.status.get("modelName") or not each.status
-        ):
+        if each is not None and each.status.get("modelName") in (None, each.model_name):
             self._store(renamed(each, model))
 
     @rule(number=NUMBERS, answers=OFTEN, is_refused=SELDOM)
@@ -183,6 +183,13 @@ class NameHolders(RuleBasedStateMachine):
             if answering:
                 assert short_name_holder(rivals) == short_name_holder(answering)
 
+    @invariant()
+    def a_name_is_kept_by_what_could_answer_under_it(self) -> None:
+        for each in self._snapshot()._claims():
+            if each.kind != "InferenceService" and each.precedence.standing is Standing.ESTABLISHED:
+                uid = self.objects[_key(each)].body["metadata"]["uid"]
+                assert (uid, each.served_name) in self.could_answer, f"{_key(each)} never answered"
+
     def teardown(self) -> None:
         """After three passes over all objects the next one writes nothing.
 
@@ -214,10 +221,21 @@ class NameHolders(RuleBasedStateMachine):
         """Reconcile once. Returns whether the names could be decided."""
         each = self.objects[key]
         status = self.operator.next_status(each)
+        if status is not None:
+            self._note_answers(each)
         if status is not None and status != each.status:
             self.lost.discard(key)
             self._store(replace(each, body=each.body | {"status": status}))
         return status is not None
+
+    def _note_answers(self, each: NamedObject) -> None:
+        """Note under which name an object can answer. An adapter that was read is not read again."""
+        uid = each.body["metadata"]["uid"]
+        if each.answers and not each.is_refused:
+            self.has_been_read.add(uid)
+        is_adapter = each.key[0] == "LoraAdapter"
+        if uid in self.has_been_read and not each.is_refused if is_adapter else each.answers:
+            self.could_answer.add((uid, each.model_name))
 
     def _store(self, each: NamedObject) -> None:
         self.objects[each.key] = each

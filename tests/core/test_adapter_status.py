@@ -14,13 +14,19 @@ from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
 from penstock.core.observed.name_claims import (
+    Standing,
     adapter_claim,
     route_claim,
     service_claim,
+    with_next_status,
 )
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile import adapter_acceptance, adapter_conditions
-from penstock.core.reconcile.adapter_acceptance import adapters_of_routes, refusal
+from penstock.core.reconcile.adapter_acceptance import (
+    adapters_of_routes,
+    refusal,
+    settle_name,
+)
 from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, Instance, LoadError
 from penstock.core.reconcile.adapter_status import adapter_events, adapter_status, changed_fields
@@ -369,6 +375,53 @@ def test_an_adapter_that_waits_for_its_service_needs_no_change_of_its_own() -> N
         "False",
         "no change of the adapter is required",
     )
+
+
+REFUSED = AdapterState(refusal=Cause("ServiceNotFound", "create it"))
+
+
+@pytest.mark.parametrize(
+    ("state", "stored", "expected"),
+    [
+        (ON_DEMAND, None, None),
+        (ON_DEMAND, "former", None),
+        (ON_DEMAND, "chat-sql", "chat-sql"),
+        (LOADED, None, "chat-sql"),
+        (LOADED, "former", "chat-sql"),
+        (replace(ON_DEMAND, failure=BAD_FILES), None, None),
+        (REFUSED, None, None),
+        (REFUSED, "former", None),
+        (REFUSED, "chat-sql", "chat-sql"),
+    ],
+)
+def test_the_status_has_the_model_name_under_which_the_adapter_could_answer(
+    state: AdapterState, stored: str | None, expected: str | None
+) -> None:
+    assert status_of(state, {"modelName": stored})["modelName"] == expected
+
+
+def test_a_renamed_adapter_that_is_refused_answers_under_no_name() -> None:
+    resolved = {"type": "Resolved", "status": "True", "lastTransitionTime": NOW}
+    served = {"revision": SQL.version.revision, "modelName": "former", "conditions": [resolved]}
+    refused = status_of(REFUSED, served) | {"stableRevision": "r"}
+    assert refused["modelName"] is None
+    assert adapter_claim(adapter("sql", **refused)).precedence.standing is Standing.REFUSED
+    accepted = status_of(ON_DEMAND, served) | {"stableRevision": "r"}
+    assert adapter_claim(adapter("sql", **accepted)).precedence.standing is Standing.ESTABLISHED
+
+
+@pytest.mark.parametrize(("is_read", "holder"), [(False, "other"), (True, "team")])
+def test_an_adapter_that_no_engine_has_read_takes_no_short_name(is_read: bool, holder: str) -> None:
+    """The older service of another namespace loads its model."""
+    waiting = service("x", "chat-sql")
+    waiting["metadata"] |= {"namespace": "other"}
+    names = names_of(adapter("sql", created=LATER), services=[waiting])
+    conflict = settle_name(SQL.key, None, names, can_answer=is_read)
+    assert bool(conflict) == (holder == "other")
+    claim = service_claim(waiting)
+    assert claim is not None
+    answering = with_next_status(claim, "chat-sql", Standing.ESTABLISHED)
+    assert (names.settle(answering, yields=False) == "") == (holder == "other")
 
 
 def test_an_adapter_whose_short_name_is_held_elsewhere_says_so() -> None:

@@ -69,7 +69,11 @@ class LoraAdapterStatus(Model):
         default=None, description="Generation of the spec that this status is about. -1: none yet."
     )
     model_name: str | None = Field(
-        default=None, description="Model name that clients send as `model`."
+        default=None,
+        description=(
+            "Model name under which the adapter answers. Empty until an engine has read the adapter; then it "
+            "stays until spec.model.name is changed."
+        ),
     )
     revision: str | None = Field(
         default=None,

@@ -38,7 +38,7 @@ from penstock.core.adapters.placement_record import PlacementRecord
 from penstock.core.adapters.shown_demand import requests_per_s
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.adapter_acceptance import settle_name
-from penstock.core.reconcile.adapter_conditions import AdapterState, Cause
+from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, has_been_read
 
 # Period of the passes, in seconds: usually, and while copies change. A status is as old as the last pass.
 TICK_S, CHANGING_TICK_S = 1.0, 0.5
@@ -263,8 +263,9 @@ class AdapterPlacer:
                 state = of_service.of(resource.version)
             if (pool := pools.steps.get(resource.key)) is not None:
                 state = replace(state, pool=pool)
-            is_serving = resource.key in rollouts
-            conflict = settle_name(resource.key, cause, names, is_serving=is_serving)
+            is_read = has_been_read(state, was_resolved=each.is_resolved)
+            can_answer = resource.key in rollouts and is_read
+            conflict = settle_name(resource.key, cause, names, can_answer=can_answer)
             if conflict is None:
                 continue
             if conflict:

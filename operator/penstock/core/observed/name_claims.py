@@ -93,7 +93,7 @@ def route_claim(body: Object) -> NameClaim:
 
 
 def adapter_claim(body: Object) -> NameClaim:
-    """The claim of a LoraAdapter."""
+    """The claim of a LoraAdapter. Its status has the model name under which it could answer."""
     status, model_name = body.get("status") or {}, adapter_resource(body).model_name
     refusal = _reason(status, "Accepted", "False")
     if status.get("stableRevision") and status.get("modelName") == model_name:
@@ -128,9 +128,9 @@ def restored_claim(body: Object, claim: NameClaim, last: NameClaim | None) -> Na
     """
     if last is None or last.precedence.standing is not Standing.ESTABLISHED:
         return claim
-    status, is_route = stored_status(body), claim.kind == "ModelRoute"
-    is_lost = not status.get("conditions" if is_route else "modelName")
-    is_same = claim.kind == "InferenceService" or claim.model_name == last.model_name
+    status, is_service = stored_status(body), claim.kind == "InferenceService"
+    is_lost = not status.get("modelName" if is_service else "conditions")
+    is_same = is_service or claim.model_name == last.model_name
     return last if is_lost and is_same and claim.created_s == last.created_s else claim
 
 

@@ -89,13 +89,13 @@ def _name_refusal(adapter: AdapterResource, names: NameIndex) -> Cause | None:
 
 
 def settle_name(
-    adapter: Key, refusal: Cause | None, names: NameIndex, *, is_serving: bool
+    adapter: Key, refusal: Cause | None, names: NameIndex, *, can_answer: bool
 ) -> str | None:
     """Decide the short name of an adapter by its next status.
 
-    refusal: why the adapter is not accepted; None if it is. is_serving: whether the status has a version that
-    gets the traffic. Returns why the name leads to another namespace; empty if it does not; None if only the
-    next pass can decide it.
+    refusal: why the adapter is not accepted; None if it is. can_answer: whether the status has a version that
+    gets the traffic, and an engine has read it. Returns why the name leads to another namespace; empty if it
+    does not; None if only the next pass can decide it.
     """
     claim = names.get((ADAPTER, *adapter))
     if claim is None:
@@ -104,7 +104,7 @@ def settle_name(
         return None
     yields = refusal is not None and refusal.reason == MODEL_NAME_IN_USE
     standing = Standing.PENDING if refusal is None or yields else Standing.REFUSED
-    standing = Standing.ESTABLISHED if is_serving else standing
+    standing = Standing.ESTABLISHED if can_answer else standing
     return names.settle(with_next_status(claim, claim.model_name, standing), yields=yields)
 
 

@@ -92,6 +92,11 @@ def adapter_conditions(
     return *own, *name_conflict(state.name_conflict)
 
 
+def has_been_read(state: AdapterState, *, was_resolved: bool) -> bool:
+    """Whether an engine has read the adapter. was_resolved: whether the last status says so."""
+    return bool(state.loaded) or (was_resolved and not (state.failure and state.failure.is_final))
+
+
 def _own_conditions(
     resource: AdapterResource,
     state: AdapterState,
@@ -138,7 +143,7 @@ def _accepted(resource: AdapterResource, state: AdapterState) -> Condition:
 
 
 def _resolved(state: AdapterState, was_resolved: bool) -> Condition:
-    if state.loaded or (was_resolved and not (state.failure and state.failure.is_final)):
+    if has_been_read(state, was_resolved=was_resolved):
         return Condition("Resolved", "True", "Resolved", "an engine has read this version")
     if state.failure is not None and state.failure.is_final:
         return Condition("Resolved", "False", state.failure.reason, state.failure.message)

@@ -12,6 +12,7 @@ from penstock.core.reconcile.adapter_conditions import (
     Instance,
     LoadError,
     adapter_conditions,
+    has_been_read,
 )
 from penstock.core.reconcile.status import as_objects
 from penstock.core.reconcile.status_events import rollout_events
@@ -44,12 +45,12 @@ def adapter_status(
     same = stored if stored.get("revision") == revision else {}
     rank = same.get("rank") or state.rank
     size = same.get("sizeBytes") or state.size_bytes
-    conditions = adapter_conditions(
-        resource, state, rollout, was_resolved=is_resolved(stored, revision)
-    )
+    was_resolved = is_resolved(stored, revision)
+    conditions = adapter_conditions(resource, state, rollout, was_resolved=was_resolved)
+    is_read = state.refusal is None and has_been_read(state, was_resolved=was_resolved)
     return {
         "observedGeneration": resource.generation,
-        "modelName": resource.model_name,
+        "modelName": _answered_name(resource.model_name, stored, is_read=is_read),
         "revision": revision,
         "rank": rank,
         "sizeBytes": size,
@@ -92,6 +93,11 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
         yield "Normal", "PoolChanged", now.get("message", "")
     elif now.get("reason") in REFUSED_POOLS and now["reason"] != was.get("reason"):
         yield "Warning", now["reason"], now["message"]
+
+
+def _answered_name(model_name: str, stored: Object, *, is_read: bool) -> str | None:
+    """The model name if the adapter can answer under it, or did so before; None before."""
+    return model_name if is_read or stored.get("modelName") == model_name else None
 
 
 def _without_none(value: Any) -> Any:
