@@ -6,15 +6,18 @@ that never ends keeps other requests for its adapter waiting for a bounded part 
 
 from dataclasses import dataclass, replace
 
+from penstock.core.adapters.load_failures import MAX_PAUSE_S
+from penstock.core.backoff import backoff_s
+
 # Longest closure, in seconds. Most requests end sooner. A request waits for 30 s at most: one for the closed
 # adapter outlasts the closure, and one for the other adapter can try a second copy.
 MAX_CLOSED_S = 10.0
 # Time after which a closure ends if no request asks for it again, in seconds. Waiting requests ask every
 # second.
 UNASKED_S = 2.5
-# First and longest pause after a closure, in seconds. The first is as long as a closure: a copy is open for
-# half of the time at least. The longest is that of failed loads.
-FIRST_PAUSE_S, MAX_PAUSE_S = MAX_CLOSED_S, 300.0
+# First pause after a closure, in seconds. It is as long as a closure: a copy is open for half of the time at
+# least. The longest is that of failed loads.
+FIRST_PAUSE_S = MAX_CLOSED_S
 # Time after its end for which a closure is remembered, in seconds: the longest pause, and as long again.
 REMEMBERED_S = 2 * MAX_PAUSE_S
 
@@ -42,7 +45,7 @@ class Closure:
 
     def is_kept_open(self, now_s: float) -> bool:
         """Whether the copy is open, and not to be closed yet."""
-        pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.num_vain, 16))
+        pause_s = backoff_s(self.num_vain, FIRST_PAUSE_S, MAX_PAUSE_S)
         return self.end_s <= now_s < self.end_s + pause_s
 
     def is_remembered(self, now_s: float) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from penstock.core.backoff import backoff_s
+
 # Pause after the first failed load and the longest one, in seconds. A load costs an engine disk and
 # memory traffic; what failed for its files fails until somebody changes them.
 FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 300.0
@@ -39,7 +41,7 @@ def after_failure(
 ) -> dict[Key, LoadFailure]:
     """Failures with one more of this load. The pause doubles with each."""
     times = failures[key].times + 1 if key in failures else 1
-    pause_s = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(times - 1, 16))
+    pause_s = backoff_s(times - 1, FIRST_PAUSE_S, MAX_PAUSE_S)
     return {**failures, key: LoadFailure(reason, times, now_s + pause_s)}
 
 

@@ -10,6 +10,8 @@ engine is probed by one request at a time, at growing intervals.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.core.backoff import backoff_s
+
 # Consecutive failures that eject an engine; the first and the longest ejection. Envoy's defaults are 5
 # and 30 s. Less is safe here, as failed requests are retried, and necessary, as an engine that fails
 # fast looks idle and attracts traffic.
@@ -90,4 +92,4 @@ def ejected(pods: Iterable[str], health: Mapping[str, Health], now: float) -> se
 def _ejection_s(ejections: int) -> float:
     if not ejections:
         return 0.0
-    return float(min(FIRST_EJECTION_S * 2 ** min(ejections - 1, 10), LAST_EJECTION_S))
+    return backoff_s(ejections - 1, FIRST_EJECTION_S, LAST_EJECTION_S)
