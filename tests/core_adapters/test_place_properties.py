@@ -12,9 +12,9 @@ from penstock.core.adapters.place import PlacementPlan, place
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.retention import is_own_name, min_copies, used_slots
 from penstock.core.adapters.route import (
-    CLOSE_AFTER_S,
+    DRAIN_AFTER_S,
     MAX_WAIT_S,
-    Close,
+    DrainCopy,
     Load,
     Refuse,
     Send,
@@ -187,9 +187,9 @@ def test_a_request_gets_what_it_may(
         case Wait(reason):
             assert not resident
             assert reason
-        case Close(pod, name):
+        case DrainCopy(pod, name):
             assert not resident
-            assert waited_s >= CLOSE_AFTER_S
+            assert waited_s >= DRAIN_AFTER_S
             assert used_slots(serving[pod]) >= serving[pod].slots
             assert serving[pod].copies[name].requests > 0
             assert not known[name].placement.is_pinned

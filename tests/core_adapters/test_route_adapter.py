@@ -9,9 +9,9 @@ from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import (
-    CLOSE_AFTER_S,
+    DRAIN_AFTER_S,
     AdapterDecision,
-    Close,
+    DrainCopy,
     Load,
     Refuse,
     Send,
@@ -103,29 +103,29 @@ def test_of_equal_pods_the_one_with_fewer_loads() -> None:
 
 def test_the_wait_is_bounded() -> None:
     pods = [pod("p0", 1, {"b": BUSY})]
-    assert isinstance(route("a", pods, waited_s=29.0), Close)
+    assert isinstance(route("a", pods, waited_s=29.0), DrainCopy)
     assert isinstance(route("a", pods, waited_s=30.0), Refuse)
 
 
-def closing(
+def after_waiting(
     name: str, pods: list[AdapterReplica], adapters: tuple[AdapterVersion, ...] | None = None
 ) -> AdapterDecision:
     """The decision about a request that has waited for long. Of the others, a is wanted most."""
     adapters = adapters or tuple(version(name) for name in "abcd")
     versions = {v.engine_name: v for v in adapters}
     shown = {engine_name("a"): AdapterDemand(3.0), engine_name("b"): AdapterDemand(1.0)}
-    return route_adapter(engine_name(name), pods, versions, {}, CLOSE_AFTER_S, (), shown)
+    return route_adapter(engine_name(name), pods, versions, {}, DRAIN_AFTER_S, (), shown)
 
 
 def test_a_request_that_has_waited_for_long_closes_the_busy_copy_that_is_worth_least() -> None:
     pods = [pod("p0", 2, {"a": BUSY, "b": BUSY})]
-    assert isinstance(route("c", pods, waited_s=CLOSE_AFTER_S - 0.1), Wait)
-    decision = closing("c", pods)
+    assert isinstance(route("c", pods, waited_s=DRAIN_AFTER_S - 0.1), Wait)
+    decision = after_waiting("c", pods)
     reason = f"{engine_name('b')} on p0 takes no new requests, to make room"
-    assert decision == Close("p0", engine_name("b"), reason)
-    pods = [replace(pods[0], closed=frozenset({engine_name("a")}))]
+    assert decision == DrainCopy("p0", engine_name("b"), reason)
+    pods = [replace(pods[0], draining_copies=frozenset({engine_name("a")}))]
     reason = f"{engine_name('a')} on p0 takes no new requests, to make room"
-    assert closing("c", pods) == Close("p0", engine_name("a"), reason)
+    assert after_waiting("c", pods) == DrainCopy("p0", engine_name("a"), reason)
 
 
 @pytest.mark.parametrize(
@@ -133,32 +133,34 @@ def test_a_request_that_has_waited_for_long_closes_the_busy_copy_that_is_worth_l
 )
 def test_copies_that_are_not_evicted_are_not_closed(placement: Placement) -> None:
     adapters = (version("b", placement), version("c"))
-    assert isinstance(closing("c", [pod("p0", 1, {"b": BUSY})], adapters), Wait)
+    assert isinstance(after_waiting("c", [pod("p0", 1, {"b": BUSY})], adapters), Wait)
     assert isinstance(
-        closing("c", [pod("p0", 1, {"b": BUSY})], (version("b"), version("c"))), Close
+        after_waiting("c", [pod("p0", 1, {"b": BUSY})], (version("b"), version("c"))), DrainCopy
     )
 
 
 def test_an_idle_copy_is_unloaded_instead() -> None:
     pods = [pod("p0", 2, {"a": BUSY, "b": RESIDENT})]
-    assert isinstance(closing("c", pods), Load)
+    assert isinstance(after_waiting("c", pods), Load)
 
 
 def test_a_closed_copy_gets_no_requests() -> None:
-    closed = replace(pod("p0", 1, {"a": BUSY}), closed=frozenset({engine_name("a")}))
-    assert isinstance(route("a", [closed]), Wait)
-    assert isinstance(closing("a", [closed]), Wait)
-    assert route("a", [closed, pod("p1", 1, {"a": RESIDENT}, load=9.0)]) == Send("p1")
-    decision = route("a", [closed, pod("p1", 1)])
+    draining = replace(pod("p0", 1, {"a": BUSY}), draining_copies=frozenset({engine_name("a")}))
+    assert isinstance(route("a", [draining]), Wait)
+    assert isinstance(after_waiting("a", [draining]), Wait)
+    assert route("a", [draining, pod("p1", 1, {"a": RESIDENT}, load=9.0)]) == Send("p1")
+    decision = route("a", [draining, pod("p1", 1)])
     assert isinstance(decision, Load)
     assert decision.pod == "p1"
 
 
 def test_another_copy_is_closed_after_one_that_did_not_become_idle() -> None:
-    in_vain = frozenset({engine_name("b")})
-    decision = closing("c", [replace(pod("p0", 2, {"a": BUSY, "b": BUSY}), kept_open=in_vain)])
+    timed_out = frozenset({engine_name("b")})
+    decision = after_waiting(
+        "c", [replace(pod("p0", 2, {"a": BUSY, "b": BUSY}), backing_off_copies=timed_out)]
+    )
     reason = f"{engine_name('a')} on p0 takes no new requests, to make room"
-    assert decision == Close("p0", engine_name("a"), reason)
-    alone = replace(pod("p0", 1, {"b": BUSY}), kept_open=in_vain)
-    assert isinstance(closing("c", [alone]), Wait)
+    assert decision == DrainCopy("p0", engine_name("a"), reason)
+    alone = replace(pod("p0", 1, {"b": BUSY}), backing_off_copies=timed_out)
+    assert isinstance(after_waiting("c", [alone]), Wait)
     assert route("b", [alone]) == Send("p0")

@@ -8,8 +8,8 @@ from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, e
 from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
 from penstock.core.adapters.replica import AdapterReplica, Copy
 from penstock.core.adapters.route import (
-    CLOSE_AFTER_S,
-    Close,
+    DRAIN_AFTER_S,
+    DrainCopy,
     Load,
     Refuse,
     Send,
@@ -100,12 +100,12 @@ class AdapterCopies:
         snapshot = self._snapshots.current
         versions = snapshot.adapter_versions(service.key)
         demand = self._estimate_demand(service.key)
-        shown = snapshot.adapter_demand(service.key) if waited_s >= CLOSE_AFTER_S else {}
+        shown = snapshot.adapter_demand(service.key) if waited_s >= DRAIN_AFTER_S else {}
         decision = route_adapter(
             adapter.engine_name, replicas, versions, demand, waited_s, others, shown
         )
-        if isinstance(decision, Close):
-            self.residency.close_copy(decision.pod, decision.engine_name)
+        if isinstance(decision, DrainCopy):
+            self.residency.drain_copy(decision.pod, decision.engine_name)
             return Wait(decision.reason)
         if isinstance(decision, Wait | Refuse):
             return decision
@@ -141,8 +141,8 @@ class AdapterCopies:
                 self._with_own_requests(service.key, endpoint.pod, copies),
                 tokens.get(endpoint.pod, 0),
                 loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
-                closed=self.residency.closed(endpoint.pod),
-                kept_open=self.residency.kept_open(endpoint.pod),
+                draining_copies=self.residency.draining(endpoint.pod),
+                backing_off_copies=self.residency.backing_off(endpoint.pod),
             )
             for endpoint in endpoints
             if endpoint.pod in service.lora_engines

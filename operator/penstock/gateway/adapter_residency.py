@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.adapters.closure import Closure
+from penstock.core.adapters.drain import Drain
 from penstock.core.adapters.replica import Copy, CopyState
 
 # Time for which the last list of an engine that does not answer is used like a new one, in seconds. Engines
@@ -26,7 +26,7 @@ class _Pod:
 
     listed: the engine's last list. listed_s: when the engine last listed or loaded adapters. changes: what
     this gateway learned later, with its time; None: the adapter is gone. loading: adapters that this
-    gateway loads there now. copies: all of this together. closures: the last one
+    gateway loads there now. copies: all of this together. drains: the last one
     of each copy, while it matters.
     """
 
@@ -35,10 +35,10 @@ class _Pod:
     changes: dict[str, tuple[float, Copy | None]] = field(default_factory=dict)
     loading: set[str] = field(default_factory=set)
     copies: Mapping[str, Copy] = field(default_factory=dict)
-    closures: Mapping[str, Closure] = field(default_factory=dict)
+    drains: Mapping[str, Drain] = field(default_factory=dict)
 
     def merge(self) -> None:
-        """Make `copies` from the other fields, and forget the closures of copies that are gone."""
+        """Make `copies` from the other fields, and forget the drains of copies that are gone."""
         merged = dict(self.listed)
         for name, (_, copy) in self.changes.items():
             if copy is None:
@@ -48,23 +48,23 @@ class _Pod:
         for name in self.loading:
             merged.setdefault(name, LOADING)
         self.copies = merged
-        self.closures = {n: each for n, each in self.closures.items() if self.has_resident(n)}
+        self.drains = {n: each for n, each in self.drains.items() if self.has_resident(n)}
 
     def has_resident(self, adapter: str) -> bool:
         """Whether the adapter is in memory."""
         copy = self.copies.get(adapter)
         return copy is not None and copy.state == "Resident"
 
-    def is_closed(self, adapter: str, now_s: float) -> bool:
+    def is_draining(self, adapter: str, now_s: float) -> bool:
         """Whether the copy takes no new requests."""
-        closure = self.closures.get(adapter)
-        return closure is not None and closure.is_closed(now_s)
+        drain = self.drains.get(adapter)
+        return drain is not None and drain.is_draining(now_s)
 
-    def close(self, adapter: str, now_s: float) -> None:
-        """Close the copy, or prolong its closure. Forget old closures of others."""
-        kept = {n: each for n, each in self.closures.items() if each.is_remembered(now_s)}
+    def drain(self, adapter: str, now_s: float) -> None:
+        """Drain the copy, or prolong its drain. Forget old drains of others."""
+        kept = {n: each for n, each in self.drains.items() if each.is_remembered(now_s)}
         last = kept.get(adapter)
-        self.closures = kept | {adapter: last.next(now_s) if last else Closure(now_s, now_s)}
+        self.drains = kept | {adapter: last.next(now_s) if last else Drain(now_s, now_s)}
 
 
 class AdapterResidency:
@@ -99,34 +99,34 @@ class AdapterResidency:
             for pod in pods
             if (known := self._pods.get(pod)) is not None
             and known.has_resident(adapter)
-            and not known.is_closed(adapter, now_s)
+            and not known.is_draining(adapter, now_s)
         }
         return {pod for pod, known in found.items() if self._is_fresh(known)} or set(found)
 
-    def close_copy(self, pod: str, adapter: str) -> None:
-        """Send no new requests to a copy, so that it becomes idle; for a while, as `Closure` says."""
+    def drain_copy(self, pod: str, adapter: str) -> None:
+        """Send no new requests to a copy, so that it becomes idle; for a while, as `Drain` says."""
         known, now_s = self._pods.get(pod), self._now()
         if known is None or not known.has_resident(adapter):
             return
-        was_closed = known.is_closed(adapter, now_s)
-        known.close(adapter, now_s)
-        if not was_closed:
+        was_draining = known.is_draining(adapter, now_s)
+        known.drain(adapter, now_s)
+        if not was_draining:
             for listener in self.listeners:
                 listener()
 
-    def closed(self, pod: str) -> frozenset[str]:
+    def draining(self, pod: str) -> frozenset[str]:
         """Return the adapters on the pod whose copies take no new requests."""
         now_s = self._now()
-        return frozenset(n for n, each in self._closures(pod) if each.is_closed(now_s))
+        return frozenset(n for n, each in self._drains(pod) if each.is_draining(now_s))
 
-    def kept_open(self, pod: str) -> frozenset[str]:
-        """Return the adapters on the pod whose copies are not closed now, as they were closed lately."""
+    def backing_off(self, pod: str) -> frozenset[str]:
+        """Return the adapters on the pod whose copies are not drained yet, as they were lately."""
         now_s = self._now()
-        return frozenset(n for n, each in self._closures(pod) if each.is_kept_open(now_s))
+        return frozenset(n for n, each in self._drains(pod) if each.is_backing_off(now_s))
 
-    def _closures(self, pod: str) -> Iterable[tuple[str, Closure]]:
+    def _drains(self, pod: str) -> Iterable[tuple[str, Drain]]:
         known = self._pods.get(pod)
-        return () if known is None else known.closures.items()
+        return () if known is None else known.drains.items()
 
     def _is_fresh(self, known: _Pod) -> bool:
         return self._now() - known.listed_s <= BELIEVE_S

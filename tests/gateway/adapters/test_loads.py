@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEngine, adapter, ask
 
-from penstock.core.adapters import closure, route
+from penstock.core.adapters import drain, route
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway import adapter_copies, adapter_polls, adapter_selection
 from penstock.gateway.adapter_residency import AdapterResidency
@@ -278,8 +278,8 @@ class Slow(AdapterEngine):
 async def test_an_adapter_that_has_waited_takes_its_turn_with_busy_ones(
     pool, until, monkeypatch, objectives
 ):
-    monkeypatch.setattr(route, "CLOSE_AFTER_S", 0.2)
-    monkeypatch.setattr(adapter_copies, "CLOSE_AFTER_S", 0.2)
+    monkeypatch.setattr(route, "DRAIN_AFTER_S", 0.2)
+    monkeypatch.setattr(adapter_copies, "DRAIN_AFTER_S", 0.2)
     monkeypatch.setattr(adapter_selection, "RECHECK_S", 0.05)
     bodies = [adapter(name, uri=f"pvc://a/{name}") for name in ("busy", "waiting")]
     busy, waiting = (each.engine_name for each in build([], [], [], bodies).adapters)
@@ -316,10 +316,10 @@ class FirstIsEndless(AdapterEngine):
 async def test_an_endless_request_keeps_others_of_its_adapter_waiting_for_a_bounded_time(
     pool, until, monkeypatch
 ):
-    monkeypatch.setattr(route, "CLOSE_AFTER_S", 0.1)
-    monkeypatch.setattr(adapter_copies, "CLOSE_AFTER_S", 0.1)
+    monkeypatch.setattr(route, "DRAIN_AFTER_S", 0.1)
+    monkeypatch.setattr(adapter_copies, "DRAIN_AFTER_S", 0.1)
     monkeypatch.setattr(adapter_selection, "RECHECK_S", 0.05)
-    monkeypatch.setattr(closure, "MAX_CLOSED_S", 0.5)
+    monkeypatch.setattr(drain, "MAX_DRAIN_S", 0.5)
     bodies = [adapter(name, uri=f"pvc://a/{name}") for name in ("busy", "waiting")]
     busy = build([], [], [], bodies).adapters[0].engine_name
     engine = FirstIsEndless(busy)
@@ -329,7 +329,7 @@ async def test_an_endless_request_keeps_others_of_its_adapter_waiting_for_a_boun
     endless = asyncio.create_task(ask(front, "busy"))
     await until(lambda: engine.served)
     waiting = asyncio.create_task(ask(front, "waiting"))
-    await until(lambda: front.gateway.state.adapters.residency.closed(pod) == {busy})
+    await until(lambda: front.gateway.state.adapters.residency.draining(pod) == {busy})
     async with asyncio.timeout(5):
         assert (await ask(front, "busy"))[0] == 200
     assert not waiting.done()

@@ -26,8 +26,8 @@ class AdapterReplica:
     copies: by the adapter's name in engines; those that nobody asked for count as well. load: work in
     flight relative to the other pods, such as tokens or requests. loads_at_once: adapters that the engine
     reads at the same time. side: revision and cohort; in a rollout of the service each side has requests of
-    its own. closed: names of copies that take no new requests, as they are to make room for another adapter.
-    kept_open: names of copies that are not closed now, as they were closed lately.
+    its own. draining_copies: names of copies that take no new requests, to make room for another adapter.
+    backing_off_copies: names of copies that are not drained yet, as they were drained lately.
     """
 
     pod: str
@@ -37,5 +37,5 @@ class AdapterReplica:
     is_draining: bool = False
     loads_at_once: int = 1
     side: str = ""
-    closed: frozenset[str] = frozenset()
-    kept_open: frozenset[str] = frozenset()
+    draining_copies: frozenset[str] = frozenset()
+    backing_off_copies: frozenset[str] = frozenset()

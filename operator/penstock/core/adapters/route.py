@@ -2,8 +2,7 @@
 
 a resident copy: the least loaded pod -> a running load: wait for it
   -> load on demand: of the less busy pods one with a free slot, or the copy that is worth least
-  -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is closed,
-     for a while
+  -> wait for a load or a slot, bounded; after some seconds the busy copy that is worth least is drained
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +24,9 @@ from penstock.core.adapters.retention import (
 
 # Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
 MAX_WAIT_S = 30.0
-# Wait of a request after which a busy copy of another adapter is closed, in seconds. Most requests end
+# Wait of a request after which a busy copy of another adapter is drained, in seconds. Most requests end
 # sooner, and a copy under steady load is never idle. Adapters that lack slots take turns that are as long.
-CLOSE_AFTER_S = 5.0
+DRAIN_AFTER_S = 5.0
 # Pods whose load is at most this multiple of the least busy one's are equal for a load on demand: among
 # them the slot counts. With less, popular copies are evicted for the sake of balance.
 LOAD_SLACK = 2.0
@@ -58,7 +57,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class DrainCopy:
     """Send no new requests to this adapter on this pod until it is idle, and ask again as after Wait."""
 
     pod: str
@@ -74,7 +73,7 @@ class Refuse:
     retry_after_s: float | None = None
 
 
-AdapterDecision = Send | Load | Wait | Close | Refuse
+AdapterDecision = Send | Load | Wait | DrainCopy | Refuse
 
 
 def route_adapter(
@@ -91,12 +90,12 @@ def route_adapter(
     replicas: pods that may take it, such as those of the chosen side. versions: all adapters of the
     service, by name in engines; copies of any other name are never evicted. waited_s: since it arrived.
     others: the service's other pods, whose copies count for the minimums of adapters. shown_demand: as all
-    gateways read it, so that they close the same copy.
+    gateways read it, so that they drain the same copy.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
-    closed = {r.pod for r in serving if engine_name in r.closed}
-    resident = [r for r in serving if states.get(r.pod) == "Resident" and r.pod not in closed]
+    draining = {r.pod for r in serving if engine_name in r.draining_copies}
+    resident = [r for r in serving if states.get(r.pod) == "Resident" and r.pod not in draining]
     if resident:
         return Send(min(resident, key=lambda r: (r.load, r.pod)).pod)
     if waited_s >= MAX_WAIT_S:
@@ -106,12 +105,12 @@ def route_adapter(
         return Wait(f"{engine_name} is being loaded on {loading[0]}", loading[0])
     if not serving:
         return Wait("no pod takes requests")
-    open_ = [replica for replica in serving if replica.pod not in closed]
-    others = [*others, *(replica for replica in serving if replica.pod in closed)]
-    decision = _load(open_, others, versions, demand)
-    if isinstance(decision, Load) or waited_s < CLOSE_AFTER_S:
+    able = [replica for replica in serving if replica.pod not in draining]
+    others = [*others, *(replica for replica in serving if replica.pod in draining)]
+    decision = _load(able, others, versions, demand)
+    if isinstance(decision, Load) or waited_s < DRAIN_AFTER_S:
         return decision
-    return _close(engine_name, open_, others, versions, shown_demand) or decision
+    return _drain(engine_name, able, others, versions, shown_demand) or decision
 
 
 def _load(
@@ -148,32 +147,37 @@ def _load(
     )
 
 
-def _close(
+def _drain(
     engine_name: str,
     serving: Sequence[AdapterReplica],
     others: Sequence[AdapterReplica],
     versions: Mapping[str, AdapterVersion],
     demand: Mapping[str, AdapterDemand],
-) -> Close | None:
-    """Choose a copy in use that makes room; None if there is none. One that is closed already comes first.
+) -> DrainCopy | None:
+    """Choose a copy in use that makes room; None if there is none. One that drains already comes first.
 
-    A copy that was closed lately is left out: its requests may not end, and others for its adapter have
+    A copy that was drained lately is left out: its requests may not end, and others for its adapter have
     waited.
     """
     copies, num_pods = count_copies([*serving, *others]), len(serving) + len(others)
     priority = _priority(versions, engine_name)
     found = [
-        (victim.engine_name not in replica.closed, victim.claim, replica.pod, victim.engine_name)
+        (
+            victim.engine_name not in replica.draining_copies,
+            victim.claim,
+            replica.pod,
+            victim.engine_name,
+        )
         for replica in serving
         if used_slots(replica) >= replica.slots
         for victim in find_victims(replica, versions, demand, copies, num_pods)
-        if victim.engine_name not in replica.kept_open
+        if victim.engine_name not in replica.backing_off_copies
         and _priority(versions, victim.engine_name) <= priority
     ]
     if not found:
         return None
     _, _, pod, name = min(found)
-    return Close(pod, name, f"{name} on {pod} takes no new requests, to make room")
+    return DrainCopy(pod, name, f"{name} on {pod} takes no new requests, to make room")
 
 
 def _priority(versions: Mapping[str, AdapterVersion], engine_name: str) -> int:

@@ -6,7 +6,7 @@ from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, e
 from penstock.core.adapters.place import place
 from penstock.core.adapters.route import (
     AdapterDecision,
-    Close,
+    DrainCopy,
     Load,
     Refuse,
     Send,
@@ -82,6 +82,6 @@ class Penstock:
             case Refuse():
                 request.outcome = "shed"
                 self.pool.leave(request)
-            case Wait() | Close():  # the pool of the simulator closes no copies
+            case Wait() | DrainCopy():  # the pool of the simulator drains no copies
                 pass
         return decision
