@@ -35,10 +35,10 @@ class ApiServer:
         self.is_open.set()
         self.log: list[str] = []
 
-    def add(self, name: str, uri: str = "pvc://adapters/1") -> Object:
-        spec = {"serviceRef": {"name": "chat"}, "model": {"uri": uri}}
+    def add(self, name: str, namespace: str = "team") -> Object:
+        spec = {"serviceRef": {"name": "chat"}, "model": {"uri": "pvc://adapters/1"}}
         metadata = {
-            "name": name, "namespace": "team", "uid": name, "generation": 1,
+            "name": name, "namespace": namespace, "uid": name, "generation": 1,
             "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z",
         }  # fmt: skip
         kind = {"apiVersion": "serving.penstock.dev/v1alpha1", "kind": "LoraAdapter"}
@@ -47,6 +47,7 @@ class ApiServer:
 
     async def merge(self, _: object, namespace: str, name: str, patch: Object, **__: str) -> Object:
         await self.is_open.wait()
+        await asyncio.sleep(0)  # a request takes time
         body = self.bodies[name]
         if patch["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"]:
             raise Conflict("changed")
@@ -171,6 +172,44 @@ async def test_changed_copies_overtake_writes_that_wait(
     assert server.log.index("a39") <= MAX_WRITES
     assert server.copies("a39") == ["b"]
     assert sorted(server.log) == sorted(server.bodies)
+
+
+async def test_many_changes_of_a_namespace_delay_no_status_of_another(
+    server: ApiServer, statuses: AdapterStatuses
+) -> None:
+    others = [server.add(f"a{number:02}", "other") for number in range(40)]
+    own = server.add("sql")
+    server.is_open.clear()
+    statuses.update([entry(body) for body in others])
+    await settle()
+    for pods in (("a",), ("b",)):  # the copies of the others change at each pass
+        statuses.update([*(entry(body, *pods) for body in others), entry(own)])
+        await settle()
+    server.is_open.set()
+    await settle()
+    assert server.log.index("sql") == MAX_WRITES  # the first write that begins after those that run
+    assert sorted(server.log[:41]) == sorted(server.bodies)
+
+
+async def test_an_adapter_that_always_changes_takes_its_turn(
+    server: ApiServer, statuses: AdapterStatuses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_statuses, "MAX_WRITES", 1)
+    changing, own = server.add("changing", "other"), server.add("sql")
+    merge, pods = server.merge, iter(range(10))
+
+    async def change_again(*args: Any, **more: Any) -> Object:
+        if args[2] == "changing" and (pod := next(pods, None)) is not None:
+            newest = statuses.newest(changing)
+            statuses.update([entry(newest, f"pod-{pod}"), entry(own)])
+        return await merge(*args, **more)
+
+    monkeypatch.setattr(server, "merge", change_again)
+    statuses.update([entry(changing), entry(own)])
+    await settle()
+    assert server.log.index("sql") == 1
+    assert server.log.count("sql") == 1
+    assert server.log[-1] == "changing"
 
 
 async def test_a_step_of_a_rollout_from_an_older_status_is_not_written(

@@ -1,8 +1,6 @@
 """Writes the statuses of LoraAdapters that changed, and their Events."""
 
 import asyncio
-import heapq
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,6 +12,7 @@ from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.adapter_rollouts import SteppedRollout
 from penstock.controller.failures import Failures
 from penstock.controller.plan_writer import OPERATOR_MANAGER
+from penstock.controller.write_queue import WriteQueue
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
 from penstock.core.formats.timestamps import timestamp
@@ -57,7 +56,8 @@ class AdapterStatuses:
     """Writes the statuses that differ from the stored ones, in the background.
 
     Each adapter has one write at a time. If its state changes meanwhile, only the latest state is written
-    next. Statuses whose copies changed go first. A slow API server does not delay the next pass.
+    next, in its turn. Statuses whose copies changed go first in their namespace. A slow API server does not
+    delay the next pass.
     """
 
     def __init__(self, kube: Kube, failures: Failures) -> None:
@@ -69,9 +69,7 @@ class AdapterStatuses:
         self._started: dict[
             Key, AdapterEntry
         ] = {}  # the last of those that wait or are being written
-        # Heap of adapters to write: (whether the stored copies are up to date, number in order, key).
-        self._queue: list[tuple[bool, int, Key]] = []
-        self._numbers = itertools.count()
+        self._queue = WriteQueue()  # those that wait and are not being written
         self._writing: set[Key] = set()
         self._workers: set[asyncio.Task[None]] = set()
         self._written: dict[Key, _Written] = {}
@@ -117,22 +115,23 @@ class AdapterStatuses:
         """Queue the write of an entry. is_shown: whether its copies are as stored."""
         key = entry.resource.key
         self._waiting[key] = self._started[key] = entry
-        heapq.heappush(self._queue, (is_shown, next(self._numbers), key))
+        if key not in self._writing:
+            self._queue.add(key, is_urgent=not is_shown)
         if len(self._workers) < MAX_WRITES:
             self._workers.add(asyncio.create_task(self._work()))
 
     async def _work(self) -> None:
         """Write until nothing is queued. An error on one adapter stops no other."""
-        while self._queue:
-            _, _, key = heapq.heappop(self._queue)
-            if key in self._writing:
-                continue  # its worker writes the latest state next
+        while (key := self._queue.start()) is not None:
             self._writing.add(key)
-            while (entry := self._waiting.pop(key, None)) is not None:
-                with self._failures.isolate_errors("adapters", "/".join(key)):
-                    await self._write(entry)
+            with self._failures.isolate_errors("adapters", "/".join(key)):
+                await self._write(self._waiting.pop(key))
             self._writing.remove(key)
-            self._started.pop(key, None)
+            self._queue.finish(key)
+            if (latest := self._waiting.get(key)) is not None:
+                self._queue.add(key, is_urgent=not _shows_copies(latest))
+            else:
+                self._started.pop(key, None)
         if (worker := asyncio.current_task()) is not None:
             self._workers.discard(worker)
 
