@@ -1,7 +1,6 @@
 """uvicorn's HTTP/1.1 protocol with limits on the number of connections and on the time of their clients."""
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
 import h11
@@ -9,48 +8,51 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from penstock_engine.fair_limit import FairLimit
+
 # Seconds for the first head of a connection, and for one that has begun, as the gateway's --head-timeout-s.
 HEAD_TIMEOUT_S = 10.0
 # Bytes that a client has to read within the server's read_timeout_s while that many wait for it.
 MIN_READ_BYTES = 16 << 10
 
 
-@dataclass(slots=True)
 class ServerConnections:
     """The open connections of one server by the address of their client, and its limits.
 
-    max_connections: an address may open one more while it holds fewer than are free. So one address gets a
-    half at most, and there is always a free one for the probes of the kubelet. read_timeout_s: a client
-    that reads less than MIN_READ_BYTES of a waiting answer in this time is disconnected.
+    max_connections: of which the addresses have fair parts. read_timeout_s: a client that reads less than
+    MIN_READ_BYTES of a waiting answer in this time is disconnected. head_timeout_s: less in tests.
     """
 
-    max_connections: int
-    read_timeout_s: float
-    head_timeout_s: float = HEAD_TIMEOUT_S
-    by_address: dict[str, dict["BoundedProtocol", None]] = field(default_factory=dict)
+    def __init__(
+        self, max_connections: int, read_timeout_s: float, head_timeout_s: float = HEAD_TIMEOUT_S
+    ) -> None:
+        self.read_timeout_s, self.head_timeout_s = read_timeout_s, head_timeout_s
+        self._limit = FairLimit(max_connections)
+        self._by_address: dict[str, dict[BoundedProtocol, None]] = {}
 
     def add(self, connection: "BoundedProtocol", address: str) -> bool:
         """Add a connection, if need be in the place of the oldest one of its address without a request.
 
         Returns whether there was a place.
         """
-        own = self.by_address.get(address, {})
-        num_free = self.max_connections - sum(map(len, self.by_address.values()))
-        if len(own) >= num_free:
+        own = self._by_address.setdefault(address, {})
+        if not self._limit.take(address, 1):
             oldest = next((each for each in own if not each.is_answering), None)
             if oldest is None:
                 return False
-            self.remove(oldest, address)
+            del own[oldest]
             oldest.transport.abort()
-        self.by_address.setdefault(address, {})[connection] = None
+        own[connection] = None
         return True
 
     def remove(self, connection: "BoundedProtocol", address: str) -> None:
         """Remove a connection, unless that has been done."""
-        own = self.by_address.get(address, {})
-        own.pop(connection, None)
+        own = self._by_address.get(address, {})
+        if connection in own:
+            del own[connection]
+            self._limit.give_back(address, 1)
         if not own:
-            self.by_address.pop(address, None)
+            self._by_address.pop(address, None)
 
 
 class BoundedProtocol(H11Protocol):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.controller.shared_slots import SharedSlots
+from penstock.clients.shared_slots import SharedSlots
 
 
 class Holders:
@@ -63,15 +63,22 @@ async def test_each_namespace_leaves_slots_to_the_next():
         assert holders.num_held == {"a": 6, "b": 3, "c": 1}
 
 
+async def test_parts_of_namespaces_that_fill_theirs_one_after_the_other():
+    async with Holders(64) as holders:
+        for namespace in "abcdefgh":
+            await holders.start(namespace, 40)
+        assert list(holders.num_held.values()) == [32, 16, 8, 4, 2, 1, 1]
+
+
 async def test_freed_slot_goes_to_the_namespaces_in_turn():
-    async with Holders(4) as holders:
-        await holders.start("a", 5)
+    async with Holders(6) as holders:
+        await holders.start("a", 6)
         await holders.start("b", 3)
-        assert holders.num_held == {"a": 2, "b": 1}
+        assert holders.num_held == {"a": 3, "b": 1}
         await holders.end(0)
-        assert holders.num_held == {"a": 2, "b": 1}
+        assert holders.num_held == {"a": 2, "b": 2}
         await holders.end(1)
-        assert holders.num_held == {"a": 1, "b": 2}
+        assert holders.num_held == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -56,6 +56,28 @@ async def test_a_client_gets_a_half_and_leaves_the_rest_to_others() -> None:
     assert first.reading.result() == bytes(8)
 
 
+@pytest.mark.parametrize(("num_bytes", "status"), [(8, None), (9, 503)])
+async def test_a_client_gets_no_more_than_a_half_at_once(
+    num_bytes: int, status: int | None
+) -> None:
+    upload = Upload(ArrivingBodies(MAX_BYTES), "a")
+    await upload.send(bytes(num_bytes))
+    assert upload.status == status
+    await upload.disconnect()
+    with pytest.raises(ClientDisconnected if status is None else RequestError):
+        await upload.reading
+
+
+async def test_complete_body_is_not_refused_because_others_have_come_since() -> None:
+    bodies = ArrivingBodies(MAX_BYTES)
+    first, other = Upload(bodies, "a"), Upload(bodies, "b")
+    await first.send(bytes(8))
+    await other.send(bytes(4))
+    await first.send(b"", is_last=True)
+    assert first.reading.result() == bytes(8)
+    other.reading.cancel()
+
+
 @pytest.mark.parametrize("ending", ["complete", "refused", "disconnected", "cancelled"])
 async def test_memory_is_given_back_however_a_body_ends(ending: str) -> None:
     bodies = ArrivingBodies(MAX_BYTES)

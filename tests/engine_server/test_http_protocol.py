@@ -61,14 +61,22 @@ def connections():
 
 
 @pytest.fixture
-async def connect(app, connections):
-    """`await connect(address)` -> reader and writer of a connection of this client to the server."""
+async def server(app, connections):
+    """A server that listens."""
     protocol = partial(BoundedProtocol, connections=connections)
     config = uvicorn.Config(app, port=0, http=protocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
+    yield server
+    server.should_exit = True
+    await serving
+
+
+@pytest.fixture
+async def connect(server):
+    """`await connect(address)` -> reader and writer of a connection of this client to the server."""
     port = server.servers[0].sockets[0].getsockname()[1]
     writers = []
 
@@ -84,8 +92,6 @@ async def connect(app, connections):
     yield open_one
     for writer in writers:
         writer.close()
-    server.should_exit = True
-    await serving
 
 
 async def wait_for_end(reader):
@@ -137,13 +143,13 @@ async def test_client_that_reads_nothing_of_a_stream_is_disconnected(connect, ap
         await app.has_ended.wait()
 
 
-async def test_client_that_reads_nothing_of_a_whole_answer_is_disconnected(connect, connections):
+async def test_client_that_reads_nothing_of_a_whole_answer_is_disconnected(connect, server):
     _, writer = await connect()
     writer.write(REQUEST.replace(b"/", b"/large", 1))
     async with asyncio.timeout(10):
-        while not connections.by_address:  # noqa: ASYNC110 - it has no events
+        while not server.server_state.connections:  # noqa: ASYNC110 - it has no events
             await asyncio.sleep(0.01)
-        while connections.by_address:  # noqa: ASYNC110
+        while server.server_state.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -1,11 +1,11 @@
 """Reads the bodies of requests, up to limits on their size, their time and their memory together."""
 
 import asyncio
-from collections import Counter
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from penstock_engine.fair_limit import FairLimit
 from penstock_engine.server.errors import RequestError
 
 MAX_BODY_BYTES = 8 * 2**20
@@ -22,13 +22,11 @@ class ClientDisconnected(Exception):
 class ArrivingBodies:
     """The bodies that are being read.
 
-    max_bytes: bound on all of them together. A client address may send more while what it holds is less
-    than what is free, so one address gets a half at most.
+    max_bytes: bound on all of them together, of which the client addresses have fair parts; less in tests.
     """
 
     def __init__(self, max_bytes: int = MAX_ARRIVING_BYTES) -> None:
-        self._num_free = max_bytes
-        self._held: Counter[str] = Counter()
+        self._limit = FairLimit(max_bytes)
 
     async def read(self, http: Request) -> bytes:
         """Reads the body of a request. Raises RequestError, ClientDisconnected."""
@@ -40,7 +38,10 @@ class ArrivingBodies:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 async for chunk in http.stream():
-                    self._take(address, len(chunk))
+                    if not self._limit.take(address, len(chunk)):
+                        raise RequestError(
+                            503, "too many bodies of requests are arriving: try again"
+                        )
                     body += chunk
                     if len(body) > MAX_BODY_BYTES:
                         raise too_large
@@ -50,17 +51,5 @@ class ArrivingBodies:
         except ClientDisconnect as error:
             raise ClientDisconnected from error
         finally:
-            self._give_back(address, len(body))
+            self._limit.give_back(address, len(body))
         return bytes(body)
-
-    def _take(self, address: str, num_bytes: int) -> None:
-        if self._held[address] + num_bytes > self._num_free:
-            raise RequestError(503, "too many bodies of requests are arriving: try again")
-        self._held[address] += num_bytes
-        self._num_free -= num_bytes
-
-    def _give_back(self, address: str, num_bytes: int) -> None:
-        self._num_free += num_bytes
-        self._held[address] -= num_bytes
-        if not self._held[address]:
-            del self._held[address]

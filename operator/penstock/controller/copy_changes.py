@@ -8,9 +8,9 @@ from typing import Literal
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.clients.informer import Key
+from penstock.clients.shared_slots import SharedSlots
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
-from penstock.controller.shared_slots import SharedSlots
 from penstock.core.adapters.place_slots import LOADING
 from penstock.core.adapters.replica import Copy
 

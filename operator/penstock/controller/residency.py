@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from penstock.clients.clock import monotonic
 from penstock.clients.engine_adapters import Copies, EngineAdapters, EngineFailure
 from penstock.clients.informer import Key
+from penstock.clients.shared_slots import SharedSlots
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
-from penstock.controller.shared_slots import SharedSlots
 
 # Engines that are asked at the same time, of all namespaces together.
 MAX_REQUESTS = 64

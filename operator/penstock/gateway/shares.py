@@ -14,10 +14,10 @@ own loads of adapters. Connections without a request make room for new ones (`ht
 metrics and the operator have connections of their own (`http_servers.py`).
 """
 
-# Fraction that a namespace may hold of what the other namespaces leave. One alone may hold a half, two may
-# hold two thirds together, n may hold n/(n+1): the dynamic thresholds of Choudhury and Hahne (1998), with
-# alpha 1.
-NAMESPACE_FRACTION = 0.5
+from collections import Counter
+
+from penstock_engine.fair_limit import FairLimit
+
 # Fraction that a service may hold of what the other services of its namespace leave of the namespace's. It is
 # large because they have one owner, and not 1 because one whose engines hang must not stop the others.
 SERVICE_FRACTION = 0.875
@@ -29,45 +29,44 @@ ARRIVING = ""
 class SharedLimit:
     """A limit on what all owners hold together. An owner is a service "namespace/name", or ARRIVING.
 
-    While n namespaces hold something, an owner in none of them is never refused an amount that fits into the
-    limit 2 ** (n + 2) times.
+    Namespaces have fair parts of it. While n namespaces hold something, an owner in none of them is never
+    refused an amount that fits into the limit 2 ** (n + 2) times.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held: dict[str, int] = {}  # by owner, and by namespace
-        self.held = 0
+        self._namespaces = FairLimit(limit)
+        self._held_by: Counter[str] = Counter()
+
+    @property
+    def held(self) -> int:
+        """What all owners hold together."""
+        return self._namespaces.held
 
     def bound(self, owner: str) -> int:
         """Return the most that the owner may hold now."""
         namespace = _namespace_of(owner)
-        others = self.held - self._held_by(namespace)
-        bound = _fraction(NAMESPACE_FRACTION, self._limit - others)
+        bound = self._namespaces.bound(namespace)
         if owner == namespace:
             return bound
-        siblings = self._held_by(namespace) - self._held_by(owner)
-        return _fraction(SERVICE_FRACTION, bound - siblings)
+        siblings = self._namespaces.held_by(namespace) - self._held_by[owner]
+        left = bound - siblings
+        return min(left, max(1, int(SERVICE_FRACTION * left)))
 
     def take(self, owner: str, amount: int) -> bool:
         """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
-        if amount and self._held_by(owner) + amount > self.bound(owner):
+        if not amount:
+            return True
+        if self._held_by[owner] + amount > self.bound(owner):
             return False
-        self._add(owner, amount)
-        return True
+        self._held_by[owner] += amount
+        return self._namespaces.take(_namespace_of(owner), amount)
 
     def give_back(self, owner: str, amount: int) -> None:
         """Undo `take`."""
-        self._add(owner, -amount)
-
-    def _held_by(self, owner: str) -> int:
-        return self._held.get(owner, 0)
-
-    def _add(self, owner: str, amount: int) -> None:
-        self.held += amount
-        for key in {owner, _namespace_of(owner)}:
-            self._held[key] = self._held_by(key) + amount
-            if not self._held[key]:
-                del self._held[key]
+        self._namespaces.give_back(_namespace_of(owner), amount)
+        self._held_by[owner] -= amount
+        if not self._held_by[owner]:
+            del self._held_by[owner]
 
 
 class Share:
@@ -99,8 +98,3 @@ class Share:
 
 def _namespace_of(owner: str) -> str:
     return owner.partition("/")[0]
-
-
-def _fraction(fraction: float, amount: int) -> int:
-    """The fraction of what is left, at least 1 if there is something."""
-    return min(amount, max(1, int(fraction * amount)))

@@ -1,21 +1,23 @@
 """Slots for requests to pods of several namespaces, of which none can take all."""
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from penstock_engine.fair_limit import FairLimit
+
 
 class SharedSlots:
-    """A semaphore in which a namespace may hold one slot more while it holds fewer than are free.
+    """A semaphore in which a namespace may hold half of the slots that the others leave.
 
-    So one namespace gets a half at most, n get n/(n+1) together, and a namespace that holds none waits for
-    nobody whose engines hang. Of those that wait, the namespace that holds the fewest is the next.
+    So requests to hung engines of one namespace leave slots to the others. Of 64 slots, namespaces that fill
+    their part one after the other get 32, 16, 8, 4, 2, 1 and 1; a further one waits. Of those that wait, the
+    namespace that holds the fewest is the next.
     """
 
     def __init__(self, size: int) -> None:
-        self._num_free = size
-        self._num_held: Counter[str] = Counter()
+        self._limit = FairLimit(size)
         self._waiters: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
@@ -36,22 +38,19 @@ class SharedSlots:
             self._release(namespace)
 
     def _release(self, namespace: str) -> None:
-        self._num_free += 1
-        self._num_held[namespace] -= 1
-        if not self._num_held[namespace]:
-            del self._num_held[namespace]
+        self._limit.give_back(namespace, 1)
         self._grant()
 
     def _grant(self) -> None:
         while self._waiters:
-            namespace = min(self._waiters, key=lambda each: self._num_held[each])
-            if self._num_held[namespace] >= self._num_free:
+            namespace = min(self._waiters, key=self._limit.held_by)
+            if not self._limit.take(namespace, 1):
                 return
             waiters = self._waiters.pop(namespace)
             waiter = waiters.popleft()
             if waiters:  # behind those that hold as many
                 self._waiters[namespace] = waiters
-            if not waiter.done():  # else its task was cancelled
-                self._num_free -= 1
-                self._num_held[namespace] += 1
+            if waiter.done():  # its task was cancelled
+                self._limit.give_back(namespace, 1)
+            else:
                 waiter.set_result(None)

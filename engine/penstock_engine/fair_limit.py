@@ -1,0 +1,46 @@
+"""A limit that several owners share, none of whom can take all of it from the others."""
+
+from collections import Counter
+
+
+class FairLimit:
+    """A limit on what all owners hold together. An owner may hold half of what the others leave.
+
+    The first owner gets at most a half, the next one half of the rest, and so on. As the first ones give
+    back, n owners with enough demand tend to 1 / (n + 1) each. These are the dynamic thresholds of Choudhury
+    and Hahne (1998) with alpha 1. held: by all owners together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held_by: Counter[str] = Counter()
+        self.held = 0
+
+    def held_by(self, owner: str) -> int:
+        """What the owner holds."""
+        return self._held_by[owner]
+
+    def bound(self, owner: str) -> int:
+        """The most that the owner may hold now: at least 1 if the others leave something.
+
+        It may hold more, as others have come since.
+        """
+        left = self._limit - (self.held - self._held_by[owner])
+        return min(left, max(1, left // 2))
+
+    def take(self, owner: str, amount: int) -> bool:
+        """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
+        if not amount:  # also to an owner above its bound
+            return True
+        if self._held_by[owner] + amount > self.bound(owner):
+            return False
+        self.held += amount
+        self._held_by[owner] += amount
+        return True
+
+    def give_back(self, owner: str, amount: int) -> None:
+        """Undo `take`."""
+        self.held -= amount
+        self._held_by[owner] -= amount
+        if not self._held_by[owner]:
+            del self._held_by[owner]
