@@ -62,9 +62,9 @@ class SnapshotStore:
         self._synced.set()
         for listener in self.listeners:
             listener(snapshot)
-        for (service, adapter), changed in list(self._changes.items()):
-            if _choices(last, service, adapter) != _choices(snapshot, service, adapter):
-                del self._changes[service, adapter]
+        for key, changed in list(self._changes.items()):
+            if _routing_inputs(last, *key) != _routing_inputs(snapshot, *key):
+                del self._changes[key]
                 changed.set()
 
     async def wait_for_first(self, timeout_s: float) -> bool:
@@ -107,10 +107,17 @@ async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
         return False
 
 
-def _choices(snapshot: Snapshot, key: str, adapter: str) -> object:
-    """The engines that a request may be sent to, or the reasons why there are none."""
+def _routing_inputs(snapshot: Snapshot, key: str, adapter: str) -> tuple[object, ...]:
+    """What decides which engines a request may be sent to, or why there are none.
+
+    key: of the service. adapter: key of the one that is asked for; empty: the base model is.
+    """
     service, found = snapshot.get(key), snapshot.get_adapter(adapter)
-    return found and found.service, service and (
+    serving = None if found is None else found.service
+    if service is None:
+        return (serving,)
+    return (
+        serving,
         service.weights,
         service.endpoints,
         service.lora_engines,
