@@ -6,6 +6,7 @@ from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.adapters.demand_estimate import DemandState, estimate_demand
 from penstock.core.adapters.load_failures import (
     LoadFailure,
+    after_break,
     after_failure,
     after_success,
     blocked,
@@ -70,6 +71,14 @@ def test_failed_loads_are_retried_at_growing_intervals() -> None:
         failures = after_failure(failures, "a@1", "rank 64 is above 16", 100.0)
     assert failures["a@1"].retry_at_s == 400.0
     assert after_success(failures, "a@1") == {}
+
+
+def test_the_first_load_that_breaks_off_blocks_nothing() -> None:
+    failures = after_break({}, "a@1", "the engine ended", 100.0)
+    assert blocked(failures, 100.0) == set()
+    failures = after_break(failures, "a@1", "the engine ended", 100.0)
+    assert failures == {"a@1": LoadFailure("the engine ended", 1, 105.0)}
+    assert after_break(failures, "a@1", "the engine ended", 105.0)["a@1"].retry_at_s == 115.0
 
 
 def test_failures_of_what_nothing_uses_are_bounded_in_time_and_number() -> None:

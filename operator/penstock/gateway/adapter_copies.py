@@ -17,6 +17,7 @@ from penstock.core.adapters.route import (
     route_adapter,
 )
 from penstock.core.routing.pick import Endpoint
+from penstock.gateway.adapter_failures import AdapterFailures
 from penstock.gateway.adapter_loads import AdapterLoad, AdapterLoads, ObserveLoad
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
@@ -52,13 +53,16 @@ class AdapterCopies:
         self.residency = AdapterResidency(now)
         stats.listeners.append(self.residency.note_idle)
         self.polls = AdapterPolls(self._engines, self.residency, now)
-        self.loads = AdapterLoads(self._engines, self.residency, self.polls, observe, now)
+        self.failures = AdapterFailures(now)
+        self.loads = AdapterLoads(
+            self._engines, self.residency, self.polls, self.failures, observe, now
+        )
         self._demand: dict[str, DemandState] = {}
 
     def update(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot."""
         self.polls.update(snapshot)
-        self.loads.failures.update(snapshot)
+        self.failures.update(snapshot)
         self._demand = {key: state for key, state in self._demand.items() if snapshot.get(key)}
 
     async def close(self) -> None:
@@ -91,7 +95,7 @@ class AdapterCopies:
         endpoints: those that may take the request, all of engines that take adapters. tokens: in flight,
         by pod. Returns the endpoint alone if its engine reads an evicted adapter again by itself.
         """
-        refusals = self.loads.failures.find(adapter, endpoints)
+        refusals = self.failures.find(adapter, endpoints)
         is_refused = is_refused_by_all(len(refusals), len(endpoints))
         if not is_refused:
             endpoints = [each for each in endpoints if each.pod not in refusals]

@@ -10,6 +10,7 @@ from penstock.clients.engine_adapters import EngineFailure
 from penstock.core.adapters.load_failures import (
     MIN_REFUSALS,
     LoadFailure,
+    after_break,
     after_failure,
     after_success,
     blocked,
@@ -60,7 +61,8 @@ class AdapterFailures:
         if failure.kind == "Refused":
             self._note_refusal(adapter, endpoint, failure.message)
         elif failure.kind == "Unanswered":
-            self._note_break(_key(adapter, endpoint, ANY_POD), failure.message)
+            of_any = _key(adapter, endpoint, ANY_POD)
+            self._failures = after_break(self._failures, of_any, failure.message, self._now())
 
     def update(self, snapshot: Snapshot) -> None:
         """Forget old failures of versions that no adapter has any more, and of engines that are gone."""
@@ -82,7 +84,7 @@ class AdapterFailures:
         )
 
     def _note_refusal(self, adapter: Adapter, endpoint: Endpoint, reason: str) -> None:
-        """Record a refusal. When as many engines refuse as are asked, the pause of all engines doubles.
+        """Record a refusal. When two engines refuse, the pause for all engines doubles.
 
         Otherwise each further engine would begin with the shortest pause, and each load may cost another
         adapter its slot.
@@ -93,14 +95,6 @@ class AdapterFailures:
         refusing = {each for each in blocked(failures, now_s) if each[:3] == key[:3]} - {of_any}
         is_by_all = len(refusing) >= MIN_REFUSALS
         self._failures = after_failure(failures, of_any, reason, now_s) if is_by_all else failures
-
-    def _note_break(self, of_any: _Key, reason: str) -> None:
-        """Record a load without an answer. The first one may have been the engine's fault."""
-        now_s = self._now()
-        if of_any in self._failures:
-            self._failures = after_failure(self._failures, of_any, reason, now_s)
-        else:
-            self._failures = {**self._failures, of_any: LoadFailure(reason, 0, now_s)}
 
 
 def _key(adapter: Adapter, endpoint: Endpoint, pod: str) -> _Key:

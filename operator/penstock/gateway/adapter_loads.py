@@ -34,23 +34,24 @@ class AdapterLoad:
 
 
 class AdapterLoads:
-    """The loads of one gateway. now: the monotonic clock. failures: those that are not tried again yet."""
+    """The loads of one gateway. now: the monotonic clock. failures: what is not tried again yet."""
 
     def __init__(
         self,
         engines: EngineAdapters,
         residency: AdapterResidency,
         polls: AdapterPolls,
+        failures: AdapterFailures,
         observe: ObserveLoad,
         now: Callable[[], float],
     ) -> None:
         self._engines = engines
         self._residency = residency
         self._polls = polls
+        self._failures = failures
         self._observe = observe
         self._now = now
         self._tasks: dict[tuple[str, str], asyncio.Task[EngineFailure | None]] = {}
-        self.failures = AdapterFailures(now)
 
     async def load(self, load: AdapterLoad) -> EngineFailure | None:
         """Load an adapter, or wait for the same load if it runs already. None: the engine has it now."""
@@ -79,13 +80,13 @@ class AdapterLoads:
             self._residency.end_loading(endpoint.pod, adapter.engine_name, is_loaded=is_loaded)
         self._observe(adapter, self._now() - began_s, failure is not None)
         if failure is None:
-            self.failures.note_success(adapter, endpoint)
+            self._failures.note_success(adapter, endpoint)
             return None
         logger.warning(
             "%s did not load %s: %s", endpoint.pod, adapter.engine_name, failure.message,
             extra=fields(service=adapter.service),
         )  # fmt: skip
-        self.failures.note_failure(adapter, endpoint, failure)
+        self._failures.note_failure(adapter, endpoint, failure)
         return failure
 
     async def _load(self, load: AdapterLoad) -> EngineFailure | None:

@@ -86,7 +86,7 @@ class AdapterSelector:
         """The endpoints whose load has not failed. Raises RequestError if none is left to ask."""
         tried = [self._failures[e.pod] for e in endpoints if e.pod in self._failures]
         untried = [e for e in endpoints if e.pod not in self._failures]
-        num_refusals = len(self._state.adapters.loads.failures.find(self._adapter, untried))
+        num_refusals = len(self._state.adapters.failures.find(self._adapter, untried))
         is_nobody_left = is_refused_by_all(num_refusals, len(untried))
         # Another engine may load it later: that one's reason is the one to tell.
         if is_nobody_left and not is_refused_by_all(num_refusals, len(endpoints)):

@@ -45,6 +45,15 @@ def after_failure(
     return {**failures, key: LoadFailure(reason, times, now_s + pause_s)}
 
 
+def after_break(
+    failures: Mapping[Key, LoadFailure], key: Key, reason: str, now_s: float
+) -> dict[Key, LoadFailure]:
+    """Failures with one more load that broke off. The first blocks nothing: the engine may be at fault."""
+    if key in failures:
+        return after_failure(failures, key, reason, now_s)
+    return {**failures, key: LoadFailure(reason, times=0, retry_at_s=now_s)}
+
+
 def after_success(failures: Mapping[Key, LoadFailure], key: Key) -> dict[Key, LoadFailure]:
     """Failures without those of this load."""
     return {each: failure for each, failure in failures.items() if each != key}
