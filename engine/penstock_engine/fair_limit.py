@@ -34,13 +34,20 @@ class FairLimit:
             return True
         if self._held_by[owner] + amount > self.bound(owner):
             return False
-        self.held += amount
-        self._held_by[owner] += amount
+        self._add(owner, amount)
         return True
 
     def give_back(self, owner: str, amount: int) -> None:
         """Undo `take`."""
-        self.held -= amount
-        self._held_by[owner] -= amount
+        self._add(owner, -amount)
+
+    def move(self, amount: int, owner: str, new_owner: str) -> None:
+        """Let another owner hold this much of what the owner holds, whatever it may hold."""
+        self._add(owner, -amount)
+        self._add(new_owner, amount)
+
+    def _add(self, owner: str, amount: int) -> None:
+        self.held += amount
+        self._held_by[owner] += amount
         if not self._held_by[owner]:
             del self._held_by[owner]

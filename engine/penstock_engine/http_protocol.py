@@ -10,49 +10,60 @@ from uvicorn.server import ServerState
 
 from penstock_engine.fair_limit import FairLimit
 
+# Bound on the bytes of a head: twice the gateway's --max-header-bytes (32 KiB), which adds some of its own.
+MAX_HEADER_BYTES = 64 << 10
+# Seconds that an idle connection stays open. The gateway keeps one for 30 s, and must not send a request on
+# one that is being closed. It is also longer than the usual time between two scrapes.
+KEEP_ALIVE_S = 75
 # Seconds for the first head of a connection, and for one that has begun, as the gateway's --head-timeout-s.
 HEAD_TIMEOUT_S = 10.0
-# Bytes that a client has to read within the server's read_timeout_s while that many wait for it.
+# Bytes that a client has to read within client_stall_timeout_s while that many wait for it.
 MIN_READ_BYTES = 16 << 10
 
 
-class ServerConnections:
-    """The open connections of one server by the address of their client, and its limits.
+class ConnectionLimit:
+    """The open connections of one server, by the address of their client.
 
-    max_connections: of which the addresses have fair parts. read_timeout_s: a client that reads less than
-    MIN_READ_BYTES of a waiting answer in this time is disconnected. head_timeout_s: less in tests.
+    An address may hold half of the connections that the others leave. A further one of it replaces its
+    oldest one without a request. When all are taken, one of an address that has none replaces one of the
+    address that has most, so that kubelet gets in.
     """
 
-    def __init__(
-        self, max_connections: int, read_timeout_s: float, head_timeout_s: float = HEAD_TIMEOUT_S
-    ) -> None:
-        self.read_timeout_s, self.head_timeout_s = read_timeout_s, head_timeout_s
+    def __init__(self, max_connections: int) -> None:
         self._limit = FairLimit(max_connections)
         self._by_address: dict[str, dict[BoundedProtocol, None]] = {}
 
     def add(self, connection: "BoundedProtocol", address: str) -> bool:
-        """Add a connection, if need be in the place of the oldest one of its address without a request.
-
-        Returns whether there was a place.
-        """
-        own = self._by_address.setdefault(address, {})
-        if not self._limit.take(address, 1):
-            oldest = next((each for each in own if not each.is_answering), None)
-            if oldest is None:
-                return False
-            del own[oldest]
-            oldest.transport.abort()
-        own[connection] = None
+        """Add a connection, if need be in the place of another one. Returns whether there was a place."""
+        if not self._limit.take(address, 1) and not self._replace_one(address):
+            return False
+        self._by_address.setdefault(address, {})[connection] = None
         return True
 
     def remove(self, connection: "BoundedProtocol", address: str) -> None:
         """Remove a connection, unless that has been done."""
-        own = self._by_address.get(address, {})
-        if connection in own:
-            del own[connection]
+        if connection in self._by_address.get(address, {}):
+            self._forget(connection, address)
             self._limit.give_back(address, 1)
-        if not own:
-            self._by_address.pop(address, None)
+
+    def _replace_one(self, address: str) -> bool:
+        """Reset a connection, and let the address hold its place. Returns False if all have requests."""
+        holders = [address]
+        if address not in self._by_address:
+            holders = sorted(self._by_address, key=self._limit.held_by, reverse=True)
+        for holder in holders:
+            for each in self._by_address[holder]:
+                if not each.is_answering:
+                    self._forget(each, holder)
+                    self._limit.move(1, holder, address)
+                    each.transport.abort()
+                    return True
+        return False
+
+    def _forget(self, connection: "BoundedProtocol", address: str) -> None:
+        del self._by_address[address][connection]
+        if not self._by_address[address]:
+            del self._by_address[address]
 
 
 class BoundedProtocol(H11Protocol):
@@ -60,6 +71,9 @@ class BoundedProtocol(H11Protocol):
 
     uvicorn has no such limits: clients that send or read nothing could use up the open files that health
     checks need too.
+
+    client_stall_timeout_s: a client that reads less than MIN_READ_BYTES of a waiting answer in this time is
+    disconnected. head_timeout_s: less in tests.
     """
 
     def __init__(
@@ -69,10 +83,13 @@ class BoundedProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        connections: ServerConnections,
+        limit: ConnectionLimit,
+        client_stall_timeout_s: float,
+        head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._server_connections = connections
+        self._limit = limit
+        self._client_stall_timeout_s, self._head_timeout_s = client_stall_timeout_s, head_timeout_s
         self._address = ""
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
@@ -85,7 +102,7 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._address = self.client[0] if self.client is not None else ""
-        if not self._server_connections.add(self, self._address):
+        if not self._limit.add(self, self._address):
             transport.abort()
             return
         # Without a buffer that may fill first, each unread byte pauses writing, which starts the timer.
@@ -95,7 +112,7 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_read_timer()
-        self._server_connections.remove(self, self._address)
+        self._limit.remove(self, self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -123,8 +140,7 @@ class BoundedProtocol(H11Protocol):
             self._start_head_timer()
 
     def _start_head_timer(self) -> None:
-        timeout_s = self._server_connections.head_timeout_s
-        self._head_timer = self.loop.call_later(timeout_s, self.transport.close)
+        self._head_timer = self.loop.call_later(self._head_timeout_s, self.transport.close)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -132,9 +148,10 @@ class BoundedProtocol(H11Protocol):
             self._head_timer = None
 
     def _start_read_timer(self) -> None:
-        timeout_s = self._server_connections.read_timeout_s
         num_unread = self.transport.get_write_buffer_size()
-        self._read_timer = self.loop.call_later(timeout_s, self._check_reading, num_unread)
+        self._read_timer = self.loop.call_later(
+            self._client_stall_timeout_s, self._check_reading, num_unread
+        )
 
     def _stop_read_timer(self) -> None:
         if self._read_timer is not None:

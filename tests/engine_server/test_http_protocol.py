@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import uvicorn
 
-from penstock_engine.http_protocol import BoundedProtocol, ServerConnections
+from penstock_engine.http_protocol import BoundedProtocol, ConnectionLimit
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW_REQUEST = REQUEST.replace(b"/", b"/slow", 1)
@@ -56,14 +56,14 @@ def app():
 
 
 @pytest.fixture
-def connections():
-    return ServerConnections(MAX_CONNECTIONS, read_timeout_s=TIMEOUT_S, head_timeout_s=TIMEOUT_S)
-
-
-@pytest.fixture
-async def server(app, connections):
+async def server(app):
     """A server that listens."""
-    protocol = partial(BoundedProtocol, connections=connections)
+    protocol = partial(
+        BoundedProtocol,
+        limit=ConnectionLimit(MAX_CONNECTIONS),
+        client_stall_timeout_s=TIMEOUT_S,
+        head_timeout_s=TIMEOUT_S,
+    )
     config = uvicorn.Config(app, port=0, http=protocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())
@@ -177,3 +177,27 @@ async def test_client_with_open_requests_leaves_connections_to_others(connect, a
     reader, writer = await connect(OTHER)
     writer.write(REQUEST)
     await reader.readuntil(b"ok")
+
+
+async def test_new_address_takes_the_place_of_an_idle_connection_when_all_are_taken(connect):
+    first, *others = [await connect(f"127.0.0.{number}") for number in (1, 1, 2, 3)]
+    for reader, writer in (first, *others):
+        writer.write(REQUEST)
+        await reader.readuntil(b"ok")
+    reader, writer = await connect("127.0.0.4")
+    writer.write(REQUEST)
+    await reader.readuntil(b"ok")
+    await wait_for_end(first[0])
+    for reader, writer in others:
+        writer.write(REQUEST)
+        await reader.readuntil(b"ok")
+
+
+async def test_connections_with_requests_are_not_replaced_by_those_of_a_new_address(connect):
+    busy = [await connect(f"127.0.0.{number}") for number in (1, 1, 2, 3)]
+    for reader, writer in busy:
+        writer.write(ENDLESS_REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+    await wait_for_end((await connect("127.0.0.4"))[0])
+    for reader, _ in busy:
+        assert await reader.read(1)

@@ -10,7 +10,12 @@ from functools import partial
 
 import uvicorn
 
-from penstock_engine.http_protocol import BoundedProtocol, ServerConnections
+from penstock_engine.http_protocol import (
+    KEEP_ALIVE_S,
+    MAX_HEADER_BYTES,
+    BoundedProtocol,
+    ConnectionLimit,
+)
 from penstock_engine.open_files import allow_open_files
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
@@ -19,9 +24,6 @@ from penstock_engine.server.state import ServerState
 
 logger = logging.getLogger(__name__)
 
-MAX_HEADER_BYTES = 65_536
-# The gateway keeps idle connections for 30 s. The server must not close one that it is about to use.
-KEEP_ALIVE_S = 75
 # Bound on open connections: two gateways with --max-connections (4096) each, and each of them may hold a
 # third if both are full.
 MAX_CONNECTIONS = 16_384
@@ -29,7 +31,7 @@ MAX_CONNECTIONS = 16_384
 OTHER_FILES = 256
 # Seconds without reading its answer after which a client is disconnected. A gateway reads in bursts for a
 # client that reads slowly, and disconnects a client that does not read in 60 s itself.
-READ_TIMEOUT_S = 300.0
+CLIENT_STALL_TIMEOUT_S = 300.0
 DRAIN_POLL_S = 0.05
 # Time after the drain to send the last bytes to slow clients.
 CLOSE_TIMEOUT_S = 5
@@ -75,7 +77,11 @@ async def listen(state: ServerState, startup_timer: StartupTimer) -> None:
             log_level=options.uvicorn_log_level,
             access_log=False,
             # On h11: httptools does not limit the size of headers.
-            http=partial(BoundedProtocol, connections=_connections()),  # type: ignore[arg-type]
+            http=partial(  # type: ignore[arg-type]
+                BoundedProtocol,
+                limit=_connection_limit(),
+                client_stall_timeout_s=CLIENT_STALL_TIMEOUT_S,
+            ),
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             ws="none",
             lifespan="off",
@@ -93,10 +99,10 @@ async def listen(state: ServerState, startup_timer: StartupTimer) -> None:
         await asyncio.gather(draining, return_exceptions=True)
 
 
-def _connections() -> ServerConnections:
+def _connection_limit() -> ConnectionLimit:
     """Returns a bound on connections that the process' limit of open files allows."""
     num_files = allow_open_files(OTHER_FILES + MAX_CONNECTIONS)
-    return ServerConnections(max(1, num_files - OTHER_FILES), READ_TIMEOUT_S)
+    return ConnectionLimit(max(1, num_files - OTHER_FILES))
 
 
 async def _drain_on_signal(server: Server, state: ServerState, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""HTTP server of a process for its few own clients: kubelet, Prometheus and commands."""
+"""The HTTP server of the operator, for kubelet, Prometheus and commands."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,16 +9,20 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from penstock_engine.http_protocol import BoundedProtocol, ServerConnections
+from penstock_engine.http_protocol import (
+    KEEP_ALIVE_S,
+    MAX_HEADER_BYTES,
+    BoundedProtocol,
+    ConnectionLimit,
+)
 
 # Bound on open connections. Kubelet, Prometheus and the API server, which relays commands, have a few each.
 MAX_CONNECTIONS = 64
 # Seconds without reading its answer after which a client is disconnected, as the gateway's
 # --client-stall-timeout-s.
-READ_TIMEOUT_S = 60.0
+CLIENT_STALL_TIMEOUT_S = 60.0
 # Seconds at the end for the answers to open requests.
 LAST_ANSWERS_S = 1.0
-MAX_HEADER_BYTES = 64 << 10
 
 
 @asynccontextmanager
@@ -35,7 +39,7 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
         access_log=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_keep_alive=75,  # longer than the usual time between two scrapes
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     state = ServerState()
     protocol = partial(
@@ -43,7 +47,8 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
         config=config,
         server_state=state,
         app_state={},
-        connections=ServerConnections(MAX_CONNECTIONS, READ_TIMEOUT_S),
+        limit=ConnectionLimit(MAX_CONNECTIONS),
+        client_stall_timeout_s=CLIENT_STALL_TIMEOUT_S,
     )
     server = await asyncio.get_running_loop().create_server(protocol, host, port)
     try:

@@ -14,7 +14,8 @@ from penstock.controller.lora_pods import LoraPod
 from penstock.core.adapters.place_slots import LOADING
 from penstock.core.adapters.replica import Copy
 
-# Changes that run at the same time, on all pods together.
+# Changes that run at the same time, on all pods together. Each has a connection, and may take minutes. Seven
+# namespaces whose engines hang take all of them.
 MAX_RUNNING = 64
 
 UNEXPECTED = EngineFailure("Unanswered", "Unanswered", "the operator failed; its log says how")
