@@ -81,6 +81,10 @@ class NamedObject:
         return str(spec["modelName"] if "modelName" in spec else spec["model"]["name"])
 
     @property
+    def is_terminating(self) -> bool:
+        return "deletionTimestamp" in self.body["metadata"]
+
+    @property
     def status(self) -> Object:
         return cast(Object, self.body.get("status") or {})
 
@@ -117,6 +121,8 @@ class Operator:
         return passes[each.key[0]](each)
 
     def _service(self, each: NamedObject) -> Object | None:
+        if each.is_terminating:
+            return each.status
         body = self._spec_in_use(each)
         observed = ObservedState()
         if body is None:

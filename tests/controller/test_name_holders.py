@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from controller.named_objects import NamedObject, Operator, new_object, renamed
+from controller.named_objects import NOW, NamedObject, Operator, new_object, renamed
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -86,6 +86,14 @@ class NameHolders(RuleBasedStateMachine):
             self.lost.discard(each.key)
             self.operator.watch(each.key, None)
 
+    @rule(number=NUMBERS)
+    def delete_later(self, number: int) -> None:
+        """A finalizer delays the end of the object."""
+        each = self._pick(number)
+        if each is not None and not each.is_terminating:
+            metadata = each.body["metadata"] | {"deletionTimestamp": NOW}
+            self._store(replace(each, body=each.body | {"metadata": metadata}))
+
     @rule(number=NUMBERS, model=NAMES)
     def rename(self, number: int, model: str) -> None:
         each = self._pick(number)
@@ -98,6 +106,12 @@ class NameHolders(RuleBasedStateMachine):
         """Engines come up or fail, and a spec gets or loses an error."""
         if (each := self._pick(number)) is not None:
             self.objects[each.key] = replace(each, answers=answers, is_refused=is_refused)
+
+    @rule(number=NUMBERS)
+    def annotate(self, number: int) -> None:
+        """The watch reports the object again, with the same claim."""
+        if (each := self._pick(number)) is not None:
+            self.operator.watch(each.key, each.body)
 
     # What the operator does.
 
@@ -253,10 +267,11 @@ class NameHolders(RuleBasedStateMachine):
     def _still_claims(self, snapshot: Snapshot, last: Holder, name: str) -> bool:
         """Whether the object exists, with this model name.
 
-        An adapter that is refused, and has lost its status, has nothing left that says that it answered.
+        An object that is being deleted keeps no name. An adapter that is refused, and has lost its status,
+        has nothing left that says that it answered.
         """
         each = self.objects.get(last.key)
-        if each is None or each.body["metadata"]["uid"] != last.uid:
+        if each is None or each.body["metadata"]["uid"] != last.uid or each.is_terminating:
             return False
         claims = {_key(found): found for found in snapshot._claims()}
         found = claims[last.key]

@@ -33,6 +33,7 @@ class Standing(IntEnum):
     READY = 1  # it can answer; only until its status is written
     PENDING = 2  # it has not answered yet
     REFUSED = 3  # it cannot answer before a user changes something
+    TERMINATING = 4  # it is being deleted, which a finalizer may delay for any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def with_next_status(claim: NameClaim, model_name: str, standing: Standing) -> N
     from nothing that has answered.
     """
     by, is_renamed = claim.precedence, claim.model_name != model_name
+    if by.standing is Standing.TERMINATING:
+        return replace(claim, model_name=model_name)
     if by.standing is Standing.ESTABLISHED and not is_renamed:
         return claim
     if standing is Standing.ESTABLISHED:
@@ -127,6 +130,8 @@ def restored_claim(body: Object, claim: NameClaim, last: NameClaim | None) -> Na
     name. The name of a service is in its status, that of other objects in their spec.
     """
     if last is None or last.precedence.standing is not Standing.ESTABLISHED:
+        return claim
+    if claim.precedence.standing is Standing.TERMINATING:
         return claim
     status, is_service = stored_status(body), claim.kind == "InferenceService"
     is_lost = not status.get("modelName" if is_service else "conditions")
@@ -160,6 +165,8 @@ def describe_conflict(claims: Collection[NameClaim], own: NameClaim) -> str:
         return ""
     holder = short_name_holder(claims)
     if holder.namespace == own.namespace:
+    if "deletionTimestamp" in metadata:
+        standing = Standing.TERMINATING
         return ""
     return (
         f"clients reach {own.model_name!r} of this namespace as {own.namespace}/{own.model_name} only: the "
