@@ -10,8 +10,8 @@ def service(namespace, name, model="chat"):
     return {"metadata": metadata, "spec": {"model": {"name": model}}}
 
 
-def route(model):
-    body = service("b", "front")
+def route(model, namespace="b"):
+    body = service(namespace, "front")
     return body | {"spec": {"modelName": model, "rules": []}}
 
 
@@ -27,21 +27,27 @@ def names():
     return found
 
 
-def test_services_with_the_name_of_a_new_or_deleted_object_are_queued(names):
-    both = {("a", "one"), ("b", "two")}
-    for body in (route("chat"), None):
-        names.update("ModelRoute", ("b", "front"), body)
-        assert set(names.queued) == both
+def test_services_that_lose_or_get_a_name_are_queued(names):
+    for body in (route("chat", namespace="a"), None):
+        names.update("ModelRoute", ("a", "front"), body)
+        assert names.queued == [("b", "two")]
         names.queued.clear()
     names.update("InferenceService", ("a", "one"), None)
     assert names.queued == [("b", "two")]
 
 
 def test_a_renamed_object_queues_the_services_of_both_names(names):
-    names.update("ModelRoute", ("b", "front"), route("chat"))
+    names.update("ModelRoute", ("a", "front"), route("chat", namespace="a"))
     names.queued.clear()
-    names.update("ModelRoute", ("b", "front"), route("other"))
-    assert set(names.queued) == {("a", "one"), ("b", "two"), ("b", "three")}
+    names.update("ModelRoute", ("a", "front"), route("other", namespace="a"))
+    assert set(names.queued) == {("b", "two"), ("b", "three")}
+
+
+def test_an_object_that_has_no_name_queues_nothing(names):
+    for model in ("chat", "other", "chat"):
+        names.update("ModelRoute", ("b", "front"), route(model))
+    names.update("ModelRoute", ("b", "front"), None)
+    assert names.queued == []
 
 
 def test_a_change_that_leaves_the_claim_alone_queues_nothing(names):

@@ -12,7 +12,7 @@ from penstock.controller.lora_pods import lora_pods
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.model_names import ModelNames
 from penstock.controller.service_reader import name_taken_by
-from penstock.core.observed.name_claims import describe_conflict, service_claim
+from penstock.core.observed.name_claims import service_claim
 from penstock.core.reconcile.route_status import RouteInputs, route_status
 from penstock.gateway.snapshot_builder import SnapshotBuilder
 
@@ -93,7 +93,7 @@ def outcomes(mine, others):
         "models": models,
         "resolved": [snapshot.resolve(name).key for name in (SERVICE, ADAPTER, ROUTE)],
         "taken": name_taken_by(names.index, own),
-        "conflict": describe_conflict(names.index.rivals(own), own),
+        "conflict": names.index.describe_conflict(own),
         "refusal": refusals.of_adapters[FIRST, ADAPTER],
         "route": route_status(mine["ModelRoute"], inputs, NOW),
     }

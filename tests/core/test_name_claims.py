@@ -1,6 +1,7 @@
 """Which of several objects gets a model name."""
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,14 @@ from hypothesis import strategies as st
 from penstock.core.observed.name_claims import (
     CLAIM_KINDS,
     ESTABLISHED,
+    ClaimKind,
     NameClaim,
+    ObjectKey,
     Precedence,
     Standing,
     adapter_claim,
-    describe_conflict,
     holders,
+    restored_claim,
     route_claim,
     service_claim,
     short_name_holder,
@@ -41,8 +44,9 @@ def test_the_older_claim_keeps_the_short_name(kind: Any) -> None:
     other = replace(EVIL, kind=kind)
     assert holder_of(PROD, other) == "prod"
     assert holder_of(PROD, replace(other, created_s=50)) == "evil"
-    assert describe_conflict((PROD, other), PROD) == ""
-    assert describe_conflict((PROD, other), other) == (
+    names = NameIndex((PROD, other))
+    assert names.describe_conflict(PROD) == ""
+    assert names.describe_conflict(other) == (
         "clients reach 'chat' of this namespace as evil/chat only: the name alone is that of the "
         "InferenceService prod/chat, which had it first"
     )
@@ -60,7 +64,7 @@ def test_what_has_never_answered_takes_no_short_name(precedence: Precedence) -> 
 
 def test_an_older_claim_that_answers_late_does_not_take_the_name_back() -> None:
     waiting = replace(EVIL, created_s=50, precedence=PENDING)
-    assert describe_conflict((PROD, waiting), waiting)
+    assert NameIndex((PROD, waiting)).describe_conflict(waiting)
     answers = replace(waiting, precedence=Precedence(yields_short=True))
     assert holder_of(PROD, answers) == "prod"
     assert holder_of(replace(PROD, precedence=REFUSED), answers) == "evil"
@@ -214,26 +218,119 @@ def test_a_newcomer_takes_nothing(claims: list[NameClaim], newcomer: NameClaim) 
     before = short_name_holder(claims)
     newcomer = replace(newcomer, namespace="z", created_s=10)
     if before.precedence != ESTABLISHED:
-        newcomer = replace(newcomer, precedence=Precedence(Standing.REFUSED, yields_short=True))
+        newcomer = replace(newcomer, precedence=Precedence(Standing.TERMINATING, yields_short=True))
     after = [*claims, newcomer]
     assert short_name_holder(after) == before
     assert holders(after) == holders(claims) | {"z": newcomer}
 
 
-@given(st.lists(CLAIMS, max_size=20))
-def test_the_index_has_the_last_claim_of_each_object(claims: list[NameClaim]) -> None:
-    index, last = NameIndex(), {each.key: each for each in claims}
+@given(st.lists(CLAIMS, min_size=1, max_size=20), CLAIMS)
+def test_the_index_finds_the_holders_among_the_last_claims(
+    claims: list[NameClaim], own: NameClaim
+) -> None:
+    index, last = NameIndex(), {}
     for each in claims:
         index.put(replace(each, model_name="before"))
         index.put(each)
+        last[each.key] = each
     for key, each in last.items():
         assert index.get(key) == each
-        assert set(index.rivals(each)) == set(last.values())
+    for each in (*last.values(), own):
+        rivals = (last | {each.key: each}).values()
+        assert index.short_name_holder(each) == short_name_holder(rivals)
+        assert index.holder(each) == holders(rivals)[each.namespace]
+        of_kind = [rival for rival in rivals if rival.kind == each.kind]
+        assert index.holder(each, kinds=(each.kind,)) == holders(of_kind)[each.namespace]
         before = replace(each, model_name="before")
-        assert index.rivals(before) == (before,)
+        assert index.short_name_holder(before) == before
     for key in last:
         index.remove(key)
         index.remove(key)
     for key, each in last.items():
         assert index.get(key) is None
-        assert index.rivals(each) == (each,)
+        assert index.short_name_holder(each) == each
+
+
+@given(st.lists(CLAIMS, max_size=8), st.lists(CLAIMS, max_size=8))
+def test_objects_are_told_when_a_change_of_another_one_decides_otherwise(
+    claims: list[NameClaim], changes: list[NameClaim]
+) -> None:
+    told: list[NameClaim] = []
+    index, last = NameIndex(claims, affected=told.append), {each.key: each for each in claims}
+    for each in changes:
+        before = {claim: decisions(index, claim) for claim in last.values()}
+        told.clear()
+        if last.pop(each.key, None) != each:
+            index.put(each)
+            last[each.key] = each
+        else:
+            index.remove(each.key)
+        after = {claim: decisions(index, claim) for claim in last.values() if claim != each}
+        assert sorted(told, key=lambda claim: claim.key) == sorted(
+            (claim for claim, found in after.items() if found != before[claim]),
+            key=lambda claim: claim.key,
+        )
+
+
+def decisions(index: NameIndex, claim: NameClaim) -> tuple[str, ObjectKey]:
+    """What an object's status says of its name."""
+    return index.describe_conflict(claim), index.holder(claim, kinds=(claim.kind,)).key
+
+
+def test_an_event_of_the_holder_does_not_undo_that_it_holds_the_name() -> None:
+    """Its status says that it yields until its own pass has written it."""
+    stated = replace(PROD, precedence=Precedence(yields_short=True))
+    other = replace(stated, namespace="other", created_s=200)
+    index = NameIndex((stated, other))
+    assert not index.record_holder(other)
+    index.put(stated)
+    assert index.get(PROD.key) == PROD
+    assert index.record_holder(other)
+    assert index.settle(PROD, yields=False) == ""
+    index.put(stated)
+    assert index.get(PROD.key) == PROD
+    index.put(PROD)
+    index.put(stated)
+    assert index.get(PROD.key) == stated
+
+
+@pytest.mark.parametrize("standing", [Standing.PENDING, Standing.REFUSED])
+def test_an_object_that_is_being_deleted_keeps_a_name_from_nobody(standing: Standing) -> None:
+    """A finalizer may delay its end for any time, and the operator writes it no other name."""
+    deleted = body_of({"model": {"uri": "pvc://m"}}, {"modelName": "chat", "stableRevision": "r1"})
+    deleted["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    claim = service_claim(deleted)
+    assert claim is not None
+    assert claim.precedence == Precedence(Standing.TERMINATING)
+    assert (
+        restored_claim(deleted | {"status": {}}, claim, replace(claim, precedence=ESTABLISHED))
+        == claim
+    )
+    assert with_next_status(claim, "chat", Standing.ESTABLISHED) == claim
+    other = replace(PROD, created_s=200, precedence=Precedence(standing, yields_short=True))
+    index = NameIndex((claim, other))
+    assert index.short_name_holder(claim) == other
+    assert index.record_holder(other)
+
+
+@pytest.mark.parametrize("kind", CLAIM_KINDS)
+def test_the_cost_of_a_decision_does_not_grow_with_the_claims_on_its_name(kind: ClaimKind) -> None:
+    def count_calls(num_claims: int) -> int:
+        claims = [
+            NameClaim(kind, "evil", f"x-{i}", "chat", i, Precedence(Standing.PENDING, yields=i > 0))
+            for i in range(num_claims)
+        ]
+        index, calls = NameIndex(claims), 0
+
+        def count(_: Any, event: str, __: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        sys.setprofile(count)
+        for claim in claims:
+            index.record_holder(claim)
+            index.settle(claim, yields=index.holder(claim).key != claim.key)
+        sys.setprofile(None)
+        return calls // num_claims
+
+    assert count_calls(1000) < 1.5 * count_calls(100)

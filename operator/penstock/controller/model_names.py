@@ -24,8 +24,8 @@ READERS: Mapping[ClaimKind, Callable[[Object], NameClaim | None]] = {
 class ModelNames:
     """Keeps the claims current, one at a time, as watches report their objects.
 
-    is_complete: whether all kinds have been listed. affected: called with the key of each other service with
-    the model name of a claim that is new, gone or changed.
+    is_complete: whether all kinds have been listed. affected: called with the key of each service for which a
+    change of another object decides the model name otherwise.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ModelNames:
         is_complete: Callable[[], bool] = lambda: True,
         affected: Callable[[Key], None] = lambda _: None,
     ) -> None:
-        self.index = NameIndex(changed=self._notify)
+        self.index = NameIndex(affected=self._notify)
         self._is_complete = is_complete
         self._affected = affected
 
@@ -59,7 +59,6 @@ class ModelNames:
         else:
             self.index.put(claim)
 
-    def _notify(self, changed: NameClaim) -> None:
-        for other in self.index.rivals(changed):
-            if other.kind == "InferenceService" and other.key != changed.key:
-                self._affected((other.namespace, other.name))
+    def _notify(self, claim: NameClaim) -> None:
+        if claim.kind == "InferenceService":
+            self._affected((claim.namespace, claim.name))

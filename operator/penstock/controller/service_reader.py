@@ -25,7 +25,6 @@ from penstock.core.observed.children import (
 from penstock.core.observed.name_claims import (
     NameClaim,
     Standing,
-    holders,
     stored_conflict,
     with_next_status,
 )
@@ -217,6 +216,5 @@ def name_taken_by(names: NameIndex, own: NameClaim | None) -> str | None:
     """
     if own is None:
         return None
-    services = [each for each in names.rivals(own) if each.kind == own.kind]
-    holder = holders(services)[own.namespace]
+    holder = names.holder(own, kinds=(own.kind,))
     return None if holder.key == own.key else holder.name

@@ -142,7 +142,7 @@ def restored_claim(body: Object, claim: NameClaim, last: NameClaim | None) -> Na
 def holders(claims: Iterable[NameClaim]) -> dict[str, NameClaim]:
     """The claim that gets NAMESPACE/NAME in each namespace. claims: all on one model name."""
     found: dict[str, NameClaim] = {}
-    for claim in sorted(claims, key=_order_in_namespace):
+    for claim in sorted(claims, key=order_in_namespace):
         found.setdefault(claim.namespace, claim)
     return found
 
@@ -152,26 +152,8 @@ def short_name_holder(claims: Collection[NameClaim]) -> NameClaim:
 
     The name belongs to the namespace of the first claim, and leads to what has the name there.
     """
-    namespace = min(claims, key=_order_of_namespaces).namespace
+    namespace = min(claims, key=order_of_namespaces).namespace
     return holders(claim for claim in claims if claim.namespace == namespace)[namespace]
-
-
-def describe_conflict(claims: Collection[NameClaim], own: NameClaim) -> str:
-    """Why the short name does not lead to the namespace of a claim; empty if it does.
-
-    claims: all on its model name, with `own`.
-    """
-    if len(claims) == 1:  # most have no rival, of thousands of adapters
-        return ""
-    holder = short_name_holder(claims)
-    if holder.namespace == own.namespace:
-    if "deletionTimestamp" in metadata:
-        standing = Standing.TERMINATING
-        return ""
-    return (
-        f"clients reach {own.model_name!r} of this namespace as {own.namespace}/{own.model_name} only: the "
-        f"name alone is that of the {holder.kind} {holder.namespace}/{holder.name}, which had it first"
-    )
 
 
 def stored_conflict(body: Object) -> str:
@@ -183,6 +165,8 @@ def _claim(
     kind: ClaimKind, body: Object, model_name: str, standing: Standing, yields: bool
 ) -> NameClaim:
     metadata = body["metadata"]
+    if "deletionTimestamp" in metadata:
+        standing = Standing.TERMINATING
     yields_short = bool(_condition(body.get("status") or {}, MODEL_NAME_CONFLICT, "True"))
     return NameClaim(
         kind,
@@ -205,11 +189,13 @@ def _reason(status: Object, kind: str, truth: str) -> str:
     return _condition(status, kind, truth).get("reason", "")
 
 
-def _order_in_namespace(claim: NameClaim) -> tuple[Standing, int, bool, int, str]:
+def order_in_namespace(claim: NameClaim) -> tuple[Standing, int, bool, int, str]:
+    """Sort key: of the claims of a namespace on a model name, the first gets it. No two have the same."""
     by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)
     return by.standing, kind, by.yields, claim.created_s, claim.name
 
 
-def _order_of_namespaces(claim: NameClaim) -> tuple[Standing, bool, int, str, str]:
-    by = claim.precedence
-    return by.standing, by.yields_short, claim.created_s, claim.namespace, claim.name
+def order_of_namespaces(claim: NameClaim) -> tuple[Standing, bool, int, str, str, int]:
+    """Sort key: of all claims on a model name, the first gives it to its namespace. No two have the same."""
+    by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)
+    return by.standing, by.yields_short, claim.created_s, claim.namespace, claim.name, kind

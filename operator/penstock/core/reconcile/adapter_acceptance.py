@@ -9,7 +9,6 @@ from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.name_claims import (
     MODEL_NAME_IN_USE,
     Standing,
-    holders,
     with_next_status,
 )
 from penstock.core.observed.name_index import NameIndex
@@ -78,7 +77,7 @@ def _name_refusal(adapter: AdapterResource, names: NameIndex) -> Cause | None:
     own = names.get((ADAPTER, *adapter.key))
     if own is None:
         return None
-    holder = holders(names.rivals(own))[adapter.namespace]
+    holder = names.holder(own)
     if holder.key == own.key:
         return None
     message = (

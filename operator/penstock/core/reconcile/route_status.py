@@ -7,7 +7,6 @@ from penstock.core.adapters.dedicated import adapter_of
 from penstock.core.observed.name_claims import (
     NameClaim,
     Standing,
-    holders,
     route_claim,
     with_next_status,
 )
@@ -93,9 +92,7 @@ def _answered_name(claim: NameClaim) -> str | None:
 
 def _accepted(claim: NameClaim, names: NameIndex) -> Condition:
     name = claim.model_name
-    holder = holders(each for each in names.rivals(claim) if each.kind == claim.kind)[
-        claim.namespace
-    ]
+    holder = names.holder(claim, kinds=(claim.kind,))
     if holder.key != claim.key:
         message = (
             f"the ModelRoute {holder.name} has the model name {name!r} in this namespace already; set "
