@@ -96,14 +96,17 @@ INCIDENTS = [
         },
         fires_at=minutes(45), clears_at=minutes(60),
     ),
-    Scenario(
-        "PenstockRequestsRejected", "critical",  # before the gateways know the service
-        {
-            'penstock_gateway_responses_total{service="",revision="",code="503"}': rate((60, 90)),
-            'penstock_gateway_rejections_total{service="",reason="memory"}':
-                rate((0, 20), (6, 30), (0, 40)),
-        },
-        fires_at=minutes(45), clears_at=minutes(60),
+    *(
+        Scenario(
+            "PenstockRequestsRejected", "critical",  # before the gateways know the service
+            {
+                'penstock_gateway_responses_total{service="",revision="",code="503"}': rate((60, 90)),
+                f'penstock_gateway_rejections_total{{service="",reason="{reason}"}}':
+                    rate((0, 20), (6, 30), (0, 40)),
+            },
+            fires_at=minutes(45), clears_at=minutes(60),
+        )
+        for reason in ("connections", "memory")
     ),
     Scenario(
         "PenstockErrorRate", "critical",
