@@ -51,7 +51,7 @@ class AdapterCopies:
         self._now = now
         self._engines = EngineAdapters()
         self.residency = AdapterResidency(now)
-        stats.listeners.append(self.residency.note_idle)
+        stats.listeners.append(self.residency.waiters.note_room)
         self.polls = AdapterPolls(self._engines, self.residency, now)
         self.failures = AdapterFailures(now)
         self.loads = AdapterLoads(

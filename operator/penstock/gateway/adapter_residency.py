@@ -1,19 +1,15 @@
 """Which engine pods have which adapters, as the engines list them and this gateway loads them."""
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.drain import Drain
 from penstock.core.adapters.replica import Copy, CopyState
+from penstock.gateway.copy_waiters import CopyWaiters
 
 # Time for which the last list of an engine that does not answer is used like a new one, in seconds. Engines
 # are polled every second; a long step of a busy engine may delay a few answers.
 BELIEVE_S = 6.0
-
-# Shortest time between two wake-ups of the requests that wait for room, in seconds: each of them selects an
-# engine again, which takes some 0.5 ms.
-ROOM_INTERVAL_S = 0.05
 
 LOADING, RESIDENT = Copy("Loading"), Copy("Resident")
 # A copy that was loaded for a request that is not sent yet.
@@ -70,16 +66,14 @@ class _Pod:
 class AdapterResidency:
     """The adapters of each engine pod "namespace/name".
 
-    now: the monotonic clock. listeners: called after each load, eviction or unload that is noticed.
+    now: the monotonic clock. waiters: the requests that wait for a copy. listeners: called after each load,
+    eviction or unload that is noticed.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pods: dict[str, _Pod] = {}
-        # Waiting requests by adapter, with the service in which they wait for room; empty: for a copy only.
-        # Adapters of two namespaces may have the same name and files, and so the same name in engines.
-        self._waiters: dict[str, dict[asyncio.Future[None], str]] = {}
-        self._room_timer: asyncio.TimerHandle | None = None
+        self.waiters = CopyWaiters()
         self.listeners: list[Callable[[], None]] = []
 
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
@@ -178,47 +172,6 @@ class AdapterResidency:
         """Drop all other pods."""
         self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
 
-    def note_idle(self) -> None:
-        """Wake requests that wait for room soon: a copy without requests may make room for another."""
-        if self._room_timer is None and self._waiters:
-            loop = asyncio.get_running_loop()
-            self._room_timer = loop.call_later(ROOM_INTERVAL_S, self._wake_for_room)
-
-    async def wait_for_change(self, adapter: str, timeout_s: float, *, room_in: str = "") -> None:
-        """Wait until the copies of the adapter change, at most timeout_s.
-
-        room_in: the service "namespace/name" in which another adapter may make room, to return then too. Only
-        the first request of the service for an adapter returns, because the load that it starts is for all of
-        them. Empty: return for no room.
-        """
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(adapter, {})[waiter] = room_in
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter
-        except TimeoutError:
-            pass
-        finally:
-            waiters = self._waiters.get(adapter, {})
-            waiters.pop(waiter, None)
-            if not waiters:
-                self._waiters.pop(adapter, None)
-
-    def _wake(self, adapter: str) -> None:
-        for waiter in self._waiters.get(adapter, ()):
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _wake_for_room(self) -> None:
-        self._room_timer = None
-        for waiters in self._waiters.values():
-            firsts: dict[str, asyncio.Future[None]] = {}
-            for waiter, service in waiters.items():
-                firsts.setdefault(service, waiter)
-            for service, waiter in firsts.items():
-                if service and not waiter.done():
-                    waiter.set_result(None)
-
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
         known = self._pods.get(pod)
         if known is not None:
@@ -230,13 +183,17 @@ class AdapterResidency:
         known.merge()
         if known.copies == before:
             return
-        self.note_idle()
+        self.waiters.note_room()
         was, now = _states(before), _states(known.copies)
         if was == now:
             return
         for adapter in was.keys() | now.keys():
-            if was.get(adapter) != now.get(adapter):
-                self._wake(adapter)
+            if was.get(adapter) == now.get(adapter):
+                continue
+            if now.get(adapter) == "Resident":
+                self.waiters.wake_all(adapter)
+            else:
+                self.waiters.note_change(adapter)
         for listener in self.listeners:
             listener()
 

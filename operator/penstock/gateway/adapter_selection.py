@@ -15,8 +15,6 @@ from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_adapter import Adapter
 
-# Longest wait for a change of the copies before the choice is made again: an ejection may have ended.
-RECHECK_S = 1.0
 CODE = "adapter_load_failed"
 # Status of a request for an adapter that engines refuse to load: Failed Dependency.
 REFUSED_STATUS = 424
@@ -138,10 +136,11 @@ class AdapterSelector:
             raise self._unavailable(wait.reason)
         began_s = self._state.now()
         with self._waiting_for_copy():
-            await self._state.adapters.residency.wait_for_change(
+            await self._state.adapters.residency.waiters.wait(
                 self._adapter.engine_name,
-                min(RECHECK_S, left_s),
-                room_in=self._adapter.service if wait.pod is None else "",
+                self._adapter.service,
+                left_s,
+                for_room=wait.pod is None,
             )
         self._waited_s += self._state.now() - began_s
 

@@ -8,8 +8,7 @@ from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEn
 
 from penstock.core.adapters import drain, route
 from penstock.core.spec.objectives import Objectives
-from penstock.gateway import adapter_copies, adapter_polls, adapter_selection
-from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway import adapter_copies, adapter_polls, copy_waiters
 from penstock.gateway.snapshot import Snapshot
 from penstock.gateway.snapshot_builder import build
 
@@ -280,7 +279,7 @@ async def test_an_adapter_that_has_waited_takes_its_turn_with_busy_ones(
 ):
     monkeypatch.setattr(route, "DRAIN_AFTER_S", 0.2)
     monkeypatch.setattr(adapter_copies, "DRAIN_AFTER_S", 0.2)
-    monkeypatch.setattr(adapter_selection, "RECHECK_S", 0.05)
+    monkeypatch.setattr(copy_waiters, "RECHECK_S", 0.05)
     bodies = [adapter(name, uri=f"pvc://a/{name}") for name in ("busy", "waiting")]
     busy, waiting = (each.engine_name for each in build([], [], [], bodies).adapters)
     engine, answers, is_over = Slow(busy), [], asyncio.Event()
@@ -318,7 +317,7 @@ async def test_an_endless_request_keeps_others_of_its_adapter_waiting_for_a_boun
 ):
     monkeypatch.setattr(route, "DRAIN_AFTER_S", 0.1)
     monkeypatch.setattr(adapter_copies, "DRAIN_AFTER_S", 0.1)
-    monkeypatch.setattr(adapter_selection, "RECHECK_S", 0.05)
+    monkeypatch.setattr(copy_waiters, "RECHECK_S", 0.05)
     monkeypatch.setattr(drain, "MAX_DRAIN_S", 0.5)
     bodies = [adapter(name, uri=f"pvc://a/{name}") for name in ("busy", "waiting")]
     busy = build([], [], [], bodies).adapters[0].engine_name
@@ -337,28 +336,23 @@ async def test_an_endless_request_keeps_others_of_its_adapter_waiting_for_a_boun
     assert [(await each)[0] for each in (endless, waiting)] == [200, 200]
 
 
-async def test_a_request_of_another_namespace_keeps_none_from_room():
-    """Both wait for an adapter of the same name in engines, each on engines of its own."""
-    residency = AdapterResidency(asyncio.get_running_loop().time)
-    woken = []
-
-    async def wait(service):
-        await residency.wait_for_change("sql@00000000", 10, room_in=service)
-        woken.append(service)
-
-    waits = [asyncio.create_task(wait(service)) for service in ("a/chat", "b/chat", "b/chat")]
-    await asyncio.sleep(0)
-    residency.note_idle()
-    await asyncio.wait(waits, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.sleep(0)
-    assert sorted(woken) == ["a/chat", "b/chat"]
-    for each in waits:
-        each.cancel()
-    await asyncio.gather(*waits, return_exceptions=True)
+async def test_a_refused_load_ends_the_wait_of_all_requests_for_the_adapter(
+    pool, until, monkeypatch
+):
+    monkeypatch.setattr(copy_waiters, "RECHECK_S", 60)
+    engine = AdapterEngine()
+    engine.errors[NAME] = "400 Bad Request", "pickle file"
+    engine.gate.clear()
+    front = await pool(engine)
+    waiting = [asyncio.create_task(ask(front)) for _ in range(5)]
+    await until(lambda: front.gateway.state.waiting == 5)
+    engine.gate.set()
+    async with asyncio.timeout(5):
+        assert [(await each)[0] for each in waiting] == [424] * 5
 
 
 async def test_the_end_of_a_request_wakes_one_that_waits_for_its_slot(pool, until, monkeypatch):
-    monkeypatch.setattr(adapter_selection, "RECHECK_S", 60)
+    monkeypatch.setattr(copy_waiters, "RECHECK_S", 60)
     warm, cold = adapter("warm"), adapter("cold", day=2)
     engine = AdapterEngine(is_vllm=True)  # whose lists show no requests
     front = await pool(engine, adapters=[warm, cold], slots=1)
