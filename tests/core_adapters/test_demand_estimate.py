@@ -88,3 +88,18 @@ def test_failures_of_what_nothing_uses_are_bounded_in_time_and_number() -> None:
     assert kept.keys() == {0, *range(1501, 2000)}
     newest = keep_recent(failures, lambda number: number == 0, 0.0)
     assert newest.keys() == {0, *range(1000, 2000)}
+
+
+def test_surplus_failures_are_forgotten_of_the_namespace_with_the_most() -> None:
+    ages = {"few": range(10), "some": range(100, 600), "many": range(1000, 3000)}
+    failures = {
+        (namespace, number): LoadFailure("bad", 1, number)
+        for namespace, numbers in ages.items()
+        for number in numbers
+    }
+    kept = keep_recent(failures, lambda _: False, 0.0, namespace_of=lambda key: key[0])
+    assert kept.keys() == {
+        *(("few", number) for number in range(10)),
+        *(("some", number) for number in range(105, 600)),
+        *(("many", number) for number in range(2505, 3000)),
+    }

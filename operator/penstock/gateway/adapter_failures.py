@@ -81,6 +81,7 @@ class AdapterFailures:
             self._failures,
             lambda key: key[:2] in loads and (key.service, key.revision, key.pod) in places,
             self._now(),
+            namespace_of=lambda key: key.service.partition("/")[0],
         )
 
     def _note_refusal(self, adapter: Adapter, endpoint: Endpoint, reason: str) -> None:

@@ -1,5 +1,7 @@
 """Failed loads of adapters, as a gateway remembers them."""
 
+from dataclasses import replace
+
 from gateway.adapters.adapter_engine import BUILT, NAME, AdapterEngine, EndingEngine, adapter, ask
 
 from penstock.clients.engine_adapters import EngineFailure
@@ -76,3 +78,17 @@ def test_failures_of_engines_that_are_gone_are_forgotten_after_an_hour() -> None
     failures.update(Snapshot((), (), (BUILT,)))
     failures.note_failure(BUILT, engine, REFUSED)
     assert failures.find(BUILT, [engine])[engine.pod].times == 1
+
+
+def test_many_failures_in_a_namespace_make_a_gateway_forget_none_of_another():
+    failures, (engine,), now_s = refused(1)
+    failures.note_failure(BUILT, engine, REFUSED)
+    now_s[0] = 10.0
+    for number in range(1000):
+        version = replace(BUILT.version, uri=f"pvc://a/{number}")
+        failures.note_failure(
+            replace(BUILT, service="other/chat", version=version), engine, REFUSED
+        )
+    failures.update(Snapshot((), (), ()))
+    failures.note_failure(BUILT, engine, REFUSED)
+    assert failures.find(BUILT, [engine])[engine.pod].times == 2

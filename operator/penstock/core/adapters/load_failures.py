@@ -3,6 +3,7 @@
 Failures outlive the LoraAdapter: one that is deleted and created again is tried no sooner.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,7 +17,7 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 5.0, 300.0
 # and not an engine, whose mount may be broken.
 MIN_REFUSALS = 2
 # Time after its back-off for which a failure of what nothing uses is remembered, in seconds, and the most of
-# them. An adapter that comes back after an hour has cost others little.
+# them, which namespaces share. An adapter that comes back after an hour has cost others little.
 REMEMBERED_S, MAX_REMEMBERED = 3600.0, 1000
 
 
@@ -60,19 +61,28 @@ def after_success(failures: Mapping[Key, LoadFailure], key: Key) -> dict[Key, Lo
 
 
 def keep_recent(
-    failures: Mapping[Key, LoadFailure], is_used: Callable[[Key], bool], now_s: float
+    failures: Mapping[Key, LoadFailure],
+    is_used: Callable[[Key], bool],
+    now_s: float,
+    namespace_of: Callable[[Key], str] = lambda _: "",
 ) -> dict[Key, LoadFailure]:
     """Failures without the old and the surplus ones of loads that nobody may ask for now.
 
-    is_used: whether somebody may ask for the load.
+    is_used: whether somebody may ask for the load. namespace_of: its namespace, if there are several: surplus
+    is taken from the namespace with the most.
     """
     unused = [
         key
         for key, failure in failures.items()
         if not is_used(key) and now_s < failure.retry_at_s + REMEMBERED_S
     ]
-    unused.sort(key=lambda key: failures[key].retry_at_s)
-    remembered = set(unused[-MAX_REMEMBERED:])
+    unused.sort(key=lambda key: failures[key].retry_at_s, reverse=True)
+    num_newer: Counter[str] = Counter()
+    rank: dict[Key, int] = {}  # in its namespace
+    for key in unused:
+        rank[key] = num_newer[namespace_of(key)]
+        num_newer[namespace_of(key)] += 1
+    remembered = set(sorted(unused, key=rank.__getitem__)[:MAX_REMEMBERED])
     return {key: each for key, each in failures.items() if key in remembered or is_used(key)}
 
 
