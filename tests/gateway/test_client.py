@@ -7,8 +7,8 @@ import pytest
 
 from penstock.gateway.client import ClientDisconnected, ClientResponse, checked_headers, read_body
 from penstock.gateway.openai import RequestError
-from penstock.gateway.request_shares import RequestLimits, RequestShares
-from penstock.gateway.response_pieces import IS_COUNTED
+from penstock.gateway.request_allocation import RequestAllocation, RequestLimits
+from penstock.gateway.response_pieces import COUNTS_FOR_SERVICE
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def part(body, *, more):
 
 
 async def read(*messages, declared=b"", limit_bytes=10, limits=None, timeout_s=9.0):
-    shares = RequestShares(limits or RequestLimits(18, 1000), "10.0.0.1")
+    allocation = RequestAllocation(limits or RequestLimits(18, 1000), "10.0.0.1")
     return await read_body(
-        receiving(*messages), declared, shares, limit_bytes=limit_bytes, timeout_s=timeout_s
+        receiving(*messages), declared, allocation, limit_bytes=limit_bytes, timeout_s=timeout_s
     )
 
 
@@ -165,7 +165,7 @@ async def test_response_in_parts(make_reply, logged):
             "type": "http.response.start",
             "status": 201,
             "headers": [(b"x", b"y"), REQUEST_ID],
-            IS_COUNTED: True,
+            COUNTS_FOR_SERVICE: True,
         },
         {"type": "http.response.body", "body": b"a", "more_body": True},
         {"type": "http.response.body", "body": b"", "more_body": False},
@@ -192,7 +192,7 @@ async def test_error_response(make_reply, logged, is_request_read, retry_after_s
     )
     head, body = logged
     assert head["status"] == reply.status == 503
-    assert not head[IS_COUNTED]
+    assert not head[COUNTS_FOR_SERVICE]
     length = b"%d" % len(body["body"])
     after = [] if retry_after_s is None else [(b"retry-after", b"%d" % retry_after_s)]
     close = [] if is_request_read else [(b"connection", b"close")]

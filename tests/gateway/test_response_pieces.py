@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.gateway.response_pieces import PIECE_BYTES, send_in_pieces
+from penstock.gateway.response_pieces import RESPONSE_PIECE_BYTES, send_in_pieces
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
 BODY = "http.response.body"
@@ -29,7 +29,7 @@ async def test_head_is_passed_on():
     assert await sent(START) == [START, "drain"]
 
 
-@pytest.mark.parametrize("size", [1, PIECE_BYTES])
+@pytest.mark.parametrize("size", [1, RESPONSE_PIECE_BYTES])
 async def test_small_chunk_is_one_piece(size):
     body = b"x" * size
     message = {"type": BODY, "body": body, "more_body": True}
@@ -37,8 +37,12 @@ async def test_small_chunk_is_one_piece(size):
 
 
 async def test_end_follows_the_last_piece():
-    body = b"a" * PIECE_BYTES + b"b" * PIECE_BYTES + b"c"
-    pieces = [body[:PIECE_BYTES], body[PIECE_BYTES : 2 * PIECE_BYTES], b"c"]
+    body = b"a" * RESPONSE_PIECE_BYTES + b"b" * RESPONSE_PIECE_BYTES + b"c"
+    pieces = [
+        body[:RESPONSE_PIECE_BYTES],
+        body[RESPONSE_PIECE_BYTES : 2 * RESPONSE_PIECE_BYTES],
+        b"c",
+    ]
     parts = [(piece, True) for piece in pieces] + [(b"", False)]
     expected = [event for part in parts for event in (part, "drain")]
     assert await sent({"type": BODY, "body": body, "more_body": False}) == expected

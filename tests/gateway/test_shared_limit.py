@@ -1,10 +1,10 @@
-"""The rule by which owners share a limit."""
+"""The rule by which services and their namespaces share a limit."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateway.shares import ARRIVING, Share, SharedLimit
+from penstock.gateway.shared_limit import ARRIVING, Allocation, SharedLimit
 
 
 def fill(limit: SharedLimit, owner: str) -> int:
@@ -62,21 +62,21 @@ def test_nothing_more_is_always_granted():
     assert limit.held == 1
 
 
-def test_share_counts_for_its_owner():
+def test_allocation_counts_for_its_owner():
     limit = SharedLimit(64)
-    share = Share(limit, ARRIVING)
-    assert share.take(20)
-    assert share.take(12)
-    assert not share.take(1)
-    assert share.amount == 32
-    assert not share.assign("a/chat")  # a service may hold 28
-    assert (share.amount, limit.held) == (0, 0)
-    assert share.take(28)
-    assert share.assign(ARRIVING)
-    assert share.take(4)
-    share.release()
-    share.release()  # once more does nothing
-    assert (share.amount, limit.held) == (0, 0)
+    allocation = Allocation(limit, ARRIVING)
+    assert allocation.take(20)
+    assert allocation.take(12)
+    assert not allocation.take(1)
+    assert allocation.amount == 32
+    assert not allocation.assign("a/chat")  # a service may hold 28
+    assert (allocation.amount, limit.held) == (0, 0)
+    assert allocation.take(28)
+    assert allocation.assign(ARRIVING)
+    assert allocation.take(4)
+    allocation.release()
+    allocation.release()  # once more does nothing
+    assert (allocation.amount, limit.held) == (0, 0)
 
 
 OWNERS = [ARRIVING, *(f"{namespace}/{name}" for namespace in "abc" for name in "xy")]
@@ -89,23 +89,23 @@ STEPS = st.lists(
 def test_one_that_holds_nothing_is_not_refused(limit_amount, steps):
     """Takes, moves and releases by all owners, in any order."""
     limit = SharedLimit(limit_amount)
-    shares = [Share(limit, ARRIVING) for _ in range(20)]
+    allocations = [Allocation(limit, ARRIVING) for _ in range(20)]
     held = dict.fromkeys(OWNERS, 0)
-    owners = [ARRIVING] * len(shares)
+    owners = [ARRIVING] * len(allocations)
     for number, owner, amount in steps:
         index = number // 2
-        if index == len(shares):
+        if index == len(allocations):
             continue
-        share, old = shares[index], owners[index]
-        held[old] -= share.amount
+        allocation, old = allocations[index], owners[index]
+        held[old] -= allocation.amount
         if number % 2:
-            share.assign(owner)
+            allocation.assign(owner)
             owners[index] = owner
         elif amount:
-            share.take(amount)
+            allocation.take(amount)
         else:
-            share.release()
-        held[owners[index]] += share.amount
+            allocation.release()
+        held[owners[index]] += allocation.amount
         assert min(held.values()) >= 0
         assert limit.held == sum(held.values()) <= limit_amount
         busy = {each.partition("/")[0] for each, count in held.items() if count}
@@ -113,8 +113,8 @@ def test_one_that_holds_nothing_is_not_refused(limit_amount, steps):
             if 2 ** (len(busy) + 2) * wanted <= limit_amount:
                 assert limit.take("new/chat", wanted)
                 limit.give_back("new/chat", wanted)
-    for share in shares:
-        share.release()
+    for allocation in allocations:
+        allocation.release()
     assert limit.held == 0
     unused = SharedLimit(limit_amount)
     assert all(limit.bound(owner) == unused.bound(owner) for owner in OWNERS)

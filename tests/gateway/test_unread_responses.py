@@ -6,7 +6,7 @@ import socket
 import aiohttp
 import pytest
 
-from penstock.gateway.response_pieces import PIECE_BYTES
+from penstock.gateway.response_pieces import RESPONSE_PIECE_BYTES
 
 BODY = b'{"model": "chat"}'
 REQUEST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n%scontent-length: %d\r\n\r\n%s"
@@ -164,7 +164,7 @@ async def test_response_is_held_until_it_is_read(start_engine, start_gateway, co
     await until(lambda: num_blocked(front) == 3)
     assert state.upstream.held_bytes == 3 * len(LARGE)
     for connection in front.server.server_state.connections:
-        assert connection.transport.get_write_buffer_size() <= PIECE_BYTES
+        assert connection.transport.get_write_buffer_size() <= RESPONSE_PIECE_BYTES
     for number, client in enumerate(clients, start=1):
         assert (await client.rest()).partition(b"\r\n\r\n")[2] == LARGE
         await until(lambda n=number: state.upstream.held_bytes == (3 - n) * len(LARGE))

@@ -22,8 +22,8 @@ from penstock.gateway.mirroring import MirroredRequest
 from penstock.gateway.model_routing import RoutingTarget
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
 from penstock.gateway.relay import Relay
+from penstock.gateway.request_allocation import RequestAllocation
 from penstock.gateway.request_record import RequestRecord
-from penstock.gateway.request_shares import RequestShares
 from penstock.gateway.request_telemetry import RequestTelemetry
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import RequestPhase
@@ -34,7 +34,8 @@ from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamRe
 class Attempts:
     """The attempts of one request, and the relay of the response.
 
-    shares: what the request holds of the gateway's limits. endpoint: the last one that was tried; None before
+    allocation: what the request holds of the gateway's limits. endpoint: the last one that was tried; None
+    before
     the first attempt. relay: None before there is a response.
     """
 
@@ -43,12 +44,12 @@ class Attempts:
         state: GatewayState,
         client: ClientResponse,
         telemetry: RequestTelemetry,
-        shares: RequestShares,
+        allocation: RequestAllocation,
     ) -> None:
         self._state = state
         self._client = client
         self._telemetry = telemetry
-        self._shares = shares
+        self._allocation = allocation
         self.endpoint: Endpoint | None = None
         self.relay: Relay | None = None
         self._error: UpstreamResponse | None = None
@@ -166,7 +167,7 @@ class Attempts:
 
         at_endpoint: counts the request as in flight until it is closed.
         """
-        self._shares.release_body()
+        self._allocation.release_body()
         self.close()
         line = self._telemetry.line
         self.relay = Relay(

@@ -6,8 +6,8 @@ from typing import Any
 
 from penstock.gateway.cancellation import Receive
 from penstock.gateway.openai import RequestError
-from penstock.gateway.request_shares import RequestShares
-from penstock.gateway.response_pieces import IS_COUNTED
+from penstock.gateway.request_allocation import RequestAllocation
+from penstock.gateway.response_pieces import COUNTS_FOR_SERVICE
 from penstock.gateway.upstream_headers import CONTROL_CHARACTER, RawHeaders
 from penstock_engine.wire import REQUEST_ID_HEADER
 
@@ -58,14 +58,14 @@ def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, byt
 async def read_body(
     receive: Receive,
     declared: bytes,
-    shares: RequestShares,
+    allocation: RequestAllocation,
     *,
     limit_bytes: int,
     timeout_s: float,
 ) -> bytes:
     """Read the whole body of a request.
 
-    declared: its Content-Length, or empty. shares: grow as bytes arrive, and may be given up.
+    declared: its Content-Length, or empty. allocation: grows as bytes arrive, and may be given up.
     timeout_s: for all of it.
     Raises RequestError, ClientDisconnected.
     """
@@ -78,20 +78,20 @@ async def read_body(
         if not deadline.expired():  # its own time may be over in the same moment
             deadline.reschedule(loop.time())
 
-    with shares.arriving(stop_reading):
+    with allocation.arriving(stop_reading):
         try:
             async with deadline:
-                return await _read_chunks(receive, shares, limit_bytes)
+                return await _read_chunks(receive, allocation, limit_bytes)
         except TimeoutError:
             message = f"the request was not complete after {timeout_s:g} s"
-            if shares.is_given_up:
+            if allocation.is_given_up:
                 message = (
                     "the request was too slow to arrive while others needed its room: send it again"
                 )
             raise RequestError(408, message) from None
 
 
-async def _read_chunks(receive: Receive, shares: RequestShares, limit_bytes: int) -> bytes:
+async def _read_chunks(receive: Receive, allocation: RequestAllocation, limit_bytes: int) -> bytes:
     chunks: list[bytes] = []
     num_bytes = 0
     while True:
@@ -102,7 +102,7 @@ async def _read_chunks(receive: Receive, shares: RequestShares, limit_bytes: int
         num_bytes += len(chunk)
         if num_bytes > limit_bytes:
             raise _too_large(limit_bytes)
-        shares.grow(len(chunk))
+        allocation.grow(len(chunk))
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
@@ -129,17 +129,20 @@ class ClientResponse:
         self.num_bytes = 0
         self.has_begun = self.is_request_read = False
 
-    async def start(self, status: int, headers: RawHeaders, *, is_counted: bool = True) -> None:
+    async def start(
+        self, status: int, headers: RawHeaders, *, counts_for_service: bool = True
+    ) -> None:
         """Send the status and the headers.
 
-        is_counted: whether the response counts for a service's share of the connections.
+        counts_for_service: whether the connection counts for the request's service. Else it may be replaced
+        while the response is unread.
         """
         headers = [*headers, self._request_id]
         if self._closing:  # the next request of this client must find another gateway
             headers.append((b"connection", b"close"))
         self.status, self.has_begun = status, True
         message = {"type": "http.response.start", "status": status, "headers": headers}
-        await self._send(message | {IS_COUNTED: is_counted})
+        await self._send(message | {COUNTS_FOR_SERVICE: counts_for_service})
 
     async def send_chunk(self, chunk: bytes) -> None:
         """Send a part of the body. Waits while the client has too much left to read."""
@@ -152,11 +155,11 @@ class ClientResponse:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
 
     async def send(
-        self, status: int, headers: RawHeaders, body: bytes, *, is_counted: bool = True
+        self, status: int, headers: RawHeaders, body: bytes, *, counts_for_service: bool = True
     ) -> None:
-        """Send a complete response. is_counted: see `start`."""
+        """Send a complete response. counts_for_service: see `start`."""
         headers = [*headers, (b"content-length", b"%d" % len(body))]
-        await self.start(status, headers, is_counted=is_counted)
+        await self.start(status, headers, counts_for_service=counts_for_service)
         await self.finish(body)
 
     async def send_error(self, error: RequestError) -> None:
@@ -166,7 +169,7 @@ class ClientResponse:
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         if not self.is_request_read:  # its unread rest would be taken for the next request
             self._closing = True
-        await self.send(error.status, headers, error.body(), is_counted=False)
+        await self.send(error.status, headers, error.body(), counts_for_service=False)
 
     async def finish_stream(self, event: bytes) -> None:
         """End a stream with a last event, if the client still reads."""

@@ -38,7 +38,7 @@ class ConnectionLimit:
         return True
 
     def remove(self, connection: Connection) -> None:
-        """Stop to count a connection. Further calls change nothing."""
+        """Stop counting a connection. Further calls change nothing."""
         self._open.discard(connection)
         for group in (self.lingering, self.unread, self.idle):
             group.pop(connection, None)

@@ -14,7 +14,7 @@ from penstock.gateway.endpoint_state import EndpointStates
 from penstock.gateway.keyed_count import KeyedCount
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.mirroring import RequestMirror
-from penstock.gateway.request_shares import RequestLimits
+from penstock.gateway.request_allocation import RequestLimits
 from penstock.gateway.retry_budget import RetryBudget
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Snapshot

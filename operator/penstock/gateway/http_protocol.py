@@ -21,14 +21,14 @@ from uvicorn.server import ServerState
 from penstock.clients.logs import fields
 from penstock.gateway.connection_limit import ConnectionLimit
 from penstock.gateway.openai import error_body
-from penstock.gateway.response_pieces import IS_COUNTED, send_in_pieces
+from penstock.gateway.response_pieces import COUNTS_FOR_SERVICE, send_in_pieces
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.strict_connection import StrictConnection
 
 logger = logging.getLogger(__name__)
 
-# Size of the pieces in which one read is parsed: h11 checks its limit only between two calls.
-PIECE_BYTES = 16 << 10
+# Bytes of one read that are parsed at once: h11 checks its limit only between two calls.
+PARSED_PIECE_BYTES = 16 << 10
 # Bound on the unread response of one client in the kernel, which doubles it: 4096 such clients then hold
 # 512 MiB, and without it up to 4 MiB each. A client 100 ms away still reads 1 MB/s.
 SEND_BUFFER_BYTES = 64 << 10
@@ -146,7 +146,7 @@ class GatewayProtocol(H11Protocol):
 
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_when_read(message: Message) -> None:
-            if message.get(IS_COUNTED, False):
+            if message.get(COUNTS_FOR_SERVICE, False):
                 self._counted = scope
                 self._note_unread()
             await send_in_pieces(message, send, self.flow.drain)
@@ -165,11 +165,11 @@ class GatewayProtocol(H11Protocol):
             self._limit.lingering[self] = None
 
     def data_received(self, data: bytes) -> None:
-        for start in range(0, len(data), PIECE_BYTES):
+        for start in range(0, len(data), PARSED_PIECE_BYTES):
             if self.transport.is_closing():
                 self._has_dropped = True
                 return
-            piece = data[start : start + PIECE_BYTES]
+            piece = data[start : start + PARSED_PIECE_BYTES]
             if self._is_answering and self.conn.their_state is not h11.SEND_BODY:
                 self._buffer_pipelined(piece)
             else:

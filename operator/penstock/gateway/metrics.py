@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from penstock.clients.process_metrics import ProcessMetrics
 from penstock.gateway.request_ending import RequestOutcome
-from penstock.gateway.shares import Share, SharedLimit
+from penstock.gateway.shared_limit import Allocation, SharedLimit
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import Interval, seconds_by_phase
 from penstock.observability.metrics import gateway as specs
@@ -59,7 +59,7 @@ class Metrics(ProcessMetrics):
         self._adapter_load_failures = made.counter(specs.ADAPTER_LOAD_FAILURES)
         self._adapter_waiting = made.gauge(specs.ADAPTER_WAITING)
         self._adapter_load_s = made.histogram(specs.ADAPTER_LOAD_S)
-        self._labelled_adapters: dict[tuple[str, str], Share] = {}
+        self._labelled_adapters: dict[tuple[str, str], Allocation] = {}
         self._adapter_series = SharedLimit(specs.MAX_ADAPTERS)
         self._phase_s = made.histogram(specs.PHASE_S)
         self._request_s = made.histogram(specs.REQUEST_S)
@@ -130,9 +130,9 @@ class Metrics(ProcessMetrics):
         labels = adapter.service, adapter.name
         if labels in self._labelled_adapters:
             return labels
-        share = Share(self._adapter_series, adapter.service)
-        if share.take(1):
-            self._labelled_adapters[labels] = share
+        allocation = Allocation(self._adapter_series, adapter.service)
+        if allocation.take(1):
+            self._labelled_adapters[labels] = allocation
         else:
             labels = adapter.service, specs.OTHER_ADAPTERS
         self.metric_set.create_series(ADAPTER_COUNTERS, service=labels[0], adapter=labels[1])

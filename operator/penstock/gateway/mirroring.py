@@ -27,7 +27,7 @@ from penstock.gateway.openai import CHAT_PATH, InferenceRequest
 from penstock.gateway.response_usage import ResponseUsage
 from penstock.gateway.service_stats import ServiceStats
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.shares import Share, SharedLimit
+from penstock.gateway.shared_limit import Allocation, SharedLimit
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
 from penstock.gateway.upstream import body_payload, ending_of_error
@@ -123,7 +123,7 @@ class RequestMirror:
         draw = random.random()  # noqa: S311 - spreads load
         choice = pick(service.endpoints, weights, draw, load={})
         key, num_bytes = service.key, len(copy.request.body)
-        number, memory = (Share(each, key) for each in (self._copies, self._bytes))
+        number, memory = (Allocation(each, key) for each in (self._copies, self._bytes))
         if isinstance(choice, NoEndpoint) or not (number.take(1) and memory.take(num_bytes)):
             number.release()
             self._count(key, revision, "dropped")

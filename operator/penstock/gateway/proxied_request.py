@@ -28,8 +28,8 @@ from penstock.gateway.openai import (
     RequestError,
     parse,
 )
+from penstock.gateway.request_allocation import RequestAllocation
 from penstock.gateway.request_record import RequestRecord
-from penstock.gateway.request_shares import RequestShares
 from penstock.gateway.request_telemetry import RequestTelemetry
 from penstock.gateway.snapshot import Service
 from penstock.gateway.timeline import RequestPhase
@@ -53,8 +53,8 @@ class ProxiedRequest:
         self._scope = scope
         self._client = client
         self._telemetry = RequestTelemetry(state, scope, request_id)
-        self._shares = RequestShares(state.limits, _client_address(scope))
-        self._attempts = Attempts(state, client, self._telemetry, self._shares)
+        self._allocation = RequestAllocation(state.limits, _client_address(scope))
+        self._attempts = Attempts(state, client, self._telemetry, self._allocation)
         self._record: RequestRecord | None = None
 
     async def run(self, receive: Receive) -> None:
@@ -69,7 +69,7 @@ class ProxiedRequest:
             body = await read_body(
                 receive,
                 headers.get(b"content-length", b""),
-                self._shares,
+                self._allocation,
                 limit_bytes=self._settings.max_body_bytes,
                 timeout_s=self._settings.request_timeout_s,
             )
@@ -88,7 +88,7 @@ class ProxiedRequest:
                 del request  # frees the body once the response has begun
                 await serving
         finally:
-            self._shares.release()
+            self._allocation.release()
 
     async def _serve(
         self,
@@ -114,7 +114,7 @@ class ProxiedRequest:
             key=key,
             adapter=target.adapter,
         )
-        self._shares.assign(service.key)
+        self._allocation.assign(service.key)
         request = request.with_model(target.model)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, tokens=request.tokens,

@@ -8,9 +8,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 # Bound on the bytes of a response that one connection has unsent, beside the kernel's buffer: 4096 clients
 # that do not read hold 64 MiB. A piece costs 20 us, so a response of 8 MiB takes 10 ms.
-PIECE_BYTES = 16 << 10
-# Key in the ASGI message that starts a response: whether it counts for a service's share of the connections.
-IS_COUNTED = "penstock.is_counted"
+RESPONSE_PIECE_BYTES = 16 << 10
+# Key in the ASGI message that starts a response: whether its connection counts for a service. Others may be
+# replaced while they are unread.
+COUNTS_FOR_SERVICE = "penstock.counts_for_service"
 
 
 async def send_in_pieces(
@@ -23,8 +24,8 @@ async def send_in_pieces(
     """
     if message["type"] == "http.response.body":
         body, is_last = memoryview(message.get("body", b"")), not message.get("more_body", False)
-        for start in range(0, len(body), PIECE_BYTES):
-            piece = body[start : start + PIECE_BYTES]
+        for start in range(0, len(body), RESPONSE_PIECE_BYTES):
+            piece = body[start : start + RESPONSE_PIECE_BYTES]
             await send({"type": message["type"], "body": piece, "more_body": True})
             await drain()
         if not is_last:

@@ -15,7 +15,7 @@ from penstock.core.routing.charge import CHARGES, Ending, ending_of
 from penstock.gateway.cancellation import CancellationScope, Phase
 from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.shares import Share, SharedLimit
+from penstock.gateway.shared_limit import Allocation, SharedLimit
 from penstock.gateway.sse import DONE_EVENT, SseBuffer, has_data
 from penstock.gateway.timeline import RequestPhase, Timeline
 from penstock.gateway.upstream_headers import RawHeaders, headers_for_client
@@ -214,20 +214,24 @@ class Upstream:
         headers = headers_for_client(source.raw_headers)
         if source.status == 200 and source.content_type == "text/event-stream":
             return await _read_first_event(source, headers)
-        held, share = bytearray(), Share(self._held_bytes, service)
+        held, allocation = bytearray(), Allocation(self._held_bytes, service)
         try:
-            is_whole = await self._hold(source, held, share)
+            is_whole = await self._hold(source, held, allocation)
         except BaseException:
-            share.release()
+            allocation.release()
             raise
         rest = None if is_whole else source
-        return UpstreamResponse(source.status, headers, bytes(held), rest, None, share.release)
+        return UpstreamResponse(source.status, headers, bytes(held), rest, None, allocation.release)
 
-    async def _hold(self, source: aiohttp.ClientResponse, held: bytearray, share: Share) -> bool:
+    async def _hold(
+        self, source: aiohttp.ClientResponse, held: bytearray, allocation: Allocation
+    ) -> bool:
         """Read a response into `held`. Returns False at a limit: the rest is passed on as it arrives."""
         while chunk := await source.content.readany():
             held += chunk
-            if len(held) > self._settings.max_buffered_answer_bytes or not share.take(len(chunk)):
+            if len(held) > self._settings.max_buffered_answer_bytes or not allocation.take(
+                len(chunk)
+            ):
                 return False
         return True
 

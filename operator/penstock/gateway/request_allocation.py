@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
-from penstock.gateway.shares import ARRIVING, Share, SharedLimit
+from penstock.gateway.shared_limit import ARRIVING, Allocation, SharedLimit
 
 
 class RequestLimits:
@@ -21,9 +21,9 @@ class RequestLimits:
     def __init__(self, max_connections: int, max_body_bytes: int) -> None:
         self.connections = SharedLimit(max_connections)
         self.body_bytes = SharedLimit(max_body_bytes)
-        self.arriving: dict[RequestShares, Callable[[], None]] = {}
+        self.arriving: dict[RequestAllocation, Callable[[], None]] = {}
 
-    def find_slowest(self, limit: SharedLimit) -> "RequestShares | None":
+    def find_oldest_of_largest_client(self, limit: SharedLimit) -> "RequestAllocation | None":
         """Return the oldest arriving request that holds some of the limit, of the client that holds most."""
         by_client: Counter[str] = Counter()
         for each in self.arriving:
@@ -33,15 +33,15 @@ class RequestLimits:
         return next((each for each in of_client if each.held(limit)), None)
 
 
-class RequestShares:
+class RequestAllocation:
     """What one request holds until `release`. client: the address that it comes from."""
 
     def __init__(self, limits: RequestLimits, client: str) -> None:
         self.client = client
         self.is_given_up = False
         self._limits = limits
-        self._connection = Share(limits.connections, ARRIVING)
-        self._body = Share(limits.body_bytes, ARRIVING)
+        self._connection = Allocation(limits.connections, ARRIVING)
+        self._body = Allocation(limits.body_bytes, ARRIVING)
         self._by_limit = {limits.connections: self._connection, limits.body_bytes: self._body}
 
     def held(self, limit: SharedLimit) -> int:
@@ -95,13 +95,13 @@ class RequestShares:
 
     def _take(self, limit: SharedLimit, amount: int) -> bool:
         """Hold more of a limit, for which other arriving requests may be given up."""
-        share = self._by_limit[limit]
-        while not share.take(amount):
-            slowest = self._limits.find_slowest(limit)
-            would_fit_alone = share.amount + amount <= limit.bound(ARRIVING)
-            if slowest is None or slowest is self or not would_fit_alone:
+        allocation = self._by_limit[limit]
+        while not allocation.take(amount):
+            oldest = self._limits.find_oldest_of_largest_client(limit)
+            would_fit_alone = allocation.amount + amount <= limit.bound(ARRIVING)
+            if oldest is None or oldest is self or not would_fit_alone:
                 return False
-            slowest._give_up()
+            oldest._give_up()
         return True
 
     def _give_up(self) -> None:

@@ -1,17 +1,18 @@
-"""Shares of the gateway's limits: one rule, so that nobody takes a whole limit from all others.
+"""Limits of the gateway that services share, so that none takes a whole limit from all others.
 
-    limit                               at the share of a service, of its namespace, or of arriving requests
-    client connections with a request   503; for another arriving request, the slowest of these gets a 408
-    memory of bodies                    503; for another arriving request, the slowest of these gets a 408
+    limit                               beyond the share of a service, its namespace, or arriving requests
+    client connections with a request   503; an arriving request replaces another one, which gets a 408
+    memory of bodies                    503; an arriving request replaces another one, which gets a 408
     memory of answers that are held     further answers are passed on as they arrive
     number of copies for mirrors        further copies are dropped
     memory of copies for mirrors        further copies are dropped
     adapters with series of their own   further adapters are counted as `other`
 
-Requests are arriving until their service is known, which their body names (`request_shares.py`). What
-services do not share needs no rule: each has its own queues (`max_waiting`) and retries, and each engine its
-own loads of adapters. Connections without a request make room for new ones (`http_protocol.py`). Probes,
-metrics and the operator have connections of their own (`http_servers.py`).
+A share is the most that an owner may hold; an allocation is what one request or copy holds. Requests are
+arriving until their service is known, which their body names (`request_allocation.py`). What services do not
+share needs no rule: each has its own queues (`max_waiting`) and retries, and each engine its own loads of
+adapters. Connections without a request make room for new ones (`connection_limit.py`). Probes, metrics and
+the operator have connections of their own (`http_servers.py`).
 """
 
 from collections import Counter
@@ -29,8 +30,9 @@ ARRIVING = ""
 class SharedLimit:
     """A limit on what all owners hold together. An owner is a service "namespace/name", or ARRIVING.
 
-    Namespaces have fair parts of it. While n namespaces hold something, an owner in none of them is never
-    refused an amount that fits into the limit 2 ** (n + 2) times.
+    A namespace may hold half of what the others leave (FairLimit), and a service SERVICE_FRACTION of what the
+    others of its namespace leave of that. While n namespaces hold something, an owner in none of them is
+    never refused an amount that fits into the limit 2 ** (n + 2) times.
     """
 
     def __init__(self, limit: int) -> None:
@@ -69,7 +71,7 @@ class SharedLimit:
             del self._held_by[owner]
 
 
-class Share:
+class Allocation:
     """What one holder, such as a request, has of a limit. It counts for the holder's owner."""
 
     def __init__(self, limit: SharedLimit, owner: str) -> None:

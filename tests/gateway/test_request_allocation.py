@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.gateway.openai import RequestError
-from penstock.gateway.request_shares import RequestLimits, RequestShares
+from penstock.gateway.request_allocation import RequestAllocation, RequestLimits
 
 MEMORY = "the requests in this gateway hold too much memory: try again later, with less"
 
@@ -17,7 +17,7 @@ class Requests:
         self._blocks = {}
 
     def start(self, name, client="10.0.0.1"):
-        request = RequestShares(self.limits, client)
+        request = RequestAllocation(self.limits, client)
         block = request.arriving(lambda: self.given_up.append(name))
         block.__enter__()
         self._blocks[name] = block
