@@ -113,6 +113,7 @@ def test_ranks_are_added_up_and_their_use_averaged():
         ('chat"} 0.25', 'chat"} -0.1', "vllm:kv_cache_usage_perc is -0.1"),
         ('chat"} 3.0', 'chat"} -1.0', "vllm:num_requests_running is -1.0"),
         ('chat"} 3.0', 'chat"} +Inf', "vllm:num_requests_running is inf"),
+        ('chat"} 3.0', 'chat"} 1e308', "vllm:num_requests_running is 1e+308"),
         ('chat"} 2.0', 'chat"} NaN', "vllm:num_requests_waiting is nan"),
         ('chat"} 77.0', 'chat"} -7', "penstock:prefill_tokens_pending is -7.0"),
         ("vllm:num_requests_running{", "other{", "vllm:num_requests_running is absent"),
@@ -120,6 +121,11 @@ def test_ranks_are_added_up_and_their_use_averaged():
         ("vllm:cache_config_info{", "other{", "vllm:cache_config_info is absent"),
         ('gpu_blocks="128"', 'gpu_blocks="None"', "vllm:cache_config_info states no capacity"),
         ('gpu_blocks="128"', 'gpu_blocks="0"', "vllm:cache_config_info states no capacity"),
+        (
+            'gpu_blocks="128"',
+            f'gpu_blocks="{"9" * 5000}"',
+            "vllm:cache_config_info states no capacity",
+        ),
         ("vllm:prompt_tokens_total{", "other{", "vllm:prompt_tokens_total is absent"),
         ('chat"} 900.0', 'chat"} -900.0', "vllm:prompt_tokens_total is -900.0"),
         (

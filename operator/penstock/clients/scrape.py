@@ -19,6 +19,10 @@ TIMEOUT_S = 1.5
 MAX_METRICS_BYTES = 4 << 20
 # Bound on the stats report of a gateway, which has some KiB for each service and adapter.
 MAX_REPORT_BYTES = 64 << 20
+# Largest value of a sample: integers up to it are exact as floats, and sums of samples stay finite.
+MAX_VALUE = float(1 << 53)
+# Most digits of a number in a label, such as that of KV cache blocks: Python refuses to read 4,300 digits.
+MAX_DIGITS = 9
 # Scrapes at the same time. Their work must be a small part of TIMEOUT_S: this many take about 0.1 s of CPU.
 MAX_SCRAPES = 256
 
@@ -149,9 +153,9 @@ def _check(samples: Samples) -> None:
         if name not in samples.series:
             raise InvalidSample(f"{name} is absent")
     for name, series in samples.series.items():
-        top = 1.0 if name == specs.KV_USAGE.name else math.inf
+        top = 1.0 if name == specs.KV_USAGE.name else MAX_VALUE
         for _, value in series:
-            if not (math.isfinite(value) and 0 <= value <= top):
+            if not 0 <= value <= top:  # also for NaN
                 raise InvalidSample(f"{name} is {value}")
 
 
@@ -159,9 +163,12 @@ def _capacity_tokens(samples: Samples) -> int:
     """KV cache capacity from the labels of the config metric. vLLM reports None before it has blocks."""
     total = 0
     for labels, _ in samples.series[specs.CACHE_CONFIG.name]:
-        blocks, size = label(labels, "num_gpu_blocks"), label(labels, "block_size")
-        if blocks.isdecimal() and size.isdecimal():
-            total += int(blocks) * int(size)
+        blocks, size = (
+            _number(label(labels, "num_gpu_blocks")),
+            _number(label(labels, "block_size")),
+        )
+        if blocks is not None and size is not None:
+            total += blocks * size
     if not total:
         raise InvalidSample(f"{specs.CACHE_CONFIG.name} states no capacity")
     return total
@@ -172,10 +179,15 @@ def _cache_settings(samples: Samples) -> CacheSettings:
     labels, _ = samples.series[specs.CACHE_CONFIG.name][0]
     size, caching = label(labels, "block_size"), label(labels, "enable_prefix_caching")
     return CacheSettings(
-        block_size=int(size) if size.isdecimal() else None,
+        block_size=_number(size),
         dtype=label(labels, "cache_dtype") or None,
         prefix_caching={"True": True, "False": False}.get(caching),
     )
+
+
+def _number(text: str) -> int | None:
+    """Parse the whole number in a label; None if there is none, or no engine has it."""
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def _histogram(samples: Samples, name: str) -> Histogram:
