@@ -92,7 +92,14 @@ async def test_server_that_hangs_or_is_unreachable(start_prometheus, monkeypatch
         server.process.wait()
 
 
+def vector(value):
+    return {"status": "success", "data": {"result": [{"metric": {}, "value": value}]}}
+
+
 SAID = {
+    "huge": (200, vector([1.0, 10**400])),
+    "short": (200, vector([1.0])),
+    "deep": (200, "[" * 100_000),
     "moved": (302, {}),
     "odd": (200, ["what"]),
     "slow": (503, {"status": "error", "errorType": "timeout", "error": "query timed out"}),
@@ -118,7 +125,7 @@ class Impostor:
                 await asyncio.sleep(0.02)
         else:
             status, said = SAID[query]
-            text = json.dumps(said).encode()
+            text = (said if isinstance(said, str) else json.dumps(said)).encode()
             writer.write(f"HTTP/1.1 {status} X\r\nLocation: /elsewhere\r\n".encode())
             writer.write(f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode())
             writer.write(text)
@@ -131,6 +138,9 @@ class Impostor:
         ("moved", "HTTP Status Code 302"),
         ("slow", "refuses the query: query timed out"),
         ("odd", "does not answer as Prometheus does"),
+        ("huge", "does not answer as Prometheus does"),
+        ("short", "does not answer as Prometheus does"),
+        ("deep", "does not answer as Prometheus does"),
         ("drip", "cannot be queried"),
     ],
 )

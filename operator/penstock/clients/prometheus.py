@@ -3,7 +3,13 @@
 from collections.abc import Collection
 from typing import Any
 
-from penstock.clients.promql import QueryError, QueryLimits, Server, ask
+from penstock.clients.promql import (
+    INVALID_ANSWER_ERRORS,
+    QueryError,
+    QueryLimits,
+    Server,
+    ask,
+)
 from penstock.core.canary.metric_gate import Answer, QueryFailure
 
 LIMITS = QueryLimits(timeout_s=5.0, max_bytes=256 << 10)
@@ -31,7 +37,7 @@ class Prometheus:
             return _number((await ask(server, query, LIMITS)).result)
         except QueryError as error:
             return QueryFailure(str(error))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except INVALID_ANSWER_ERRORS:
             return QueryFailure(f"{server.host} does not answer as Prometheus does")
 
 

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.clients.exposition import Samples, labels_text
-from penstock.clients.promql import QueryError, QueryLimits, Server, ask
+from penstock.clients.promql import (
+    INVALID_ANSWER_ERRORS,
+    QueryError,
+    QueryLimits,
+    Server,
+    ask,
+)
 from penstock.clients.scrape import WANTED, reading_of
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing
 
@@ -47,7 +53,7 @@ class PrometheusScraper:
             return readings(pods, answered.result, answered.at_s, self._now())
         except QueryError as error:
             reason = str(error)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        except INVALID_ANSWER_ERRORS:
             reason = f"{self._server.host} does not answer as Prometheus does"
         return {pod: Missing(pod, reason) for pod in pods}
 
@@ -63,7 +69,7 @@ def query(namespace: str, pods: Iterable[str]) -> str:
 def readings(pods: Iterable[str], result: Any, server_s: float, now_s: float) -> Read:
     """Convert a result to readings by pod. server_s: time of the result, on the server's clock.
 
-    Raises ValueError, KeyError, TypeError, AttributeError or IndexError if the result is no matrix.
+    Raises one of INVALID_ANSWER_ERRORS if the result is no matrix.
     """
     series: dict[str, list[Any]] = defaultdict(list)
     for each in result:

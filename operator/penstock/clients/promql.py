@@ -20,6 +20,11 @@ MAX_REASON_CHARS = 300
 # Fraction of the time limit that the server gets, so that its error message still arrives in time.
 SERVER_TIME_SHARE = 0.8
 
+# Errors that reading an answer may raise if the server is not Prometheus.
+INVALID_ANSWER_ERRORS = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+
 
 class QueryError(Exception):
     """A query failed. The text is a sentence that begins with the server's host."""
@@ -72,7 +77,7 @@ async def ask(server: Server, query: str, caps: QueryLimits) -> QueryResult:
         ) from error
     except (requests.RequestException, TimeoutError, OSError) as error:
         raise QueryError(f"{host} cannot be queried: {type(error).__name__}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except INVALID_ANSWER_ERRORS as error:
         raise QueryError(f"{host} does not answer as Prometheus does") from error
 
 
