@@ -14,8 +14,8 @@ from penstock.controller.lora_pods import LoraPod
 from penstock.core.adapters.place_slots import LOADING
 from penstock.core.adapters.replica import Copy
 
-# Changes that run at the same time, on all pods together. Each has a connection, and may take minutes. Seven
-# namespaces whose engines hang take all of them.
+# Changes that run at the same time, on all pods together. Each is an open request that may last minutes. With
+# 64, six namespaces whose engines hang leave one to a seventh.
 MAX_RUNNING = 64
 
 UNEXPECTED = EngineFailure("Unanswered", "Unanswered", "the operator failed; its log says how")

@@ -10,7 +10,7 @@ from penstock.clients.shared_slots import SharedSlots
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
 
-# Engines that are asked at the same time, of all namespaces together.
+# Engines that are asked at the same time, of all namespaces together: as many as changes run.
 MAX_REQUESTS = 64
 # Time that a poll waits for answers, in seconds. Later ones count at the next poll, so that a slow engine
 # delays nothing on the others.
