@@ -9,9 +9,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock_engine.fair_limit import FairLimit
+from penstock_engine.header_lines import HeaderLineLimit
 
 # Bound on the bytes of a head: twice the gateway's --max-header-bytes (32 KiB), which adds some of its own.
 MAX_HEADER_BYTES = 64 << 10
+# Bound on the headers of a request, and on its trailers: twice the gateway's (128), for the same reason.
+MAX_HEADER_LINES = 256
 # Seconds that an idle connection stays open. The gateway keeps one for 30 s, and must not send a request on
 # one that is being closed. It is also longer than the usual time between two scrapes.
 KEEP_ALIVE_S = 75
@@ -88,6 +91,7 @@ class BoundedProtocol(H11Protocol):
         head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn = HeaderLineLimit(MAX_HEADER_BYTES, MAX_HEADER_LINES)
         self._limit = limit
         self._client_stall_timeout_s, self._head_timeout_s = client_stall_timeout_s, head_timeout_s
         self._address = ""

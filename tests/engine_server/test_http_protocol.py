@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import uvicorn
 
-from penstock_engine.http_protocol import BoundedProtocol, ConnectionLimit
+from penstock_engine.http_protocol import MAX_HEADER_LINES, BoundedProtocol, ConnectionLimit
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW_REQUEST = REQUEST.replace(b"/", b"/slow", 1)
@@ -108,6 +108,17 @@ async def test_connection_without_a_head_is_closed(connect, sent):
     writer.write(sent)
     async with asyncio.timeout(10):
         assert await reader.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("num_headers", "answer"), [(MAX_HEADER_LINES, b"200"), (MAX_HEADER_LINES + 1, b"400")]
+)
+async def test_number_of_headers_is_bounded(connect, num_headers, answer):
+    reader, writer = await connect()
+    head, end = REQUEST[:-2], REQUEST[-2:]
+    writer.write(head + b"x:\r\n" * (num_headers - 1) + end)
+    status = await reader.readuntil(b"\r\n")
+    assert status.split()[1] == answer
 
 
 async def test_answer_may_take_longer_and_the_connection_stays(connect):

@@ -6,7 +6,12 @@ import json
 import h11
 import pytest
 
-from penstock.gateway.strict_connection import FREE_CHUNKS, MIN_CHUNK_BYTES, StrictConnection
+from penstock.gateway.strict_connection import (
+    FREE_CHUNKS,
+    MAX_HEADER_LINES,
+    MIN_CHUNK_BYTES,
+    StrictConnection,
+)
 
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
@@ -97,6 +102,28 @@ def test_size_of_a_head_is_bounded(more):
     assert connection.error.error_status_hint == 431
 
 
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        # The first header of all is `host`; the lines of a body do not count.
+        (HEAD, b"content-length: 400\r\n\r\n" + b"\n" * 400),
+        # A head has the request line, which trailers do not have.
+        (CHUNKED + b"0\r\nx:\r\nx:\r\nx:\r\n", b"\r\n"),
+    ],
+)
+def test_number_of_headers_and_trailers_is_bounded(start, end, more):
+    connection = StrictConnection(1000)
+    connection.receive_data(start + b"x:\r\n" * (MAX_HEADER_LINES - 2 + more) + end)
+    if not more:
+        assert type(events(connection)[-1]) is h11.EndOfMessage
+        return
+    with pytest.raises(h11.RemoteProtocolError, match="more than 128 header lines"):
+        events(connection)
+    assert connection.error is not None
+    assert connection.error.error_status_hint == 431
+
+
 async def raw_answer(front, data):
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(data)
@@ -118,6 +145,11 @@ async def raw_answer(front, data):
             HEAD + b"transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n",
             b"HTTP/1.1 400 Bad Request",
             "invalid HTTP request: the length of the body is ambiguous",
+        ),
+        (
+            HEAD + b"x:\r\n" * 200 + b"\r\n",
+            b"HTTP/1.1 431 Request Header Fields Too Large",
+            "invalid HTTP request: more than 128 header lines",
         ),
         (
             HEAD + b"x: " + b"y" * 3000,

@@ -12,7 +12,6 @@ import uvicorn
 
 from penstock_engine.http_protocol import (
     KEEP_ALIVE_S,
-    MAX_HEADER_BYTES,
     BoundedProtocol,
     ConnectionLimit,
 )
@@ -82,7 +81,6 @@ async def listen(state: ServerState, startup_timer: StartupTimer) -> None:
                 limit=_connection_limit(),
                 client_stall_timeout_s=CLIENT_STALL_TIMEOUT_S,
             ),
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             ws="none",
             lifespan="off",
             timeout_graceful_shutdown=CLOSE_TIMEOUT_S,

@@ -11,7 +11,6 @@ from uvicorn.server import ServerState
 
 from penstock_engine.http_protocol import (
     KEEP_ALIVE_S,
-    MAX_HEADER_BYTES,
     BoundedProtocol,
     ConnectionLimit,
 )
@@ -38,7 +37,6 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
         log_config=None,
         access_log=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
     state = ServerState()

@@ -5,6 +5,11 @@ from typing import Any
 
 import h11
 
+from penstock_engine.header_lines import HeaderLineLimit
+
+# Bound on the headers of a request, and on its trailers, as aiohttp's on those of an answer. Clients behind
+# several proxies send about 40.
+MAX_HEADER_LINES = 128
 # Bound on the chunks of a body: 1000, and one more for every 256 bytes. h11 takes 15 us for each chunk,
 # so a read of 256 KiB in chunks of one byte would stop the event loop for half a second.
 FREE_CHUNKS = 1000
@@ -13,15 +18,15 @@ MIN_CHUNK_BYTES = 256
 SERVER_OF_TARGET = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 
 
-class StrictConnection(h11.Connection):
-    """h11's server parser, with two more checks: against request smuggling and against tiny chunks.
+class StrictConnection(HeaderLineLimit):
+    """h11's server parser, with more checks: against request smuggling, tiny chunks and many headers.
 
     A body whose length a proxy before the gateway could read differently is refused (RFC 9112, 6.1).
     error: the last error in the bytes of the client.
     """
 
     def __init__(self, max_head_bytes: int) -> None:
-        super().__init__(h11.SERVER, max_incomplete_event_size=max_head_bytes)
+        super().__init__(max_head_bytes, MAX_HEADER_LINES)
         self._num_chunks = self._body_bytes = 0
         self.error: h11.RemoteProtocolError | None = None
         self._is_head = False
