@@ -252,10 +252,14 @@ class AdapterPlacer:
         states: Mapping[Key, AdapterStates],
         rollouts: Mapping[Key, SteppedRollout],
         pools: Pools,
-    ) -> Iterable[AdapterEntry]:
-        now_s, names = unix_time(), self._sources.names()
+    ) -> list[AdapterEntry]:
+        """Decide the names of the adapters. Returns what is known of those with a decided name."""
+        now_s, names, entries = unix_time(), self._sources.names(), []
         for each in adapters:
             resource, service = each.served, pools.serving(each.resource)
+            counts = self._sources.counts(service)
+            if counts is not None:
+                each.count(counts, now_s)
             cause, of_service = refusals[resource.key], states.get(service)
             if cause is not None or of_service is None:
                 state = AdapterState(refusal=cause)
@@ -270,13 +274,11 @@ class AdapterPlacer:
                 continue
             if conflict:
                 state = replace(state, name_conflict=conflict)
-            counts = self._sources.counts(service)
-            if counts is not None:
-                each.count(counts, now_s)
             rollout = rollouts.get(resource.key)
             if rollout is not None and of_service is not None:
                 state = replace(state, has_candidate_slot=_has_slot(rollout, of_service))
-            yield AdapterEntry(each.body, resource, state, each.demand, rollout)
+            entries.append(AdapterEntry(each.body, resource, state, each.demand, rollout))
+        return entries
 
     def _observe(self, change: Change) -> None:
         if (service := self.services.get(change.pod.service_key)) is not None:
