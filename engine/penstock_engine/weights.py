@@ -6,7 +6,6 @@ a preflight can check files without it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
 from penstock_engine.gguf_file.file import find_gguf
 from penstock_engine.json_file import read_json_object
+from penstock_engine.json_parse import parse_json
 from penstock_engine.quantization.scheme import Header, Headers, Scheme, Tensors
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ def read_headers(path: Path) -> dict[str, Header]:
             num_header_bytes = int.from_bytes(file.read(8), "little")
             if num_header_bytes > MAX_HEADER_BYTES:
                 raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
-            entries = json.loads(file.read(num_header_bytes))
+            entries = parse_json(file.read(num_header_bytes))
         headers, end = _read_entries(entries)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error

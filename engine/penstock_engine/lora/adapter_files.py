@@ -3,7 +3,6 @@
 Files are read, not mapped into memory: a mapped file that is cut short would kill the process.
 """
 
-import json
 import os
 import stat
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.json_parse import parse_json
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -99,8 +99,8 @@ class AdapterFolder:
                 "ConfigTooLarge", f"{CONFIG_NAME} has more than {MAX_CONFIG_BYTES} bytes"
             )
         try:
-            config = json.loads(content)
-        except (ValueError, RecursionError) as error:
+            config = parse_json(content)
+        except ValueError as error:
             raise ModelError("ConfigInvalid", f"{CONFIG_NAME} cannot be read as JSON") from error
         if not isinstance(config, dict):
             raise ModelError("ConfigInvalid", f"{CONFIG_NAME} must be a JSON object")

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.json_file import read_json_object
+from penstock_engine.json_parse import parse_json
 from penstock_engine.lora.adapter_files import AdapterFolder
 
 logger = logging.getLogger(__name__)
@@ -130,8 +131,8 @@ def _read_json(folder: AdapterFolder, name: str, max_bytes: int) -> dict[str, An
     if not folder.has(name):
         return {}
     try:
-        content = json.loads(folder.read(name, max_bytes))
-    except (FileNotFoundError, ValueError, RecursionError) as error:
+        content = parse_json(folder.read(name, max_bytes))
+    except (FileNotFoundError, ValueError) as error:
         if isinstance(error, ModelError):
             raise
         return {}

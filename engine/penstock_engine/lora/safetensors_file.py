@@ -1,6 +1,5 @@
 """Reads the tensors of a small safetensors file, after its header was checked."""
 
-import json
 import math
 import os
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any, BinaryIO
 import torch
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.json_parse import parse_json
 from penstock_engine.lora.adapter_files import WEIGHTS_NAME, read_bytes
 from penstock_engine.weights import ITEM_BYTES
 
@@ -42,13 +42,13 @@ def read_header(file: BinaryIO, max_header_bytes: int) -> dict[str, StoredTensor
     if len(content) < num_header_bytes:
         raise ModelError("WeightsTruncated", f"{WEIGHTS_NAME} ends within its header")
     try:
-        entries = json.loads(content)
+        entries = parse_json(content)
         tensors = {
             name: _tensor(entry, PREFIX_BYTES + num_header_bytes)
             for name, entry in entries.items()
             if name != METADATA
         }
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged() from error
     _check_layout(tensors, PREFIX_BYTES + num_header_bytes, num_file_bytes)
     return tensors

@@ -3,12 +3,12 @@
 Such code would come from a mounted volume, or from a part of the image that is there for another purpose.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from penstock.core.formats.json_text import parse_json
 from penstock.core.runtimes.runtime import VARIABLE
 
 _INSTEAD = "for that, set spec.runtime.type to Custom, with an image and arguments of your own"
@@ -79,8 +79,8 @@ def _code_keys(keys: Sequence[str], value: str) -> Iterator[str]:
     def collect(found: list[tuple[str, Any]]) -> None:
         pairs.extend(found)
 
-    with suppress(ValueError, RecursionError):  # a value without keys
-        json.loads(value, object_pairs_hook=collect)
+    with suppress(ValueError):  # a value without keys
+        parse_json(value, collect)
     for key, given in pairs:
         is_path = key == _BACKEND and isinstance(given, str) and "." in given
         if is_path or _CODE_KEY.fullmatch(key.replace("-", "_")):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from penstock.core.formats.json_text import parse_json
 from penstock.core.formats.serialization import DecodeError, deserialize, serialize
 from penstock.core.scaling.by_kv.tick import KvSettings, KvTick
 from penstock.core.scaling.by_objectives.rule import Sizing
@@ -214,6 +215,6 @@ def _to_json(record: Header | TickRecord) -> str:
 
 def _from_json(number: int, line: str) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
+        return parse_json(line)
+    except ValueError as error:
         raise DecodeError(f"line {number} is not JSON: {error}") from error
