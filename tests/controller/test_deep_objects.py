@@ -2,10 +2,12 @@
 
 import asyncio
 import copy
+import sys
 
 import kopf
 import pytest
 
+from penstock.clients.deep_objects import allow_deep_objects
 from penstock.clients.kube import load_configuration
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.controller import kopf_watch
@@ -23,7 +25,16 @@ LEVELS = 9_000
 
 
 @pytest.fixture
-async def services(kube, namespace):
+def deep_objects_allowed():
+    """The limit of the process, as at the start of each command."""
+    limit = sys.getrecursionlimit()
+    allow_deep_objects()
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.fixture
+async def services(kube, namespace, deep_objects_allowed):
     """One deep service, which any user may create who may create one, and a usual one."""
     deep = copy.deepcopy(SERVICE)
     deep["metadata"]["name"] = "deep"

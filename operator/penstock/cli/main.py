@@ -13,6 +13,8 @@ from importlib.metadata import version
 
 import typer
 
+from penstock.clients.deep_objects import allow_deep_objects
+
 # Headings of the help text, each for one kind of reader.
 SERVICES = "Services"
 INSTALLATION = "Installation"
@@ -149,6 +151,7 @@ def main() -> None:
     # Before the first import of the simulator.
     if wanted == "simulate" and words is sys.argv:
         import_module("penstock.sim.compiled").prefer(sys.argv, _check_simulation)
+    allow_deep_objects()
     tree = build(wanted)
     gc.freeze()
     gc.enable()

@@ -15,7 +15,6 @@ import aiohttp
 from kubernetes.aio import client
 
 from penstock.clients.api_errors import api_error, status_field
-from penstock.clients.deep_objects import allow_deep_objects
 from penstock.clients.kubeconfig import load_configuration
 from penstock.clients.resources import KINDS, Resource
 from penstock.clients.rest_client import RequestObserver, TrackingRestClient
@@ -39,7 +38,6 @@ def api_client(
     configuration: client.Configuration, user_agent: str, observe: RequestObserver | None = None
 ) -> client.ApiClient:
     """The library's client for an API server. observe: called after each request."""
-    allow_deep_objects()
     api = client.ApiClient(configuration)
     api.rest_client = TrackingRestClient(configuration, observe)
     api.user_agent = user_agent

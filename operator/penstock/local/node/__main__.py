@@ -3,6 +3,7 @@
 import asyncio
 import sys
 
+from penstock.clients.deep_objects import allow_deep_objects
 from penstock.clients.kube import connect
 from penstock.clients.logs import configure as configure_logs
 from penstock.local.node.agent import NodeAgent
@@ -16,5 +17,6 @@ async def main(name: str) -> None:
 
 
 if __name__ == "__main__":
+    allow_deep_objects()
     configure_logs("text")  # for a file that people read
     asyncio.run(main(sys.argv[1]))
