@@ -87,6 +87,27 @@ async def test_a_route_becomes_ready_and_follows_services_and_gateways(stand):
     await stand.until("front", Programmed="GatewaysBehind", Ready="GatewaysBehind")
 
 
+class BrokenServices(dict):
+    """Services of which reading one raises an error that no check has foreseen."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_read = asyncio.Event()
+
+    def items(self):
+        self.is_read.set()
+        raise ValueError("a broken service")
+
+
+async def test_an_error_of_a_pass_ends_no_later_ones(stand):
+    services, stand.services = stand.services, BrokenServices()
+    await stand.create("front")
+    async with asyncio.timeout(10):
+        await stand.services.is_read.wait()
+    stand.services = services
+    await stand.until("front", ResolvedRefs="BackendNotFound")
+
+
 async def test_a_name_taken_twice_is_reported_on_the_younger_route(stand):
     stand.services[stand.namespace, "chat"] = SERVICE
     await stand.create("a-first")

@@ -71,7 +71,8 @@ class RouteStatuses:
             group.create_task(self._routes.run())
             while True:
                 self._changed.clear()
-                await self.update()
+                with self._failures.isolate_errors("routes"):
+                    await self.update()
                 try:
                     async with asyncio.timeout(TICK_S):
                         await self._changed.wait()
