@@ -9,33 +9,68 @@ from typing import Any
 import aiohttp
 from aiohttp import AddrInfoType
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import HttpProcessingError, RawResponseMessage
+from aiohttp.streams import StreamReader
 
 logger = logging.getLogger(__name__)
 
 # Engines close an idle connection after 5 s (uvicorn's default): the client must do it first.
 IDLE_CONNECTION_S = 4.0
+# Bound on the informational responses (1xx) before a response. Servers send one, or a few while they work.
+MAX_INFORMATIONAL = 10
+# Size of the pieces in which bytes are parsed that may be heads of responses. 64 KiB of the shortest ones
+# would take 50 ms.
+PIECE_BYTES = 1 << 10
 
 
 class PodConnection(ResponseHandler):
-    """A connection that is closed when the pod sends anything on it while no request is open.
+    """A connection that is closed when the pod sends what no request asked for.
 
-    aiohttp itself would keep those bytes, and parse them as the response to the next request.
+    While no request is open that is anything: aiohttp itself would keep those bytes, and parse them as the
+    response to the next request. Before a response it is a further informational one: aiohttp would skip any
+    number of them, without a turn for other tasks.
     """
 
     is_idle = False
+    _num_informational = 0
 
     def set_response_params(self, **params: Any) -> None:
         """Prepare for the response to a request, which is sent next."""
         self.is_idle = False
+        self._num_informational = 0
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
         if not self.is_idle or not data:  # aiohttp passes nothing when it resumes to read
-            super().data_received(data)
+            self._parse(data)
         elif self.transport is not None:
             address = self.transport.get_extra_info("peername")
             logger.warning("the pod at %s sent a response that no request asked for", address)
             self.transport.abort()
+
+    def _parse(self, data: bytes) -> None:
+        start = 0
+        while not self._is_within_body and len(data) - start > PIECE_BYTES:
+            super().data_received(data[start : start + PIECE_BYTES])
+            start += PIECE_BYTES
+            if not self.is_connected():
+                return
+        super().data_received(data[start:] if start else data)
+
+    @property
+    def _is_within_body(self) -> bool:
+        return self._payload is not None and not self._payload.is_eof()
+
+    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
+        """Queue the head of a response, unless too many informational ones came before it."""
+        if 100 <= data[0].code < 200:
+            self._num_informational += 1
+        if self._num_informational <= MAX_INFORMATIONAL:
+            super().feed_data(data, size)
+        elif self.transport is not None and not self.transport.is_closing():
+            self.transport.abort()
+            message = f"more than {MAX_INFORMATIONAL} informational responses"
+            self.set_exception(HttpProcessingError(message=message))
 
 
 class PodConnector(aiohttp.TCPConnector):
