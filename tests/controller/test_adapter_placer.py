@@ -2,10 +2,11 @@
 
 import asyncio
 
+import httpx
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 from campaigns.adapter_stand import AdapterStand, adapter_stand, engine_name, uri_of
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.adapter_metrics import AdapterMetrics
@@ -245,12 +246,12 @@ async def test_the_record_of_a_placement(stand: AdapterStand) -> None:
     await stand.placer.tick()
     placements = Placements()
     placements.source = stand.placer.record
-    app = web.Application()
-    app.router.add_get(PATH, placements.get)
-    async with TestClient(TestServer(app)) as client:
-        assert (await client.get(f"/placements/{stand.namespace}/none")).status == 404
+    app = Starlette(routes=[Route(PATH, placements.get)])
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://operator") as client:
+        assert (await client.get(f"/placements/{stand.namespace}/none")).status_code == 404
         answer = await client.get(f"/placements/{stand.namespace}/chat")
-        record = deserialize(PlacementRecord, await answer.json())
+        record = deserialize(PlacementRecord, answer.json())
     assert record.service == f"{stand.namespace}/chat"
     assert (record.num_loads, record.num_failed_loads) == (1, 1)
     (replica,) = record.replicas
