@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.gateway import model_field
-from penstock.gateway.model_field import MODEL, replace_model
+from penstock.gateway.model_field import MAX_FIELDS, MODEL, replace_model
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,20 @@ def test_a_body_with_one_such_field_is_not_validated(monkeypatch):
     body = b'{"x": {"model": "chat-2"}, "model": "chat"}'
     replaced = replace_model(body, "chat", "other")
     assert replaced == b'{"x": {"model": "chat-2"}, "model": "other"}'
+
+
+@pytest.mark.parametrize(
+    ("num_others", "start", "end"),
+    [
+        (MAX_FIELDS - 1, b'{"model":"other"', b"} "),
+        (MAX_FIELDS, b'{"model":"chat"', b',"model":"other"}'),
+    ],
+)
+def test_of_more_such_fields_than_the_bound_a_further_one_overrides(num_others, start, end):
+    others = b',"x":{"model":"chat"}' * num_others
+    replaced = replace_model(b'{"model":"chat"' + others + b"} ", "chat", "other")
+    assert replaced == start + others + end
+    assert json.loads(replaced)["model"] == "other"
 
 
 VALUES = st.recursive(

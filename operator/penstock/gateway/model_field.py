@@ -10,6 +10,8 @@ FIELD = re.compile(
     rb'("(?:m|\\u006[dD])(?:o|\\u006[fF])(?:d|\\u0064)(?:e|\\u0065)(?:l|\\u006[cC])"\s*:\s*)'
     rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")'
 )
+# Bound on the fields of the name `model` that are looked at. Each takes 0.4 us; 4 MiB have 280,000.
+MAX_FIELDS = 1000
 MODEL = SchemaValidator(
     typed_dict_schema({"model": typed_dict_field(str_schema(strict=True))}, extra_behavior="ignore")
 )
@@ -21,11 +23,23 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
     Parsing all of a body into Python objects and writing it again takes 0.2 s for 4 MiB of small fields.
     """
     # What is between fields, a key, its value, what is between fields, ...
-    parts = FIELD.split(body)
-    places = [at for at in range(2, len(parts), 3) if from_json(parts[at]) == old]
+    parts = FIELD.split(body, MAX_FIELDS + 1)
+    if len(parts) > 3 * MAX_FIELDS + 1:
+        return _add_field(body, new)
+    places = [at for at in range(2, len(parts), 3) if _is_text(parts[at], old)]
     place = places[0] if len(places) == 1 else _find_place(parts, places)
     parts[place] = to_json(new)
     return b"".join(parts)
+
+
+def _add_field(body: bytes, new: str) -> bytes:
+    """Return the body with the field at its end, where it overrides those before it."""
+    return b'%b,"model":%b}' % (body.rstrip()[:-1], to_json(new))
+
+
+def _is_text(value: bytes, text: str) -> bool:
+    """Whether a JSON string is this text. Only one with escapes has to be parsed."""
+    return (from_json(value) if b"\\" in value else value[1:-1].decode()) == text
 
 
 def _find_place(parts: list[bytes], places: list[int]) -> int:
