@@ -8,6 +8,7 @@ import pytest
 from penstock.core.routing.affinity import affinity_key
 from penstock.gateway.openai import (
     MAX_CONTAINERS,
+    MAX_FIELDS,
     MAX_USER_CHARACTERS,
     ModelList,
     RequestError,
@@ -68,6 +69,18 @@ def test_number_of_lists_and_objects_is_bounded(kind):
         parse(b'{"model": "chat", "x": [%s,[]]}' % inside)
     assert caught.value.status == 400
     assert caught.value.message == "the request body has more than 100000 lists and objects"
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n", "\t \r"])
+def test_number_of_fields_is_bounded(blank):
+    """Brackets are few here, and each name would become a Python object."""
+    names = ",".join(f'"{number:x}"{blank}:1' for number in range(MAX_FIELDS - 2))
+    tools = f'"tools":[{{{names}}}]'
+    assert parse(f'{{"model":"chat",{tools}}}'.encode()).model == "chat"
+    with pytest.raises(RequestError) as caught:
+        parse(f'{{"model":"chat","n":1,{tools}}}'.encode())
+    assert caught.value.status == 400
+    assert caught.value.message == "the request body has more than 200000 fields"
 
 
 def test_request_without_a_model_is_a_400():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.gateway.openai import parse
-from penstock.gateway.prompt_text import is_text_only, prompt_text_bytes
+from penstock.gateway.prompt_text import MAX_VALUES, is_text_only, prompt_text_bytes
 
 TOOL = {"type": "function", "function": {"name": "sum", "description": "adds"}}
 CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}
@@ -68,6 +68,16 @@ def test_number_of_tool_values_read_is_bounded():
     tools = Counted({str(number): 1 for number in range(200_000)})
     assert prompt_text_bytes({"messages": [], "tools": [tools]}) > 50_000
     assert tools.num_read <= 20_001
+
+
+def test_calls_and_tools_of_a_request_have_one_bound():
+    """Values and keys count: a call is a list, an object, its key and its value."""
+    messages = [{"tool_calls": [{"four": "4"}]}] * 10_000
+    tools = [{"type": "function"}]
+    num_calls = MAX_VALUES // 4
+    assert prompt_text_bytes({"messages": messages, "tools": tools}) == num_calls * 5
+    few = messages[: num_calls - 1]
+    assert prompt_text_bytes({"messages": few, "tools": tools}) == 5 * len(few) + 4 + 8
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 BYTES_PER_TOKEN = 4
 # Types of content parts that are text; without a type, a part with `text` is text as well.
 TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
-# Bound on the JSON values of `tools` that are measured. 128 tools of 20 parameters have about 10,000;
-# each value takes 0.3 us of the event loop.
-MAX_VALUES = 20_000
+# Bound on the JSON values and keys of tools and their calls that are measured in one request. 128 tools of 20
+# parameters have about 20,000; each takes 0.3 us of the event loop.
+MAX_VALUES = 30_000
 
 
 def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
@@ -19,7 +19,8 @@ def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
     Blanks between JSON values, sampling parameters and images do not count.
     """
     if fields.get("messages") is not None:
-        return _messages_bytes(fields["messages"]) + _json_bytes(fields.get("tools"))
+        tools = JsonText(MAX_VALUES)
+        return _messages_bytes(fields["messages"], tools) + tools.measure(fields.get("tools"))
     return _prompt_bytes(fields.get("prompt"))
 
 
@@ -40,11 +41,37 @@ def _has_media(content: Any) -> bool:
     )
 
 
-def _messages_bytes(messages: Any) -> int:
+class JsonText:
+    """Measures the keys and strings of JSON values at any depth, up to a number of values and keys.
+
+    num_left: how many more are measured; further ones count as no text.
+    """
+
+    def __init__(self, num_left: int) -> None:
+        self.num_left = num_left
+
+    def measure(self, value: Any) -> int:
+        """Return the bytes of the keys and strings in a value."""
+        total, pending = 0, [value]
+        while pending and self.num_left > 0:
+            one = pending.pop()
+            self.num_left -= 1
+            if isinstance(one, dict):
+                total += sum(map(_text_bytes, islice(one, self.num_left)))
+                self.num_left -= len(one)
+                pending.extend(islice(one.values(), max(0, self.num_left)))
+            elif isinstance(one, list):
+                pending.extend(one[: self.num_left])
+            else:
+                total += _text_bytes(one)
+        return total
+
+
+def _messages_bytes(messages: Any, tools: JsonText) -> int:
     if not isinstance(messages, list):
         return 0
     return sum(
-        _content_bytes(message.get("content")) + _json_bytes(message.get("tool_calls"))
+        _content_bytes(message.get("content")) + tools.measure(message.get("tool_calls"))
         for message in messages
         if isinstance(message, dict)
     )
@@ -77,23 +104,6 @@ def _joined_bytes(texts: list[Any]) -> int:
         return _text_bytes("".join(texts))
     except TypeError:  # not all of them are strings: the engine will refuse them
         return 0
-
-
-def _json_bytes(value: Any) -> int:
-    """Bytes of keys and strings in a JSON value at any depth, up to MAX_VALUES values."""
-    total, pending = 0, [value]
-    for _ in range(MAX_VALUES):
-        if not pending:
-            break
-        one = pending.pop()
-        if isinstance(one, dict):
-            total += sum(map(_text_bytes, islice(one, MAX_VALUES)))
-            pending.extend(islice(one.values(), MAX_VALUES))
-        elif isinstance(one, list):
-            pending.extend(one[:MAX_VALUES])
-        else:
-            total += _text_bytes(one)
-    return total
 
 
 def _text_bytes(text: Any) -> int:
