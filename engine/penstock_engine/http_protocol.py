@@ -1,6 +1,9 @@
 """uvicorn's HTTP/1.1 protocol with limits on the number of connections and on the time of their clients."""
 
 import asyncio
+import fcntl
+import sys
+import termios
 from typing import Any
 
 import h11
@@ -152,7 +155,7 @@ class BoundedProtocol(H11Protocol):
             self._head_timer = None
 
     def _start_read_timer(self) -> None:
-        num_unread = self.transport.get_write_buffer_size()
+        num_unread = count_unread_bytes(self.transport)
         self._read_timer = self.loop.call_later(
             self._client_stall_timeout_s, self._check_reading, num_unread
         )
@@ -164,7 +167,20 @@ class BoundedProtocol(H11Protocol):
 
     def _check_reading(self, num_unread: int) -> None:
         """Abort the connection if its client has read too little. num_unread: bytes, at the last check."""
-        if num_unread - self.transport.get_write_buffer_size() < MIN_READ_BYTES:
+        if num_unread - count_unread_bytes(self.transport) < MIN_READ_BYTES:
             self.transport.abort()
         else:
             self._start_read_timer()
+
+
+def count_unread_bytes(transport: asyncio.WriteTransport) -> int:
+    """Count the bytes that the client's host has not taken yet, of which the kernel may hold 4 MiB.
+
+    The kernel takes no more bytes before a third of them was taken.
+    """
+    try:
+        connection = transport.get_extra_info("socket")
+        in_kernel = fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4))
+    except OSError:  # a kernel that cannot tell
+        in_kernel = b""
+    return transport.get_write_buffer_size() + int.from_bytes(in_kernel, sys.byteorder)

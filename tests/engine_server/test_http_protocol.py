@@ -164,6 +164,20 @@ async def test_client_that_reads_nothing_of_a_whole_answer_is_disconnected(conne
             await asyncio.sleep(0.01)
 
 
+async def test_client_that_reads_slowly_but_steadily_stays(server, connect):
+    """The kernel takes no more bytes before much of what it holds was read, which may take longer."""
+    listening = server.servers[0].sockets[0]
+    listening.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20
+    )  # more than is read in TIMEOUT_S
+    reader, writer = await connect()
+    writer.write(REQUEST.replace(b"/", b"/large", 1))
+    for _ in range(25):
+        await reader.readexactly(8192)
+        await asyncio.sleep(TIMEOUT_S / 10)
+    assert server.server_state.connections  # the kernel would send on what it holds of a closed one
+
+
 async def test_new_connection_takes_the_place_of_the_clients_oldest_idle_one(connect):
     idle = [await connect() for _ in range(MAX_CONNECTIONS // 2)]
     readers = [reader for reader, _ in idle]
