@@ -137,6 +137,14 @@ def test_the_client_that_holds_most_gives_up_its_oldest():
     assert requests.given_up == ["a", "b"]
 
 
+def test_addresses_of_one_ipv6_network_are_one_client():
+    requests = Requests(max_connections=12)
+    requests.start("stranger", client="2001:db8:0:2::1")
+    for number in range(6):
+        requests.start(number, client=f"2001:db8:0:1::{number}")
+    assert requests.given_up == [0]
+
+
 def test_the_client_that_holds_most_memory_gives_up_its_oldest_that_holds_some():
     requests = Requests()
     requests.start("stranger", client="10.0.0.2").grow(15)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.gateway.client_network import client_network
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.shared_limit import ARRIVING, Allocation, SharedLimit
 
@@ -34,10 +35,10 @@ class RequestLimits:
 
 
 class RequestAllocation:
-    """What one request holds until `release`. client: the address that it comes from."""
+    """What one request holds until `release`. client: the address, or network, that it comes from."""
 
     def __init__(self, limits: RequestLimits, client: str) -> None:
-        self.client = client
+        self.client = client_network(client)
         self.is_given_up = False
         self._limits = limits
         self._connection = Allocation(limits.connections, ARRIVING)
