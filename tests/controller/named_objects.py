@@ -96,7 +96,7 @@ class Operator:
     listed: set[ClaimKind] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.names = ModelNames(is_complete=lambda: self.is_complete)
+        self.names = ModelNames(is_listed=lambda kind: kind in self.listed)
         self._reader = ServiceReader(cast(Kube, None), self.names, cast(Budgets, None))
 
     @property
@@ -133,13 +133,15 @@ class Operator:
         spec = service_spec(
             namespace=namespace, name=name, model_name=body["spec"]["model"]["name"]
         )
-        if not self._reader.record_name_holder(each.body, spec.model_name):
+        if not self._reader.record_namespace_holder(each.body, spec.model_name):
             return None
         observed = self._reader.with_spec(observed, body, spec)
-        if each.answers and observed.name_taken_by is None:
-            each.stable = "r1"
-        each.recorded_name = spec.model_name if each.stable else None
-        standing = Standing.ESTABLISHED if each.stable else Standing.PENDING
+        is_ready = each.answers and observed.name_taken_by is None
+        stable = "r1" if is_ready else each.stable
+        standing = Standing.ESTABLISHED if stable else Standing.PENDING
+        if not self._reader.record_short_name_holder(each.body, standing, spec.model_name):
+            return None
+        each.stable, each.recorded_name = stable, spec.model_name if stable else None
         observed = self._reader.with_name_conflict(observed, each.body, standing, spec.model_name)
         reason = "InvalidSpec" if each.is_refused else ""
         reason = "ModelNameInUse" if observed.name_taken_by is not None else reason

@@ -5,10 +5,11 @@ import itertools
 import pytest
 
 from penstock.controller.model_names import ModelNames
-from penstock.controller.service_reader import ServiceReader, name_taken_by
+from penstock.controller.service_reader import NOT_LISTED, ServiceReader, name_taken_by
 from penstock.core.observed.accepted_spec import encoded_spec
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.name_claims import (
+    CLAIM_KINDS,
     ESTABLISHED,
     Standing,
     service_claim,
@@ -89,9 +90,9 @@ def test_a_service_takes_no_name_by_a_change_of_its_spec():
 CONFLICT = {"type": "ModelNameConflict", "status": "True", "message": "elsewhere/chat has it"}
 
 
-def reader_of(*bodies, is_complete=True):
+def reader_of(*bodies, listed=CLAIM_KINDS):
     """A reader beside other services that the operator knows."""
-    names = ModelNames(is_complete=lambda: is_complete)
+    names = ModelNames(is_listed=listed.__contains__)
     for body in bodies:
         key = body["metadata"]["namespace"], body["metadata"]["name"]
         names.update("InferenceService", key, body)
@@ -108,15 +109,28 @@ def elsewhere(body, **status):
 
 
 def test_until_all_names_are_known_a_service_gets_no_name_that_is_new_to_it():
-    reader, _ = reader_of(is_complete=False)
+    reader, _ = reader_of(listed=())
     body = service("a", "u1", EARLY)
-    assert not reader.record_name_holder(body, "chat")
+    assert not reader.record_namespace_holder(body, "chat")
+    assert not reader.record_short_name_holder(body, Standing.ESTABLISHED, "chat")
     body["status"] = {"modelName": "chat", "stableRevision": "r", "conditions": [CONFLICT]}
-    assert reader.record_name_holder(body, "chat")
-    assert not reader.record_name_holder(body, "other")
+    for name, is_known in (("chat", True), ("other", False)):
+        assert reader.record_namespace_holder(body, name) == is_known
+        assert reader.record_short_name_holder(body, Standing.ESTABLISHED, name) == is_known
     assert conflict_of(reader, body, Standing.ESTABLISHED) == CONFLICT["message"]
     body["status"]["conditions"] = [TAKEN]
-    assert not reader.record_name_holder(body, "chat")
+    assert not reader.record_namespace_holder(body, "chat")
+
+
+def test_a_service_is_planned_before_routes_and_adapters_are_known():
+    """It waits to answer for the first time. After the longest wait it takes its short name from nobody."""
+    reader, _ = reader_of(listed=("InferenceService",))
+    body = service("a", "u1", EARLY)
+    assert reader.record_namespace_holder(body, "chat")
+    assert reader.record_short_name_holder(body, Standing.PENDING, "chat")
+    assert conflict_of(reader, body, Standing.PENDING) == ""
+    assert not reader.record_short_name_holder(body, Standing.ESTABLISHED, "chat")
+    assert conflict_of(reader, body, Standing.ESTABLISHED) == NOT_LISTED
 
 
 def test_the_short_name_is_decided_by_the_status_that_is_about_to_be_written():
@@ -135,9 +149,10 @@ def test_an_older_service_waits_until_the_holder_of_its_name_knows_that_it_holds
     holder, older = elsewhere(service("b", "u2", LATE), **answers), service("a", "u1", EARLY)
     older["status"] = answers | {"modelName": "other", "conditions": []}
     reader, names = reader_of(holder, older)
-    assert not reader.record_name_holder(older, "chat")
+    assert reader.record_namespace_holder(older, "chat")
+    assert not reader.record_short_name_holder(older, Standing.ESTABLISHED, "chat")
     assert names.index.get(("InferenceService", "o", "b")).precedence == ESTABLISHED
-    assert reader.record_name_holder(older, "chat")
+    assert reader.record_short_name_holder(older, Standing.ESTABLISHED, "chat")
     assert conflict_of(reader, older, Standing.ESTABLISHED).endswith("o/b, which had it first")
 
 

@@ -41,6 +41,7 @@ from penstock.controller.settings import Settings
 from penstock.controller.stop_signals import stop_on_signals
 from penstock.controller.watches import Watches
 from penstock.core.adapters.placement_record import PlacementRecord
+from penstock.core.observed.name_claims import ClaimKind
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Leader:
         self._stop = stop
         self._services: dict[Key, Object] = {}
         self._queue = WorkQueue(self._reconcile, health.failures, health.metrics)
-        self._names = ModelNames(is_complete=self._are_names_listed, affected=self._queue.add)
+        self._names = ModelNames(is_listed=self._is_listed, affected=self._queue.add)
         self._watches = Watches(
             kube,
             settings,
@@ -176,9 +177,14 @@ class Leader:
         self._service_changed(key, {}, is_gone=True)
         self._names.update("InferenceService", key, None)
 
-    def _are_names_listed(self) -> bool:
-        routes, adapters = self._route_statuses.routes, self._adapter_placer.adapters
-        return self._watches.are_services_listed and routes is not None and adapters is not None
+    def _is_listed(self, kind: ClaimKind) -> bool:
+        match kind:
+            case "InferenceService":
+                return self._watches.are_services_listed
+            case "ModelRoute":
+                return self._route_statuses.routes is not None
+            case "LoraAdapter":
+                return self._adapter_placer.adapters is not None
 
     def _make_observer(self) -> Observer:
         server = self._settings.prometheus

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
 from penstock.core.observed.name_claims import (
+    CLAIM_KINDS,
     ClaimKind,
     NameClaim,
     adapter_claim,
@@ -24,23 +25,23 @@ READERS: Mapping[ClaimKind, Callable[[Object], NameClaim | None]] = {
 class ModelNames:
     """Keeps the claims current, one at a time, as watches report their objects.
 
-    is_complete: whether all kinds have been listed. affected: called with the key of each service for which a
-    change of another object decides the model name otherwise.
+    is_listed: whether all objects of a kind have been listed. affected: called with the key of each service
+    for which a change of another object decides the model name otherwise.
     """
 
     def __init__(
         self,
         *,
-        is_complete: Callable[[], bool] = lambda: True,
+        is_listed: Callable[[ClaimKind], bool] = lambda _: True,
         affected: Callable[[Key], None] = lambda _: None,
     ) -> None:
         self.index = NameIndex(affected=self._notify)
-        self._is_complete = is_complete
+        self.is_listed = is_listed
         self._affected = affected
 
     @property
     def is_complete(self) -> bool:
-        return self._is_complete()
+        return all(map(self.is_listed, CLAIM_KINDS))
 
     def read(self, kind: ClaimKind, body: Object) -> NameClaim | None:
         """Read the claim of an object: the last known one while its status is lost."""

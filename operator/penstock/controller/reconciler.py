@@ -14,6 +14,7 @@ from penstock.controller.accelerators import list_devices
 from penstock.controller.acceptance import choose_spec
 from penstock.controller.judge import Judgement
 from penstock.controller.model_names import ModelNames
+from penstock.controller.name_waits import NameWaits
 from penstock.controller.plan_writer import PlanWriter
 from penstock.controller.pod_events import explain_waiting_pods
 from penstock.controller.reconcile_log import log_writes
@@ -88,6 +89,7 @@ class Reconciler:
         self._reader = ServiceReader(kube, names, budgets)
         self._writer = PlanWriter(kube)
         self._status_writer = StatusWriter(kube)
+        self._name_waits = NameWaits()
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile once. Idempotent.
@@ -99,6 +101,7 @@ class Reconciler:
         try:
             body = await self._kube.get(INFERENCE_SERVICES, *key)
         except NotFound:
+            self._name_waits.end(key)
             if known is not None and self._services().get(key) is known:
                 self._gone(key)
             return None
@@ -127,7 +130,7 @@ class Reconciler:
             is_written = await self._report_refused(key, body, chosen, spec, observed, now_s)
             return events_s if is_written else 0.0
         spec = chosen.spec
-        if not self._reader.record_name_holder(body, spec.model_name):
+        if not self._reader.record_namespace_holder(body, spec.model_name):
             return NAMES_RETRY_S
         observed = self._reader.with_spec(observed, chosen.body, spec)
         observed = replace(observed, violation=chosen.violation, refusal=chosen.refusal)
@@ -146,6 +149,13 @@ class Reconciler:
         await self._writer.scale_and_delete(spec, planned, outcome)
         has_answered = planned.rollout.stable or planned.shares
         standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
+        is_decided = self._reader.record_short_name_holder(body, standing, spec.model_name)
+        if not is_decided and self._name_waits.may_wait(key, monotonic()):
+            log_writes(key, outcome.written, stored, planned.revision, planned.details)
+            if outcome.error is not None:
+                raise outcome.error
+            return NAMES_RETRY_S  # only the status waits that makes the service answer
+        self._name_waits.end(key)
         observed = self._reader.with_name_conflict(observed, body, standing, spec.model_name)
         after = statuses.render(
             spec, observed, planned, scaling, last, timestamp(now_s),

@@ -49,6 +49,11 @@ from penstock.core.spec.service import (
     ServiceSpec,
 )
 
+# Why a service has no short name while the operator cannot list the routes or adapters, which may have it.
+NOT_LISTED = (
+    "clients reach the model as NAMESPACE/NAME only: the operator has not listed all names yet"
+)
+
 Budgets = Callable[[str], Awaitable[list[Object]]]
 
 
@@ -117,20 +122,32 @@ class ServiceReader:
             name_taken_by=name_taken_by(self._names.index, own),
         )
 
-    def record_name_holder(self, body: Object, model_name: str) -> bool:
-        """Record that the holder of a model name holds it. model_name: of a service by its next status.
+    def record_namespace_holder(self, body: Object, model_name: str) -> bool:
+        """Record that the service of the namespace with a model name has it.
 
-        Returns False if it cannot be decided yet who has the name. Until the names of all objects are known,
-        only what has answered under its name is known to keep it.
+        model_name: of a service by its next status. Returns False if that service cannot be planned yet:
+        until all services are known, only one that has answered under its name is known to keep it.
         """
         claim = self._names.read("InferenceService", body)
         if claim is None:
             return True
-        if self._names.is_complete:
+        if self._names.is_listed("InferenceService"):
             own = with_next_status(claim, model_name, claim.precedence.standing)
-            return self._names.index.record_holder(own)
+            return self._names.index.record_namespace_holder(own)
         by, is_same = claim.precedence, claim.model_name == model_name
         return is_same and by.standing is Standing.ESTABLISHED and not by.yields
+
+    def record_short_name_holder(self, body: Object, standing: Standing, model_name: str) -> bool:
+        """Record that the holder of the short name of a service holds it.
+
+        standing, model_name: by the next status. Returns False if that status makes the service answer under
+        a name for the first time, and it cannot be decided yet who has the name alone.
+        """
+        claim = self._names.read("InferenceService", body)
+        own = claim and with_next_status(claim, model_name, standing)
+        if own is None or own.precedence.standing is not Standing.READY:
+            return True
+        return self._names.is_complete and self._names.index.record_short_name_holder(own)
 
     def with_name_conflict(
         self, observed: ObservedState, body: Object, standing: Standing, model_name: str | None
@@ -138,16 +155,18 @@ class ServiceReader:
         """The state with the reason why the short name leads to another namespace, if it does.
 
         It is decided for the service as its next status will be, and counts for other objects from now on.
-        Until all names are known, it stays as the status says. standing, model_name: by the next status; no
-        name if the spec is refused, as the status keeps its name then.
+        Until all names are known, it stays as the status says, and what has not answered yields. standing,
+        model_name: by the next status; no name if the spec is refused, as the status keeps its name then.
         """
         claim = self._names.read("InferenceService", body)
         if claim is None:
             return observed
-        if not self._names.is_complete:
-            return replace(observed, name_conflict=stored_conflict(body))
-        yields = model_name is not None and observed.name_taken_by is not None
         own = with_next_status(claim, model_name or claim.model_name, standing)
+        if not self._names.is_complete:
+            is_new = own.precedence.standing is Standing.READY
+            conflict = stored_conflict(body) or (NOT_LISTED if is_new else "")
+            return replace(observed, name_conflict=conflict)
+        yields = model_name is not None and observed.name_taken_by is not None
         return replace(observed, name_conflict=self._names.index.settle(own, yields=yields))
 
     async def _owned(

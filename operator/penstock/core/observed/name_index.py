@@ -72,25 +72,23 @@ class NameIndex:
         return conflict
 
     def record_holder(self, own: NameClaim) -> bool:
-        """Record that the holder of a claim's name holds it.
+        """Record that the holder of a claim's name holds it, in its namespace and alone.
 
         Returns False if it had to be recorded: decide the claim at the next pass. When a name becomes free,
         the next in order answers at once, while its own status says that it yields. An older claim must not
         be decided in this moment: of two that yield, it would come first.
         """
-        in_namespace = self.holder(own, kinds=(own.kind,))
-        of_short_name = self.short_name_holder(own)
-        for holder, confirmed in (
-            (in_namespace, replace(in_namespace.precedence, yields=False)),
-            (of_short_name, replace(of_short_name.precedence, yields_short=False)),
-        ):
-            is_established = confirmed.standing is Standing.ESTABLISHED
-            if is_established and holder.key != own.key and holder.precedence != confirmed:
-                stated = self._stated.get(holder.key, holder)
-                self._replace(holder.key, replace(holder, precedence=confirmed))
-                self._stated[holder.key] = stated
-                return False
-        return True
+        return self.record_namespace_holder(own) and self.record_short_name_holder(own)
+
+    def record_namespace_holder(self, own: NameClaim) -> bool:
+        """As `record_holder`, of the name in the namespace of the claim."""
+        holder = self.holder(own, kinds=(own.kind,))
+        return self._record(own, holder, replace(holder.precedence, yields=False))
+
+    def record_short_name_holder(self, own: NameClaim) -> bool:
+        """As `record_holder`, of the short name."""
+        holder = self.short_name_holder(own)
+        return self._record(own, holder, replace(holder.precedence, yields_short=False))
 
     def holder(self, own: NameClaim, *, kinds: Collection[ClaimKind] = CLAIM_KINDS) -> NameClaim:
         """Return the claim that gets the name in the namespace of a claim. own: as it is to count.
@@ -121,6 +119,16 @@ class NameIndex:
             f"the name alone is that of the {holder.kind} {holder.namespace}/{holder.name}, which had "
             "it first"
         )
+
+    def _record(self, own: NameClaim, holder: NameClaim, confirmed: Precedence) -> bool:
+        """Give an established holder its confirmed precedence. Returns False if it had another one."""
+        is_confirmed = holder.precedence == confirmed
+        if is_confirmed or confirmed.standing is not Standing.ESTABLISHED or holder.key == own.key:
+            return True
+        stated = self._stated.get(holder.key, holder)
+        self._replace(holder.key, replace(holder, precedence=confirmed))
+        self._stated[holder.key] = stated
+        return False
 
     def _replace(self, key: ObjectKey, claim: NameClaim | None) -> None:
         """Put a claim in the place of the last one of the object. None: it has none any more."""
