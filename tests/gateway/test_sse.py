@@ -10,6 +10,7 @@ from penstock.gateway import sse
 from penstock.gateway.sse import (
     EVENT_ENDS,
     MAX_HELD_BYTES,
+    UNCOUNTED_BYTES,
     SseBuffer,
     count_events,
     find_last_end,
@@ -55,6 +56,21 @@ def test_incomplete_event_is_held():
     assert stream.feed(b'data: {"te') == b""
     assert stream.finish() == b""
     assert not stream.is_done
+
+
+def test_large_incomplete_event_is_held_only_if_it_may_be():
+    held = []
+
+    def may_hold(num_bytes):
+        held.append(num_bytes)
+        return num_bytes <= UNCOUNTED_BYTES + 3
+
+    stream, start = SseBuffer(may_hold), b"data: ".ljust(UNCOUNTED_BYTES, b"x")
+    assert [stream.feed(start), stream.feed(b"123")] == [b"", b""]
+    assert stream.feed(b"4") == start + b"1234"  # in pieces from here
+    assert stream.is_within_event
+    assert stream.feed(b"5\n\n") == b"5\n\n"
+    assert held == [0, UNCOUNTED_BYTES + 3, UNCOUNTED_BYTES + 4, 0]
 
 
 def test_done_without_an_empty_line_counts_at_the_end():

@@ -91,7 +91,7 @@ async def test_truncated_large_response_is_incomplete_for_the_client(start_engin
 
 
 async def test_stream_that_hangs_after_done_is_complete(start_engine, start_gateway, monkeypatch):
-    monkeypatch.setattr("penstock.gateway.upstream.END_AFTER_DONE_S", 0.05)
+    monkeypatch.setattr("penstock.gateway.upstream_response.END_AFTER_DONE_S", 0.05)
 
     async def hangs(request):
         await request.head()

@@ -72,6 +72,42 @@ async def test_responses_to_one_service_are_held_up_to_its_share(
     assert upstream.held_bytes == 0
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_large_event_of_a_stream_counts_for_its_service(
+    start_engine, start_gateway, until, make_service, is_first
+):
+    """Beyond the share it is passed on in pieces, while those of other namespaces are held."""
+    go = asyncio.Event()
+    start = b"data: ".ljust(100_000, b"x")
+
+    async def behave(request):
+        await request.head()
+        if not is_first:
+            await request.chunk(EVENT)
+        await request.chunk(start)
+        await go.wait()
+        await request.chunk(b"\n\n" + DONE)
+        await request.end()
+
+    front = await start_gateway(synced=False, max_held_answer_bytes=350_000)
+    engine = await start_engine(behave)
+    services = [make_service(engine, namespace=each, name=each) for each in ("party", "others")]
+    front.publish(*services)
+    held = front.gateway.state.upstream
+    first = asyncio.create_task(front.ask(model="party"))
+    await until(lambda: held.held_bytes == 100_000)
+    expected = EVENT * (not is_first) + start + b"\n\n" + DONE
+    async with front.post(model="party") as second:
+        beginning = await second.content.readexactly(70_000)
+        assert held.held_bytes == 100_000
+        other = asyncio.create_task(front.ask(model="others"))
+        await until(lambda: held.held_bytes == 200_000)
+        go.set()
+        assert beginning + await second.read() == expected
+    assert [await first, await other] == [(200, expected)] * 2
+    assert held.held_bytes == 0
+
+
 async def test_truncated_response_frees_its_memory(start_engine, start_gateway):
     async def behave(request):
         await request.head("application/json")

@@ -4,7 +4,8 @@ from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.snapshot_adapter import Adapter
-from penstock.gateway.upstream import AttemptFailed, UpstreamResponse
+from penstock.gateway.upstream import AttemptFailed
+from penstock.gateway.upstream_response import UpstreamResponse
 
 
 class AdapterAnswers:

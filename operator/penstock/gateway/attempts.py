@@ -28,7 +28,8 @@ from penstock.gateway.request_telemetry import RequestTelemetry
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.timeline import RequestPhase
 from penstock.gateway.unanswered import EngineLost
-from penstock.gateway.upstream import AttemptFailed, UpstreamRequest, UpstreamResponse
+from penstock.gateway.upstream import AttemptFailed, UpstreamRequest
+from penstock.gateway.upstream_response import UpstreamResponse
 
 
 class Attempts:

@@ -10,7 +10,7 @@ from penstock.gateway.gateway_state import GatewayState
 from penstock.gateway.openai import error_event
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.sse import has_data, without_usage_event
-from penstock.gateway.upstream import ResponseTruncated, UpstreamResponse
+from penstock.gateway.upstream_response import ResponseTruncated, UpstreamResponse
 from penstock_engine.exposition import exemplar
 
 
@@ -86,7 +86,7 @@ class Relay:
                 if upstream.sse is None or has_data(chunk):
                     record.add_chunk(chunk)
                 await self._send_chunk(chunk)
-                upstream.release()
+                upstream.drop_first_chunk()
                 cancellation.enter_phase(Phase.STREAMING, between_s)
                 chunk = await upstream.next_chunk()
             await self._finish(cancellation)

@@ -85,6 +85,14 @@ class Allocation:
         self.amount += amount * is_taken
         return is_taken
 
+    def resize(self, amount: int) -> bool:
+        """Hold this much in all. Returns False, and changes nothing, if the owner may not hold more."""
+        if amount > self.amount:
+            return self.take(amount - self.amount)
+        self._limit.give_back(self._owner, self.amount - amount)
+        self.amount = amount
+        return True
+
     def assign(self, owner: str) -> bool:
         """Count for another owner. Returns False, and holds nothing any more, if that one may not."""
         amount = self.amount

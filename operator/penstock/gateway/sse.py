@@ -1,6 +1,7 @@
 """Server-sent events as bytes: where they end, which have data, and whether DONE was among them."""
 
 import re
+from collections.abc import Callable
 
 # Lines end with LF, CRLF or CR. An empty one ends an event.
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -19,6 +20,8 @@ EVENT = re.compile(rb"(?:[^\r\n]++|(?!%b)[\r\n])*+(?:%b|\Z)" % (EVENT_END, EVENT
 WITHOUT_DATA = re.compile(rb"(?:[\r\n]++|(?::|event\b|id\b|retry\b)[^\r\n]*+[\r\n]++)++")
 # Bound on the bytes held of an incomplete event; a larger one is passed on in pieces.
 MAX_HELD_BYTES = 1 << 20
+# Bytes of a stream that need no place in the total of held answers: those of 4096 streams are 256 MiB.
+UNCOUNTED_BYTES = 64 << 10
 
 
 def without_usage_event(events: bytes) -> bytes:
@@ -57,23 +60,28 @@ class SseBuffer:
 
     Chunks are not parsed: engines send complete events, and then a chunk passes unchanged.
 
+    may_hold: called with the bytes that the stream holds now, incomplete events and those that were returned
+    last; False: they must not become more, and an incomplete event is passed on in pieces.
     is_done: whether DONE was among the events that were returned. is_within_event: whether the last bytes
     that were returned did not end an event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_hold: Callable[[int], bool] = lambda _: True) -> None:
+        self._may_hold = may_hold
         self._held = bytearray()
         self.is_done = self.is_within_event = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Add bytes of the stream. Returns the events that are complete now; empty if none is."""
+        num_bytes = len(self._held) + len(chunk)
+        may_hold = self._may_hold(num_bytes if num_bytes > UNCOUNTED_BYTES else 0)
         if self._held or not chunk.endswith(EVENT_ENDS):
             # An end may have begun in the bytes before, which are not searched again.
             start = max(0, len(self._held) + 1 - MAX_END_BYTES)
             self._held += chunk
             end = find_last_end(self._held, start)
-            if not end and len(self._held) > MAX_HELD_BYTES:
-                end = len(self._held)
+            if not end and (num_bytes > MAX_HELD_BYTES or not may_hold):
+                end = num_bytes
             chunk = bytes(self._held[:end])
             del self._held[:end]
         if chunk:

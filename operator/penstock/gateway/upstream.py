@@ -1,9 +1,7 @@
 """Sends requests to engines over one connection pool, and classifies their failures."""
 
-import asyncio
-import contextlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace, TracebackType
 from typing import Self
@@ -19,6 +17,7 @@ from penstock.gateway.shared_limit import Allocation, SharedLimit
 from penstock.gateway.sse import DONE_EVENT, SseBuffer, has_data
 from penstock.gateway.timeline import RequestPhase, Timeline
 from penstock.gateway.upstream_headers import RawHeaders, headers_for_client
+from penstock.gateway.upstream_response import UpstreamResponse
 
 # Bodies above this are sent in pieces. A single write is cheaper for a smaller one, and the copy that the
 # transport makes of its unsent bytes is small.
@@ -27,8 +26,6 @@ PIECES_FROM_BYTES = 64 << 10
 # does not read holds 0.2 MB with them, buffers for the client included, and 1.4 MB without: 2048 hold 0.4 GB.
 RECEIVE_BUFFER_BYTES = 32 << 10
 READ_AHEAD_BYTES = 16 << 10
-# Time limit for an engine to end its response after DONE; then the connection is closed.
-END_AFTER_DONE_S = 1.0
 
 # Statuses that a response may have: 1xx is not final, and others are not valid HTTP.
 FINAL_STATUSES = range(200, 600)
@@ -60,67 +57,6 @@ class UpstreamRequest:
     is_stream: bool
 
 
-class ResponseTruncated(Exception):
-    """The engine's response was cut off before its end."""
-
-
-@dataclass(slots=True)
-class UpstreamResponse:
-    """An engine's response whose first bytes have arrived.
-
-    first_chunk: those bytes; the whole body if `source` is None. source: gives the rest. sse: set when
-    the response is a stream of events. on_release: called once, when `first_chunk` is no longer held.
-    """
-
-    status: int
-    headers: RawHeaders
-    first_chunk: bytes
-    source: aiohttp.ClientResponse | None
-    sse: SseBuffer | None
-    on_release: Callable[[], None] | None = None
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the status, or an error event in the first chunk, is an error."""
-        is_event = self.sse is not None and error_status(self.first_chunk) is not None
-        return self.status >= 400 or is_event
-
-    async def next_chunk(self) -> bytes:
-        """Return the next bytes to pass on; empty at the end. Raises ResponseTruncated."""
-        if self.source is None:
-            return b""
-        if self.sse is not None and self.sse.is_done:
-            await _read_to_end(self.source)
-            return b""
-        while True:
-            try:
-                chunk = await self.source.content.readany()
-            except (aiohttp.ClientError, OSError) as error:
-                raise ResponseTruncated from error
-            if self.sse is None:
-                return chunk
-            if not chunk:
-                rest = self.sse.finish()
-                if not rest:
-                    raise ResponseTruncated
-                return rest
-            if events := self.sse.feed(chunk):
-                return events
-
-    def close(self) -> None:
-        """Return the connection to the pool if the whole response was read; otherwise close it, which
-        aborts the engine's work."""
-        if self.source is not None:
-            self.source.close()
-        self.release()
-
-    def release(self) -> None:
-        """Drop the first chunk, because it was sent."""
-        if self.on_release is not None:
-            self.on_release()
-            self.on_release, self.first_chunk = None, b""
-
-
 class Upstream:
     """Connection pool to all engines."""
 
@@ -150,7 +86,7 @@ class Upstream:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of responses (not streams) that are held until they are complete and sent."""
+        """Bytes of responses, and of large events, that are held until they are complete and sent."""
         return self._held_bytes.held
 
     async def send(
@@ -212,16 +148,17 @@ class Upstream:
 
     async def _read_start(self, source: aiohttp.ClientResponse, service: str) -> UpstreamResponse:
         headers = headers_for_client(source.raw_headers)
+        allocation = Allocation(self._held_bytes, service)
         if source.status == 200 and source.content_type == "text/event-stream":
-            return await _read_first_event(source, headers)
-        held, allocation = bytearray(), Allocation(self._held_bytes, service)
+            return await _read_first_event(source, headers, allocation)
+        held = bytearray()
         try:
             is_whole = await self._hold(source, held, allocation)
         except BaseException:
             allocation.release()
             raise
         rest = None if is_whole else source
-        return UpstreamResponse(source.status, headers, bytes(held), rest, None, allocation.release)
+        return UpstreamResponse(source.status, headers, bytes(held), rest, None, allocation)
 
     async def _hold(
         self, source: aiohttp.ClientResponse, held: bytearray, allocation: Allocation
@@ -247,29 +184,35 @@ def ending_of_error(error: aiohttp.ClientError | OSError, upload: aiohttp.Upload
 
 
 async def _read_first_event(
-    source: aiohttp.ClientResponse, headers: RawHeaders
+    source: aiohttp.ClientResponse, headers: RawHeaders, allocation: Allocation
 ) -> UpstreamResponse:
     """Wait for the first event of a stream; comments before it are dropped.
 
     Raises AttemptFailed, also for an engine's error event.
     """
-    sse = SseBuffer()
+    sse = SseBuffer(allocation.resize)
+    try:
+        events = await _read_data(source, sse)
+    except BaseException:
+        allocation.release()
+        raise
+    ending = ending_of(error_status(events) or 200)
+    if CHARGES[ending].retry == "Never":
+        return UpstreamResponse(200, headers, events, source, sse, allocation)
+    if ending is not Ending.ERROR:
+        allocation.release()
+        raise AttemptFailed(ending)
+    end = b"" if sse.is_done else DONE_EVENT
+    whole = UpstreamResponse(200, headers, events + end, None, None, allocation)
+    raise AttemptFailed(ending, whole)
+
+
+async def _read_data(source: aiohttp.ClientResponse, sse: SseBuffer) -> bytes:
+    """Return the first events with data. Raises AttemptFailed."""
     while chunk := await source.content.readany():
         if (events := sse.feed(chunk)) and has_data(events):
-            ending = ending_of(error_status(events) or 200)
-            if CHARGES[ending].retry == "Never":
-                return UpstreamResponse(200, headers, events, source, sse)
-            end = b"" if sse.is_done else DONE_EVENT
-            raise AttemptFailed(ending, UpstreamResponse(200, headers, events + end, None, None))
+            return events
     raise AttemptFailed(Ending.RESET)
-
-
-async def _read_to_end(source: aiohttp.ClientResponse) -> None:
-    """Read what follows DONE, which concerns no client, so that the connection can be used again."""
-    with contextlib.suppress(aiohttp.ClientError, OSError):
-        async with asyncio.timeout(END_AFTER_DONE_S):
-            while await source.content.readany():
-                pass
 
 
 def _connection_trace() -> aiohttp.TraceConfig:
