@@ -112,8 +112,9 @@ class BoundedProtocol(H11Protocol):
         if not self._limit.add(self, self._address):
             transport.abort()
             return
-        # Without a buffer that may fill first, each unread byte pauses writing, which starts the timer.
-        transport.set_write_buffer_limits(high=0)
+        # With no more than a byte of buffer, an unread answer pauses writing, which starts the timer. At a
+        # limit of zero asyncio's TLS would pause it for ever, as it compares with "at least".
+        transport.set_write_buffer_limits(high=1, low=0)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
