@@ -17,6 +17,7 @@ class Engine:
 
     def __init__(self):
         self.num_open = self.most_open = 0
+        self.is_idle = asyncio.Event()
 
     async def connected(self, reader, writer):
         self.num_open += 1
@@ -27,8 +28,11 @@ class Engine:
                 await asyncio.sleep(0)
             body = ANSWERS[path].encode()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-        self.num_open -= 1
         writer.close()
+        await writer.wait_closed()
+        self.num_open -= 1
+        if not self.num_open:
+            self.is_idle.set()
 
     async def read_head(self, reader):
         try:
@@ -53,5 +57,6 @@ async def test_connections_are_bounded(monkeypatch):
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         _, limits, num_answers = await calibrate._measure(url, None, MAX_NUM_SEQS, 64, 0, print)
+        await engine.is_idle.wait()
     assert (limits.max_num_seqs, num_answers) == (MAX_NUM_SEQS, 5 * MAX_NUM_SEQS)
     assert engine.most_open == MAX_NUM_SEQS

@@ -48,4 +48,5 @@ def test_an_outage_of_a_refused_service_has_its_own_cause() -> None:
     assert found["Ready"].reason == "CrashLoopBackOff"
     taken = replace(observed, pods=(pod(),), name_taken_by="older")
     found = {each.type: each for each in conditions(SPEC, taken, SERVING, REPORT)}
-    assert (found["Ready"].status, found["Ready"].reason) == ("False", REFUSAL.reason)
+    assert (found["Ready"].status, found["Ready"].reason) == ("False", "ModelNameInUse")
+    assert found["Ready"].message.endswith(f"Besides: {REFUSAL.message}")
