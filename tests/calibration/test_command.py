@@ -17,9 +17,10 @@ class Engine:
 
     def __init__(self):
         self.num_open = self.most_open = 0
-        self.is_idle = asyncio.Event()
+        self.handlers = []
 
     async def connected(self, reader, writer):
+        self.handlers.append(asyncio.current_task())
         self.num_open += 1
         self.most_open = max(self.most_open, self.num_open)
         while head := await self.read_head(reader):
@@ -31,8 +32,6 @@ class Engine:
         writer.close()
         await writer.wait_closed()
         self.num_open -= 1
-        if not self.num_open:
-            self.is_idle.set()
 
     async def read_head(self, reader):
         try:
@@ -57,6 +56,6 @@ async def test_connections_are_bounded(monkeypatch):
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         _, limits, num_answers = await calibrate._measure(url, None, MAX_NUM_SEQS, 64, 0, print)
-        await engine.is_idle.wait()
+        await asyncio.gather(*engine.handlers)
     assert (limits.max_num_seqs, num_answers) == (MAX_NUM_SEQS, 5 * MAX_NUM_SEQS)
     assert engine.most_open == MAX_NUM_SEQS
