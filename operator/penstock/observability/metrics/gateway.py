@@ -240,7 +240,7 @@ HELD_BODY_BYTES = gauge(
 )
 HELD_ANSWER_BYTES = gauge(
     "penstock_gateway_held_answer_bytes",
-    "Bytes of responses (not streams) that are held until they are complete and sent.",
+    "Bytes of responses, and of events of streams above 64 KiB, that are held until they are sent.",
 )
 LOOP_LAG_S = gauge(
     "penstock_gateway_loop_lag_seconds", "Delay of the event loop: how late its last timer ran."
