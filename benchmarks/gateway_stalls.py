@@ -150,7 +150,7 @@ def changes_while_requests_wait() -> Input:
 
 
 def inputs() -> dict[str, tuple[Callable[[], Input], float]]:
-    """What makes each input anew, by name, with its bar in seconds."""
+    """Return the inputs by name: a function that makes one anew, and the bar in seconds."""
     numbers = b",".join(b"%d" % (n % 50_000) for n in range(4 * MIB // 6 - 100))
     decoys = b'{"\\"model":"chat"},' * 7 + b'{"model":"chat"},' * 7
     logprobs = b'{"token":"a","logprob":-1.5,"bytes":[97]},' * (MIB // 42)

@@ -17,7 +17,7 @@ class FairLimit:
         self.held = 0
 
     def held_by(self, owner: str) -> int:
-        """What the owner holds."""
+        """The amount that the owner holds."""
         return self._held_by[owner]
 
     def bound(self, owner: str) -> int:

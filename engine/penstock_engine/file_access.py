@@ -10,7 +10,7 @@ from penstock_engine.core.errors import ModelError
 
 
 def check_searchable(folder: Path) -> None:
-    """Raise PermissionError if this process may not look for files in a folder.
+    """Raise PermissionError if this process has no right to search a folder.
 
     Functions such as `is_file` say then that there is none.
     """

@@ -112,8 +112,8 @@ class BoundedProtocol(H11Protocol):
         if not self._limit.add(self, self._address):
             transport.abort()
             return
-        # With no more than a byte of buffer, an unread answer pauses writing, which starts the timer. At a
-        # limit of zero asyncio's TLS would pause it for ever, as it compares with "at least".
+        # At this limit an unread answer pauses writing, which starts the timer. At zero a TLS transport would
+        # stay paused: asyncio pauses it from the limit on, and other transports above it.
         transport.set_write_buffer_limits(high=1, low=0)
         self._start_head_timer()
 

@@ -204,7 +204,7 @@ def shapes_and_bytes(
 
 
 def is_looked_up(module: str) -> bool:
-    """Whether a matrix is an embedding, whose rows are looked up: it is dequantized as it is loaded."""
+    """Whether a module is an embedding. Its rows are looked up, so it is dequantized when it is loaded."""
     return module.rpartition(".")[2] == "embed_tokens"
 
 

@@ -2,6 +2,7 @@
 
 from gateway.engine_answers import EVENT
 
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.pick import Endpoint
 
 POD = "default/engine"
@@ -17,6 +18,10 @@ class Clock:
 
     def __call__(self):
         return self.now_s
+
+
+def endpoint(name, revision="r1"):
+    return Endpoint(f"default/{name}", "10.0.0.1:8000", revision)
 
 
 def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reservation=None):
@@ -37,3 +42,9 @@ def whole(record, clock, body, *, took_s=1.5):
         clock.now_s += took_s
         record.start_response(is_stream=False)
         record.add_chunk(body)
+
+
+def close(record, ending=Ending.ANSWERED, serving=()):
+    """End the request, and return its outcome."""
+    record.end.ending = ending
+    return record.close(serving)

@@ -21,8 +21,8 @@ class CopyWaiters:
     """
 
     def __init__(self) -> None:
-        # By adapter and service. Adapters of two namespaces may have the same name and files, and so the same
-        # name in engines. The value says whether the request waits for room.
+        # The keys are an adapter's name in engines, which two namespaces may share, then a service. The value
+        # says whether the request waits for room.
         self._queues: dict[str, dict[str, dict[asyncio.Future[None], bool]]] = {}
         self._num_waiting: Counter[str] = Counter()  # by namespace
         self._changed: set[str] = set()

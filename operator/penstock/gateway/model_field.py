@@ -22,7 +22,7 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
 
     Parsing all of a body into Python objects and writing it again takes 0.2 s for 4 MiB of small fields.
     """
-    # What is between fields, a key, its value, what is between fields, ...
+    # The parts are: text before a field, its key, its value, text before the next field, ...
     parts = FIELD.split(body, MAX_FIELDS + 1)
     if len(parts) > 3 * MAX_FIELDS + 1:
         return _add_field(body, new)

@@ -1,4 +1,4 @@
-"""What requests hold of the gateway's limits: client connections, and memory for their bodies.
+"""Allocation of client connections, and of memory for bodies, to requests.
 
 For a request that arrives, another one may be given up that is arriving: the oldest one of the client address
 that holds most of what is short. Clients that send quickly are never the oldest for long.
@@ -35,7 +35,7 @@ class RequestLimits:
 
 
 class RequestAllocation:
-    """What one request holds until `release`. client: the address, or network, that it comes from."""
+    """The connection and the memory that one request holds until `release`. client: its address."""
 
     def __init__(self, limits: RequestLimits, client: str) -> None:
         self.client = client_network(client)

@@ -41,7 +41,7 @@ class SharedLimit:
 
     @property
     def held(self) -> int:
-        """What all owners hold together."""
+        """The amount that all owners hold together."""
         return self._namespaces.held
 
     def bound(self, owner: str) -> int:
@@ -72,7 +72,7 @@ class SharedLimit:
 
 
 class Allocation:
-    """What one holder, such as a request, has of a limit. It counts for the holder's owner."""
+    """The amount of a limit that one request or copy holds. It counts for an owner."""
 
     def __init__(self, limit: SharedLimit, owner: str) -> None:
         self._limit = limit

@@ -72,7 +72,7 @@ class SnapshotStore:
         return await _is_set_within(self._synced, timeout_s)
 
     async def wait_for_change(self, service: str, timeout_s: float, *, adapter: str = "") -> bool:
-        """Wait for a change of a service's engines, or of the reason why it has none.
+        """Wait for a change of a service's engines, or of what keeps it from having any.
 
         service: "namespace/name". adapter: likewise, of the one that is asked for, which may move to another
         service; empty: the base model is. Returns False if nothing changes within `timeout_s`. Other services
@@ -108,7 +108,7 @@ async def _is_set_within(event: asyncio.Event, timeout_s: float) -> bool:
 
 
 def _routing_inputs(snapshot: Snapshot, key: str, adapter: str) -> tuple[object, ...]:
-    """What decides which engines a request may be sent to, or why there are none.
+    """Return the parts of a snapshot that decide to which engines a request may be sent.
 
     key: of the service. adapter: key of the one that is asked for; empty: the base model is.
     """

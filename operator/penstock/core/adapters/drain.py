@@ -54,7 +54,7 @@ class Drain:
         return now_s < self.end_s + REMEMBERED_S
 
     def next(self, now_s: float) -> "Drain":
-        """This drain, prolonged, or a new one after it."""
+        """Return the drain after another request for it: this one, or a new one if this one has ended."""
         if self.is_draining(now_s):
             return replace(self, asked_s=now_s)
         has_timed_out = self.end_s == self.started_s + MAX_DRAIN_S

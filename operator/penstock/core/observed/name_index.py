@@ -81,19 +81,20 @@ class NameIndex:
         return self.record_namespace_holder(own) and self.record_short_name_holder(own)
 
     def record_namespace_holder(self, own: NameClaim) -> bool:
-        """As `record_holder`, of the name in the namespace of the claim."""
+        """Record the holder of the name in the claim's namespace. Returns as `record_holder` does."""
         holder = self.holder(own, kinds=(own.kind,))
         return self._record(own, holder, replace(holder.precedence, yields=False))
 
     def record_short_name_holder(self, own: NameClaim) -> bool:
-        """As `record_holder`, of the short name."""
+        """Record the holder of the short name. Returns as `record_holder` does."""
         holder = self.short_name_holder(own)
         return self._record(own, holder, replace(holder.precedence, yields_short=False))
 
     def holder(self, own: NameClaim, *, kinds: Collection[ClaimKind] = CLAIM_KINDS) -> NameClaim:
-        """Return the claim that gets the name in the namespace of a claim. own: as it is to count.
+        """Return the claim that gets the name in the namespace of `own`.
 
-        kinds: of the objects that count, among them that of `own`.
+        own: a claim, which replaces the one of its object in the index. kinds: of the objects that count,
+        among them that of `own`.
         """
         found = [own]
         for kind in kinds:
@@ -103,7 +104,7 @@ class NameIndex:
         return min(found, key=order_in_namespace)
 
     def short_name_holder(self, own: NameClaim) -> NameClaim:
-        """Return the claim that gets the short name of a claim. own: as it is to count."""
+        """Return the claim that gets the short name of `own`, which replaces its object's in the index."""
         rivals = self._by_name.get(own.model_name)
         other = rivals.first(but=own.key) if rivals else None
         first = own if other is None else min(own, other, key=order_of_namespaces)
@@ -160,7 +161,7 @@ class NameIndex:
             del self._in_namespaces[_group(claim)]
 
     def _holders(self, claim: NameClaim) -> tuple[ObjectKey | None, ObjectKey | None]:
-        """Who has the short name of a claim, and who of its kind the name in its namespace."""
+        """Return the holders of a claim's short name, and of its name among its kind in its namespace."""
         rivals = self._by_name.get(claim.model_name)
         of_kind = self._in_namespaces.get(_group(claim))
         first = rivals.first() if rivals else None

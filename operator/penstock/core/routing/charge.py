@@ -68,7 +68,7 @@ Retry = Literal["Never", "Once", "Several", "Moved", "Waiting"]
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What an ending counts as for the engine, its revision, the adapter's version and the service.
+    """Consequences of an ending for the engine, its revision, the adapter's version and the service.
 
     retry: whether the gateway sends the request again. may_client_repeat: whether a client may, if the last
     attempt ended so.
