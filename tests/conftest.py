@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import logging
 import os
 import secrets
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
+from penstock_engine.logs import RepeatLimit
 
 ROOT = Path(__file__).parents[1]
 # A single thread per worker: spinning threads of two workers made training take four times the CPU time.
@@ -97,6 +100,22 @@ def cluster() -> Iterator[Cluster]:
 async def _apply_crds(made: Cluster) -> None:
     async with await connect(made.kubeconfig) as kube:
         await install_crds(kube)
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Undoes the logging of a command that a test runs in this process.
+
+    Its handler would write to a closed stream, and count the repeated warnings of later tests.
+    """
+    root = logging.getLogger()
+    level, hook = root.level, sys.excepthook
+    yield
+    for handler in root.handlers[:]:
+        if any(isinstance(each, RepeatLimit) for each in handler.filters):
+            root.removeHandler(handler)
+    root.setLevel(level)
+    sys.excepthook = hook
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ async def test_service_scales_up_for_a_queue_read_from_prometheus(
     said = await scaling()
     # One batch of one runs, and each replica may keep four waiting: 1 + ceil((11 - 4) / (4 + 1)).
     assert said["desiredReplicas"] == 3
-    assert f"{waiting} waiting requests" in said["message"]
+    assert f"{waiting} requests wait at engines" in said["message"]
     notes = {entry["step"]: entry["note"] for entry in said["trail"]}
     assert notes["source"].startswith("numbers of 1 of 1 engines are Prometheus', up to ")
     await kube.delete(INFERENCE_SERVICES, namespace, "far")
