@@ -12,7 +12,7 @@ from penstock_engine.core.errors import ModelError
 def check_searchable(folder: Path) -> None:
     """Raise PermissionError if this process has no right to search a folder.
 
-    Functions such as `is_file` say then that there is none.
+    Functions such as `is_file` say that its files do not exist then.
     """
     if folder.is_dir() and not os.access(folder, os.X_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))

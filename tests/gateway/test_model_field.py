@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.gateway import model_field
-from penstock.gateway.model_field import MAX_FIELDS, MODEL, replace_model
+from penstock.gateway.model_field import MAX_MODEL_FIELDS, MODEL, replace_model
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_body_with_one_such_field_is_not_validated(monkeypatch):
 @pytest.mark.parametrize(
     ("num_others", "start", "end"),
     [
-        (MAX_FIELDS - 1, b'{"model":"other"', b"} "),
-        (MAX_FIELDS, b'{"model":"chat"', b',"model":"other"}'),
+        (MAX_MODEL_FIELDS - 1, b'{"model":"other"', b"} "),
+        (MAX_MODEL_FIELDS, b'{"model":"chat"', b',"model":"other"}'),
     ],
 )
 def test_of_more_such_fields_than_the_bound_a_further_one_overrides(num_others, start, end):

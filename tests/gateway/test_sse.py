@@ -61,11 +61,11 @@ def test_incomplete_event_is_held():
 def test_large_incomplete_event_is_held_only_if_it_may_be():
     held = []
 
-    def may_hold(num_bytes):
+    def hold(num_bytes):
         held.append(num_bytes)
         return num_bytes <= UNCOUNTED_BYTES + 3
 
-    stream, start = SseBuffer(may_hold), b"data: ".ljust(UNCOUNTED_BYTES, b"x")
+    stream, start = SseBuffer(hold), b"data: ".ljust(UNCOUNTED_BYTES, b"x")
     assert [stream.feed(start), stream.feed(b"123")] == [b"", b""]
     assert stream.feed(b"4") == start + b"1234"  # in pieces from here
     assert stream.is_within_event

@@ -1,4 +1,4 @@
-"""Parses the list of adapters of an engine. The engine may be anybody's image."""
+"""Parses an engine's list of adapters. Users choose the image, so the list is checked like a request."""
 
 from collections.abc import Mapping
 
@@ -44,7 +44,10 @@ def _optional(schema: CoreSchema) -> TypedDictField:
 
 
 def _list_of(**fields: TypedDictField) -> SchemaValidator:
-    """Validator of {"data": [...]}. The first bad entry ends it; other fields make no Python objects."""
+    """Validator of {"data": [...]}, which stops at the first bad entry.
+
+    Fields without a schema become no Python objects.
+    """
     entry = typed_dict_schema(fields, extra_behavior="ignore")
     entries = list_schema(entry, max_length=MAX_ENTRIES, fail_fast=True)
     return SchemaValidator(typed_dict_schema({"data": _field(entries)}, extra_behavior="ignore"))

@@ -26,9 +26,9 @@ PIECE_BYTES = 1 << 10
 class PodConnection(ResponseHandler):
     """A connection that is closed when the pod sends what no request asked for.
 
-    While no request is open that is anything: aiohttp itself would keep those bytes, and parse them as the
-    response to the next request. Before a response it is a further informational one: aiohttp would skip any
-    number of them, without a turn for other tasks.
+    Without an open request that is any byte: aiohttp would parse it as part of the next response. Before a
+    response it is more than MAX_INFORMATIONAL informational ones: aiohttp would skip any number of them
+    without a turn for other tasks.
     """
 
     is_idle = False

@@ -163,10 +163,8 @@ def _capacity_tokens(samples: Samples) -> int:
     """KV cache capacity from the labels of the config metric. vLLM reports None before it has blocks."""
     total = 0
     for labels, _ in samples.series[specs.CACHE_CONFIG.name]:
-        blocks, size = (
-            _number(label(labels, "num_gpu_blocks")),
-            _number(label(labels, "block_size")),
-        )
+        blocks = _number(label(labels, "num_gpu_blocks"))
+        size = _number(label(labels, "block_size"))
         if blocks is not None and size is not None:
             total += blocks * size
     if not total:

@@ -66,9 +66,8 @@ class AdapterStatuses:
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._settled: dict[Key, AdapterEntry] = {}  # whose stored status is up to date
         self._waiting: dict[Key, AdapterEntry] = {}  # that wait for their write
-        self._started: dict[
-            Key, AdapterEntry
-        ] = {}  # the last of those that wait or are being written
+        # The last of those that wait or are being written.
+        self._started: dict[Key, AdapterEntry] = {}
         self._queue = WriteQueue()  # those that wait and are not being written
         self._writing: set[Key] = set()
         self._workers: set[asyncio.Task[None]] = set()

@@ -19,7 +19,10 @@ class Failures:
 
     @contextmanager
     def isolate_errors(self, loop: str, subject: str = "") -> Iterator[None]:
-        """Log and count an error that the block raises, and suppress it. subject: service or namespace."""
+        """Log and count an error that the block raises, and suppress it.
+
+        subject: what the error is about, such as the key of a service or of a pod.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the loop goes on with the other services

@@ -36,8 +36,7 @@ class Attempts:
     """The attempts of one request, and the relay of the response.
 
     allocation: what the request holds of the gateway's limits. endpoint: the last one that was tried; None
-    before
-    the first attempt. relay: None before there is a response.
+    before the first attempt. relay: None before there is a response.
     """
 
     def __init__(

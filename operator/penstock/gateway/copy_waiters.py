@@ -21,8 +21,8 @@ class CopyWaiters:
     """
 
     def __init__(self) -> None:
-        # The keys are an adapter's name in engines, which two namespaces may share, then a service. The value
-        # says whether the request waits for room.
+        # By adapter and service, in order: {waiter: whether it waits for room}. The adapter is its name in
+        # engines, which adapters of two namespaces may share.
         self._queues: dict[str, dict[str, dict[asyncio.Future[None], bool]]] = {}
         self._num_waiting: Counter[str] = Counter()  # by namespace
         self._changed: set[str] = set()

@@ -11,7 +11,7 @@ FIELD = re.compile(
     rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")'
 )
 # Bound on the fields of the name `model` that are looked at. Each takes 0.4 us; 4 MiB have 280,000.
-MAX_FIELDS = 1000
+MAX_MODEL_FIELDS = 1000
 MODEL = SchemaValidator(
     typed_dict_schema({"model": typed_dict_field(str_schema(strict=True))}, extra_behavior="ignore")
 )
@@ -23,8 +23,8 @@ def replace_model(body: bytes, old: str, new: str) -> bytes:
     Parsing all of a body into Python objects and writing it again takes 0.2 s for 4 MiB of small fields.
     """
     # The parts are: text before a field, its key, its value, text before the next field, ...
-    parts = FIELD.split(body, MAX_FIELDS + 1)
-    if len(parts) > 3 * MAX_FIELDS + 1:
+    parts = FIELD.split(body, MAX_MODEL_FIELDS + 1)
+    if len(parts) > 3 * MAX_MODEL_FIELDS + 1:
         return _add_field(body, new)
     places = [at for at in range(2, len(parts), 3) if _is_text(parts[at], old)]
     place = places[0] if len(places) == 1 else _find_place(parts, places)

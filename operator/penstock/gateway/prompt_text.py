@@ -19,7 +19,7 @@ def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
     Blanks between JSON values, sampling parameters and images do not count.
     """
     if fields.get("messages") is not None:
-        tools = JsonText(MAX_VALUES)
+        tools = JsonTextMeter(MAX_VALUES)
         return _messages_bytes(fields["messages"], tools) + tools.measure(fields.get("tools"))
     return _prompt_bytes(fields.get("prompt"))
 
@@ -41,7 +41,7 @@ def _has_media(content: Any) -> bool:
     )
 
 
-class JsonText:
+class JsonTextMeter:
     """Measures the keys and strings of JSON values at any depth, up to a number of values and keys.
 
     num_left: how many more are measured; further ones count as no text.
@@ -67,7 +67,7 @@ class JsonText:
         return total
 
 
-def _messages_bytes(messages: Any, tools: JsonText) -> int:
+def _messages_bytes(messages: Any, tools: JsonTextMeter) -> int:
     if not isinstance(messages, list):
         return 0
     return sum(

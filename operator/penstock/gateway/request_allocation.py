@@ -1,7 +1,7 @@
 """Allocation of client connections, and of memory for bodies, to requests.
 
-For a request that arrives, another one may be given up that is arriving: the oldest one of the client address
-that holds most of what is short. Clients that send quickly are never the oldest for long.
+When there is no room for a new request, one that is still arriving is given up: the oldest of the client that
+holds most of the limit. A client that sends quickly has no old ones.
 """
 
 from collections import Counter

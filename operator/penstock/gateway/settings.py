@@ -12,9 +12,8 @@ class GatewaySettings:
     # Namespace to watch. None: every namespace.
     namespace: str | None = None
 
-    # Open client connections. Services share this limit and those of bodies, answers and copies
-    # (`shared_limit.py`).
-    # At the limit a new one replaces one that is not in use (`connection_limit.py`).
+    # Open client connections. At the limit a new one replaces one that is not in use (`connection_limit.py`).
+    # Services share this limit, and those of bodies, answers and copies (`shared_limit.py`).
     max_connections: int = 4096
     # Time limits for the client to send the head of its request, and then the body.
     head_timeout_s: float = 10.0

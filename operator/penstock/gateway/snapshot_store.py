@@ -72,7 +72,7 @@ class SnapshotStore:
         return await _is_set_within(self._synced, timeout_s)
 
     async def wait_for_change(self, service: str, timeout_s: float, *, adapter: str = "") -> bool:
-        """Wait for a change of a service's engines, or of what keeps it from having any.
+        """Wait for a change of a service's engines, or of the reason why it has none.
 
         service: "namespace/name". adapter: likewise, of the one that is asked for, which may move to another
         service; empty: the base model is. Returns False if nothing changes within `timeout_s`. Other services

@@ -60,27 +60,27 @@ class SseBuffer:
 
     Chunks are not parsed: engines send complete events, and then a chunk passes unchanged.
 
-    may_hold: called with the bytes that the stream holds now, incomplete events and those that were returned
-    last; False: they must not become more, and an incomplete event is passed on in pieces.
+    hold: called with the bytes that the stream holds now, to count them: incomplete events and those that
+    were returned last. False: there is no room for more, and an incomplete event is passed on in pieces.
     is_done: whether DONE was among the events that were returned. is_within_event: whether the last bytes
     that were returned did not end an event.
     """
 
-    def __init__(self, may_hold: Callable[[int], bool] = lambda _: True) -> None:
-        self._may_hold = may_hold
+    def __init__(self, hold: Callable[[int], bool] = lambda _: True) -> None:
+        self._hold = hold
         self._held = bytearray()
         self.is_done = self.is_within_event = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Add bytes of the stream. Returns the events that are complete now; empty if none is."""
         num_bytes = len(self._held) + len(chunk)
-        may_hold = self._may_hold(num_bytes if num_bytes > UNCOUNTED_BYTES else 0)
+        has_room = self._hold(num_bytes if num_bytes > UNCOUNTED_BYTES else 0)
         if self._held or not chunk.endswith(EVENT_ENDS):
             # An end may have begun in the bytes before, which are not searched again.
             start = max(0, len(self._held) + 1 - MAX_END_BYTES)
             self._held += chunk
             end = find_last_end(self._held, start)
-            if not end and (num_bytes > MAX_HELD_BYTES or not may_hold):
+            if not end and (num_bytes > MAX_HELD_BYTES or not has_room):
                 end = num_bytes
             chunk = bytes(self._held[:end])
             del self._held[:end]

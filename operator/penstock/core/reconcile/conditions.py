@@ -106,7 +106,7 @@ def _rolled_out(observed: ObservedState, plan: Plan, valid: Condition) -> Condit
 def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
     refusal = observed.refusal
     if observed.name_taken_by is not None:
-        # This reason tells other readers that the service leaves the name, so a refusal does not hide it.
+        # By this reason `service_claim` knows that the service yields the name: a refusal does not hide it.
         message = (
             f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "
             "set spec.model.name to another name"

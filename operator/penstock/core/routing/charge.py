@@ -37,14 +37,13 @@ class Ending(StrEnum):
     TRUNCATED = "truncated"  # the response broke off after its first byte
     ERROR_EVENT = "error_event"  # after the first byte, of a code whose status is charged
     TOTAL_TIMEOUT = "total_timeout"  # of the gateway
-    # Of a request whatever engine it was sent to, if any.
+    # Endings of a request that may not have been sent to an engine.
     CLIENT_LEFT = "client_left"
     CLIENT_STALLED = "client_stalled"  # it did not read its response
     ROUTE_TIMEOUT = "route_timeout"  # of the ModelRoute
     ADAPTER_REFUSED = "adapter_refused"  # engines refuse to load the adapter
-    NO_ENGINE = (
-        "no_engine"  # none was ready or had room in time, or a limit of the gateway was reached
-    )
+    # No engine was ready or had room in time, or a limit of the gateway was reached.
+    NO_ENGINE = "no_engine"
     SHUTDOWN = "shutdown"  # of the gateway
     GATEWAY_FAILED = "gateway_failed"  # by a defect of its own
 
@@ -141,9 +140,10 @@ def ending_of(status: int) -> Ending:
 
 
 def shows_answerable(ending: Ending | None) -> bool:
-    """Whether a response shows that an engine could answer the request. ending: of it; None: unknown.
+    """Whether a response shows that an engine could answer the request.
 
     501, 504 and 505 do not show that the engines that failed the request before were at fault.
+    ending: that of the response; None: unknown.
     """
     return ending is not Ending.UNSUPPORTED
 
