@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from penstock.controller.model_names import ModelNames
-from penstock.controller.service_reader import NOT_LISTED, ServiceReader, name_taken_by
+from penstock.controller.service_reader import ServiceReader, name_taken_by
 from penstock.core.observed.accepted_spec import encoded_spec
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.name_claims import (
@@ -16,6 +16,7 @@ from penstock.core.observed.name_claims import (
     with_next_status,
 )
 from penstock.core.observed.name_index import NameIndex
+from penstock.core.reconcile.name_conflict import NAMES_NOT_LISTED
 from penstock.gateway.snapshot import Service
 from penstock.gateway.snapshot_builder import build
 
@@ -130,7 +131,7 @@ def test_a_service_is_planned_before_routes_and_adapters_are_known():
     assert reader.record_short_name_holder(body, Standing.PENDING, "chat")
     assert conflict_of(reader, body, Standing.PENDING) == ""
     assert not reader.record_short_name_holder(body, Standing.ESTABLISHED, "chat")
-    assert conflict_of(reader, body, Standing.ESTABLISHED) == NOT_LISTED
+    assert conflict_of(reader, body, Standing.ESTABLISHED) == NAMES_NOT_LISTED
 
 
 def test_the_short_name_is_decided_by_the_status_that_is_about_to_be_written():

@@ -17,6 +17,7 @@ from service_spec import pod_resources
 
 from penstock.core.observed.children import ObservedState
 from penstock.core.reconcile.conditions import conditions
+from penstock.core.reconcile.name_conflict import NAMES_NOT_LISTED
 from penstock.core.reconcile.plan import Plan
 from penstock.core.spec.refusal import Refusal
 from penstock.core.spec.resources import ResourceSpec
@@ -44,18 +45,24 @@ def test_a_service_leaves_a_taken_name_to_its_holder_while_its_spec_is_refused()
     )
 
 
-def test_a_short_name_that_another_namespace_has_changes_no_other_condition() -> None:
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [("b/chat has it", "HeldByOtherNamespace"), (NAMES_NOT_LISTED, "NamesNotListed")],
+)
+def test_a_short_name_that_is_not_the_services_changes_no_other_condition(
+    message: str, reason: str
+) -> None:
     free, taken = (
         conditions(SPEC, observed_with(name_conflict=text), Plan(OLD, SETTLED, ()), None)
-        for text in ("", "b/chat has it")
+        for text in ("", message)
     )
     *others, conflict = taken
     assert tuple(others) == free
     assert (conflict.type, conflict.status, conflict.reason, conflict.message) == (
         "ModelNameConflict",
         "True",
-        "HeldByOtherNamespace",
-        "b/chat has it",
+        reason,
+        message,
     )
 
 

@@ -140,7 +140,8 @@ def literals() -> set[str]:
     """CamelCase words in the modules that make conditions."""
     folder = Path(penstock.core.reconcile.__file__).parent
     text = "".join(
-        (folder / f"{name}.py").read_text() for name in ("conditions", "summary_conditions")
+        (folder / f"{name}.py").read_text()
+        for name in ("conditions", "summary_conditions", "name_conflict")
     )
     return set(re.findall(r'"([A-Z][a-z]+(?:[A-Z][a-z]+)*)"', text))
 

@@ -137,7 +137,8 @@ class InferenceServiceStatus(Model):
             "Conditions of type SpecValid, ModelReady, WorkloadReady, TrafficAvailable, "
             "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
             "metrics, ScalingActive unless the mode is External, ObjectivesAttainable if it has "
-            "objectives too, and ModelNameConflict while another namespace has the model name."
+            "objectives too, and ModelNameConflict while another namespace has the model name, "
+            "or may have it."
         ),
         json_schema_extra=map_by("type"),
     )

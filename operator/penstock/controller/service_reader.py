@@ -38,6 +38,7 @@ from penstock.core.observed.stored_status import (
     stored_status,
     traffic_of,
 )
+from penstock.core.reconcile.name_conflict import NAMES_NOT_LISTED
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import (
@@ -47,11 +48,6 @@ from penstock.core.spec.service import (
     SERVE,
     SERVICE_LABEL,
     ServiceSpec,
-)
-
-# Why a service has no short name while the operator cannot list the routes or adapters, which may have it.
-NOT_LISTED = (
-    "clients reach the model as NAMESPACE/NAME only: the operator has not listed all names yet"
 )
 
 Budgets = Callable[[str], Awaitable[list[Object]]]
@@ -152,7 +148,7 @@ class ServiceReader:
     def with_name_conflict(
         self, observed: ObservedState, body: Object, standing: Standing, model_name: str | None
     ) -> ObservedState:
-        """The state with the reason why the short name leads to another namespace, if it does.
+        """The state with the reason why the short name leads to another namespace, if it does or may.
 
         It is decided for the service as its next status will be, and counts for other objects from now on.
         Until all names are known, it stays as the status says, and what has not answered yields. standing,
@@ -164,7 +160,7 @@ class ServiceReader:
         own = with_next_status(claim, model_name or claim.model_name, standing)
         if not self._names.is_complete:
             is_new = own.precedence.standing is Standing.READY
-            conflict = stored_conflict(body) or (NOT_LISTED if is_new else "")
+            conflict = stored_conflict(body) or (NAMES_NOT_LISTED if is_new else "")
             return replace(observed, name_conflict=conflict)
         yields = model_name is not None and observed.name_taken_by is not None
         return replace(observed, name_conflict=self._names.index.settle(own, yields=yields))

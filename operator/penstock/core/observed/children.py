@@ -196,7 +196,7 @@ class ObservedState:
     stored_refusal: tuple[str, str] | None = None
     # Name of the service of the namespace that has the model name, if it is another one.
     name_taken_by: str | None = None
-    # Why the model name alone leads to another namespace; empty if it does not.
+    # Why the model name alone leads to another namespace, or may do so; empty if it does not.
     name_conflict: str = ""
     # Why the spec is no longer allowed, although its revision runs and is kept; empty if it is allowed.
     violation: str = ""

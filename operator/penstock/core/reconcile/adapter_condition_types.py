@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# Meanings of the condition ModelNameConflict, and of its reason, for objects of all kinds.
+# Meaning of the condition ModelNameConflict of routes and adapters, and of its reason for all kinds.
 MODEL_NAME_CONFLICT_MEANING = (
     "The model name alone leads to another namespace, which had it first; clients use NAMESPACE/NAME. "
     "Left out otherwise."

@@ -37,7 +37,10 @@ MEANINGS: Mapping[str, str] = {
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
     "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",
-    "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
+    "ModelNameConflict": (
+        "The model name alone leads to another namespace, or may do so; clients use NAMESPACE/NAME. Left out "
+        "otherwise."
+    ),
 }
 TYPES = tuple(MEANINGS)
 # Conditions that are left out if the spec has no metrics, sets the replicas itself, or has no objectives.
@@ -99,6 +102,9 @@ REASONS: Mapping[str, str] = {
     "MetricsMissing": "The engines' metrics cannot be read, so the replicas stay as they are or grow.",
     "ModelNameInUse": "Another service of the namespace had this model name first.",
     "ModelNotFound": "There is no model at `spec.model.uri`.",
+    "NamesNotListed": (
+        "The operator has not listed all routes and adapters yet; until then clients use NAMESPACE/NAME."
+    ),
     "NoCanary": "Unknown, because no canary is being judged.",
     "NoDecision": "No scaling decision has been made yet.",
     "NoEngineReady": "No engine of the revisions with traffic is ready.",
