@@ -26,7 +26,7 @@ class ModelNames:
     """Keeps the claims current, one at a time, as watches report their objects.
 
     is_listed: whether all objects of a kind have been listed. affected: called with the key of each service
-    for which a change of another object decides the model name otherwise.
+    whose model name gets another holder because another object changed.
     """
 
     def __init__(

@@ -119,7 +119,7 @@ class ServiceReader:
         )
 
     def record_namespace_holder(self, body: Object, model_name: str) -> bool:
-        """Record that the service of the namespace with a model name has it.
+        """Record which service of the namespace has a model name.
 
         model_name: of a service by its next status. Returns False if that service cannot be planned yet:
         until all services are known, only one that has answered under its name is known to keep it.
@@ -134,7 +134,7 @@ class ServiceReader:
         return is_same and by.standing is Standing.ESTABLISHED and not by.yields
 
     def record_short_name_holder(self, body: Object, standing: Standing, model_name: str) -> bool:
-        """Record that the holder of the short name of a service holds it.
+        """Record which object holds the short name of a service.
 
         standing, model_name: by the next status. Returns False if that status makes the service answer under
         a name for the first time, and it cannot be decided yet who has the name alone.

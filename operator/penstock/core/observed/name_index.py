@@ -19,9 +19,9 @@ from penstock.core.observed.sorted_claims import SortedClaims
 class NameIndex:
     """The claims of all objects, and which of them have the names.
 
-    affected: called with each claim of another object for which a change of one claim decides something else:
-    who has the short name, or who of its kind has the name in its namespace. The cost of a change or a
-    question does not grow with the number of claims on a name, apart from the calls of `affected`.
+    affected: called with each other claim whose short name, or whose name in its namespace among its kind,
+    gets another holder by a change. The cost of a change or a question does not grow with the number of
+    claims on a name, apart from the calls of `affected`.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class NameIndex:
     def put(self, claim: NameClaim) -> None:
         """Add a claim, in place of an earlier one of the same object.
 
-        The status that was stored when its object was recorded as a holder says nothing new.
+        A watch may report again the status that an object had when it was recorded as a holder. That changes
+        nothing.
         """
         if self._stated.get(claim.key) != claim:
             self._stated.pop(claim.key, None)
@@ -72,7 +73,7 @@ class NameIndex:
         return conflict
 
     def record_holder(self, own: NameClaim) -> bool:
-        """Record that the holder of a claim's name holds it, in its namespace and alone.
+        """Record which objects hold a claim's name: in its namespace, and as the short name.
 
         Returns False if it had to be recorded: decide the claim at the next pass. When a name becomes free,
         the next in order answers at once, while its own status says that it yields. An older claim must not
