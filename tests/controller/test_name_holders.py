@@ -12,9 +12,8 @@ from penstock.core.observed.name_claims import (
     ClaimKind,
     ObjectKey,
     Standing,
-    holders,
-    short_name_holder,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.gateway.snapshot import Claim, Snapshot, Unknown, name_claim
 from penstock.gateway.snapshot_builder import SnapshotBuilder
 
@@ -177,13 +176,10 @@ class NameHolders(RuleBasedStateMachine):
     def operator_and_gateway_agree(self) -> None:
         if self.operator.is_complete:
             snapshot, index = self._snapshot(), self.operator.names.index
-            claims = [claim for key in KEYS if (claim := index.get(key)) is not None]
-            for model in MODELS:
-                rivals = [each for each in claims if each.model_name == model]
-                if rivals:
-                    assert short_name_holder(rivals).key == _key_at(snapshot, model)
-                for namespace, holder in holders(rivals).items():
-                    assert holder.key == _key_at(snapshot, f"{namespace}/{model}")
+            for claim in [claim for key in KEYS if (claim := index.get(key)) is not None]:
+                model = claim.model_name
+                assert index.short_name_holder(claim).key == _key_at(snapshot, model)
+                assert index.holder(claim).key == _key_at(snapshot, f"{claim.namespace}/{model}")
 
     @invariant()
     def what_has_not_answered_changes_nothing(self) -> None:
@@ -195,7 +191,9 @@ class NameHolders(RuleBasedStateMachine):
                 each for each in rivals if each.precedence.standing is Standing.ESTABLISHED
             ]
             if answering:
-                assert short_name_holder(rivals) == short_name_holder(answering)
+                of_all, of_answering = map(NameIndex, (rivals, answering))
+                own = answering[0]
+                assert of_all.short_name_holder(own) == of_answering.short_name_holder(own)
 
     @invariant()
     def a_name_is_kept_by_what_could_answer_under_it(self) -> None:

@@ -12,9 +12,8 @@ from penstock.core.observed.name_claims import (
     ClaimKind,
     NameClaim,
     Precedence,
-    holders,
-    short_name_holder,
 )
+from penstock.core.observed.name_index import NameIndex
 from penstock.core.routing.affinity import Affinity
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import RouteRule
@@ -107,7 +106,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All services, routes and adapters. `core/observed/name_claims.py` says which has a model name."""
+    """All services, routes and adapters. `core/observed/name_index.py` says which has a model name."""
 
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -231,4 +230,7 @@ def _holders(rivals: list[Claim]) -> tuple[list[Claim], Claim]:
     if len(rivals) == 1:
         return rivals, rivals[0]
     claims = {name_claim(each): each for each in rivals}
-    return [claims[each] for each in holders(claims).values()], claims[short_name_holder(claims)]
+    index = NameIndex(claims)
+    one_of_each = {claim.namespace: claim for claim in claims}.values()
+    found = [claims[index.holder(each)] for each in one_of_each]
+    return found, claims[index.short_name_holder(next(iter(claims)))]

@@ -1,11 +1,10 @@
-"""Claims of routes, services and adapters on model names, and which of them gets a name.
+"""Claims of routes, services and adapters on model names, and the order in which they get a name.
 
 Clients address an object by NAMESPACE/NAME, or by the model name alone, its short name. Operator and gateway
-ask the same functions who has a name. What has answered under a name keeps it: an object that is refused, has
+ask a `NameIndex` who has a name. What has answered under a name keeps it: an object that is refused, has
 never answered, or came later takes nothing from it.
 """
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
@@ -139,21 +138,16 @@ def restored_claim(body: Object, claim: NameClaim, last: NameClaim | None) -> Na
     return last if is_lost and is_same and claim.created_s == last.created_s else claim
 
 
-def holders(claims: Iterable[NameClaim]) -> dict[str, NameClaim]:
-    """The claim that gets NAMESPACE/NAME in each namespace. claims: all on one model name."""
-    found: dict[str, NameClaim] = {}
-    for claim in sorted(claims, key=order_in_namespace):
-        found.setdefault(claim.namespace, claim)
-    return found
+def order_in_namespace(claim: NameClaim) -> tuple[Standing, int, bool, int, str]:
+    """Sort key: of the claims of a namespace on a model name, the first gets it. No two have the same."""
+    by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)
+    return by.standing, kind, by.yields, claim.created_s, claim.name
 
 
-def short_name_holder(claims: Collection[NameClaim]) -> NameClaim:
-    """The claim that gets the short name. claims: all on one model name; at least one.
-
-    The name belongs to the namespace of the first claim, and leads to what has the name there.
-    """
-    namespace = min(claims, key=order_of_namespaces).namespace
-    return holders(claim for claim in claims if claim.namespace == namespace)[namespace]
+def order_of_namespaces(claim: NameClaim) -> tuple[Standing, bool, int, str, str, int]:
+    """Sort key: of all claims on a model name, the first gives it to its namespace. No two have the same."""
+    by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)
+    return by.standing, by.yields_short, claim.created_s, claim.namespace, claim.name, kind
 
 
 def stored_conflict(body: Object) -> str:
@@ -187,15 +181,3 @@ def _condition(status: Object, kind: str, truth: str) -> dict[str, str]:
 def _reason(status: Object, kind: str, truth: str) -> str:
     """The reason of a condition with this status; empty if it has another one."""
     return _condition(status, kind, truth).get("reason", "")
-
-
-def order_in_namespace(claim: NameClaim) -> tuple[Standing, int, bool, int, str]:
-    """Sort key: of the claims of a namespace on a model name, the first gets it. No two have the same."""
-    by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)
-    return by.standing, kind, by.yields, claim.created_s, claim.name
-
-
-def order_of_namespaces(claim: NameClaim) -> tuple[Standing, bool, int, str, str, int]:
-    """Sort key: of all claims on a model name, the first gives it to its namespace. No two have the same."""
-    by, kind = claim.precedence, CLAIM_KINDS.index(claim.kind)
-    return by.standing, by.yields_short, claim.created_s, claim.namespace, claim.name, kind

@@ -30,14 +30,21 @@ class NameIndex:
         *,
         affected: Callable[[NameClaim], None] = lambda _: None,
     ) -> None:
-        self._by_object: dict[ObjectKey, NameClaim] = {}
-        self._by_name: dict[str, SortedClaims] = {}
-        self._in_namespaces: dict[tuple[str, str, ClaimKind], SortedClaims] = {}
+        self._by_object = {claim.key: claim for claim in claims}
+        by_name: dict[str, list[NameClaim]] = {}
+        in_namespaces: dict[tuple[str, str, ClaimKind], list[NameClaim]] = {}
+        for claim in self._by_object.values():
+            by_name.setdefault(claim.model_name, []).append(claim)
+            in_namespaces.setdefault(_group(claim), []).append(claim)
+        self._by_name = {
+            name: SortedClaims(order_of_namespaces, found) for name, found in by_name.items()
+        }
+        self._in_namespaces = {
+            group: SortedClaims(order_in_namespace, found) for group, found in in_namespaces.items()
+        }
         # Claims as their statuses state them, of objects that are recorded to hold a name nevertheless.
         self._stated: dict[ObjectKey, NameClaim] = {}
         self._affected = affected
-        for claim in claims:
-            self.put(claim)
 
     def get(self, key: ObjectKey) -> NameClaim | None:
         """Return the claim of an object; None if it has none."""
@@ -105,7 +112,10 @@ class NameIndex:
         return min(found, key=order_in_namespace)
 
     def short_name_holder(self, own: NameClaim) -> NameClaim:
-        """Return the claim that gets the short name of `own`, which replaces its object's in the index."""
+        """Return the claim that gets the short name of `own`, which replaces its object's in the index.
+
+        The name belongs to the namespace of the first claim, and leads to what has the name there.
+        """
         rivals = self._by_name.get(own.model_name)
         other = rivals.first(but=own.key) if rivals else None
         first = own if other is None else min(own, other, key=order_of_namespaces)

@@ -1,7 +1,7 @@
 """Claims on a model name, kept in an order."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.core.observed.name_claims import NameClaim, ObjectKey
@@ -13,9 +13,9 @@ SortKey = Callable[[NameClaim], tuple[Any, ...]]
 class SortedClaims:
     """Claims of different objects. A change compares as many of them as the logarithm of their number."""
 
-    def __init__(self, order: SortKey) -> None:
+    def __init__(self, order: SortKey, claims: Iterable[NameClaim] = ()) -> None:
         self._order = order
-        self._claims: list[NameClaim] = []
+        self._claims = sorted(claims, key=order)
 
     def __iter__(self) -> Iterator[NameClaim]:
         return iter(self._claims)
