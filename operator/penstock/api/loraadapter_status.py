@@ -117,8 +117,8 @@ class LoraAdapterStatus(Model):
     pool_change_time: str | None = Field(
         default=None,
         description=(
-            "Time of the last change of pool, from which gateways that lag are waited for. Unset: the "
-            "adapter never had a dedicated pool."
+            "Time of the last change of pool. The engines that served before go on until all gateways have "
+            "applied it, at most 30 s from then. Unset: the adapter never had a dedicated pool."
         ),
         json_schema_extra={"format": "date-time"},
     )

@@ -68,8 +68,8 @@ class RolloutStatus(Model):
 
     strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
         description=(
-            "Strategy of the current or last rollout. The first revision is started without one: "
-            "Recreate, and of a service that of the spec as soon as it is up."
+            "Strategy of the current or last rollout. Before a second revision there is none: the field has "
+            "Recreate, and for a service that is up the strategy of its spec."
         )
     )
     phase: Phase = Field(description="Phase of the rollout; see docs/reference/rollout-phases.md.")
