@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock_engine.fair_limit import FairLimit
-from penstock_engine.header_lines import HeaderLineLimit
+from penstock_engine.header_limited_connection import HeaderLimitedConnection
 
 # Bound on the bytes of a head: twice the gateway's --max-header-bytes (32 KiB), which adds some of its own.
 MAX_HEADER_BYTES = 64 << 10
@@ -94,7 +94,7 @@ class BoundedProtocol(H11Protocol):
         head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = HeaderLineLimit(MAX_HEADER_BYTES, MAX_HEADER_LINES)
+        self.conn = HeaderLimitedConnection(MAX_HEADER_BYTES, MAX_HEADER_LINES)
         self._limit = limit
         self._client_stall_timeout_s, self._head_timeout_s = client_stall_timeout_s, head_timeout_s
         self._address = ""

@@ -5,7 +5,7 @@ from typing import Any
 
 import h11
 
-from penstock_engine.header_lines import HeaderLineLimit
+from penstock_engine.header_limited_connection import HeaderLimitedConnection
 
 # Bound on the headers of a request, and on its trailers, as aiohttp's on those of an answer. Clients behind
 # several proxies send about 40.
@@ -18,7 +18,7 @@ MIN_CHUNK_BYTES = 256
 SERVER_OF_TARGET = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 
 
-class StrictConnection(HeaderLineLimit):
+class StrictConnection(HeaderLimitedConnection):
     """h11's server parser, with more checks: against request smuggling, tiny chunks and many headers.
 
     A body whose length a proxy before the gateway could read differently is refused (RFC 9112, 6.1).

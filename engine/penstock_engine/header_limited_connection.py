@@ -1,11 +1,14 @@
-"""h11's server parser with a bound on the number of header lines."""
+"""h11's server parser with bounds on the bytes and the lines of a head."""
 
 import h11
 from h11._receivebuffer import ReceiveBuffer
 
 
-class HeaderLineLimit(h11.Connection):
-    """h11's server parser that refuses a head with too many lines, with the status 431.
+class HeaderLimitedConnection(h11.Connection):
+    """h11's server parser that refuses a head with too many bytes or lines.
+
+    It raises h11's error with the hint 431. The gateway answers with that status; uvicorn, and so the engine,
+    answers 400.
 
     The bound on a head's bytes does not bound their cost: each line, such as `a:`, takes 5 us and 400 bytes.
     max_head_bytes: of a head. max_lines: of the headers in a head, or of the trailers behind a body.
@@ -25,9 +28,8 @@ class _BoundedLines(ReceiveBuffer):
     def maybe_extract_lines(self) -> list[bytearray] | None:
         """Take a head or trailers, if they are complete. Raises h11.RemoteProtocolError."""
         lines = super().maybe_extract_lines()
-        if (
-            lines is not None and len(lines) > 1 + self._max_lines
-        ):  # a head has the request line too
+        # A head has the request line too.
+        if lines is not None and len(lines) > 1 + self._max_lines:
             message = f"more than {self._max_lines} header lines"
             raise h11.RemoteProtocolError(message, error_status_hint=431)
         return lines
