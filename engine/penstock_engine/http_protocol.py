@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 protocol with limits on the number of connections and on the time of their clients."""
+"""uvicorn's HTTP/1.1 protocol with limits on the time of clients, on heads and on connections."""
 
 import asyncio
 import fcntl
@@ -11,7 +11,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from penstock_engine.fair_limit import FairLimit
+from penstock_engine.connections_by_address import ConnectionsByAddress
 from penstock_engine.header_limited_connection import HeaderLimitedConnection
 
 # Bound on the bytes of a head: twice the gateway's --max-header-bytes (32 KiB), which adds some of its own.
@@ -25,51 +25,6 @@ KEEP_ALIVE_S = 75
 HEAD_TIMEOUT_S = 10.0
 # Bytes that a client has to read within client_stall_timeout_s while that many wait for it.
 MIN_READ_BYTES = 16 << 10
-
-
-class ConnectionLimit:
-    """The open connections of one server, by the address of their client.
-
-    An address may hold half of the connections that the others leave. A further one of it replaces its
-    oldest one without a request. When all are taken, one of an address that has none replaces one of the
-    address that has most, so that kubelet gets in.
-    """
-
-    def __init__(self, max_connections: int) -> None:
-        self._limit = FairLimit(max_connections)
-        self._by_address: dict[str, dict[BoundedProtocol, None]] = {}
-
-    def add(self, connection: "BoundedProtocol", address: str) -> bool:
-        """Add a connection, if need be in the place of another one. Returns whether there was a place."""
-        if not self._limit.take(address, 1) and not self._replace_one(address):
-            return False
-        self._by_address.setdefault(address, {})[connection] = None
-        return True
-
-    def remove(self, connection: "BoundedProtocol", address: str) -> None:
-        """Remove a connection, unless that has been done."""
-        if connection in self._by_address.get(address, {}):
-            self._forget(connection, address)
-            self._limit.give_back(address, 1)
-
-    def _replace_one(self, address: str) -> bool:
-        """Reset a connection, and let the address hold its place. Returns False if all have requests."""
-        holders = [address]
-        if address not in self._by_address:
-            holders = sorted(self._by_address, key=self._limit.held_by, reverse=True)
-        for holder in holders:
-            for each in self._by_address[holder]:
-                if not each.is_answering:
-                    self._forget(each, holder)
-                    self._limit.move(1, holder, address)
-                    each.transport.abort()
-                    return True
-        return False
-
-    def _forget(self, connection: "BoundedProtocol", address: str) -> None:
-        del self._by_address[address][connection]
-        if not self._by_address[address]:
-            del self._by_address[address]
 
 
 class BoundedProtocol(H11Protocol):
@@ -89,7 +44,7 @@ class BoundedProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        limit: ConnectionLimit,
+        limit: ConnectionsByAddress,
         client_stall_timeout_s: float,
         head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
@@ -106,11 +61,16 @@ class BoundedProtocol(H11Protocol):
         """Whether the application works on a request of this connection."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def abort(self) -> None:
+        """Reset the connection."""
+        self.transport.abort()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # The gateway takes the /64 of an address. Pods of a node may share one, and a pod has one address.
         self._address = self.client[0] if self.client is not None else ""
         if not self._limit.add(self, self._address):
-            transport.abort()
+            self.abort()
             return
         # At this limit an unread answer pauses writing, which starts the timer. At zero a TLS transport would
         # stay paused: asyncio pauses it from the limit on, and other transports above it.
@@ -169,7 +129,7 @@ class BoundedProtocol(H11Protocol):
     def _check_reading(self, num_unread: int) -> None:
         """Abort the connection if its client has read too little. num_unread: bytes, at the last check."""
         if num_unread - count_unread_bytes(self.transport) < MIN_READ_BYTES:
-            self.transport.abort()
+            self.abort()
         else:
             self._start_read_timer()
 

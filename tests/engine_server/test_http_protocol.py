@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 import uvicorn
 
-from penstock_engine.http_protocol import MAX_HEADER_LINES, BoundedProtocol, ConnectionLimit
+from penstock_engine.connections_by_address import ConnectionsByAddress
+from penstock_engine.http_protocol import MAX_HEADER_LINES, BoundedProtocol
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW_REQUEST = REQUEST.replace(b"/", b"/slow", 1)
@@ -60,7 +61,7 @@ async def server(app):
     """A server that listens."""
     protocol = partial(
         BoundedProtocol,
-        limit=ConnectionLimit(MAX_CONNECTIONS),
+        limit=ConnectionsByAddress(MAX_CONNECTIONS),
         client_stall_timeout_s=TIMEOUT_S,
         head_timeout_s=TIMEOUT_S,
     )

@@ -10,11 +10,8 @@ from functools import partial
 
 import uvicorn
 
-from penstock_engine.http_protocol import (
-    KEEP_ALIVE_S,
-    BoundedProtocol,
-    ConnectionLimit,
-)
+from penstock_engine.connections_by_address import ConnectionsByAddress
+from penstock_engine.http_protocol import KEEP_ALIVE_S, BoundedProtocol
 from penstock_engine.open_files import allow_open_files
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
@@ -97,10 +94,10 @@ async def listen(state: ServerState, startup_timer: StartupTimer) -> None:
         await asyncio.gather(draining, return_exceptions=True)
 
 
-def _connection_limit() -> ConnectionLimit:
+def _connection_limit() -> ConnectionsByAddress:
     """Returns a bound on connections that the process' limit of open files allows."""
     num_files = allow_open_files(OTHER_FILES + MAX_CONNECTIONS)
-    return ConnectionLimit(max(1, num_files - OTHER_FILES))
+    return ConnectionsByAddress(max(1, num_files - OTHER_FILES))
 
 
 async def _drain_on_signal(server: Server, state: ServerState, timeout_s: float) -> None:

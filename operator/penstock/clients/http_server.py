@@ -9,11 +9,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from penstock_engine.http_protocol import (
-    KEEP_ALIVE_S,
-    BoundedProtocol,
-    ConnectionLimit,
-)
+from penstock_engine.connections_by_address import ConnectionsByAddress
+from penstock_engine.http_protocol import KEEP_ALIVE_S, BoundedProtocol
 
 # Bound on open connections. Kubelet, Prometheus and the API server, which relays commands, have a few each.
 MAX_CONNECTIONS = 64
@@ -45,7 +42,7 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
         config=config,
         server_state=state,
         app_state={},
-        limit=ConnectionLimit(MAX_CONNECTIONS),
+        limit=ConnectionsByAddress(MAX_CONNECTIONS),
         client_stall_timeout_s=CLIENT_STALL_TIMEOUT_S,
     )
     server = await asyncio.get_running_loop().create_server(protocol, host, port)
