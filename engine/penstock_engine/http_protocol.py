@@ -15,12 +15,12 @@ from penstock_engine.connections_by_address import ConnectionsByAddress
 from penstock_engine.header_limited_connection import HeaderLimitedConnection
 
 # Bound on the bytes of a head: twice the gateway's --max-header-bytes (32 KiB), which adds some of its own.
-MAX_HEADER_BYTES = 64 << 10
+MAX_HEAD_BYTES = 64 << 10
 # Bound on the headers of a request, and on its trailers: twice the gateway's (128), for the same reason.
 MAX_HEADER_LINES = 256
-# Seconds that an idle connection stays open. The gateway keeps one for 30 s, and must not send a request on
-# one that is being closed. It is also longer than the usual time between two scrapes.
-KEEP_ALIVE_S = 75
+# Seconds that an idle connection stays open: longer than the usual time between two scrapes. The gateway
+# closes its own after 4 s, so it never sends a request on one that is being closed.
+IDLE_CONNECTION_S = 75
 # Seconds for the first head of a connection, and for one that has begun, as the gateway's --head-timeout-s.
 HEAD_TIMEOUT_S = 10.0
 # Bytes that a client has to read within client_stall_timeout_s while that many wait for it.
@@ -49,7 +49,7 @@ class BoundedProtocol(H11Protocol):
         head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn = HeaderLimitedConnection(MAX_HEADER_BYTES, MAX_HEADER_LINES)
+        self.conn = HeaderLimitedConnection(MAX_HEAD_BYTES, MAX_HEADER_LINES)
         self._limit = limit
         self._client_stall_timeout_s, self._head_timeout_s = client_stall_timeout_s, head_timeout_s
         self._address = ""

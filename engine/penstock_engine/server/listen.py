@@ -11,7 +11,7 @@ from functools import partial
 import uvicorn
 
 from penstock_engine.connections_by_address import ConnectionsByAddress
-from penstock_engine.http_protocol import KEEP_ALIVE_S, BoundedProtocol
+from penstock_engine.http_protocol import IDLE_CONNECTION_S, BoundedProtocol
 from penstock_engine.open_files import allow_open_files
 from penstock_engine.server.app import build_app
 from penstock_engine.server.async_engine import now_s
@@ -81,7 +81,7 @@ async def listen(state: ServerState, startup_timer: StartupTimer) -> None:
             ws="none",
             lifespan="off",
             timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=IDLE_CONNECTION_S,
             server_header=False,
         ),
         on_listening,

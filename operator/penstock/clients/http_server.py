@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from penstock_engine.connections_by_address import ConnectionsByAddress
-from penstock_engine.http_protocol import KEEP_ALIVE_S, BoundedProtocol
+from penstock_engine.http_protocol import IDLE_CONNECTION_S, BoundedProtocol
 
 # Bound on open connections. Kubelet, Prometheus and the API server, which relays commands, have a few each.
 MAX_CONNECTIONS = 64
@@ -34,7 +34,7 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
         log_config=None,
         access_log=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=IDLE_CONNECTION_S,
     )
     state = ServerState()
     protocol = partial(
