@@ -23,31 +23,32 @@ class FairLimit:
     def bound(self, owner: str) -> int:
         """The most that the owner may hold now: at least 1 if the others leave something.
 
-        It may hold more, as others have come since.
+        The owner may hold more than that, if others came later.
         """
         left = self._limit - (self.held - self._held_by[owner])
         return min(left, max(1, left // 2))
 
     def take(self, owner: str, amount: int) -> bool:
         """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
-        if not amount:  # also to an owner above its bound
+        if not amount:  # nothing is always allowed
             return True
         if self._held_by[owner] + amount > self.bound(owner):
             return False
-        self._add(owner, amount)
+        self.add(owner, amount)
         return True
 
-    def give_back(self, owner: str, amount: int) -> None:
-        """Undo `take`."""
-        self._add(owner, -amount)
-
-    def move(self, amount: int, owner: str, new_owner: str) -> None:
-        """Let another owner hold this much of what the owner holds, whatever it may hold."""
-        self._add(owner, -amount)
-        self._add(new_owner, amount)
-
-    def _add(self, owner: str, amount: int) -> None:
+    def add(self, owner: str, amount: int) -> None:
+        """Let the owner hold this much more, or less if negative, whatever it may hold."""
         self.held += amount
         self._held_by[owner] += amount
         if not self._held_by[owner]:
             del self._held_by[owner]
+
+    def give_back(self, owner: str, amount: int) -> None:
+        """Undo `take` or `add`."""
+        self.add(owner, -amount)
+
+    def move(self, amount: int, owner: str, new_owner: str) -> None:
+        """Let another owner hold this much of what the owner holds, whatever it may hold."""
+        self.add(owner, -amount)
+        self.add(new_owner, amount)

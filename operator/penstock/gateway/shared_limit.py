@@ -61,7 +61,8 @@ class SharedLimit:
         if self._held_by[owner] + amount > self.bound(owner):
             return False
         self._held_by[owner] += amount
-        return self._namespaces.take(_namespace_of(owner), amount)
+        self._namespaces.add(_namespace_of(owner), amount)
+        return True
 
     def give_back(self, owner: str, amount: int) -> None:
         """Undo `take`."""
