@@ -44,7 +44,7 @@ async def facts(client: httpx.AsyncClient) -> Facts:
         )
     except httpx.HTTPError as error:
         raise ProbeFailed(f"the engine cannot be reached: {error!r}") from error
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
         raise ProbeFailed(
             f"{client.base_url} does not answer like an engine ({error!r}); give the URL of an "
             "engine's pod, not of a gateway"
