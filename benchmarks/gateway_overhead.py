@@ -37,6 +37,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import aiohttp
 import psutil
@@ -173,12 +174,14 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
 
 @asynccontextmanager
 async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[int, int]]:
-    """Start this file in another role with the packages of a checkout. Returns (port, pid)."""
+    """Start this file in another role, or that of a checkout with its packages. Returns (port, pid)."""
     environment = dict(os.environ)
+    program = __file__
     if checkout:
+        program = f"{checkout}/benchmarks/{Path(__file__).name}"
         environment["PYTHONPATH"] = f"{checkout}/operator:{checkout}/engine"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
+        sys.executable, program, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
     )
     assert child.stdout is not None
     try:
