@@ -1,9 +1,12 @@
-"""Scrapes of engines that send more than metrics."""
+"""Scrapes of engines that send more than metrics, or nothing."""
 
 import asyncio
+from contextlib import asynccontextmanager
+
+from aiohttp.test_utils import unused_port
 
 from penstock.clients.clock import steady
-from penstock.clients.scrape import MAX_METRICS_BYTES, Scraper
+from penstock.clients.scrape import MAX_METRICS_BYTES, MAX_SCRAPES, Scraper
 from penstock.core.scaling.signals import Missing
 
 
@@ -27,6 +30,52 @@ async def test_metrics_without_end_are_given_up():
     scraper = Scraper(steady)
     async with server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        assert await scraper.read("chat-0", address) == Missing("chat-0", "more than 4 MiB")
+        assert await scraper.read("default", "chat-0", address) == Missing(
+            "chat-0", "more than 4 MiB"
+        )
     await scraper.close()
     assert num_sent < 16 * MAX_METRICS_BYTES
+
+
+@asynccontextmanager
+async def hanging_engine():
+    """Address of an engine that never answers, and the queue of its connections."""
+    connections = asyncio.Queue()
+
+    async def connected(reader, writer):
+        connections.put_nowait(writer)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, backlog=4 * MAX_SCRAPES)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", connections
+
+
+async def test_engines_that_hang_delay_no_scrape_of_another_namespace():
+    scraper = Scraper(steady)
+    async with hanging_engine() as (address, connections):
+        hung = [
+            asyncio.create_task(scraper.read("theirs", f"engine-{number}", address))
+            for number in range(2 * MAX_SCRAPES)
+        ]
+        for _ in range(MAX_SCRAPES // 2):
+            await connections.get()
+        refused = await scraper.read("ours", "chat-0", f"127.0.0.1:{unused_port()}")
+        assert refused == Missing("chat-0", "ClientConnectorError")
+        assert not any(task.done() for task in hung)
+        for task in hung:
+            task.cancel()
+        await asyncio.gather(*hung, return_exceptions=True)
+        await scraper.close()
+
+
+async def test_engines_that_hang_one_after_the_other_end_the_scrape_of_their_namespace():
+    scraper = Scraper(steady)
+    async with hanging_engine() as (address, connections):
+        found = await asyncio.gather(
+            *(scraper.read("theirs", "chat-0", address) for _ in range(4 * MAX_SCRAPES))
+        )
+        await scraper.close()
+        assert {*found} == {Missing("chat-0", "TimeoutError")}
+        assert connections.qsize() < len(found)

@@ -200,16 +200,16 @@ def http(body, status="200 OK"):
 async def test_over_a_socket(scraper, answer, expected):
     server, address = await serve(answer)
     async with server:
-        assert await scraper.read("p", address) == expected
+        assert await scraper.read("default", "p", address) == expected
 
 
 async def test_an_engine_that_hangs_or_is_gone(scraper):
     server, address = await serve(None)
     async with server:
-        missing = await scraper.read("p", address)
+        missing = await scraper.read("default", "p", address)
         assert isinstance(missing, Missing)
         assert "Timeout" in missing.reason
-    assert await scraper.read("p", address) == Missing("p", "ClientConnectorError")
+    assert await scraper.read("default", "p", address) == Missing("p", "ClientConnectorError")
 
 
 FEED = GatewayReport(VERSION, 5.0, {})

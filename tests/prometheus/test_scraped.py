@@ -38,7 +38,7 @@ async def test_readings_equal_those_of_the_engine_with_their_age(
 ):
     await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
     told = (await scraped(prometheus).read("default", [POD]))[POD]
-    direct = await scraper.read(POD, engine)
+    direct = await scraper.read("default", POD, engine)
     assert isinstance(told, EngineReading)
     assert isinstance(direct, EngineReading)
     assert (told.source, told.waiting, told.running) == ("Prometheus", waiting, 1)
@@ -51,10 +51,10 @@ async def test_readings_equal_those_of_the_engine_with_their_age(
 
 async def test_readings_of_an_idle_engine_are_equal(prometheus, engine, scraper):
     async def is_at_rest():
-        return not (await scraper.read(POD, engine)).running
+        return not (await scraper.read("default", POD, engine)).running
 
     await poll_until(is_at_rest, within_s=30, what="an engine at rest")
-    direct = await scraper.read(POD, engine)
+    direct = await scraper.read("default", POD, engine)
     tokens = f"vllm:generation_tokens_total == {direct.output_tokens}"
     await prometheus.until(f"({tokens}) and (vllm:num_requests_running == 0)")
     told = (await scraped(prometheus).read("default", [POD]))[POD]

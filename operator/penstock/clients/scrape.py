@@ -9,12 +9,16 @@ import aiohttp
 from penstock.clients import stats_report
 from penstock.clients.exposition import Samples, label
 from penstock.clients.pod_session import pod_session, read_bounded
+from penstock.clients.shared_slots import SharedSlots
 from penstock.core.observed.gateway_report import GatewayReport
 from penstock.core.scaling.signals import CacheSettings, EngineReading, Histogram, Missing, Source
 from penstock_engine import metric_specs as specs
 
-# Time limit of one scrape. The operator's tick waits for the slowest engine.
+# Time limit of one scrape, in seconds. The operator's tick waits for the slowest engine.
 TIMEOUT_S = 1.5
+# Time limit of one scrape and of its wait for a slot, in seconds: thousands of engines that hang, which take
+# the slots of their namespace one after the other, delay the tick by no more.
+MAX_WAIT_S = 2 * TIMEOUT_S
 # Bound on the metrics of an engine: vLLM's have less than 1 MiB. Hundreds of engines are scraped together.
 MAX_METRICS_BYTES = 4 << 20
 # Bound on the stats report of a gateway, which has some KiB for each service and adapter.
@@ -23,8 +27,9 @@ MAX_REPORT_BYTES = 64 << 20
 MAX_VALUE = float(1 << 53)
 # Most digits of a number in a label, such as that of KV cache blocks: Python refuses to read 4,300 digits.
 MAX_DIGITS = 9
-# Scrapes at the same time. Their work must be a small part of TIMEOUT_S: this many take about 0.1 s of CPU.
-MAX_SCRAPES = 256
+# Scrapes of engines at the same time, of which one namespace gets half. Their work must be a small part of
+# TIMEOUT_S: this many take about 0.2 s of CPU.
+MAX_SCRAPES = 512
 
 STEPS = f"{specs.ITERATION_TOKENS.name}_count"
 FINISHED = f"{specs.REQUEST_GENERATION_TOKENS.name}_count"
@@ -56,20 +61,24 @@ class Scraper:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._slots = asyncio.Semaphore(MAX_SCRAPES)
+        self._slots = SharedSlots(MAX_SCRAPES)
         self.now = now
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def read(self, pod: str, address: str) -> EngineReading | Missing:
-        """Scrape the metrics of an engine."""
-        text = await self._get(pod, f"http://{address}/metrics", MAX_METRICS_BYTES)
+    async def read(self, namespace: str, pod: str, address: str) -> EngineReading | Missing:
+        """Scrape the metrics of an engine. Engines of one namespace leave slots to those of others."""
+        try:
+            async with asyncio.timeout(MAX_WAIT_S), self._slots.hold(namespace):
+                text = await self._get(pod, f"http://{address}/metrics", MAX_METRICS_BYTES)
+        except TimeoutError as error:
+            return Missing(pod, type(error).__name__)
         return text if isinstance(text, Missing) else parse(pod, text, self.now())
 
     async def stats_report(self, pod: str, address: str) -> GatewayReport | Missing:
-        """Scrape the stats report of a gateway."""
+        """Scrape the stats report of a gateway. It waits for no engine's scrape."""
         text = await self._get(pod, f"http://{address}{stats_report.PATH}", MAX_REPORT_BYTES)
         return text if isinstance(text, Missing) else stats_report.parse(pod, text)
 
@@ -78,8 +87,7 @@ class Scraper:
             self._session = pod_session()
         try:
             async with (
-                self._slots,
-                asyncio.timeout(TIMEOUT_S),  # not counting the wait for a slot
+                asyncio.timeout(TIMEOUT_S),
                 self._session.get(url, allow_redirects=False) as response,
             ):
                 if response.status != 200:

@@ -167,7 +167,7 @@ class Observer:
         async def read(view: PodView, address: str) -> PodView:
             if view.phase != "Ready":
                 return view
-            return replace(view, reading=await self._scraper.read(view.name, address))
+            return replace(view, reading=await self._scraper.read(namespace, view.name, address))
 
         views = await asyncio.gather(*(read(*pod) for pod in pods))
         failed = [view.name for view in views if isinstance(view.reading, Missing)]

@@ -100,7 +100,7 @@ class Stage:
         seen = tuple(ObservedPod.of(pod) for pod in pods)
         found = await asyncio.gather(
             *(
-                self._scraper.read(p.name, host_port(p.address, ENGINE_PORT))
+                self._scraper.read(namespace, p.name, host_port(p.address, ENGINE_PORT))
                 for p in seen
                 if p.is_ready
             )
