@@ -1,10 +1,10 @@
 """Slots for requests to pods of several namespaces, of which none can take all."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from penstock.core.fair_queue import FairQueue
 from penstock_engine.fair_limit import FairLimit
 
 
@@ -18,13 +18,13 @@ class SharedSlots:
 
     def __init__(self, size: int) -> None:
         self._limit = FairLimit(size)
-        self._waiters: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiters = FairQueue[asyncio.Future[None]]()
 
     @asynccontextmanager
     async def hold(self, namespace: str) -> AsyncIterator[None]:
         """Wait for a slot, and hold it during the block."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(namespace, deque()).append(waiter)
+        self._waiters.add(namespace, waiter)
         self._grant()
         try:
             await waiter
@@ -38,19 +38,19 @@ class SharedSlots:
             self._release(namespace)
 
     def _release(self, namespace: str) -> None:
-        self._limit.give_back(namespace, 1)
+        self._give_back(namespace)
         self._grant()
 
     def _grant(self) -> None:
-        while self._waiters:
-            namespace = min(self._waiters, key=self._limit.held_by)
+        while (namespace := self._waiters.next_owner()) is not None:
             if not self._limit.take(namespace, 1):
                 return
-            waiters = self._waiters.pop(namespace)
-            waiter = waiters.popleft()
-            if waiters:  # behind those that hold as many
-                self._waiters[namespace] = waiters
+            waiter = self._waiters.start(namespace)
             if waiter.done():  # its task was cancelled
-                self._limit.give_back(namespace, 1)
+                self._give_back(namespace)
             else:
                 waiter.set_result(None)
+
+    def _give_back(self, namespace: str) -> None:
+        self._limit.give_back(namespace, 1)
+        self._waiters.finish(namespace)

@@ -12,9 +12,9 @@ from penstock.clients.resources import LORA_ADAPTERS
 from penstock.controller.adapter_rollouts import SteppedRollout
 from penstock.controller.failures import Failures
 from penstock.controller.plan_writer import OPERATOR_MANAGER
-from penstock.controller.write_queue import WriteQueue
 from penstock.core.adapters.resource import AdapterResource
 from penstock.core.adapters.shown_demand import ShownDemand
+from penstock.core.fair_queue import FairQueue
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.reconcile.adapter_conditions import AdapterState
 from penstock.core.reconcile.adapter_status import (
@@ -68,7 +68,7 @@ class AdapterStatuses:
         self._waiting: dict[Key, AdapterEntry] = {}  # that wait for their write
         # The last of those that wait or are being written.
         self._started: dict[Key, AdapterEntry] = {}
-        self._queue = WriteQueue()  # those that wait and are not being written
+        self._queue = FairQueue[Key]()  # those that wait and are not being written
         self._writing: set[Key] = set()
         self._workers: set[asyncio.Task[None]] = set()
         self._written: dict[Key, _Written] = {}
@@ -115,20 +115,21 @@ class AdapterStatuses:
         key = entry.resource.key
         self._waiting[key] = self._started[key] = entry
         if key not in self._writing:
-            self._queue.add(key, is_urgent=not is_shown)
+            self._queue.add(key[0], key, is_urgent=not is_shown)
         if len(self._workers) < MAX_WRITES:
             self._workers.add(asyncio.create_task(self._work()))
 
     async def _work(self) -> None:
         """Write until nothing is queued. An error on one adapter stops no other."""
-        while (key := self._queue.start()) is not None:
+        while (namespace := self._queue.next_owner()) is not None:
+            key = self._queue.start(namespace)
             self._writing.add(key)
             with self._failures.isolate_errors("adapters", "/".join(key)):
                 await self._write(self._waiting.pop(key))
             self._writing.remove(key)
-            self._queue.finish(key)
+            self._queue.finish(namespace)
             if (latest := self._waiting.get(key)) is not None:
-                self._queue.add(key, is_urgent=not _shows_copies(latest))
+                self._queue.add(key[0], key, is_urgent=not _shows_copies(latest))
             else:
                 self._started.pop(key, None)
         if (worker := asyncio.current_task()) is not None:
