@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import Resource
+from penstock.core.backoff import backoff_s
 from penstock.errors import Forbidden, KubeError, NotFound, Transient
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Informer:
 
     async def run(self) -> None:
         """List and watch until cancelled. Errors are retried with exponential back-off and jitter."""
-        pause_s = FIRST_RETRY_S
+        num_failures = 0  # in a row
         is_first = True
         while True:
             self._has_watched = False
@@ -98,7 +99,7 @@ class Informer:
                 is_first = True  # nothing was watched that could restart
             except NotFound as error:
                 if self._has_watched:
-                    pause_s = FIRST_RETRY_S
+                    num_failures = 0
                     continue  # the version is too old: list again at once
                 logger.warning("watching %s: %s", self._resource.plural, error)
             except KubeError as error:
@@ -106,9 +107,10 @@ class Informer:
             except Exception:  # an informer that stopped would be stale forever
                 logger.exception("watching %s", self._resource.plural)
             if self._has_watched:
-                pause_s = FIRST_RETRY_S
+                num_failures = 0
+            pause_s = backoff_s(num_failures, FIRST_RETRY_S, LAST_RETRY_S)
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
-            pause_s = min(pause_s * 2, LAST_RETRY_S)
+            num_failures += 1
 
     async def _relist(self) -> str:
         try:

@@ -12,6 +12,7 @@ from penstock.clients.logs import service_fields
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.slots import Slots
+from penstock.core.backoff import backoff_s
 from penstock.errors import KubeError, Transient
 
 logger = logging.getLogger(__name__)
@@ -69,21 +70,20 @@ class WorkQueue:
             self._tasks[key] = asyncio.create_task(self._work(key))
 
     async def _work(self, key: Key) -> None:
-        retry_s, min_pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
+        num_failures = 0  # in a row
         try:
             while key in self._dirty:
                 error = await self._run(key)
                 if error is None:
-                    retry_s, min_pause_s = FIRST_RETRY_S, FIRST_PAUSE_S
+                    num_failures = 0
                     continue
                 server_delay_s = error.delay_s if isinstance(error, Transient) else None
                 jitter = 0.5 + random.random()  # noqa: S311 - spreads retries
+                retry_s = backoff_s(num_failures, FIRST_RETRY_S, MAX_RETRY_S)
+                min_pause_s = backoff_s(num_failures, FIRST_PAUSE_S, MAX_PAUSE_S)
                 await asyncio.sleep(min_pause_s)
                 await self._back_off(key, (server_delay_s or retry_s * jitter) - min_pause_s)
-                retry_s, min_pause_s = (
-                    min(retry_s * 2, MAX_RETRY_S),
-                    min(min_pause_s * 2, MAX_PAUSE_S),
-                )
+                num_failures += 1
                 self._dirty.setdefault(key, monotonic())
         finally:
             self._tasks.pop(key, None)

@@ -1,6 +1,8 @@
 """Back-off before a container is restarted, as the kubelet does it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from penstock.core.backoff import backoff_s
 
 FIRST_S, LAST_S = 10.0, 300.0
 RESET_AFTER_S = 600.0
@@ -10,13 +12,13 @@ RESET_AFTER_S = 600.0
 class Backoff:
     """Kubernetes' rule: no pause after the first end, then 10 s, doubled up to 5 minutes.
 
-    The back-off is reset if the container ran for 10 minutes. next_s: the next pause.
+    The back-off is reset if the container ran for 10 minutes. num_ends: since the last reset.
     """
 
-    next_s: float = 0.0
+    num_ends: int = 0
 
     def next_pause(self, ran_s: float) -> tuple[float, "Backoff"]:
         """Return the pause in seconds after a run of `ran_s` seconds, and the state for the next one."""
-        pause_s = 0.0 if ran_s >= RESET_AFTER_S else self.next_s
-        following = FIRST_S if pause_s == 0 else min(pause_s * 2, LAST_S)
-        return pause_s, replace(self, next_s=following)
+        num_before = 0 if ran_s >= RESET_AFTER_S else self.num_ends
+        pause_s = backoff_s(num_before - 1, FIRST_S, LAST_S) if num_before else 0.0
+        return pause_s, Backoff(num_before + 1)
