@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.gateway.connection_limit import ConnectionLimit
+from penstock.gateway.connection_limit import ConnectionLimit, Replaceable
 
 
 class Connection:
@@ -40,9 +40,9 @@ def test_connection_is_refused_if_none_may_be_replaced(three):
 
 def test_order_of_replacement(three):
     limit, (first, second, third) = three
-    limit.idle[first] = None
-    limit.unread[second] = None
-    limit.lingering[third] = None
+    limit.mark(first, Replaceable.IDLE)
+    limit.mark(second, Replaceable.UNREAD)
+    limit.mark(third, Replaceable.LINGERING)
     for replaced in (third, second, first):
         assert not replaced.is_reset
         assert limit.add(Connection("new"))
@@ -58,15 +58,36 @@ def test_refused_connection_is_replaced_by_the_next(three):
         refused = Connection(f"refused-{number}")
         assert not limit.add(refused)
         assert before.is_reset == bool(number)
-        limit.lingering[refused] = None
+        limit.mark(refused, Replaceable.LINGERING)
         before = refused
 
 
 def test_removed_connection_is_not_replaced(three):
     limit, (first, *_) = three
-    limit.idle[first] = None
+    limit.mark(first, Replaceable.IDLE)
     limit.remove(first)
     limit.remove(first)
     assert limit.add(Connection("new"))
     assert not limit.add(Connection("refused"))
     assert not first.is_reset
+
+
+@pytest.mark.parametrize("reason", list(Replaceable))
+def test_removed_connection_is_not_marked(three, reason):
+    """Its request may end after the connection was lost."""
+    limit, (first, *_) = three
+    limit.remove(first)
+    limit.mark(first, reason)
+    assert not limit.is_replaceable(first, reason)
+    assert limit.add(Connection("new"))
+    assert not limit.add(Connection("refused"))
+    assert not first.is_reset
+
+
+def test_connection_to_which_the_reason_applies_no_longer_is_not_replaced(three):
+    limit, (first, second, _) = three
+    for each in (first, second):
+        limit.mark(each, Replaceable.IDLE)
+    limit.mark(first, Replaceable.IDLE, applies=False)
+    assert limit.add(Connection("new"))
+    assert (first.is_reset, second.is_reset) == (False, True)

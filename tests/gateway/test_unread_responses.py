@@ -1,7 +1,9 @@
 """Responses that clients do not read: connections and memory stay counted until they are sent."""
 
 import asyncio
+import gc
 import socket
+import weakref
 
 import aiohttp
 import pytest
@@ -190,6 +192,22 @@ async def test_client_that_leaves_frees_its_response(start_engine, start_gateway
     await front.idle()
     assert front.gateway.state.upstream.held_bytes == 0
     assert await front.metric("penstock_gateway_disconnects_total", phase="streaming") == 1
+
+
+async def test_connection_that_is_lost_while_a_response_is_unread_is_freed(
+    start_engine, start_gateway, connect, until
+):
+    """The task of its request ends after it."""
+    front = await start_gateway(await start_engine(large))
+    client = connect(front.port)
+    await client.send(KEPT)
+    await until(lambda: num_blocked(front) == 1)
+    connection = weakref.ref(next(iter(front.server.server_state.connections)))
+    client.raw.close()
+    await front.idle()
+    await until(lambda: not front.server.server_state.tasks)
+    gc.collect()
+    assert connection() is None
 
 
 async def test_total_time_limit_covers_the_client_that_reads(

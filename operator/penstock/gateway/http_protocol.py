@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from penstock.clients.logs import fields
-from penstock.gateway.connection_limit import ConnectionLimit
+from penstock.gateway.connection_limit import ConnectionLimit, Replaceable
 from penstock.gateway.openai import error_body
 from penstock.gateway.response_pieces import COUNTS_FOR_SERVICE, send_in_pieces
 from penstock.gateway.settings import GatewaySettings
@@ -114,7 +114,7 @@ class GatewayProtocol(H11Protocol):
         _bound_send_buffer(transport)
         transport.set_write_buffer_limits(high=0)  # `flow` is paused while any byte is unsent
         if self._limit.add(self):
-            self._limit.idle[self] = None
+            self._limit.mark(self, Replaceable.IDLE)
         else:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
 
@@ -136,13 +136,11 @@ class GatewayProtocol(H11Protocol):
         self._unread_since_s = None
         self._note_unread()
         if self._is_half_closed:
-            self._limit.lingering[self] = None
+            self._limit.mark(self, Replaceable.LINGERING)
 
     def _note_unread(self) -> None:
-        if self._unread_since_s is not None and self._counted is None:
-            self._limit.unread[self] = None
-        else:
-            self._limit.unread.pop(self, None)
+        applies = self._unread_since_s is not None and self._counted is None
+        self._limit.mark(self, Replaceable.UNREAD, applies=applies)
 
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_when_read(message: Message) -> None:
@@ -160,9 +158,9 @@ class GatewayProtocol(H11Protocol):
 
     def _note_half_closed(self) -> None:
         self._is_half_closed = True
-        self._limit.idle.pop(self, None)
+        self._limit.mark(self, Replaceable.IDLE, applies=False)
         if not self.flow.write_paused:
-            self._limit.lingering[self] = None
+            self._limit.mark(self, Replaceable.LINGERING)
 
     def data_received(self, data: bytes) -> None:
         for start in range(0, len(data), PARSED_PIECE_BYTES):
@@ -246,9 +244,9 @@ class GatewayProtocol(H11Protocol):
     def _note_progress(self) -> None:
         if self._is_answering:
             self._head_began_s = None
-            self._limit.idle.pop(self, None)
+            self._limit.mark(self, Replaceable.IDLE, applies=False)
         elif not self.transport.is_closing():
-            self._limit.idle.setdefault(self, None)
+            self._limit.mark(self, Replaceable.IDLE)
             if self._head_began_s is None and self.conn.trailing_data[0]:
                 self._head_began_s = self.loop.time()
 
