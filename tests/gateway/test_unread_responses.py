@@ -14,6 +14,8 @@ BODY = b'{"model": "chat"}'
 REQUEST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n%scontent-length: %d\r\n\r\n%s"
 KEPT = REQUEST % (b"", len(BODY), BODY)
 CLOSED = REQUEST % (b"connection: close\r\n", len(BODY), BODY)
+STREAM = b'{"model": "chat", "stream": true}'
+STREAMED = REQUEST % (b"", len(STREAM), STREAM)
 # More than the kernel's buffers hold of a response, and odd, so that the last piece is a short one.
 LARGE = b'"%s"' % (b"x" * 2_000_001)
 
@@ -93,6 +95,31 @@ async def test_unread_responses_count_for_their_service(
     assert (await front.ask(model="other", stream=False))[0] == 200
     labels = {"service": "default/chat", "reason": "connections"}
     assert await front.metric("penstock_gateway_rejections_total", **labels) == 2
+
+
+async def endless(request):
+    await request.head()
+    while True:
+        await request.chunk(b"data: " + b"x" * 60_000 + b"\n\n")
+
+
+async def test_unread_streams_count_for_their_service_until_their_cut_is_over(
+    start_engine, start_gateway, connect, until, monkeypatch
+):
+    """A cut waits for the client to take the last event."""
+    monkeypatch.setattr("penstock.gateway.client.LAST_EVENT_TIMEOUT_S", 1000.0)
+    front = await start_gateway(await start_engine(endless), max_connections=8, total_timeout_s=0.5)
+    clients = [connect(front.port) for _ in range(3)]  # the service's share of the connections
+    for client in clients:
+        await client.send(STREAMED)
+    await until(lambda: num_blocked(front) == 3)
+    await until(lambda: not front.gateway.state.cancel_scopes)
+    assert await front.metric("penstock_gateway_streams_cut_total", cause="client") == 3
+    assert front.gateway.state.limits.connections.held == 3
+    assert (await front.ask(stream=False))[0] == 503
+    for client in clients:
+        client.raw.close()
+    await until(lambda: front.gateway.state.limits.connections.held == 0)
 
 
 async def test_unread_responses_after_rubbish_count(start_engine, start_gateway, connect, until):

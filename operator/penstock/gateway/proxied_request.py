@@ -65,30 +65,27 @@ class ProxiedRequest:
         headers = checked_headers(
             self._scope["headers"], limit_bytes=self._settings.max_header_bytes
         )
-        try:
-            body = await read_body(
-                receive,
-                headers.get(b"content-length", b""),
-                self._allocation,
-                limit_bytes=self._settings.max_body_bytes,
-                timeout_s=self._settings.request_timeout_s,
-            )
-            self._client.is_request_read = True
-            # Latency objectives start here: how long the client takes to send its body does not count.
-            arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
-            self._telemetry.line.num_request_bytes = len(body)
-            request = parse(body)
-            self._telemetry.line.is_stream = request.is_stream
-            del body
-            timeout_s = self._settings.total_timeout_s
-            scopes = self._state.cancel_scopes
-            with CancellationScope(receive, timeout_s, scopes) as cancellation:
-                cancellation.enter_phase(Phase.WAITING, timeout_s)
-                serving = self._serve(request, headers, arrived_s, cancellation)
-                del request  # frees the body once the response has begun
-                await serving
-        finally:
-            self._allocation.release()
+        body = await read_body(
+            receive,
+            headers.get(b"content-length", b""),
+            self._allocation,
+            limit_bytes=self._settings.max_body_bytes,
+            timeout_s=self._settings.request_timeout_s,
+        )
+        self._client.is_request_read = True
+        # Latency objectives start here: how long the client takes to send its body does not count.
+        arrived_s = self._telemetry.timeline.enter(RequestPhase.ROUTE)
+        self._telemetry.line.num_request_bytes = len(body)
+        request = parse(body)
+        self._telemetry.line.is_stream = request.is_stream
+        del body
+        timeout_s = self._settings.total_timeout_s
+        scopes = self._state.cancel_scopes
+        with CancellationScope(receive, timeout_s, scopes) as cancellation:
+            cancellation.enter_phase(Phase.WAITING, timeout_s)
+            serving = self._serve(request, headers, arrived_s, cancellation)
+            del request  # frees the body once the response has begun
+            await serving
 
     async def _serve(
         self,
@@ -171,7 +168,8 @@ class ProxiedRequest:
             )
 
     async def reject(self, error: RequestError) -> None:
-        """Send an error of the gateway's own."""
+        """Send an error of the gateway's own, for which the request holds nothing."""
+        self._allocation.release()
         self._telemetry.note_rejection(error)
         if self._record is not None:
             self._record.end.note_rejection(error)
@@ -184,6 +182,7 @@ class ProxiedRequest:
     def close(self) -> None:
         """Free what the request holds, and report it. Call it once, at the very end."""
         self._attempts.close()
+        self._allocation.release()
         relay = self._attempts.relay
         is_cut = relay is not None and bool(relay.cut_cause)
         self._telemetry.close(self._client, self._record, is_cut=is_cut)
