@@ -6,13 +6,18 @@ from penstock.core.spec.fields import RECORDED
 from penstock.core.spec.service import Object, ServiceSpec
 
 
-def accepted_spec(body: Object) -> ServiceSpec | None:
-    """The spec that the operator accepted last, else the service's own; None if that is invalid.
+def parse_accepted_spec(body: Object) -> ServiceSpec:
+    """The spec that the operator accepted last, else the service's own. Raises InvalidService.
 
     It may have settings that this version refuses: what runs has them.
     """
+    return parse_service(with_accepted_spec(body) or body)
+
+
+def accepted_spec(body: Object) -> ServiceSpec | None:
+    """The spec of `parse_accepted_spec`; None if it is invalid."""
     try:
-        return parse_service(with_accepted_spec(body) or body)
+        return parse_accepted_spec(body)
     except InvalidService:
         return None
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.api.convert import InvalidService, parse_service
+from penstock.api.convert import InvalidService
+from penstock.api.past_specs import parse_accepted_spec
 from penstock.chart.names import LEASE_NAME
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.record import MARGIN_S, announce_wait
@@ -16,7 +17,6 @@ from penstock.cli.terminal import make_console
 from penstock.clients.kube import Kube, connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
-from penstock.core.observed.accepted_spec import with_accepted_spec
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
@@ -84,7 +84,7 @@ async def _read(
 def _spec_of(service: str, body: dict[str, Any]) -> ServiceSpec:
     """The spec by which the operator runs the service. Raises KubeError if there is none that it accepts."""
     try:
-        return parse_service(with_accepted_spec(body) or body)
+        return parse_accepted_spec(body)
     except InvalidService as error:
         raise KubeError(
             f"no decision is made on {service}, whose spec is refused: {error}"
