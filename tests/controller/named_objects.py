@@ -183,7 +183,7 @@ class Operator:
         if conflict is None:
             return None
         stable = "r1" if cause is None else each.status.get("stableRevision")
-        state = replace(state, name_conflict=conflict)
+        state = replace(state, name_conflict=conflict, can_answer=can_answer)
         status = adapter_status(resource, state, None, each.status, NOW)
         return status | {"stableRevision": stable}
 

@@ -40,7 +40,7 @@ async def test_all_engines_get_an_adapter_also_later_ones(stand: AdapterStand) -
     status = await stand.until("sql", Ready="Ready", Loaded="AllLoaded", Reconciling="Settled")
     assert a.entries[SQL]["path"] == "/adapters/pvc/adapters/sql"
     assert instances(status) == {"chat-a": "Loaded"}
-    assert (status["rank"], status["sizeBytes"]) == (8, 4096)
+    assert (status["modelName"], status["rank"], status["sizeBytes"]) == ("sql", 8, 4096)
     assert (status["desiredReplicas"], status["loadedReplicas"]) == (1, 1)
     await stand.add_engine("chat-b")
     await stand.until_true(lambda: SQL in stand.engines["chat-b"].entries)
@@ -160,7 +160,8 @@ async def test_why_an_adapter_is_not_accepted(stand: AdapterStand) -> None:
     await stand.create("elsewhere", model={"uri": "pvc://other/sql"})
     await stand.create("orphan", serviceRef={"name": "none"})
     await stand.create("plain-sql", serviceRef={"name": "plain"})
-    await stand.until("orphan", Accepted="ServiceNotFound", Reconciling="ServiceNotFound")
+    orphan = await stand.until("orphan", Accepted="ServiceNotFound", Reconciling="ServiceNotFound")
+    assert "modelName" not in orphan
     await stand.until("plain-sql", Accepted="LoraNotEnabled", Stalled="LoraNotEnabled")
     await stand.until("elsewhere", Accepted="SourceNotMounted", Stalled="SourceNotMounted")
     await stand.until("sql", Accepted="Accepted")

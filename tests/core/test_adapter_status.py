@@ -41,7 +41,7 @@ SQL = AdapterResource(
 ON_DEMAND = AdapterState(num_engines=2, wanted=0)
 LOADED = AdapterState(
     num_engines=2, wanted=2, rank=8, size_bytes=4096,
-    instances=(Instance("chat-a", "Loaded"), Instance("chat-b", "Loaded")),
+    instances=(Instance("chat-a", "Loaded"), Instance("chat-b", "Loaded")), can_answer=True,
 )  # fmt: skip
 BAD_FILES = LoadError("AdapterNotFound", "there is no folder")
 
@@ -406,7 +406,7 @@ def test_a_renamed_adapter_that_is_refused_answers_under_no_name() -> None:
     refused = status_of(REFUSED, served) | {"stableRevision": "r"}
     assert refused["modelName"] is None
     assert adapter_claim(adapter("sql", **refused)).precedence.standing is Standing.REFUSED
-    accepted = status_of(ON_DEMAND, served) | {"stableRevision": "r"}
+    accepted = status_of(replace(ON_DEMAND, can_answer=True), served) | {"stableRevision": "r"}
     assert adapter_claim(adapter("sql", **accepted)).precedence.standing is Standing.ESTABLISHED
 
 

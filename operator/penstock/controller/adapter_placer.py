@@ -268,8 +268,8 @@ class AdapterPlacer:
             if (pool := pools.steps.get(resource.key)) is not None:
                 state = replace(state, pool=pool)
             is_read = has_been_read(state, was_resolved=each.is_resolved)
-            can_answer = resource.key in rollouts and is_read
-            conflict = settle_name(resource.key, cause, names, can_answer=can_answer)
+            state = replace(state, can_answer=resource.key in rollouts and is_read)
+            conflict = settle_name(resource.key, cause, names, can_answer=state.can_answer)
             if conflict is None:
                 continue
             if conflict:

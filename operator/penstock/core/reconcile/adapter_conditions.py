@@ -55,7 +55,8 @@ class AdapterState:
     whether every slot has a pinned copy, so that requests cannot load it either. instances: by pod.
     failure: of the last load. rank, size_bytes: of a copy in memory; None while there is none. pool: None if
     it never had a dedicated pool. name_conflict: why its model name alone leads to another namespace; empty
-    if it does not. has_candidate_slot: as has_slot, of the version that is rolled out.
+    if it does not. has_candidate_slot: as has_slot, of the version that is rolled out. can_answer: whether a
+    version gets the traffic, and an engine has read it.
     """
 
     refusal: Cause | None = None
@@ -70,6 +71,7 @@ class AdapterState:
     pool: PoolStep | None = None
     name_conflict: str = ""
     has_candidate_slot: bool = True
+    can_answer: bool = False
 
     @property
     def loaded(self) -> int:

@@ -12,7 +12,6 @@ from penstock.core.reconcile.adapter_conditions import (
     Instance,
     LoadError,
     adapter_conditions,
-    has_been_read,
 )
 from penstock.core.reconcile.status import as_objects
 from penstock.core.reconcile.status_events import rollout_events
@@ -47,10 +46,9 @@ def adapter_status(
     size = same.get("sizeBytes") or state.size_bytes
     was_resolved = is_resolved(stored, revision)
     conditions = adapter_conditions(resource, state, rollout, was_resolved=was_resolved)
-    is_read = state.refusal is None and has_been_read(state, was_resolved=was_resolved)
     return {
         "observedGeneration": resource.generation,
-        "modelName": _answered_name(resource.model_name, stored, is_read=is_read),
+        "modelName": _answered_name(resource.model_name, stored, can_answer=state.can_answer),
         "revision": revision,
         "rank": rank,
         "sizeBytes": size,
@@ -95,9 +93,9 @@ def adapter_events(before: Object, after: Object) -> Iterator[tuple[str, str, st
         yield "Warning", now["reason"], now["message"]
 
 
-def _answered_name(model_name: str, stored: Object, *, is_read: bool) -> str | None:
+def _answered_name(model_name: str, stored: Object, *, can_answer: bool) -> str | None:
     """The model name if the adapter can answer under it, or did so before; None before."""
-    return model_name if is_read or stored.get("modelName") == model_name else None
+    return model_name if can_answer or stored.get("modelName") == model_name else None
 
 
 def _without_none(value: Any) -> Any:
