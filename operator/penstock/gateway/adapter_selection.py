@@ -62,8 +62,6 @@ class AdapterSelector:
                 copies.residency.note_used(endpoint.pod, self._adapter.engine_name)
             return found
         self._count_miss()
-        if self._state.snapshots.current.get_adapter(self._adapter.key) is None:
-            raise RequestError(404, "the model does not exist any more", code="model_not_found")
         untried = self._untried(endpoints)
         tokens = self._state.endpoints.tokens
         match copies.choose(self._adapter, service, untried, tokens, self._waited_s):

@@ -8,7 +8,7 @@ again. A request for an adapter goes to an endpoint of the side that has the ada
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.request_record import RequestRecord
 from penstock.gateway.request_wait import BUDGET_SPENT, RequestWait
 from penstock.gateway.reservation import Reservation
-from penstock.gateway.snapshot import Service
+from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_adapter import Adapter
 
 # Longest time that a request waits for a retry after an engine's error response. Then that response is
@@ -46,7 +46,8 @@ class EndpointSelector:
     """Selects the endpoints that one request is sent to, one after the other.
 
     service: "namespace/name". key: the request's affinity key. tokens: its estimated KV cache use.
-    adapter: the one that it is for; None: it is for the base model.
+    adapter: the one that it is for; None: it is for the base model. error_of_deletion: returns the error to
+    raise once a snapshot lacks the service or the adapter.
 
     failed: endpoints that failed the request.
     """
@@ -60,6 +61,7 @@ class EndpointSelector:
         *,
         key: bytes | None,
         tokens: int,
+        error_of_deletion: Callable[[Snapshot], RequestError],
         adapter: Adapter | None = None,
     ) -> None:
         self._state = state
@@ -67,6 +69,7 @@ class EndpointSelector:
         self._record = record
         self._key = key
         self._tokens = tokens
+        self._error_of_deletion = error_of_deletion
         self._tried: set[str] = set()
         self.failed = FailedEndpoints(state.endpoints)
         self._wait = RequestWait(state, record, cancellation)
@@ -257,20 +260,21 @@ class EndpointSelector:
         return reservation
 
     def _current_service(self) -> Service:
-        self._follow_adapter()
-        service = self._state.snapshots.current.get(self._service)
-        if service is None:
-            raise RequestError(404, "the model does not exist any more", code="model_not_found")
+        """The service whose engines are to answer. Raises RequestError if it or the adapter was deleted."""
+        snapshot, adapter = self._state.snapshots.current, self._adapter
+        if adapter is not None:
+            if (current := snapshot.get_adapter(adapter.key)) is None:
+                raise self._error_of_deletion(snapshot)
+            self._follow(adapter, current.service)
+        if (service := snapshot.get(self._service)) is None:
+            raise self._error_of_deletion(snapshot)
         return service
 
-    def _follow_adapter(self) -> None:
+    def _follow(self, adapter: Adapter, service: str) -> None:
         """Move to the pool that serves the adapter now, if that changed while the request waited."""
-        adapter, snapshot = self._adapter, self._state.snapshots.current
-        current = None if adapter is None else snapshot.get_adapter(adapter.key)
-        if adapter is None or current is None or current.service == self._service:
+        if service == self._service:
             return
-        self._service = current.service
-        self._adapter = replace(adapter, service=current.service)
+        self._service, self._adapter = service, replace(adapter, service=service)
         self._copies = AdapterSelector(self._state, self._adapter, self._waiting)
         self._tried.clear()
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from penstock.core.routing.charge import Ending
 from penstock.core.routing.route import ADAPTER, Backend, Mirror, RouteRule, first_match
 from penstock.core.routing.traffic_split import RolloutMirror
 from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
@@ -13,6 +14,8 @@ from penstock.gateway.upstream_headers import header_text
 
 # Most model names that an error proposes.
 MAX_NAMES = 5
+# `Retry-After` where a new request would find its service at once. SDKs ignore a 0.
+MOVED_RETRY_AFTER_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,32 @@ def resolve(
             return _adapter_target(snapshot, adapter, request)
         case Route() as route:
             return _apply_route(snapshot, route, request, headers)
+
+
+def error_of_deletion(
+    snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
+) -> RequestError:
+    """Return the error for a request whose service or adapter was deleted before an engine answered.
+
+    It is the one that a new request would get. If the model name leads to another service or adapter now,
+    the client has to send the request again: what it holds and counts for is the deleted one's.
+    """
+    try:
+        resolve(snapshot, request, headers)
+    except RequestError as error:
+        error.ending = Ending.REFUSED  # a deletion is no lack of engines
+        return error
+    message = (
+        f"another service or adapter has the model name `{request.model[:200]}` now: send the "
+        "request again"
+    )
+    return RequestError(
+        503,
+        message,
+        retry_after_s=MOVED_RETRY_AFTER_S,
+        reason="model_moved",
+        ending=Ending.REFUSED,
+    )
 
 
 def claim_of(snapshot: Snapshot, model: str) -> Claim:

@@ -113,6 +113,10 @@ class InferenceRequest:
         body = replace_model(self.body, self.model, served_name)
         return replace(self, model=served_name, body=body)
 
+    def without_body(self) -> "InferenceRequest":
+        """Return the fields alone, for what outlives the body."""
+        return replace(self, body=b"")
+
 
 def parse(body: bytes) -> InferenceRequest:
     """Read the fields that routing needs from a request body. Raises RequestError."""

@@ -6,6 +6,7 @@ receiving -> waiting -> first byte -> streaming
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.charge import Ending, ending_of_timeout
@@ -20,7 +21,7 @@ from penstock.gateway.cancellation import (
 from penstock.gateway.client import ClientResponse, checked_headers, read_body
 from penstock.gateway.endpoint_selection import EndpointSelector
 from penstock.gateway.gateway_state import GatewayState
-from penstock.gateway.model_routing import RoutingTarget, resolve
+from penstock.gateway.model_routing import RoutingTarget, error_of_deletion, resolve
 from penstock.gateway.openai import (
     CHAT_PATH,
     RETRY_AFTER_S,
@@ -112,11 +113,12 @@ class ProxiedRequest:
             adapter=target.adapter,
         )
         self._allocation.assign(service.key)
-        request = request.with_model(target.model)
+        find_error = partial(error_of_deletion, request=request.without_body(), headers=headers)
         selector = EndpointSelector(
             self._state, service.key, record, cancellation, key=key, tokens=request.tokens,
-            adapter=target.adapter,
+            error_of_deletion=find_error, adapter=target.adapter,
         )  # fmt: skip
+        request = request.with_model(target.model)
         outgoing = self._outgoing(request, service)
         trying = self._attempts.run(request, outgoing, target, selector, cancellation, record)
         del request, outgoing

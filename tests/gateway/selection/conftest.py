@@ -1,6 +1,7 @@
 """A gateway without sockets, whose endpoint selection runs in virtual time."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -8,7 +9,8 @@ from penstock.core.routing.pick import Side
 from penstock.gateway.app import Gateway
 from penstock.gateway.cancellation import CancellationScope
 from penstock.gateway.endpoint_selection import EndpointSelector
-from penstock.gateway.openai import RequestError
+from penstock.gateway.model_routing import error_of_deletion
+from penstock.gateway.openai import RequestError, parse
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -42,9 +44,11 @@ class Bench:
         arrived_s = self.loop.time()
         (current,) = self.snapshots.current.services
         record = self.state.stats.record(current, arrived_s, 400, is_stream=True, is_chat=True)
+        request = parse(b'{"model": "chat"}')
         return EndpointSelector(
-            self.state, current.key, record, cancellation, key=key, tokens=tokens
-        )
+            self.state, current.key, record, cancellation, key=key, tokens=tokens,
+            error_of_deletion=partial(error_of_deletion, request=request, headers={}),
+        )  # fmt: skip
 
     async def error_of(self, selecting):
         """Status, message and retry time of the error that ends a selection."""

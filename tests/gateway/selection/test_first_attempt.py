@@ -72,7 +72,7 @@ def test_deleted_service_ends_the_wait_with_a_404(bench):
         with pytest.raises(RequestError) as refused:
             await task
         assert (refused.value.status, refused.value.code) == (404, "model_not_found")
-        assert refused.value.message == "the model does not exist any more"
+        assert refused.value.message == "the model `chat` does not exist"
 
     bench(main)
 

@@ -27,8 +27,9 @@ REJECTION = Label(
     "reason",
     (
         "adapter_load_failed", "connections", "engines_failed", "internal", "invalid_request", "memory",
-        "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full", "route_broken",
-        "route_timeout", "scaled_to_zero", "service_missing", "shutdown", "stalled", "timeout", "too_large",
+        "model_moved", "model_not_found", "no_endpoint", "no_route", "not_synced", "queue_full",
+        "route_broken", "route_timeout", "scaled_to_zero", "service_missing", "shutdown", "stalled",
+        "timeout", "too_large",
     ),
 )  # fmt: skip
 RETRY_REASON = Label(
