@@ -155,6 +155,49 @@ def test_the_client_that_holds_most_memory_gives_up_its_oldest_that_holds_some()
     assert requests.given_up == ["a"]
 
 
+def test_requests_that_hold_too_little_are_not_given_up():
+    requests = Requests()
+    for number in range(10):
+        requests.start(number).grow(1)
+    for name in ("a", "b"):
+        requests.start(name).grow(20)
+    requests.start("late", client="10.0.0.2").grow(5)
+    assert requests.given_up == ["a"]
+
+
+def test_largest_requests_are_given_up_if_none_of_the_client_holds_enough():
+    requests = Requests()
+    for number in range(1, 8):
+        requests.start(number).grow(number)
+    requests.start("other", client="10.0.0.2").grow(20)
+    requests.start("late", client="10.0.0.3").grow(12)
+    assert requests.given_up == [7, 6]
+    assert requests.held == (7, 15 + 20 + 12)
+
+
+def test_nobody_is_given_up_if_that_is_not_enough():
+    """Complete requests that wait for the first snapshot of the cluster hold the rest."""
+    requests = Requests()
+    requests.start("whole").grow(40)
+    requests.complete("whole")
+    requests.start("a", client="10.0.0.2").grow(9)
+    with pytest.raises(RequestError) as refused:
+        requests.start("late", client="10.0.0.3").grow(11)
+    assert refused.value.message == MEMORY
+    assert requests.given_up == []
+
+
+def test_client_whose_requests_have_arrived_holds_nothing_of_the_arriving():
+    requests = Requests()
+    for name in ("a", "b"):
+        requests.start(name).grow(20)
+        requests.complete(name)
+    requests.start("c", client="10.0.0.2").grow(9)
+    requests.start("d").grow(1)
+    requests.start("late", client="10.0.0.3").grow(5)
+    assert requests.given_up == ["c"]
+
+
 def test_request_that_was_given_up_grows_no_more():
     requests = Requests(max_connections=4)
     slow = requests.start("slow")

@@ -1,37 +1,25 @@
 """Allocation of client connections, and of memory for bodies, to requests.
 
-When there is no room for a new request, one that is still arriving is given up: the oldest of the client that
-holds most of the limit. A client that sends quickly has no old ones.
+When there is no room for a new request, one that is still arriving is given up: of the client that holds most
+of the limit, the oldest that holds enough. A client that sends quickly has no old ones.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from penstock.gateway.arriving_requests import ArrivingRequests
 from penstock.gateway.client_network import client_network
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.shared_limit import ARRIVING, Allocation, SharedLimit
 
 
 class RequestLimits:
-    """The limits that the requests of one gateway share.
-
-    arriving: requests whose body is incomplete, oldest first, with what stops the reading of it.
-    """
+    """The limits that the requests of one gateway share, and those requests whose body is incomplete."""
 
     def __init__(self, max_connections: int, max_body_bytes: int) -> None:
         self.connections = SharedLimit(max_connections)
         self.body_bytes = SharedLimit(max_body_bytes)
-        self.arriving: dict[RequestAllocation, Callable[[], None]] = {}
-
-    def find_oldest_of_largest_client(self, limit: SharedLimit) -> "RequestAllocation | None":
-        """Return the oldest arriving request that holds some of the limit, of the client that holds most."""
-        by_client: Counter[str] = Counter()
-        for each in self.arriving:
-            by_client[each.client] += each.held(limit)
-        most = max(by_client.values(), default=0)
-        of_client = (each for each in self.arriving if by_client[each.client] == most)
-        return next((each for each in of_client if each.held(limit)), None)
+        self.arriving = ArrivingRequests(self.connections, self.body_bytes)
 
 
 class RequestAllocation:
@@ -57,11 +45,12 @@ class RequestAllocation:
         """
         if not self._take(self._limits.connections, 1):
             raise _without_connection("too many requests are arriving: try again later")
-        self._limits.arriving[self] = stop_reading
+        self._stop_reading = stop_reading
+        self._limits.arriving.add(self)
         try:
             yield
         finally:
-            self._limits.arriving.pop(self, None)
+            self._limits.arriving.remove(self)
 
     def grow(self, num_bytes: int) -> None:
         """Hold memory for more bytes of the body. Raises RequestError; TimeoutError if it was given up."""
@@ -72,6 +61,7 @@ class RequestAllocation:
                 "the requests in this gateway hold too much memory: try again later, with less"
             )
             raise _without_memory(message)
+        self._limits.arriving.note_growth(self, self._limits.body_bytes, num_bytes)
 
     def assign(self, service: str) -> None:
         """Count the request for its service "namespace/name" from now on. Raises RequestError."""
@@ -94,22 +84,25 @@ class RequestAllocation:
         self._connection.release()
         self._body.release()
 
+    def give_up(self) -> None:
+        """Give all back, and stop the reading of the body."""
+        self.is_given_up = True
+        self._limits.arriving.remove(self)
+        self.release()
+        self._stop_reading()
+
     def _take(self, limit: SharedLimit, amount: int) -> bool:
         """Hold more of a limit, for which other arriving requests may be given up."""
         allocation = self._by_limit[limit]
         while not allocation.take(amount):
-            oldest = self._limits.find_oldest_of_largest_client(limit)
-            would_fit_alone = allocation.amount + amount <= limit.bound(ARRIVING)
-            if oldest is None or oldest is self or not would_fit_alone:
+            if allocation.amount + amount > limit.bound(ARRIVING):  # not even alone
                 return False
-            oldest._give_up()
+            chosen = self._limits.arriving.choose(limit, limit.shortage(ARRIVING, amount))
+            if not chosen or self in chosen:
+                return False
+            for each in chosen:
+                each.give_up()
         return True
-
-    def _give_up(self) -> None:
-        self.is_given_up = True
-        self.release()
-        stop_reading = self._limits.arriving.pop(self)
-        stop_reading()
 
 
 def _without_connection(message: str) -> RequestError:

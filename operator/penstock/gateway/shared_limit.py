@@ -54,11 +54,15 @@ class SharedLimit:
         left = bound - siblings
         return min(left, max(1, int(SERVICE_FRACTION * left)))
 
+    def shortage(self, owner: str, amount: int) -> int:
+        """Return how much the owner would have to give back to hold this much more; 0 if nothing."""
+        return max(0, self._held_by[owner] + amount - self.bound(owner))
+
     def take(self, owner: str, amount: int) -> bool:
         """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
         if not amount:
             return True
-        if self._held_by[owner] + amount > self.bound(owner):
+        if self.shortage(owner, amount):
             return False
         self._held_by[owner] += amount
         self._namespaces.add(_namespace_of(owner), amount)
