@@ -254,3 +254,25 @@ def test_parts_of_an_image_reference(reference: str, parts: tuple[str, str, str]
 def test_an_image_must_be_named() -> None:
     with pytest.raises(MissingValue, match=r"image\.repository must be set"):
         install_manifests({})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"gateway": {"hostNetwork": True}},
+            "networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets",
+        ),
+        (
+            {"monitoring": {"podMonitor": {"enabled": True}}},
+            "networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets",
+        ),
+    ],
+)
+def test_peers_of_engines_that_no_label_selects_have_to_be_named(
+    values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(MissingValue) as refused:
+        objects(values)
+    assert str(refused.value).startswith(message)
+    assert objects(merged(values, {"networkPolicy": {"engines": False}}))

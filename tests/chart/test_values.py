@@ -176,29 +176,6 @@ def test_bounds_of_the_autoscaler_are_compared_where_it_is_enabled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (
-            {"gateway": {"hostNetwork": True}},
-            "networkPolicy.enginesFrom must name the addresses of the nodes, which gateway.hostNetwork lets",
-        ),
-        (
-            {"monitoring": {"podMonitor": {"enabled": True}}},
-            "networkPolicy.enginesFrom must name Prometheus, which monitoring.podMonitor lets",
-        ),
-    ],
-)
-def test_peers_of_engines_that_no_label_selects_have_to_be_named(
-    values: dict[str, Any], message: str
-) -> None:
-    """A JSON schema cannot name the value that requires them: the templates do for Helm."""
-    with pytest.raises(InvalidValues) as refused:
-        complete(values)
-    assert str(refused.value).startswith(message)
-    complete(merged(values, {"networkPolicy": {"engines": False}}))
-
-
-@pytest.mark.parametrize(
     "own",
     [
         {"extraArgs": ["--drain-timeout-s=1"]},

@@ -97,8 +97,11 @@ class _Resolver:
             # The values are checked already.
             case Value(path) | Number(path) | Compared(path):
                 return self._value(path)
-            case Json(path):
-                return json.dumps(self._value(path), separators=(",", ":"), sort_keys=True)
+            case Json(path, required):
+                found = self._value(path)
+                if required and not found:
+                    raise MissingValue(required)
+                return json.dumps(found, separators=(",", ":"), sort_keys=True)
             case PortOf(path):
                 return port_of(self._value(path))
             case Required(path, message):

@@ -12,7 +12,7 @@ from penstock.chart.component_values import ValuesModel
 from penstock.chart.gateway_values import Gateway
 from penstock.chart.monitoring_values import Monitoring
 from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
-from penstock.chart.network_values import NODES_MISSING, PROMETHEUS_MISSING, NetworkPolicy
+from penstock.chart.network_values import NetworkPolicy
 from penstock.chart.operator_values import Operator
 from penstock.chart.tracing_values import OTEL_VARIABLES, Tracing
 
@@ -138,17 +138,6 @@ class Values(ValuesModel):
         ]
         if self.tracing.endpoint and set_twice:
             raise ValueError(f"gateway.extraEnv has {', '.join(set_twice)}, which tracing sets")
-        return self
-
-    @model_validator(mode="after")
-    def _check_peers(self) -> Self:
-        policy = self.network_policy
-        if not policy.enabled or not policy.engines or policy.engines_from:
-            return self
-        if self.gateway.host_network:
-            raise ValueError(NODES_MISSING)
-        if self.monitoring.pod_monitor.enabled:
-            raise ValueError(PROMETHEUS_MISSING)
         return self
 
 
