@@ -15,7 +15,7 @@ from penstock.controller.acceptance import choose_spec
 from penstock.controller.judge import Judgement
 from penstock.controller.model_names import ModelNames
 from penstock.controller.name_waits import NameWaits
-from penstock.controller.plan_writer import PlanWriter
+from penstock.controller.plan_writer import Outcome, PlanWriter
 from penstock.controller.pod_events import explain_waiting_pods
 from penstock.controller.reconcile_log import log_writes
 from penstock.controller.service_reader import Budgets, ServiceReader
@@ -149,13 +149,10 @@ class Reconciler:
         await self._writer.scale_and_delete(spec, planned, outcome)
         has_answered = planned.rollout.stable or planned.shares
         standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
-        is_decided = self._reader.record_short_name_holder(body, standing, spec.model_name)
-        if not is_decided and self._name_waits.may_wait(key, monotonic()):
-            log_writes(key, outcome.written, stored, planned.revision, planned.details)
-            if outcome.error is not None:
-                raise outcome.error
-            return NAMES_RETRY_S  # only the status waits that makes the service answer
-        self._name_waits.end(key)
+        if self._must_wait_for_name(key, body, standing, spec):
+            # Only the status has to wait: it is what makes the service answer.
+            _finish(key, outcome, stored, planned)
+            return NAMES_RETRY_S
         observed = self._reader.with_name_conflict(observed, body, standing, spec.model_name)
         after = statuses.render(
             spec, observed, planned, scaling, last, timestamp(now_s),
@@ -171,13 +168,21 @@ class Reconciler:
         is_written = await self._status_writer.write_status(
             key, body, last, after, planned.revision, outcome.written
         )
-        log_writes(key, outcome.written, after, planned.revision, planned.details)
-        if outcome.error is not None:
-            raise outcome.error  # the work queue retries it: it may be allowed later
+        _finish(key, outcome, after, planned)
         if not is_written:
             return 0.0
         expiry_s = self._writer.rejections.expiry_s(spec.uid, monotonic())
         return earlier_s(earlier_s(planned.wake_s, events_s), expiry_s)
+
+    def _must_wait_for_name(
+        self, key: Key, body: Object, standing: Standing, spec: ServiceSpec
+    ) -> bool:
+        """Whether the status has to wait until the short name is decided, which NameWaits bounds."""
+        is_decided = self._reader.record_short_name_holder(body, standing, spec.model_name)
+        if not is_decided and self._name_waits.may_wait(key, monotonic()):
+            return True
+        self._name_waits.end(key)
+        return False
 
     async def _report_refused(
         self,
@@ -231,6 +236,16 @@ class Reconciler:
             applied_generations=self._applied_generations(key),
             by_variant=scaling.by_variant if scaling else {},
         )
+
+
+def _finish(key: Key, outcome: Outcome, status: Object, planned: Plan) -> None:
+    """Log what was written. Raises the error of a write, which may be allowed when the work queue retries.
+
+    status: as stored.
+    """
+    log_writes(key, outcome.written, status, planned.revision, planned.details)
+    if outcome.error is not None:
+        raise outcome.error
 
 
 def _is_resumed(inputs: PlanInputs, observed: ObservedState) -> bool:
