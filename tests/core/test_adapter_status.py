@@ -1,43 +1,24 @@
 """Status of a LoraAdapter: conditions, instances, demand and Events."""
 
 import inspect
-import json
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from core.adapter_objects import LATER, NOW, SQL, adapter
 
 from penstock.core.adapters.adapter import AdapterVersion, Placement
 from penstock.core.adapters.demand import AdapterCounts
-from penstock.core.adapters.resource import AdapterResource
-from penstock.core.adapters.shown_demand import ShownDemand, show_demand, stored_demand
-from penstock.core.observed.name_claims import (
-    Standing,
-    adapter_claim,
-    route_claim,
-    service_claim,
-    with_next_status,
-)
-from penstock.core.observed.name_index import NameIndex
+from penstock.core.adapters.shown_demand import ShownDemand, stored_demand
+from penstock.core.observed.name_claims import Standing, adapter_claim
 from penstock.core.reconcile import adapter_acceptance, adapter_conditions
-from penstock.core.reconcile.adapter_acceptance import (
-    adapters_of_routes,
-    refusal,
-    settle_name,
-)
 from penstock.core.reconcile.adapter_condition_types import ADAPTER_MEANINGS, ADAPTER_REASONS
 from penstock.core.reconcile.adapter_conditions import AdapterState, Cause, Instance, LoadError
 from penstock.core.reconcile.adapter_status import adapter_events, adapter_status, changed_fields
 from penstock.core.reconcile.condition_types import page
 from penstock.core.spec.service import Object
 
-NOW, LATER = "2026-01-01T01:00:00Z", "2026-01-01T02:00:00Z"
-SQL = AdapterResource(
-    "team", "sql", "1", 3, "2026-01-01T00:00:00Z", "chat", "chat-sql",
-    AdapterVersion("sql", "pvc://adapters/sql", Placement("All")),
-)  # fmt: skip
 ON_DEMAND = AdapterState(num_engines=2, wanted=0)
 LOADED = AdapterState(
     num_engines=2, wanted=2, rank=8, size_bytes=4096,
@@ -206,35 +187,6 @@ def test_only_so_many_instances_are_listed() -> None:
     assert status["loadedReplicas"] == 100
 
 
-def test_demand_changes_at_most_once_a_minute_and_only_by_more_than_a_fifth() -> None:
-    shown = stored_demand({}, AdapterCounts(arrivals=100), 0.0)
-    assert show_demand(shown, AdapterCounts(arrivals=700), 59.0) == shown
-    shown = show_demand(shown, AdapterCounts(arrivals=700), 60.0)
-    assert (shown.requests_per_s, shown.last_used_s) == ("10", 60.0)
-    shown = show_demand(shown, AdapterCounts(arrivals=1360), 120.0)
-    assert (shown.requests_per_s, shown.last_used_s) == ("10", 60.0)
-    shown = show_demand(shown, AdapterCounts(arrivals=1361), 180.0)
-    assert (shown.requests_per_s, shown.last_used_s) == ("0.017", 180.0)
-    shown = show_demand(shown, AdapterCounts(arrivals=1361), 240.0)
-    assert (shown.requests_per_s, shown.last_used_s) == ("0", 180.0)
-    shown = show_demand(shown, AdapterCounts(arrivals=90), 300.0)  # the gateways started again
-    assert shown.requests_per_s == "1.5"
-
-
-def test_adapters_stay_while_a_rollout_removes_the_engines_that_take_them() -> None:
-    for body in (service(engine={}), service(runtime={"type": "Custom"})):
-        assert refusal(SQL, body, (), {}, has_engines=True) is None
-    unmounted = refusal(SQL, service(), ("pvc://other",), {}, has_engines=True)
-    assert unmounted is not None
-    assert unmounted.reason == "SourceNotMounted"
-
-
-def test_the_last_use_is_shown_anew_after_ten_minutes() -> None:
-    shown = ShownDemand("1.0", 1000.0, 1540.0, 0)
-    assert show_demand(shown, AdapterCounts(arrivals=60), 1600.0).last_used_s == 1600.0
-    assert show_demand(shown, AdapterCounts(arrivals=50), 1590.0).last_used_s == 1000.0
-
-
 def test_demand_in_the_status() -> None:
     assert adapter_status(SQL, LOADED, ShownDemand("0", None, 0, 0), {}, NOW)["demand"] is None
     used = adapter_status(SQL, LOADED, ShownDemand("1.5", 0.0, 0, 0), {}, NOW)
@@ -261,101 +213,6 @@ def test_events() -> None:
     assert events(loading, busy) == [("Warning", "LoadFailed")]
     refused = replace(LOADED, refusal=Cause("LoraNotEnabled", "no"))
     assert events(LOADED, refused) == [("Warning", "LoraNotEnabled")]
-
-
-def service(name: str = "chat", model: str | None = None, **spec: Any) -> Object:
-    source = {"uri": "pvc://m"} | ({"name": model} if model else {})
-    engine = {"engine": {"lora": {"maxAdapters": 4}}}
-    return {
-        "metadata": {"namespace": "team", "name": name, "creationTimestamp": NOW},
-        "spec": {"model": source} | engine | spec,
-    }
-
-
-def route(model: str, backend: str = "any") -> Object:
-    rule = {"name": "all", "backendRefs": [{"kind": "LoraAdapter", "name": backend}]}
-    metadata = {"namespace": "team", "name": "front", "creationTimestamp": NOW}
-    return {"metadata": metadata, "spec": {"modelName": model, "rules": [rule]}}
-
-
-def adapter(name: str, created: str = NOW, **status: Any) -> Object:
-    spec = {"serviceRef": {"name": "chat"}, "model": {"uri": "pvc://a", "name": "chat-sql"}}
-    metadata = {"namespace": "team", "name": name, "creationTimestamp": created}
-    return {"metadata": metadata, "spec": spec, "status": status}
-
-
-def names_of(
-    *adapters: Object, services: Iterable[Object] = (), routes: Iterable[Object] = ()
-) -> NameIndex:
-    found = *map(service_claim, services), *map(route_claim, routes), *map(adapter_claim, adapters)
-    return NameIndex(claim for claim in found if claim is not None)
-
-
-def test_why_a_service_takes_no_adapter() -> None:
-    def reason(body: Object | None) -> str | None:
-        cause = refusal(SQL, body, ("pvc://adapters",), NameIndex())
-        return cause and cause.reason
-
-    assert reason(service()) is None
-    assert reason(None) == "ServiceNotFound"
-    assert reason(service(engine={})) == "LoraNotEnabled"
-    assert reason(service(runtime={"type": "VLLM"})) is None
-    assert reason(service(runtime={"type": "Custom"})) == "RuntimeUnsupported"
-    for sources, expected in ((("pvc://other",), "SourceNotMounted"), (None, None)):
-        cause = refusal(SQL, service(), sources, NameIndex())
-        assert (cause and cause.reason) == expected
-
-
-def test_a_service_that_goes_on_with_its_accepted_spec_takes_the_adapter() -> None:
-    refused = {"type": "SpecValid", "status": "False", "reason": "InvalidSpec"}
-    status = {"conditions": [refused], "acceptedSpec": json.dumps(service()["spec"])}
-    body = service(engine={}, runtime={"type": "Custom"}) | {"status": status}
-    assert refusal(SQL, body, None, NameIndex()) is None
-
-
-def test_who_has_a_model_name() -> None:
-    sql, younger = adapter("sql"), adapter("b", created=LATER)
-    serving = service("x", "chat-sql") | {"status": {"stableRevision": "r"}}
-
-    def holder(routes: list[Object], services: list[Object]) -> str | None:
-        names = names_of(sql, younger, services=services, routes=routes)
-        cause = refusal(replace(SQL, name="b"), service(), None, names)
-        return cause and cause.message.partition(" has the")[0]
-
-    assert holder([], []) == "the LoraAdapter sql"
-    assert holder([], [serving]) == "the InferenceService x"
-    assert holder([route("chat-sql")], [serving]) == "the InferenceService x"
-    answered = route("chat-sql") | {"status": {"modelName": "chat-sql"}}
-    assert holder([answered], [serving]) == "the ModelRoute front"
-    names = names_of(sql, younger, routes=[route("y")])
-    assert refusal(SQL, service(), None, names) is None
-
-
-def test_a_service_that_never_answered_takes_no_name_of_an_adapter() -> None:
-    accepted = adapter("sql", modelName="chat-sql", stableRevision="r")
-    names = names_of(accepted, services=[service("x", "chat-sql")])
-    assert refusal(SQL, service(), None, names) is None
-
-
-def test_an_adapter_that_is_refused_takes_no_name_of_another() -> None:
-    condition = {"type": "Accepted", "status": "False", "reason": "ServiceNotFound"}
-    older, younger = adapter("a", conditions=[condition]), adapter("sql", created=LATER)
-    assert refusal(SQL, service(), None, names_of(older, younger)) is None
-
-
-def test_an_adapter_that_a_route_leads_to_needs_no_model_name() -> None:
-    """A ModelRoute with the adapter's own name, as for a gradual change, leaves its copies alone."""
-    own = route("chat-sql", backend="sql")
-    names = names_of(adapter("sql"), routes=[own])
-    routed = adapters_of_routes([own], names)
-    assert routed == {SQL.key}
-    assert refusal(SQL, service(), None, names, is_routed=True) is None
-    (cause,) = [refusal(SQL, service(), None, names)]
-    assert cause is not None
-    assert cause.reason == "ModelNameInUse"
-    taken = {"type": "Accepted", "status": "False", "reason": "ModelNameInUse"}
-    refused = own | {"status": {"conditions": [taken]}}
-    assert adapters_of_routes([refused], names_of(routes=[refused])) == set()
 
 
 @pytest.mark.parametrize("failure", [None, BAD_FILES])
@@ -408,20 +265,6 @@ def test_a_renamed_adapter_that_is_refused_answers_under_no_name() -> None:
     assert adapter_claim(adapter("sql", **refused)).precedence.standing is Standing.REFUSED
     accepted = status_of(replace(ON_DEMAND, can_answer=True), served) | {"stableRevision": "r"}
     assert adapter_claim(adapter("sql", **accepted)).precedence.standing is Standing.ESTABLISHED
-
-
-@pytest.mark.parametrize(("is_read", "holder"), [(False, "other"), (True, "team")])
-def test_an_adapter_that_no_engine_has_read_takes_no_short_name(is_read: bool, holder: str) -> None:
-    """The older service of another namespace loads its model."""
-    waiting = service("x", "chat-sql")
-    waiting["metadata"] |= {"namespace": "other"}
-    names = names_of(adapter("sql", created=LATER), services=[waiting])
-    conflict = settle_name(SQL.key, None, names, can_answer=is_read)
-    assert bool(conflict) == (holder == "other")
-    claim = service_claim(waiting)
-    assert claim is not None
-    answering = with_next_status(claim, "chat-sql", Standing.ESTABLISHED)
-    assert (names.settle(answering, yields=False) == "") == (holder == "other")
 
 
 def test_an_adapter_whose_short_name_is_held_elsewhere_says_so() -> None:
