@@ -96,3 +96,32 @@ def test_removed_queue_releases_all_requests(queues, after):
         assert await task is None
 
     queues(main)
+
+
+def test_copies_of_a_service_concern_its_own_queues_alone(run_virtually):
+    asked_for = []
+
+    def find_holders(pods, adapter):
+        asked_for.append(adapter)
+        return set(pods)
+
+    async def main():
+        now = asyncio.get_running_loop().time
+        queues = AdmissionQueues(GatewaySettings(), lambda *_: set(), find_holders, now)
+        other = service_of({"r1": 100}, B, name="other")
+        queues.update(Snapshot((service_of({"r1": 100}, A), other)))
+        tasks = []
+        for key, pod in ((KEY, A.pod), (other.key, B.pod)):
+            queue = queues.get(key, R1)
+            queue._loads[pod].prefill_tokens = 1e6
+            reserving = queue.reserve(now(), 100.0, 300.0, 10.0, contextlib.nullcontext(), key)
+            tasks.append(asyncio.create_task(reserving))
+        await asyncio.sleep(0)
+        asked_for.clear()
+        queues.note_copies(KEY)
+        assert asked_for == [KEY]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run_virtually(main)

@@ -88,7 +88,7 @@ class AdapterLoads:
         )  # fmt: skip
         self._failures.note_failure(adapter, endpoint, failure)
         if failure.kind == "Refused":  # all get this answer, or try another engine
-            self._residency.waiters.wake_all(adapter.engine_name)
+            self._residency.waiters.wake_all(adapter.service, adapter.engine_name)
         return failure
 
     async def _load(self, load: AdapterLoad) -> EngineFailure | None:

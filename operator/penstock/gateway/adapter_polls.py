@@ -74,8 +74,8 @@ class AdapterPolls:
             for service, waiting in self._waiting.items()
             if waiting.count or service in services
         }
-        pods = {endpoint.pod for endpoint in wanted}
-        self._residency.keep_only(pods)
+        pods = {endpoint.pod: service for endpoint, (service, _) in wanted.items()}
+        self._residency.update(pods)
         self._runtimes = {pod: found for pod, found in self._runtimes.items() if pod in pods}
 
     def runtime(self, pod: str) -> LoraRuntime:

@@ -1,6 +1,6 @@
 """Which engine pods have which adapters, as the engines list them and this gateway loads them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core.adapters.drain import Drain
@@ -66,15 +66,16 @@ class _Pod:
 class AdapterResidency:
     """The adapters of each engine pod "namespace/name".
 
-    now: the monotonic clock. waiters: the requests that wait for a copy. listeners: called after each load,
-    eviction or unload that is noticed.
+    now: the monotonic clock. waiters: the requests that wait for a copy. listeners: called with the service
+    "namespace/name" of the pod after each load, eviction or unload that is noticed.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._pods: dict[str, _Pod] = {}
+        self._services: Mapping[str, str] = {}  # by pod
         self.waiters = CopyWaiters()
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[str], None]] = []
 
     def copies(self, pod: str) -> Mapping[str, Copy] | None:
         """Return the adapters of the pod by name; None if its engine has not listed them lately."""
@@ -105,8 +106,7 @@ class AdapterResidency:
         was_draining = known.is_draining(adapter, now_s)
         known.drain(adapter, now_s)
         if not was_draining:
-            for listener in self.listeners:
-                listener()
+            self._call_listeners(pod)
 
     def draining(self, pod: str) -> frozenset[str]:
         """Return the adapters on the pod whose copies take no new requests."""
@@ -130,7 +130,7 @@ class AdapterResidency:
         known = self._pods.setdefault(pod, _Pod({}, asked_s))
         known.listed, known.listed_s = listed, self._now()
         known.changes = {n: change for n, change in known.changes.items() if change[0] >= asked_s}
-        self._update(known)
+        self._update(pod)
 
     def note_resident(self, pod: str, adapter: str) -> None:
         """Record that the engine reads an evicted adapter again."""
@@ -141,7 +141,7 @@ class AdapterResidency:
         known = self._pods.get(pod)
         if known is not None and (change := known.changes.get(adapter)) and change[1] is LOADED:
             known.changes[adapter] = change[0], RESIDENT
-            self._update(known)
+            self._update(pod)
 
     def note_absent(self, pod: str, adapter: str) -> None:
         """Record that the engine does not know the adapter."""
@@ -151,7 +151,7 @@ class AdapterResidency:
         """Show the adapter as being loaded on the pod until `end_loading`."""
         known = self._pods.setdefault(pod, _Pod({}, self._now()))
         known.loading.add(adapter)
-        self._update(known)
+        self._update(pod)
 
     def end_loading(self, pod: str, adapter: str, *, is_loaded: bool) -> None:
         """Record the end of a load. is_loaded: whether the engine has the adapter in memory now.
@@ -166,24 +166,27 @@ class AdapterResidency:
         if is_loaded:
             known.listed_s = self._now()  # an engine that answers a load is alive
             known.changes[adapter] = known.listed_s, LOADED
-        self._update(known)
+        self._update(pod)
 
-    def keep_only(self, pods: Collection[str]) -> None:
-        """Drop all other pods."""
-        self._pods = {pod: known for pod, known in self._pods.items() if pod in pods}
+    def update(self, services: Mapping[str, str]) -> None:
+        """Set the service "namespace/name" of each pod, and drop other pods."""
+        self._services = services
+        self._pods = {pod: known for pod, known in self._pods.items() if pod in services}
 
     def _note(self, pod: str, adapter: str, copy: Copy | None) -> None:
         known = self._pods.get(pod)
         if known is not None:
             known.changes[adapter] = self._now(), copy
-            self._update(known)
+            self._update(pod)
 
-    def _update(self, known: _Pod) -> None:
+    def _update(self, pod: str) -> None:
+        known = self._pods[pod]
         before = known.copies
         known.merge()
         if known.copies == before:
             return
-        self.waiters.note_room()
+        service = self._services.get(pod, "")
+        self.waiters.note_room(service)
         was, now = _states(before), _states(known.copies)
         if was == now:
             return
@@ -191,11 +194,15 @@ class AdapterResidency:
             if was.get(adapter) == now.get(adapter):
                 continue
             if now.get(adapter) == "Resident":
-                self.waiters.wake_all(adapter)
+                self.waiters.wake_all(service, adapter)
             else:
-                self.waiters.note_change(adapter)
-        for listener in self.listeners:
-            listener()
+                self.waiters.note_change(service, adapter)
+        self._call_listeners(pod)
+
+    def _call_listeners(self, pod: str) -> None:
+        if service := self._services.get(pod):
+            for listener in self.listeners:
+                listener(service)
 
 
 def _states(copies: Mapping[str, Copy]) -> dict[str, CopyState]:

@@ -56,10 +56,11 @@ class AdapterSelector:
         left_s: how long the request may still wait. Raises RequestError.
         """
         left_s = min(left_s, MAX_WAIT_S - self._waited_s)
-        copies = self._state.adapters
+        copies, name = self._state.adapters, self._adapter.engine_name
         if found := copies.resident(self._adapter, endpoints):
             for endpoint in found:
-                copies.residency.note_used(endpoint.pod, self._adapter.engine_name)
+                copies.residency.note_used(endpoint.pod, name)
+            copies.residency.waiters.note_found(self._adapter.service, name)
             return found
         self._count_miss()
         untried = self._untried(endpoints)
@@ -73,6 +74,7 @@ class AdapterSelector:
                 cause = f"{reason}: {self._waited_for}" if self._waited_for else reason
                 raise self._unavailable(cause, retry_after_s)
             case LoadFailure() as failure:
+                copies.residency.waiters.note_found(self._adapter.service, name)
                 raise self._refused(failure)
             case chosen:
                 return chosen
@@ -135,8 +137,8 @@ class AdapterSelector:
         began_s = self._state.now()
         with self._waiting_for_copy():
             await self._state.adapters.residency.waiters.wait(
-                self._adapter.engine_name,
                 self._adapter.service,
+                self._adapter.engine_name,
                 left_s,
                 for_room=wait.pod is None,
             )

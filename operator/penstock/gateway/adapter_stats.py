@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from penstock.core.adapters.demand import AdapterCounts
 from penstock.core.canary.arm_counter import ArmCounter
@@ -89,11 +90,12 @@ class AdapterStats:
 class AdapterStatsRegistry:
     """The counts of every version that had requests, by service "namespace/name" and name in engines.
 
-    listeners: called when the last request for a version at a pod ends, or none is queued any more.
+    listeners: called with the service when the last request for a version at a pod ends, or none is queued
+    any more.
     """
 
     def __init__(self) -> None:
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[str], None]] = []
         self._by_service: dict[str, dict[str, AdapterStats]] = {}
 
     def get(self, adapter: Adapter) -> AdapterStats:
@@ -101,7 +103,9 @@ class AdapterStatsRegistry:
         versions = self._by_service.setdefault(adapter.service, {})
         stats = versions.get(adapter.engine_name)
         if stats is None:
-            stats = versions[adapter.engine_name] = AdapterStats(self._became_idle)
+            stats = versions[adapter.engine_name] = AdapterStats(
+                partial(self._note_idle, adapter.service)
+            )
         if not adapter.is_mixed:
             stats.arm = None
         elif stats.arm is None:
@@ -122,9 +126,9 @@ class AdapterStatsRegistry:
             if adapter.is_mixed
         }
 
-    def _became_idle(self) -> None:
+    def _note_idle(self, service: str) -> None:
         for listener in self.listeners:
-            listener()
+            listener(service)
 
     def _arm(self, service: str, engine_name: str) -> Arm:
         stats = self._by_service.get(service, {}).get(engine_name)

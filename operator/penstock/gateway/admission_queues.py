@@ -54,10 +54,11 @@ class AdmissionQueues:
         for queue in old.values():
             queue.close()
 
-    def note_copies(self) -> None:
-        """Look again at the requests for adapters, whose copies have changed."""
-        for queue in self._queues.values():
-            queue.note_copies()
+    def note_copies(self, service: str) -> None:
+        """Look again at a service's requests for adapters, whose copies have changed."""
+        for (of, _), queue in self._queues.items():
+            if of == service:
+                queue.note_copies()
 
     def _new_queue(self, spec: AdmissionSpec) -> AdmissionQueue:
         return AdmissionQueue(spec, self._ejected, self._find_holders, self._now)
