@@ -156,6 +156,8 @@ async def test_as_many_adapters_as_a_service_may_have_are_listed(client, engine)
             "data: List should have at most 1280 items after validation, not 1281",
         ),
         ("VLLM", [0] * 50_000, "it has more than 40960 values"),
+        ("VLLM", [[[[[[[[[]]]]]]]]] * 5000, "it has more than 40960 values"),
+        ("Penstock", [{"": {"": {"": {}}}}] * 10_000, "it has more than 40960 values"),
         ("VLLM", [{"id": "m" * 301, "parent": "m"}], "it has a name of more than 300 characters"),
         (
             "Penstock",

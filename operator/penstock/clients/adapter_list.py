@@ -19,8 +19,8 @@ from penstock.core.observed.lora_engine import LoraRuntime
 
 # Entries of a list: an engine has at most 1,024 adapters, and vLLM lists the names of its base model too.
 MAX_ENTRIES = 1280
-# Bytes of a list, and JSON values in it: vLLM has some 450 bytes and 20 values for each adapter. A list is
-# parsed before its entries are checked, and 1 MiB of tiny values would take 0.1 s of the event loop.
+# Bytes of a list, and JSON values in it: vLLM has some 450 bytes and 23 values for each adapter. A list is
+# parsed before its entries are checked, and 0.6 MiB of nested lists would take 0.1 s of the event loop.
 MAX_LIST_BYTES, MAX_LIST_VALUES = 512 * MAX_ENTRIES, 32 * MAX_ENTRIES
 # Characters of a name: that of a LoraAdapter has at most 253, and its version 9.
 MAX_NAME_CHARS = 300
@@ -68,7 +68,8 @@ _LISTS: Mapping[LoraRuntime, SchemaValidator] = {
 
 def parse_copies(runtime: LoraRuntime, content: bytes) -> Mapping[str, Copy]:
     """Parse an engine's list of adapters. Raises ValueError with the reason."""
-    if content.count(b",") >= MAX_LIST_VALUES:  # a comma separates two values
+    # Each value but the first follows a comma, or is the first one in a list or an object.
+    if sum(map(content.count, (b",", b"[", b"{"))) >= MAX_LIST_VALUES:
         raise ValueError(f"it has more than {MAX_LIST_VALUES} values")
     try:
         entries = _LISTS[runtime].validate_json(content)["data"]
