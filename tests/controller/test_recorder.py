@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -58,10 +58,15 @@ class Operator:
     def listeners(self) -> int:
         return sum(map(len, self.recorder._listeners.values()))
 
+    async def until_listeners(self, number: int) -> None:
+        async with asyncio.timeout(10):
+            while self.listeners != number:  # noqa: ASYNC110 - it has no events
+                await asyncio.sleep(0.01)
+
     async def publish(self, made: list[Tick]) -> None:
         """Publish the ticks as soon as there is a listener."""
         async with asyncio.timeout(10):
-            while not self.listeners:  # noqa: ASYNC110 - it has no events
+            while not self.recorder._listeners.get(KEY):  # noqa: ASYNC110 - it has no events
                 await asyncio.sleep(0.01)
         for tick in made:
             self.recorder.publish(KEY, tick)
@@ -120,17 +125,69 @@ async def test_a_slow_listener_is_disconnected_without_a_gap(operator: Operator)
     assert operator.listeners == 0
 
 
-async def test_too_many_listeners_are_refused(operator: Operator) -> None:
-    url = f"http://127.0.0.1:{operator.port}/recording/default/chat"
+@pytest.fixture
+async def listen(operator: Operator) -> AsyncIterator[Any]:
+    """`await listen("namespace/name")`: asks for a recording, and returns what closes the connection."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(service: str) -> Any:
+            before = operator.listeners
+            _, writer = await asyncio.open_connection("127.0.0.1", operator.port)
+            stack.callback(writer.close)
+            writer.write(f"GET /recording/{service} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            await operator.until_listeners(before + 1)
+            return writer.close
+
+        yield begin
+
+
+async def test_listeners_of_one_namespace_leave_streams_to_others(
+    operator: Operator, listen: Any
+) -> None:
+    """The services need not exist."""
+    for number in range(MAX_STREAMS // 2):
+        await listen(f"other/none-{number}")
+    url = f"http://127.0.0.1:{operator.port}/recording"
     async with aiohttp.ClientSession() as session:
-        asked = [asyncio.create_task(session.get(url)) for _ in range(MAX_STREAMS)]
-        while operator.listeners < MAX_STREAMS:  # noqa: ASYNC110 - it has no events
-            await asyncio.sleep(0.01)
-        async with session.get(url) as answer:
+        async with session.get(f"{url}/other/chat") as answer:
             assert answer.status == 503
-        for task in asked:
-            task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+            text = await answer.text()
+        assert text == "too many recordings of namespace other, or of all, are in progress"
+        asking = asyncio.create_task(session.get(f"{url}/default/chat"))
+        await operator.until_listeners(MAX_STREAMS // 2 + 1)
+        await operator.publish(ticks(1))
+        async with await asking as answer:
+            assert answer.status == 200
+
+
+async def test_client_that_leaves_before_the_first_decision_ends_its_stream(
+    operator: Operator, listen: Any
+) -> None:
+    close = await listen("default/none")
+    close()
+    await operator.until_listeners(0)
+
+
+async def test_recordings_end_with_the_operator_without_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One waits for its first decision, the other one for the next."""
+    monkeypatch.setattr("penstock.clients.http_server.LAST_ANSWERS_S", 0.1)
+    operator = Operator()
+    async with aiohttp.ClientSession() as session:
+        async with operator.serve("127.0.0.1"):
+            url = f"http://127.0.0.1:{operator.port}/recording/default"
+            streaming = asyncio.create_task(session.get(f"{url}/chat"))
+            await operator.publish(ticks(1))
+            answer = await streaming
+            waiting = asyncio.create_task(session.get(f"{url}/none"))
+            await operator.until_listeners(2)
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+        with pytest.raises(aiohttp.ClientError):
+            await waiting
+    assert operator.listeners == 0
+    assert caplog.records == []
 
 
 async def test_streams_that_are_not_read_count_until_they_end() -> None:
@@ -146,17 +203,18 @@ async def test_streams_that_are_not_read_count_until_they_end() -> None:
         await asyncio.Event().wait()
 
     async def stream() -> None:
-        await (await recorder.stream(Request(scope)))(scope, receive, send)
+        await (await recorder.stream(Request(scope, receive)))(scope, receive, send)
 
-    streams = [asyncio.create_task(stream()) for _ in range(MAX_STREAMS)]
+    streams = [asyncio.create_task(stream()) for _ in range(MAX_STREAMS // 2)]
     await asyncio.sleep(0)
     for tick in made * (MAX_BEHIND + 2):  # more than a stream may be behind
         recorder.publish(KEY, tick)
         await asyncio.sleep(0)
-    assert (await recorder.stream(Request(scope))).status_code == 503
+    assert (await recorder.stream(Request(scope, receive))).status_code == 503
     is_over.set()
     await asyncio.gather(*streams)
-    answering = asyncio.create_task(recorder.stream(Request(scope)))
+    is_over.clear()
+    answering = asyncio.create_task(recorder.stream(Request(scope, receive)))
     await asyncio.sleep(0)
     recorder.publish(KEY, made[0])
     assert (await answering).status_code == 200

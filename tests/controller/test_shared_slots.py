@@ -106,3 +106,17 @@ def test_no_namespace_takes_all_and_none_holds_more_than_there_are(size, demands
             assert len(holders.num_held) >= min(len(demands), size.bit_length())
 
     asyncio.run(run())
+
+
+def test_slot_that_is_wanted_now_is_free_or_not():
+    slots = SharedSlots(2)
+    with slots.hold_now("a") as is_held:
+        assert is_held
+        with slots.hold_now("a") as is_held:
+            assert not is_held
+        with slots.hold_now("b") as is_held:
+            assert is_held
+        with slots.hold_now("a") as is_held:
+            assert not is_held
+    with slots.hold_now("a") as is_held:
+        assert is_held

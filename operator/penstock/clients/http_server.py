@@ -17,7 +17,7 @@ MAX_CONNECTIONS = 64
 # Seconds without reading its answer after which a client is disconnected, as the gateway's
 # --client-stall-timeout-s.
 CLIENT_STALL_TIMEOUT_S = 60.0
-# Seconds at the end for the answers to open requests.
+# Seconds at the end for the answers to open requests, and again for the ends of those that were cut off.
 LAST_ANSWERS_S = 1.0
 
 
@@ -25,7 +25,8 @@ LAST_ANSWERS_S = 1.0
 async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
     """Serve in the block, and yield the port, which is a free one for port 0. Raises OSError.
 
-    Requests that are open LAST_ANSWERS_S after the end are cut off.
+    The connections of requests that are open LAST_ANSWERS_S after the end are reset, and requests that do not
+    end then within the same time are cancelled.
     """
     config = uvicorn.Config(
         app,
@@ -56,10 +57,15 @@ async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
 async def _close(state: ServerState) -> None:
     for connection in list(state.connections):
         connection.shutdown()
-    if state.tasks:
-        await asyncio.wait(state.tasks, timeout=LAST_ANSWERS_S)
+    await _wait_for(state.tasks)
     for connection in list(state.connections):
         connection.transport.abort()
+    await _wait_for(state.tasks)  # a stream ends by itself when its client is gone
     for task in state.tasks:
         task.cancel()
     await asyncio.gather(*state.tasks, return_exceptions=True)
+
+
+async def _wait_for(tasks: set[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks, timeout=LAST_ANSWERS_S)

@@ -1,8 +1,8 @@
 """Slots for requests to pods of several namespaces, of which none can take all."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from penstock.core.fair_queue import FairQueue
 from penstock_engine.fair_limit import FairLimit
@@ -36,6 +36,16 @@ class SharedSlots:
             yield
         finally:
             self._release(namespace)
+
+    @contextmanager
+    def hold_now(self, namespace: str) -> Iterator[bool]:
+        """Hold a slot during the block, or yield False at once if the namespace may hold no further one."""
+        is_held = self._limit.take(namespace, 1)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self._release(namespace)
 
     def _release(self, namespace: str) -> None:
         self._give_back(namespace)

@@ -13,12 +13,15 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from penstock.clients.informer import Key
+from penstock.clients.shared_slots import SharedSlots
 from penstock.core.scaling.recording import AnyTick, RecordingWriter
 
 logger = logging.getLogger(__name__)
 
 PATH = "/recording/{namespace}/{name}"
-MAX_STREAMS = 8  # streams of all services together; each may buffer MAX_BEHIND ticks
+# Bound on the streams of all services together, each of which may buffer MAX_BEHIND ticks. One namespace
+# alone may have half of them.
+MAX_STREAMS = 16
 # Time-out of the first decision. Normally there is one every 2 s, but fewer while the API server or
 # the engines answer slowly.
 FIRST_TICK_S = 25.0
@@ -31,7 +34,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self._listeners: dict[Key, set[asyncio.Queue[AnyTick | None]]] = {}
-        self._num_streams = 0  # some have no listener any more: their client was too slow
+        # Streams hold them until they end. Some have no listener any more: their client was too slow.
+        self._slots = SharedSlots(MAX_STREAMS)
 
     def publish(self, key: Key, tick: AnyTick) -> None:
         """Send a tick to the service's listeners. A listener that is too slow gets None, which ends it."""
@@ -46,11 +50,9 @@ class Recorder:
     def _listen(self, key: Key) -> Iterator[asyncio.Queue[AnyTick | None]]:
         queue: asyncio.Queue[AnyTick | None] = asyncio.Queue()
         self._listeners.setdefault(key, set()).add(queue)
-        self._num_streams += 1
         try:
             yield queue
         finally:
-            self._num_streams -= 1
             listeners = self._listeners.get(key, set())
             listeners.discard(queue)
             if not listeners:
@@ -61,20 +63,21 @@ class Recorder:
 
         Answers 503 if there are too many streams, 404 if no decision is made in FIRST_TICK_S.
         """
-        key = request.path_params["namespace"], request.path_params["name"]
-        if self._num_streams >= MAX_STREAMS:
-            return PlainTextResponse("too many recordings are in progress", 503)
+        namespace, name = key = request.path_params["namespace"], request.path_params["name"]
         with contextlib.ExitStack() as listening:
+            if not listening.enter_context(self._slots.hold_now(namespace)):
+                text = f"too many recordings of namespace {namespace}, or of all, are in progress"
+                return PlainTextResponse(text, 503)
             queue = listening.enter_context(self._listen(key))
             try:
-                tick = await asyncio.wait_for(queue.get(), FIRST_TICK_S)
+                tick = await _first_tick(request, queue)
             except TimeoutError:
                 text = (
-                    f"no decision on {'/'.join(key)} was made in {FIRST_TICK_S:.0f} s:"
+                    f"no decision on {namespace}/{name} was made in {FIRST_TICK_S:.0f} s:"
                     " does the service exist, and is its scaling.mode Active or DryRun?"
                 )
                 return PlainTextResponse(text, 404)
-            lines = _lines(RecordingWriter("/".join(key)), tick, queue)
+            lines = _lines(RecordingWriter(f"{namespace}/{name}"), tick, queue)
             return RecordingResponse(lines, listening.pop_all())
 
 
@@ -90,6 +93,21 @@ class RecordingResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._listening:
             await super().__call__(scope, receive, send)
+
+
+async def _first_tick(request: Request, queue: asyncio.Queue[AnyTick | None]) -> AnyTick | None:
+    """Wait for the first tick. Returns None if the client disconnects before. Raises TimeoutError."""
+
+    async def end_at_disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        queue.put_nowait(None)
+
+    watching = asyncio.create_task(end_at_disconnect())
+    try:
+        return await asyncio.wait_for(queue.get(), FIRST_TICK_S)
+    finally:
+        watching.cancel()
 
 
 async def _lines(
