@@ -150,11 +150,26 @@ async def test_an_optional_kind_may_be_missing(monkeypatch, caplog, error):
     assert [r.levelname for r in caplog.records if r.name == informer.__name__] == ["INFO"]
 
 
-async def test_objects_of_an_optional_kind_go_with_it(monkeypatch):
+MISSING, DENIED, BROKEN = NotFound("no such kind"), Forbidden("not allowed"), Transient("gone")
+
+
+@pytest.mark.parametrize(
+    ("answers", "names", "changes"),
+    [
+        ([MISSING], ["a"], ["a"]),
+        ([MISSING, ([pod("a", 1)], "6")], ["a"], ["a"]),
+        ([MISSING, DENIED, MISSING], ["a"], ["a"]),
+        ([MISSING, BROKEN, MISSING], ["a"], ["a"]),
+        ([MISSING, MISSING], [], ["a", "a"]),
+    ],
+)
+async def test_objects_of_an_optional_kind_go_with_it(monkeypatch, answers, names, changes):
+    """A second 404 in a row says that the kind is gone."""
     monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
-    kube, changed = Kube(([pod("a", 1)], "5"), [Transient("gone")], NotFound("no such kind")), []
+    kube, changed = Kube(([pod("a", 1)], "5"), [BROKEN], *answers), []
     cache = Informer(kube, PODS, changed=lambda key: changed.append(key[1]), is_optional=True)
     task = asyncio.create_task(cache.run())
     await asyncio.wait_for(kube.done.wait(), 5)
     task.cancel()
-    assert (list(cache), changed) == ([], ["a", "a"])
+    assert [item["metadata"]["name"] for item in cache] == names
+    assert changed == changes

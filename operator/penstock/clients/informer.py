@@ -38,7 +38,8 @@ class Informer:
     objects are listed again. synced: set once the objects were listed. confirmed_s: when the API server
     last confirmed the objects, by a list, an event or a bookmark, on the monotonic clock. is_optional:
     whether the kind may be missing, or the right to list it, as before an upgrade of the cluster's CRDs
-    and roles. Then it has no objects, and it is looked for again without messages.
+    and roles. Then it is looked for again without messages, and has no objects once two lists in a row did
+    not find it: a single 404 may be of an API server that has just started.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class Informer:
         self._restarted = restarted
         self._is_optional = is_optional
         self._is_absent = False
+        # Whether the last list was answered with a 404.
+        self._is_missing = False
         self._items: dict[Key, Object] = {}
         # Whether a watch since the last list gave an event.
         self._has_watched = False
@@ -113,11 +116,15 @@ class Informer:
             num_failures += 1
 
     async def _relist(self) -> str:
+        was_missing, self._is_missing = self._is_missing, False
         try:
             items, version = await self._kube.list(self._resource, self._namespace, **self._query)
         except (NotFound, Forbidden) as error:
             if self._is_optional:
+                self._is_missing = isinstance(error, NotFound)
                 self._note_absent(error)
+                if was_missing and self._is_missing:
+                    self._replace([])
                 raise _Absent from error
             if isinstance(error, Forbidden):
                 raise
@@ -131,8 +138,6 @@ class Informer:
         if not self._is_absent:
             logger.info("no %s are watched: %s", self._resource.plural, error)
         self._is_absent = True
-        if isinstance(error, NotFound):
-            self._replace([])
         self.confirmed_s = monotonic()
         self.synced.set()
 
