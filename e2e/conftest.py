@@ -1,4 +1,8 @@
-"""Fixtures: Penstock on a real cluster, shared by all scenarios."""
+"""Fixtures: Penstock on a real cluster, shared by all scenarios.
+
+Each folder uses model names of its own. The namespace of a scenario may be deleted while the next one runs,
+and until then its older services and adapters have their short names in all namespaces.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

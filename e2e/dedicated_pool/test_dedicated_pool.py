@@ -19,7 +19,8 @@ from penstock.demo.stage import Stage, poll_until
 from penstock_engine.make_model.adapters import make_adapter
 
 ROOT = Path(__file__).parents[2]
-NAME, POOL, TEAM = "pooled", "pooled-sql", "lora-pools"
+NAME, ADAPTER, TEAM = "pooled", "isolated", "lora-pools"
+POOL = f"{NAME}-{ADAPTER}"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -29,7 +30,7 @@ def folder(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the demo's model and an adapter."""
     made = tmp_path_factory.mktemp("models")
     shutil.copytree(models / "penstock-tiny", made / "penstock-tiny")
-    make_adapter(made / "penstock-tiny", made / "adapters" / "sql", seed=1)
+    make_adapter(made / "penstock-tiny", made / "adapters" / ADAPTER, seed=1)
     return made
 
 
@@ -45,13 +46,13 @@ def service() -> Object:
 def adapter() -> Object:
     spec = {
         "serviceRef": {"name": NAME},
-        "model": {"uri": "pvc://models/adapters/sql"},
+        "model": {"uri": f"pvc://models/adapters/{ADAPTER}"},
         "placement": {"minReplicas": 1},
     }
     return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "LoraAdapter",
-        "metadata": {"name": "sql"},
+        "metadata": {"name": ADAPTER},
         "spec": spec,
     }
 
@@ -76,7 +77,7 @@ async def team(stage: Stage, folder: Path) -> AsyncIterator[Stage]:
 
 def change(stage: Stage, **spec: object) -> None:
     patch = json.dumps({"spec": spec})
-    stage.kubectl("patch", "lora", "sql", "-n", TEAM, "--type=merge", "-p", patch)
+    stage.kubectl("patch", "lora", ADAPTER, "-n", TEAM, "--type=merge", "-p", patch)
 
 
 async def until_pool(stage: Stage, pool: str, within_s: float = 180) -> Object:
@@ -85,7 +86,7 @@ async def until_pool(stage: Stage, pool: str, within_s: float = 180) -> Object:
 
     async def serves() -> bool:
         nonlocal status
-        status = (await stage.kube.get(LORA_ADAPTERS, TEAM, "sql")).get("status", {})
+        status = (await stage.kube.get(LORA_ADAPTERS, TEAM, ADAPTER)).get("status", {})
         return status.get("pool") == pool
 
     try:
@@ -113,7 +114,9 @@ def pods(stage: Stage, name: str) -> list[str]:
 
 
 async def test_an_adapter_moves_to_a_dedicated_pool_and_back(team: Stage) -> None:
-    of_adapter = Workload("sql", corpus(ROOT), prompt_words=20, max_tokens=16, seed=1, think_s=0.2)
+    of_adapter = Workload(
+        ADAPTER, corpus(ROOT), prompt_words=20, max_tokens=16, seed=1, think_s=0.2
+    )
     of_model = Workload(NAME, corpus(ROOT), prompt_words=20, max_tokens=8, seed=2, think_s=0.5)
     url = team.cluster.gateway_url
     async with Load(url, of_adapter) as load, Load(url, of_model) as base:
@@ -137,14 +140,16 @@ async def move_to_pool(stage: Stage, load: Load) -> None:
     status = await until_pool(stage, "Dedicated")
     assert status["dedicatedService"] == POOL
     await answers(load, 20)
-    stage.kubectl("wait", "-n", TEAM, "--for=condition=PoolReady", "lora/sql", "--timeout=60s")
+    stage.kubectl(
+        "wait", "-n", TEAM, "--for=condition=PoolReady", f"lora/{ADAPTER}", "--timeout=60s"
+    )
     rows = stage.kubectl("get", "psvc", "-n", TEAM, "--no-headers", "--show-labels").splitlines()
     (row,) = (each for each in rows if each.startswith(f"{POOL} "))
     assert f"serving.penstock.dev/service={NAME}" in row
     (own,) = pods(stage, POOL)
 
     async def is_alone() -> bool:
-        found = (await stage.kube.get(LORA_ADAPTERS, TEAM, "sql"))["status"]
+        found = (await stage.kube.get(LORA_ADAPTERS, TEAM, ADAPTER))["status"]
         return [f"pod/{each['podName']}" for each in found.get("instances", [])] == [own]
 
     await poll_until(is_alone, within_s=30, what="copies in the dedicated pool alone")
