@@ -143,6 +143,8 @@ async def survive(
             await asyncio.gather(life, operators, return_exceptions=True)
             config.unlink()
             _log(config).unlink(missing_ok=True)
+            # A namespace keeps its services, and so their model names, until its pods have ended.
+            await kube.delete(INFERENCE_SERVICES, namespace, SERVICE)
             await kube.delete(NAMESPACES, None, namespace)
 
 
