@@ -171,6 +171,11 @@ def test_the_step_of_an_operator_that_ended_before_its_status_is_not_recorded_ag
         phase="Draining", phaseTransitionTime=later, rejected=rejected | {"rejectionTime": later}
     )
     assert ahead.updated(WHOLE, again) is None
+    # The status is later than the record from now on.
+    caught_up = ahead.updated(again, again)
+    assert caught_up is not None
+    assert caught_up.status["rollout"]["phaseTransitionTime"] == later
+    assert caught_up.updated(again, again) is None
     further = ahead.updated(WHOLE, with_rollout(phase="Draining", rejected=...))
     assert further is not None
     assert (further.number, "rejected" in further.status["rollout"]) == (5, False)
@@ -180,6 +185,8 @@ def test_the_step_of_an_operator_that_ended_before_its_status_is_not_recorded_ag
     )
     assert resumed is not None
     assert resumed.status["rollout"]["phaseTransitionTime"] == later
+    latest = with_rollout(**stepped["rollout"] | {"phaseTransitionTime": "2026-01-01T00:00:19Z"})
+    assert resumed.updated(stepped, latest) is None
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"number": Infinity, "status": {}}', "{}"])

@@ -82,13 +82,18 @@ class StateRecord:
 
         before: the status until now. An operator that ends between both writes leaves a record that is ahead
         of it. The next operator takes the same step: its state differs in times alone, and is not recorded
-        again, so that operators that end at each record still get on.
+        again, so that operators that end at each record still get on. The record is then behind the status,
+        whose times the next call records.
         """
-        state = _state_of(after)
-        is_ahead = self.status != _state_of(before)
+        state, is_ahead = _state_of(after), self._is_ahead_of(_state_of(before))
         if state == self.status or (is_ahead and _timeless(state) == _timeless(self.status)):
             return None
         return StateRecord(self.number + 1, state)
+
+    def _is_ahead_of(self, state: Object) -> bool:
+        """Whether the record is of a step that a status with this state has not taken."""
+        is_other_step = _timeless(self.status) != _timeless(state)
+        return is_other_step or _phase_time(self.status) > _phase_time(state)
 
     def as_text(self) -> str:
         return json.dumps({"number": self.number, "status": self.status}, sort_keys=True)
@@ -102,6 +107,12 @@ def _state_of(status: Object) -> Object:
         name: value for name, value in rollout.items() if name not in RESULTS and value is not None
     }
     return state
+
+
+def _phase_time(state: Object) -> str:
+    """When the phase began: a later time is greater. Empty if the state has none."""
+    rollout = state.get("rollout") or {}
+    return str(rollout.get("phaseTransitionTime", ""))
 
 
 def _timeless(state: Object) -> Object:
