@@ -88,7 +88,7 @@ async def test_a_waiting_request_is_answered_as_a_new_one(
     if answer == MOVED:
         assert (error["type"], error["message"]) == (
             "overloaded_error",
-            f"another service or adapter has the model name `{model}` now: send the request again",
+            f"another service or adapter answers for the model `{model}` now: send the request again",
         )
         return
     async with front.post(model=model) as new:

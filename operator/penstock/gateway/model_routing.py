@@ -68,7 +68,7 @@ def error_of_deletion(
         error.ending = Ending.REFUSED  # a deletion is no lack of engines
         return error
     message = (
-        f"another service or adapter has the model name `{request.model[:200]}` now: send the "
+        f"another service or adapter answers for the model `{request.model[:200]}` now: send the "
         "request again"
     )
     return RequestError(
