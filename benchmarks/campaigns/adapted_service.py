@@ -101,7 +101,7 @@ class AdaptedService:
         """The copies in memory as the ready engines list them."""
         engines = await self._addresses()
         lists = await asyncio.gather(
-            *(self._engines.list(address, self._runtime) for address in engines.values())
+            *(self._engines.list("default", address, self._runtime) for address in engines.values())
         )
         found: set[tuple[str, str]] = set()
         for pod, copies in zip(engines, lists, strict=True):

@@ -28,7 +28,7 @@ class Engines:
         end = self.ends[name] = asyncio.get_running_loop().create_future()
         return await end
 
-    async def load(self, _address, _runtime, name, _path):
+    async def load(self, _namespace, _address, _runtime, name, _path):
         return await self._change("load", name)
 
     async def unload(self, _address, name):

@@ -35,7 +35,7 @@ async def test_copies_of_penstock_engines(client, engine):
     engine.add(NAME, "device", requests=3, rank=16, bytes=1 << 33)
     engine.add("b@00000000", "disk", rank=None, bytes=0)
     engine.add("c@00000000", "loading")
-    assert await client.list(engine.address, "Penstock") == {
+    assert await client.list("team", engine.address, "Penstock") == {
         NAME: Copy("Resident", 3, 16, 1 << 33),
         "b@00000000": Copy("Evicted"),
         "c@00000000": Copy("Loading", 0, 8, 4096),
@@ -44,21 +44,21 @@ async def test_copies_of_penstock_engines(client, engine):
 
 async def test_copies_of_vllm_are_the_models_with_a_parent(client, engine):
     engine.add(NAME)
-    assert await client.list(engine.address, "VLLM") == {NAME: Copy("Resident")}
+    assert await client.list("team", engine.address, "VLLM") == {NAME: Copy("Resident")}
 
 
 @pytest.mark.parametrize("runtime", ["Penstock", "VLLM"])
 async def test_load_and_unload(client, engine, runtime):
-    assert await client.load(engine.address, runtime, NAME, "/adapters/pvc/a/sql") is None
+    assert await client.load("team", engine.address, runtime, NAME, "/adapters/pvc/a/sql") is None
     assert engine.entries[NAME]["path"] == "/adapters/pvc/a/sql"
-    assert NAME in await client.list(engine.address, runtime)
+    assert NAME in await client.list("team", engine.address, runtime)
     assert await client.unload(engine.address, NAME) is None
     assert engine.entries == {}
 
 
 async def test_what_another_client_did_already_is_no_failure(client, engine):
     engine.add(NAME)
-    assert await client.load(engine.address, "Penstock", NAME, "/p") is None
+    assert await client.load("team", engine.address, "Penstock", NAME, "/p") is None
     assert await client.unload(engine.address, NAME) is None
     assert await client.unload(engine.address, NAME) is None
 
@@ -69,8 +69,8 @@ async def test_a_process_that_may_not_write_only_lists(engine):
     former = EngineAdapters(lambda: False)
     refused = EngineFailure("Busy", "NotLeading", "another replica may lead by now")
     assert await former.unload(engine.address, NAME) == refused
-    assert await former.load(engine.address, "Penstock", "b@00000000", "/p") == refused
-    assert (await former.list(engine.address, "Penstock")).keys() == {NAME}
+    assert await former.load("team", engine.address, "Penstock", "b@00000000", "/p") == refused
+    assert (await former.list("team", engine.address, "Penstock")).keys() == {NAME}
     await former.close()
 
 
@@ -93,7 +93,7 @@ async def test_a_process_that_may_not_write_only_lists(engine):
 )  # fmt: skip
 async def test_a_refused_load(client, engine, status, body, kind, reason, message):
     engine.refused[NAME] = status, body
-    failure = await client.load(engine.address, "Penstock", NAME, "/p")
+    failure = await client.load("team", engine.address, "Penstock", NAME, "/p")
     assert failure == EngineFailure(kind, reason, message)
 
 
@@ -114,7 +114,7 @@ async def test_a_refused_load(client, engine, status, body, kind, reason, messag
 )
 async def test_an_unreadable_list(client, engine, body):
     engine.list_body = body
-    failure = await client.list(engine.address, "Penstock")
+    failure = await client.list("team", engine.address, "Penstock")
     assert isinstance(failure, EngineFailure)
     assert failure.kind == "Unanswered"
 
@@ -126,7 +126,7 @@ async def test_a_number_that_no_engine_has_makes_a_list_unreadable(client, engin
         field.encode(),
         number.encode(),
     )
-    failure = await client.list(engine.address, "Penstock")
+    failure = await client.list("team", engine.address, "Penstock")
     assert failure.kind == "Unanswered"
     assert failure.message.startswith(
         f"/v1/adapters of the engine gives an unreadable list: data.0.{field}: Input should be "
@@ -144,7 +144,7 @@ async def test_as_many_adapters_as_a_service_may_have_are_listed(client, engine)
     cards = [VLLM_CARD | {"id": name, "root": f"/adapters/pvc/a/{name}"} for name in names]
     base = VLLM_CARD | {"id": "m", "root": "m", "parent": None}
     engine.list_body = json.dumps({"object": "list", "data": [base, *cards]}).encode()
-    assert list(await client.list(engine.address, "VLLM")) == names
+    assert list(await client.list("team", engine.address, "VLLM")) == names
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_as_many_adapters_as_a_service_may_have_are_listed(client, engine)
 )
 async def test_a_list_that_is_too_large_is_unreadable(client, engine, runtime, entries, reason):
     engine.list_body = json.dumps({"data": entries}).encode()
-    failure = await client.list(engine.address, runtime)
+    failure = await client.list("team", engine.address, runtime)
     path = {"Penstock": "/v1/adapters", "VLLM": "/v1/models"}[runtime]
     message = f"{path} of the engine gives an unreadable list: {reason}"
     assert failure == EngineFailure("Unanswered", "Unanswered", message)
@@ -178,8 +178,8 @@ async def test_an_engine_that_is_gone_is_unreachable(client):
     async with adapter_engine() as engine:
         address = engine.address
     for answer in (
-        await client.list(address, "Penstock"),
-        await client.load(address, "VLLM", NAME, "/p"),
+        await client.list("team", address, "Penstock"),
+        await client.load("team", address, "VLLM", NAME, "/p"),
         await client.unload(address, NAME),
     ):
         assert answer.kind == "Unreachable"
@@ -189,4 +189,12 @@ async def test_an_engine_that_does_not_answer_costs_bounded_time(client, engine,
     monkeypatch.setattr(engine_adapters, "LIST_TIMEOUT_S", 0.2)
     engine.list_s = 5.0
     async with asyncio.timeout(2):
-        assert (await client.list(engine.address, "Penstock")).kind == "Unanswered"
+        assert (await client.list("team", engine.address, "Penstock")).kind == "Unanswered"
+
+
+async def test_a_list_waits_for_the_turn_of_its_namespace_alone(client, engine):
+    async with client.share.turn("team"):
+        waiting = asyncio.create_task(client.list("team", engine.address, "VLLM"))
+        assert await client.list("other", engine.address, "VLLM") == {}
+        assert not waiting.done()
+    assert await waiting == {}

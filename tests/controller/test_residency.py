@@ -54,10 +54,10 @@ async def test_hung_engines_of_a_namespace_delay_no_list_of_another(port):
 class BrokenEngines(EngineAdapters):
     """Raises an error about the engine at one address, for what no check has foreseen."""
 
-    async def list(self, address, runtime):
+    async def list(self, namespace, address, runtime):
         if address == "broken":
             raise OverflowError("cannot convert float infinity to integer")
-        return await super().list(address, runtime)
+        return await super().list(namespace, address, runtime)
 
 
 async def test_an_error_about_one_engine_hides_no_copies_of_another(port):

@@ -21,6 +21,11 @@ def steady() -> float:
     return _START_S + time.monotonic()
 
 
+def thread_cpu_time() -> float:
+    """CPU seconds that this thread has used."""
+    return time.thread_time()
+
+
 def sleep(seconds: float) -> None:
     """Block this thread."""
     time.sleep(seconds)

@@ -119,4 +119,5 @@ class CopyChanges:
         pod, name = change.pod, change.engine_name
         if change.kind == "unload":
             return await self._engines.unload(pod.address, name)
-        return await self._engines.load(pod.address, pod.engine.runtime, name, change.path)
+        runtime = pod.engine.runtime
+        return await self._engines.load(pod.namespace, pod.address, runtime, name, change.path)

@@ -71,4 +71,4 @@ class Residency:
 
     async def _ask(self, pod: LoraPod) -> _Answer:
         async with self._slots.hold(pod.namespace):
-            return await self._engines.list(pod.address, pod.engine.runtime)
+            return await self._engines.list(pod.namespace, pod.address, pod.engine.runtime)

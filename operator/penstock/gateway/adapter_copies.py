@@ -79,7 +79,8 @@ class AdapterCopies:
 
     async def is_listed(self, adapter: Adapter, endpoint: Endpoint) -> bool:
         """Ask an engine whether it lists the adapter now."""
-        listed = await self._engines.list(endpoint.address, self.polls.runtime(endpoint.pod))
+        runtime = self.polls.runtime(endpoint.pod)
+        listed = await self._engines.list(adapter.namespace, endpoint.address, runtime)
         return not isinstance(listed, EngineFailure) and adapter.engine_name in listed
 
     def choose(

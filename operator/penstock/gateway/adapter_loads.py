@@ -100,5 +100,5 @@ class AdapterLoads:
             failure = await self._engines.unload(address, load.evict)
             if failure is not None:
                 return replace(failure, kind="Busy")  # the adapter to load is not to blame
-        name, path = load.adapter.engine_name, version.engine_path
-        return await self._engines.load(address, runtime, name, path)
+        namespace, name = load.adapter.namespace, load.adapter.engine_name
+        return await self._engines.load(namespace, address, runtime, name, version.engine_path)

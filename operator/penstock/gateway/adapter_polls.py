@@ -1,6 +1,7 @@
 """Asks the engines of services with adapters which adapters they have.
 
-Once a second; more often while requests wait for a copy, which may be loaded by somebody else.
+Once a second; more often while requests wait for a copy, which may be loaded by somebody else. Less often if
+the lists of a namespace would take more than their share of the event loop.
 """
 
 import asyncio
@@ -128,13 +129,14 @@ class AdapterPolls:
 
     async def _ask(self, endpoint: Endpoint) -> EngineFailure | None:
         """Ask an engine once, in the way of the other runtime if it does not know the first."""
-        asked_s = self._now()
+        asked_s, namespace = self._now(), endpoint.pod.partition("/")[0]
         failure = None
         for runtime in RUNTIMES[self.runtime(endpoint.pod)]:
-            answer = await self._engines.list(endpoint.address, runtime)
+            answer = await self._engines.list(namespace, endpoint.address, runtime)
             if not isinstance(answer, EngineFailure):
                 self._runtimes[endpoint.pod] = runtime
-                self._residency.note_list(endpoint.pod, answer, asked_s)
+                with self._engines.share.counted(namespace):
+                    self._residency.note_list(endpoint.pod, answer, asked_s)
                 return None
             failure = answer
             if failure.kind != "Refused":

@@ -1,8 +1,20 @@
-"""Polls of engines for their adapters, after lists that cannot be read."""
+"""Polls of engines for their adapters: after lists that cannot be read, and of many engines."""
 
+import asyncio
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
 from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
 
-from penstock.clients.engine_adapters import EngineAdapters
+from penstock.clients.engine_adapters import LIST_FRACTION, LIST_REQUEST_S, EngineAdapters
+from penstock.clients.loop_share import LoopShare
+from penstock.core.observed.lora_engine import LoraEngine
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.gateway import adapter_polls
+from penstock.gateway.adapter_polls import AdapterPolls
+from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway.snapshot import Service, Snapshot
 
 
 class HostileEngine(AdapterEngine):
@@ -51,3 +63,55 @@ async def test_an_unexpected_error_ends_no_polls(pool, until, monkeypatch, caplo
     await until(lambda: residency.copies(pod) == {})
     (told,) = [each for each in caplog.records if "does not list its adapters" in each.message]
     assert told.exc_info[0] is OverflowError
+
+
+class ChangingEngines(EngineAdapters):
+    """Engines whose every list differs from the last one. num_lists: by namespace.
+
+    The gateway works for 5 ms on each change, on a processor whose time is computed.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.cpu_s, self.num_lists = 0.0, Counter()
+        self.share = LoopShare(LIST_FRACTION, LIST_REQUEST_S, lambda: self.cpu_s)
+
+    async def _request(self, *_):
+        return b'{"data": [{"id": "a%d", "tier": "device"}]}' % self.num_lists.total()
+
+    def note_change(self, service):
+        self.num_lists[service.partition("/")[0]] += 1
+        self.cpu_s += 0.005
+
+
+def service_with_engines(namespace, number):
+    engines = [Endpoint(f"{namespace}/p{each}", f"10.0.0.{each}:1", "r1") for each in range(number)]
+    runtimes = {each.pod: LoraEngine("Penstock", 4) for each in engines}
+    weights = {Side("r1"): 100}
+    return Service(
+        namespace, "chat", "chat", 0, weights, tuple(engines), lora_engines=runtimes, adapter="a"
+    )
+
+
+@pytest.mark.parametrize(("num_engines", "num_lists"), [(1, 50), (200, 189)])
+def test_the_lists_of_a_namespace_take_a_tenth_of_the_event_loop(
+    run_virtually, monkeypatch, num_engines, num_lists
+):
+    """While requests wait for a copy in all of them. Those of another namespace come as often as without."""
+
+    async def main():
+        monkeypatch.setattr(adapter_polls, "POLL_INTERVAL_S", 1.0)
+        now = asyncio.get_running_loop().time
+        engines, residency = ChangingEngines(), AdapterResidency(now)
+        residency.listeners.append(engines.note_change)
+        polls = AdapterPolls(engines, residency, now)
+        services = service_with_engines("theirs", num_engines), service_with_engines("ours", 1)
+        with ExitStack() as waiting:
+            for service in services:
+                waiting.enter_context(polls.wait(service.key))
+            polls.update(Snapshot(services))
+            await asyncio.sleep(9.99)
+        await polls.close()
+        assert engines.num_lists == {"theirs": num_lists, "ours": 50}
+
+    run_virtually(main)
