@@ -182,6 +182,7 @@ class Attempts:
     ) -> None:
         """Update the health of endpoints by the response that is passed on."""
         if not shows_answerable(ending_of(response.status)):
+            selector.failed.excuse()
             return
         selector.failed.confirm(self._state.now())
         if response.is_error:

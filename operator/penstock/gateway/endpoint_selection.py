@@ -71,7 +71,8 @@ class EndpointSelector:
         self._tokens = tokens
         self._error_of_deletion = error_of_deletion
         self._tried: set[str] = set()
-        self.failed = FailedEndpoints(state.endpoints)
+        allows_retries = state.retry_budget.allows_retries
+        self.failed = FailedEndpoints(state.endpoints, allows_retries=allows_retries)
         self._wait = RequestWait(state, record, cancellation)
         self._adapter = adapter
         self._copies: AdapterSelector | None = None

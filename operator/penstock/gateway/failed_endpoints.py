@@ -1,8 +1,9 @@
 """Endpoints that failed one request, and which of their failures count for outlier ejection.
 
 An engine that fails a request may be at fault, or the request itself. It is the engine if another one answers
-the request. Nobody knows if several engines fail it, or if it ends before another one could answer: no retry
-was allowed in time, or its client left. Failures that nobody can tell are not counted.
+the request. Nobody knows if several engines fail it, if the answer is no evidence (`shows_answerable`), or if
+the retry is not answered: no engine was ready for it in time, it was not allowed in time, or the client left.
+Failures that nobody can tell are not counted.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Self
 from penstock.core.routing.charge import CHARGES, Ending
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway.endpoint_state import EndpointStates
+from penstock.gateway.openai import RequestError
 
 
 class FailedEndpoints:
@@ -19,10 +21,13 @@ class FailedEndpoints:
 
     A failure is counted when it happens, so that a failing engine is ejected soon, and taken back at the end
     if nobody can tell. One whose retry is denied is counted only if another engine answers later.
+
+    allows_retries: whether the gateway has any. Without them no other engine ever answers, so all count.
     """
 
-    def __init__(self, endpoints: EndpointStates) -> None:
+    def __init__(self, endpoints: EndpointStates, *, allows_retries: bool) -> None:
         self._endpoints = endpoints
+        self._allows_retries = allows_retries
         self._failed: dict[str, Side] = {}  # by pod; without those that never got the request
         self._counted: list[str] = []  # a pod for each failure
         self._uncounted: list[tuple[str, Ending]] = []
@@ -36,8 +41,10 @@ class FailedEndpoints:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if len(self._failed) > 1 or isinstance(error, asyncio.CancelledError):
-            self._endpoints.excuse_failures(self._counted)
+        has_no_engine = self._allows_retries and isinstance(error, RequestError)
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if len(self._failed) > 1 or has_no_engine or is_cancelled:
+            self.excuse()
 
     @property
     def sides(self) -> set[Side]:
@@ -65,5 +72,11 @@ class FailedEndpoints:
         """Record that an engine answered the request, so that all failures are the engines' fault."""
         for pod, ending in self._uncounted:
             self._endpoints.charge(pod, ending, now)
+        self._uncounted.clear()
+        self._counted.clear()
+
+    def excuse(self) -> None:
+        """Take back all failures so far, as nobody can tell whether the engines were at fault."""
+        self._endpoints.excuse_failures(self._counted)
         self._uncounted.clear()
         self._counted.clear()
