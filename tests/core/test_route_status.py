@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT, route_claim
+from penstock.core.observed.name_claims import MODEL_NAME_CONFLICT, NameClaim, route_claim
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile import name_conflict as conflicts
 from penstock.core.reconcile import route_status as module
@@ -187,6 +187,25 @@ def test_a_route_has_a_name_in_its_status_once_it_can_answer(
 ) -> None:
     """Its backends exist, and one of them answers. It keeps the name when they are gone."""
     assert status_of(route(status=stored), services=services)["modelName"] == expected
+
+
+@pytest.mark.parametrize(
+    ("services", "remark"),
+    [
+        (SERVICES, ""),
+        (
+            {},
+            " once its backends exist and one of them is ready; until then they go to the InferenceService "
+            "chat",
+        ),
+    ],
+)
+def test_a_route_says_where_its_name_leads_until_it_can_answer(services: Any, remark: str) -> None:
+    claim = NameClaim("InferenceService", "a", "chat", "chat", created_s=0)
+    own = route()
+    names = NameIndex((claim, route_claim(own)))
+    accepted, *_ = status_of(own, services=services, names=names)["conditions"]
+    assert accepted["message"] == f"requests for 'chat' follow this route{remark}"
 
 
 def test_a_route_that_never_answered_has_no_name_that_another_one_can_answer_under() -> None:

@@ -36,7 +36,10 @@ MEANINGS: Mapping[str, str] = {
     ),
     "Reconciling": "The spec is being rolled out. Never True together with Stalled.",
     "Stalled": "The rollout cannot go on until a user changes something.",
-    "Ready": "The service answers requests, also during a rollout and while a later spec is refused.",
+    "Ready": (
+        "The service answers requests, also during a rollout and while a later spec is refused; or its spec "
+        "asks for 0 replicas (`ScaledToZero`)."
+    ),
     "ModelNameConflict": (
         "The model name alone leads to another namespace, or may do so; clients use NAMESPACE/NAME. Left out "
         "otherwise."
@@ -47,7 +50,7 @@ TYPES = tuple(MEANINGS)
 CONDITIONAL_TYPES = ("MetricsReadable", "ScalingActive", "ObjectivesAttainable")
 
 ROUTE_MEANINGS: Mapping[str, str] = {
-    "Accepted": "Requests for the model name follow this route.",
+    "Accepted": "No other route of the namespace has the model name.",
     "ResolvedRefs": "All services, adapters and revisions that the rules name exist.",
     "Programmed": "Every ready gateway applies the present spec.",
     "Reconciling": "The gateways do not apply the route yet, or a rule names what does not exist.",
@@ -56,7 +59,10 @@ ROUTE_MEANINGS: Mapping[str, str] = {
     "ModelNameConflict": MODEL_NAME_CONFLICT_MEANING,
 }
 ROUTE_REASONS: Mapping[str, str] = {
-    "Accepted": "Requests for the model name follow this route.",
+    "Accepted": (
+        "Requests for the model name follow this route. If a service or an adapter has the name too, they do "
+        "once the route's backends exist and one of them is ready; the message says so."
+    ),
     "BackendNotFound": "A service or adapter that a rule names does not exist; it may still be created.",
     "BackendsNotReady": "No service of a rule has a ready engine, and no adapter of it is ready.",
     "GatewaysBehind": "A gateway does not apply the present spec yet.",
@@ -143,7 +149,10 @@ REASONS: Mapping[str, str] = {
     "Replacing": "Pods are replaced by the new revision's, a few at a time.",
     "RevisionPending": "The rollout of the spec's revision starts in a moment.",
     "RollingBack": "The gateways move all of the traffic back to the stable revision.",
-    "ScaledToZero": "No engine is wanted, as `spec.replicas` is 0.",
+    "ScaledToZero": (
+        "No engine is wanted, as `spec.replicas` is 0. `Ready` is True then: the service has all that its "
+        "spec asks for."
+    ),
     "Serving": "Engines run, or receive traffic.",
     "Settled": "The spec is rolled out.",
     "DryRun": "Scaling decisions are recorded, and not applied.",

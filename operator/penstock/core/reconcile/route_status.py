@@ -99,7 +99,14 @@ def _accepted(claim: NameClaim, names: NameIndex) -> Condition:
             "spec.modelName to another name"
         )
         return Condition("Accepted", "False", "ModelNameInUse", message)
-    return Condition("Accepted", "True", "Accepted", f"requests for {name!r} follow this route")
+    message = f"requests for {name!r} follow this route"
+    answering = names.holder(claim)
+    if _answered_name(claim) is None and answering.key != claim.key:
+        message += (
+            " once its backends exist and one of them is ready; until then they go to the "
+            f"{answering.kind} {answering.name}"
+        )
+    return Condition("Accepted", "True", "Accepted", message)
 
 
 def _resolved(route: Object, inputs: RouteInputs) -> Condition:
