@@ -29,7 +29,8 @@ def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> No
     assert condition_of("SpecValid", observed_with(name_taken_by="other")) == (
         "False",
         "ModelNameInUse",
-        "'chat' is served by other in this namespace already; set spec.model.name to another name",
+        "the InferenceService other has the model name 'chat' in this namespace already; set "
+        "spec.model.name to another name",
     )
 
 
@@ -40,8 +41,8 @@ def test_a_service_leaves_a_taken_name_to_its_holder_while_its_spec_is_refused()
     assert condition_of("SpecValid", observed) == (
         "False",
         "ModelNameInUse",
-        "'chat' is served by other in this namespace already; set spec.model.name to another name. "
-        "Besides: spec.replicas: too many",
+        "the InferenceService other has the model name 'chat' in this namespace already; set "
+        "spec.model.name to another name. Besides: spec.replicas: too many",
     )
 
 

@@ -103,12 +103,12 @@ BOTH = (Share(Side(NEW), 10), Share(Side(OLD), 90))
         (
             BOTH,
             observed_with(pod()),
-            ("True", "Serving", f"revision {OLD} and {NEW} receive traffic"),
+            ("True", "Serving", f"revisions {OLD} and {NEW} receive traffic"),
         ),
         (
             BOTH,
             observed_with(pod(ready=False)),
-            ("False", "NoEngineReady", f"no engine of revision {OLD} and {NEW} is ready"),
+            ("False", "NoEngineReady", f"no engine of revisions {OLD} and {NEW} is ready"),
         ),
     ],
 )

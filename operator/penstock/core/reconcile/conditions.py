@@ -108,8 +108,8 @@ def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
     if observed.name_taken_by is not None:
         # By this reason `service_claim` knows that the service yields the name: a refusal does not hide it.
         message = (
-            f"{spec.model_name!r} is served by {observed.name_taken_by} in this namespace already; "
-            "set spec.model.name to another name"
+            f"the InferenceService {observed.name_taken_by} has the model name {spec.model_name!r} in this "
+            "namespace already; set spec.model.name to another name"
         )
         message += f". Besides: {refusal.message}" if refusal else ""
         return Condition("SpecValid", "False", "ModelNameInUse", message)
@@ -218,14 +218,15 @@ def traffic_available(
     revisions = sorted({share.side.revision for share in shares})
     if not revisions:
         return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
-    named = " and ".join(revisions)
+    is_one, named = len(revisions) == 1, " and ".join(revisions)
+    named = f"revision {named}" if is_one else f"revisions {named}"
     if any(observed.ready(revision) for revision in revisions):
-        verb = "receives" if len(revisions) == 1 else "receive"
-        return Condition("TrafficAvailable", "True", "Serving", f"revision {named} {verb} traffic")
+        verb = "receives" if is_one else "receive"
+        return Condition("TrafficAvailable", "True", "Serving", f"{named} {verb} traffic")
     if _is_scaled_to_zero(spec):
         message = "spec.replicas is 0: no engine answers requests"
         return Condition("TrafficAvailable", "False", SCALED_TO_ZERO, message)
-    message = f"no engine of revision {named} is ready"
+    message = f"no engine of {named} is ready"
     return Condition("TrafficAvailable", "False", "NoEngineReady", message)
 
 
