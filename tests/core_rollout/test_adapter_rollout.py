@@ -48,6 +48,15 @@ def test_a_settled_adapter_changes_nothing() -> None:
     assert world.status == before
 
 
+def test_a_judgement_says_what_it_waits_for() -> None:
+    world = serving()
+    world.wanted = 1
+    assert phases(world, 6) == ["Starting", "Judging"]
+    assert world.step().waiting_for == "there is no evidence yet"
+    world.verdict = Continue("the tests need more requests", 0.3)
+    assert world.step().waiting_for == "the tests need more requests"
+
+
 def test_a_canary_as_good_is_promoted() -> None:
     world = serving()
     world.wanted = 1

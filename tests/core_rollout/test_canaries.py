@@ -15,7 +15,7 @@ def test_a_canary_that_the_judge_aborts_goes_and_its_reason_stays(start_service)
     new, old = world.change()
     world.until("Judging")
     world.settle_pods()
-    world.reconcile()
+    assert world.reconcile().waiting_for == "there is no evidence yet"
     assert world.weights() == {(old, ""): 90, (old, "control"): 5, (new, ""): 5}
     assert world.counts() == {old: 11, new: 1}
     world.verdict = ABORT
@@ -29,7 +29,7 @@ def test_weight_grows_with_what_was_earned_and_only_onto_pods_that_are_ready(sta
     new, old = world.change()
     world.until("Judging")
     world.verdict = Continue("so far so good", 0.30)
-    world.reconcile()
+    assert world.reconcile().waiting_for == "so far so good"
     assert (world.rollout.weight_percent, world.weights()[new, ""]) == (
         30,
         10,

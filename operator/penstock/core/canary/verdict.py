@@ -47,3 +47,8 @@ class MirrorPassed:
 
 
 Verdict = Accept | Abort | Continue | Extend | MirrorPassed
+
+
+def describe_progress(verdict: Verdict | None) -> str:
+    """Text for users on how far a judgement is. verdict: the last one; None before the first."""
+    return verdict.reason if verdict else "there is no evidence yet"

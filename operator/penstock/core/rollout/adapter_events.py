@@ -6,7 +6,7 @@ The phases are those of a service, with copies in the memory of engines in place
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.canary.verdict import Abort, Accept, Verdict
+from penstock.core.canary.verdict import Abort, Accept, Verdict, describe_progress
 from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
@@ -102,6 +102,8 @@ def waiting_reason(state: RolloutState, inputs: AdapterInputs, traffic: StoredTr
             wanted = wanted_copies(state, inputs.canary)
             resident = inputs.resident(state.revision)
             return f"{resident} of {wanted} copies of revision {state.revision} are loaded"
+        case "Judging":
+            return describe_progress(inputs.verdict)
         case "Promoting" | "RollingBack":
             return routes.describe_lagging_gateway(inputs.applied_generations, traffic.generation)
         case "Draining" | "Discarding":

@@ -4,6 +4,7 @@ Every phase ends: by an event of its own, by one that a deadline causes, or by a
 what is missing. docs/reference/rollout-phases.md has the table.
 """
 
+from penstock.core.canary.verdict import describe_progress
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import ObservedState
 from penstock.core.observed.rollout_state import RolloutState
@@ -24,9 +25,7 @@ def waiting_for(state: RolloutState, inputs: RolloutInputs) -> str:
         case "Starting" | "Growing" | "Replacing":
             return _obstacle(state, inputs.observed)
         case "Mirroring" | "Judging":
-            return _refusal(state, inputs.observed) or (
-                inputs.verdict.reason if inputs.verdict else ""
-            )
+            return _refusal(state, inputs.observed) or describe_progress(inputs.verdict)
         case "Stopping" | "Draining" | "Discarding":
             return describe_remaining(state, inputs)
         case "RollingBack" if state.strategy == "Rolling":
