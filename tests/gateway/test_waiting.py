@@ -69,13 +69,17 @@ async def test_a_request_to_a_stalled_service_without_traffic_does_not_wait(
     start_gateway, make_service
 ):
     front = await start_gateway(wait_for_endpoint_s=60)
-    front.publish(replace(make_service(), weights={}, stalled="ModelNotFound"))
+    service = replace(make_service(), weights={}, stalled="ModelNotFound")
+    front.publish(service)
 
     async with front.post() as got:
         error = (await got.json())["error"]
 
     assert (got.status, error["code"], error["type"]) == (503, "stalled", "unavailable_error")
-    assert error["message"] == "the model is not available (ModelNotFound)"
+    assert error["message"] == (
+        f"the InferenceService {service.key} cannot answer (ModelNotFound): its condition Stalled says what "
+        "to change"
+    )
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
@@ -84,18 +88,20 @@ async def test_a_request_to_a_service_with_0_replicas_does_not_wait(
 ):
     """No engine will start. A request that waits already is answered when the status has 0 replicas."""
     front = await start_gateway(wait_for_endpoint_s=60)
-    front.publish(replace(make_service(), is_scaled_to_zero=not is_waiting))
+    service = make_service()
+    front.publish(replace(service, is_scaled_to_zero=not is_waiting))
     asking = asyncio.create_task(front.ask())
     if is_waiting:
         await until(lambda: front.gateway.state.waiting == 1)
-        front.publish(replace(make_service(), is_scaled_to_zero=True))
+        front.publish(replace(service, is_scaled_to_zero=True))
 
     status, body = await asking
 
     error = json.loads(body)["error"]
     assert (status, error["code"], error["type"]) == (503, "scaled_to_zero", "unavailable_error")
-    message = "the service has 0 replicas (spec.replicas), and no request starts an engine"
-    assert error["message"] == message
+    assert error["message"] == (
+        f"the InferenceService {service.key} has 0 replicas (spec.replicas), and no request starts an engine"
+    )
 
 
 async def test_an_engine_of_a_service_that_is_scaled_to_zero_still_answers(

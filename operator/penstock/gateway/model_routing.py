@@ -93,13 +93,20 @@ def claim_of(snapshot: Snapshot, model: str) -> Claim:
 def check_available(service: Service) -> None:
     """Raise RequestError if it is of no use to wait for an engine of the service.
 
-    The error names only the reason of `Stalled`. Its message may name the place of the model, which is not
-    for clients.
+    The error has only the reason of `Stalled`. Its message may name the place of the model, which is not for
+    clients.
     """
     if service.stalled and not service.weights:
-        raise RequestError(503, f"the model is not available ({service.stalled})", code="stalled")
+        message = (
+            f"the InferenceService {service.key} cannot answer ({service.stalled}): its condition Stalled "
+            "says what to change"
+        )
+        raise RequestError(503, message, code="stalled")
     if service.is_scaled_to_zero and not service.endpoints:
-        message = "the service has 0 replicas (spec.replicas), and no request starts an engine"
+        message = (
+            f"the InferenceService {service.key} has 0 replicas (spec.replicas), and no request starts an "
+            "engine"
+        )
         raise RequestError(503, message, code="scaled_to_zero", retry_after_s=RETRY_AFTER_S)
 
 
