@@ -110,6 +110,15 @@ def test_a_kubeconfig_that_cannot_be_read_is_an_error_with_a_remedy(
     assert outcome.stderr.strip().endswith("set KUBECONFIG")
 
 
+def test_an_empty_kubeconfig_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/dev/null")
+    outcome = penstock("rollout", "status", "chat")
+    assert outcome.stderr == (
+        "penstock rollout: no credentials for a cluster: /dev/null is empty, or no kubeconfig; set "
+        "KUBECONFIG\n"
+    )
+
+
 def test_without_a_cluster_the_command_that_starts_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,9 +50,19 @@ async def load_configuration(kubeconfig: Path | None = None) -> client.Configura
             path = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
             await config.load_kube_config(path, client_configuration=configuration)
     except UNREADABLE_CONFIG as error:
-        raise KubeError(f"no credentials for a cluster: {error}; set KUBECONFIG") from error
+        problem = _problem(error, kubeconfig)
+        raise KubeError(f"no credentials for a cluster: {problem}; set KUBECONFIG") from error
     configuration.client_side_validation = False
     return configuration
+
+
+def _problem(error: Exception, kubeconfig: Path | None) -> str:
+    """The problem of an unreadable kubeconfig, in words."""
+    if not isinstance(error, TypeError | AttributeError):
+        return str(error)
+    # The client takes the contents of a file for a mapping.
+    names = " or ".join(map(str, kubeconfig_files(kubeconfig)))
+    return f"{names} is empty, or no kubeconfig"
 
 
 def current_namespace() -> str:
