@@ -137,7 +137,7 @@ def test_missing_metrics_hold_or_grow(observation, expected, code):
             BOUNDS,
             FRESH,
             "KV demand of 0 tokens, at 75% of 2,048 per replica, needs 0; 25 requests wait at "
-            "engines; the target allows 4 at each of 1, and a further replica runs 16: 3 needed",
+            "engines; the target allows 4 per replica, 4 now, and a further replica also runs 16: 3 needed",
         ),
         (
             observation(engine(), LOST, LOST, provisioned=3),

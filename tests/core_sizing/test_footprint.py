@@ -134,6 +134,11 @@ def test_slack_is_what_the_prefill_leaves_of_the_objective(
             Objectives(3.0, 0.01),
             "the mean request has a TPOT of 20.1ms on an idle engine, and the objective is 10ms",
         ),
+        (
+            Objectives(0.05, 0.01),
+            "the mean request has a TTFT of 120ms on an idle engine, and the objective is 50ms; "
+            "the mean request has a TPOT of 20.1ms on an idle engine, and the objective is 10ms",
+        ),
         (Objectives(tpot_s=0.1), ""),
     ],
 )

@@ -97,8 +97,8 @@ class KvRule:
         else:
             by_queue = measured + math.ceil(excess / (target + batch))
         note = (
-            f"{waiting} requests wait at engines; the target allows {target} at each of {measured}, and a "
-            f"further replica runs {batch}: {by_queue} needed"
+            f"{waiting} requests wait at engines; the target allows {target} per replica, "
+            f"{target * measured} now, and a further replica also runs {batch}: {by_queue} needed"
         )
         return TrailEntry("queue", max(needed, by_queue), note)
 

@@ -34,7 +34,7 @@ class IdleEngine:
             missed.append(_text("TTFT", self.ttft_s, objectives.ttft_s))
         if self.misses_tpot(objectives):
             missed.append(_text("TPOT", self.tpot_s, objectives.tpot_s))
-        return " and ".join(missed)
+        return "; ".join(missed)
 
 
 def _text(name: str, idle_s: float, objective_s: float) -> str:
