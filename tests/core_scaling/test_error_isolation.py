@@ -34,10 +34,10 @@ async def test_engines_that_cannot_be_looked_at_are_as_good_as_silent(world, mon
     unreadable = ((view, "broken"),)
     read = world.scraper.read
 
-    async def read_or_fail(pod, address):
+    async def read_or_fail(namespace, pod, address):
         if address == "broken":
             raise RuntimeError("unexpected")
-        return await read(pod, address)
+        return await read(namespace, pod, address)
 
     monkeypatch.setattr(world.scraper, "read", read_or_fail)
     world.others = [replace(mine, service=replace(mine.service, name="other"), pods=unreadable)]
