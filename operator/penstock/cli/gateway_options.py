@@ -24,7 +24,10 @@ RequestTimeoutS = Annotated[
 ]
 ClientStallTimeoutS = Annotated[
     float,
-    typer.Option(min=0.01, help="Timeout for a client that stops reading its answer, in seconds."),
+    typer.Option(
+        min=0.01,
+        help="Timeout for a client to take each 16 KiB of its answer, in seconds.",
+    ),
 ]
 ConnectTimeoutS = Annotated[
     float, typer.Option(min=0.01, help="Timeout for connecting to an engine, in seconds.")
@@ -73,7 +76,9 @@ MaxBufferedAnswerBytes = Annotated[
 MaxHeldAnswerBytes = Annotated[
     int,
     typer.Option(
-        min=0, help="Maximum total size of answers that are buffered for a retry, in bytes."
+        min=0,
+        help="Maximum total size of buffered answers until they are sent, and of events of streams above "
+        "64 KiB, in bytes. Further ones are passed on as they arrive.",
     ),
 ]
 DrainDelayS = Annotated[
