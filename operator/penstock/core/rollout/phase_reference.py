@@ -29,8 +29,8 @@ ENDS: Mapping[Phase, str] = {
         f"gateways apply the traffic, at most {GATEWAY_TIMEOUT_S:.0f} s; BlueGreen: also `scaleDownDelay`"
     ),
     "Draining": (
-        f"the pods are gone, or {REMOVAL_S:.0f} s after their grace period; at once if the spec asks for "
-        "another revision and they terminate"
+        f"the pods are gone, or {REMOVAL_S:.0f} s after their grace period. If the spec asks for another "
+        "revision, its rollout does not wait for pods that are terminating"
     ),
     "RollingBack": (
         f"gateways apply the traffic, at most {GATEWAY_TIMEOUT_S:.0f} s, once a stable pod is ready; "
