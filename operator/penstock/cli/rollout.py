@@ -37,6 +37,15 @@ Watch = Annotated[
         "2 if the API server does not answer for a minute.",
     ),
 ]
+WatchAbort = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        "-w",
+        help="Follow the rollout until the revision is rejected; exit 1 if it was promoted before, 2 if the "
+        "API server does not answer for a minute.",
+    ),
+]
 
 
 @app.callback()
@@ -74,7 +83,7 @@ def promote(target: Target, namespace: Namespace, watch: Watch = False) -> None:
 
 
 @app.command()
-def abort(target: Target, namespace: Namespace, watch: Watch = False) -> None:
+def abort(target: Target, namespace: Namespace, watch: WatchAbort = False) -> None:
     """Roll back and reject the revision."""
     _run(lambda kube: _send(kube, namespace, parse_target(target), "abort", watch=watch))
 
