@@ -88,10 +88,18 @@ async def _nothing(asked: list[str], name: str) -> Any:
         yield line
 
 
-def test_an_api_server_that_cannot_be_reached_is_named(api: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [["rollout", "status", "chat"], ["explain", "chat"], ["record", "chat"], ["adapters"]],
+    ids=" ".join,
+)
+def test_an_api_server_that_cannot_be_reached_is_named(
+    words: list[str], api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "kubeconfig"
     path.write_text(path.read_text().replace(api.url, "http://127.0.0.1:1"))
-    outcome = penstock("rollout", "status", "chat")
+    outcome = penstock(*words)
     assert outcome.exit_code == 2
     assert "the API server http://127.0.0.1:1 cannot be reached" in outcome.stderr
 

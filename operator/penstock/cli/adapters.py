@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from penstock.chart.names import LEASE_NAME
 from penstock.cli.adapter_report import AdapterReport, adapter_report
+from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.terminal import make_console
 from penstock.clients.clock import unix_time
@@ -44,7 +45,7 @@ def command(
         reports = asyncio.run(_read(operator_namespace, namespace, name, service))
     except KubeError as error:
         typer.echo(f"penstock adapters: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(exit_status(error)) from error
     if output == "json":
         objects = [_as_object(each) for each in reports]
         typer.echo(json.dumps(objects if name is None else objects[0], indent=2))

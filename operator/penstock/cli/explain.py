@@ -11,6 +11,7 @@ from rich.table import Table
 from penstock.api.convert import InvalidService
 from penstock.api.past_specs import parse_accepted_spec
 from penstock.chart.names import LEASE_NAME
+from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.record import MARGIN_S, announce_wait
 from penstock.cli.terminal import make_console
@@ -61,7 +62,7 @@ def command(
             _say_changes(tick)
     except (KubeError, ValueError) as error:
         typer.echo(f"penstock explain: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(exit_status(error)) from error
 
 
 async def _read(

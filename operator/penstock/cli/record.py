@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.chart.names import LEASE_NAME
+from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.output_file import require_writable
 from penstock.clients.clock import monotonic
@@ -38,7 +39,7 @@ def command(
         decisions = asyncio.run(_write(operator_namespace, namespace, service, wanted_s, output))
     except (KubeError, ValueError, OSError) as error:
         typer.echo(f"penstock record: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(exit_status(error)) from error
     typer.echo(f"wrote {decisions} decisions on {service} to {output}")
 
 

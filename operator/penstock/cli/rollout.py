@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from penstock.cli import rollout_revisions as revisions
+from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace
 from penstock.cli.rollout_evidence import print_by_bin, print_by_tenant, read_trial
 from penstock.cli.rollout_revisions import MANAGER
@@ -18,7 +19,7 @@ from penstock.core.observed.rollout_state import PHASES, Phase
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
-from penstock.errors import Forbidden, KubeError, Transient
+from penstock.errors import KubeError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -135,8 +136,7 @@ def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
             raise typer.Exit(1)
     except (KubeError, Refused) as error:
         typer.echo(f"penstock rollout: {error}", err=True)
-        is_unknown = isinstance(error, Transient) and not isinstance(error, Forbidden)
-        raise typer.Exit(2 if is_unknown else 1) from error
+        raise typer.Exit(exit_status(error)) from error
 
 
 async def _evidence(
