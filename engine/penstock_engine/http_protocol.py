@@ -61,6 +61,11 @@ class BoundedProtocol(H11Protocol):
         """Whether the application works on a request of this connection."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether a part of an answer waits for the client to read. The application may be done with it."""
+        return self.flow.write_paused
+
     def abort(self) -> None:
         """Reset the connection."""
         self.transport.abort()

@@ -193,6 +193,50 @@ async def test_new_connection_takes_the_place_of_the_clients_oldest_idle_one(con
     await readers[1].readuntil(b"ok")
 
 
+async def start_large(server, reader, writer):
+    """Ask for a large answer, and wait until it is complete for the application, and not sent."""
+    writer.write(REQUEST.replace(b"/", b"/large", 1))
+    await reader.readuntil(b"\r\n\r\n")
+    address = writer.get_extra_info("sockname")
+    (connection,) = (each for each in server.server_state.connections if each.client == address)
+    while connection.is_answering:  # noqa: ASYNC110 - it has no events
+        await asyncio.sleep(0.01)
+    assert connection.flow.write_paused
+
+
+async def test_answer_that_is_being_sent_is_not_cut_for_a_new_connection(server, connect):
+    (large, to_large), (idle, _) = [await connect() for _ in range(MAX_CONNECTIONS // 2)]
+    await start_large(server, large, to_large)
+    reader, writer = await connect()
+    await wait_for_end(idle)
+    assert len(await large.readexactly(LARGE_BYTES)) == LARGE_BYTES
+    writer.write(REQUEST)
+    await reader.readuntil(b"ok")
+
+
+async def test_client_whose_answers_are_all_being_sent_opens_no_further_connection(server, connect):
+    opened = [await connect() for _ in range(MAX_CONNECTIONS // 2)]
+    for reader, writer in opened:
+        await start_large(server, reader, writer)
+    await wait_for_end((await connect())[0])
+    assert len(server.server_state.connections) == MAX_CONNECTIONS // 2
+
+
+async def test_new_address_takes_the_place_of_an_unread_answer_if_there_is_no_other(
+    server, connect
+):
+    """So clients that do not read keep no probe out."""
+    (first, to_first), (idle, _), *others = [
+        await connect(f"127.0.0.{number}") for number in (1, 1, 2, 3)
+    ]
+    for reader, writer in ((first, to_first), *others):
+        await start_large(server, reader, writer)
+    for address, replaced in (("127.0.0.4", idle), ("127.0.0.5", first)):
+        reader, writer = await connect(address)
+        await wait_for_end(replaced)
+        await start_large(server, reader, writer)
+
+
 async def test_client_with_open_requests_leaves_connections_to_others(connect, app):
     busy = [await connect() for _ in range(MAX_CONNECTIONS // 2)]
     for reader, writer in busy:
