@@ -1,7 +1,5 @@
 """A limit that several owners share, none of whom can take all of it from the others."""
 
-from collections import Counter
-
 
 class FairLimit:
     """A limit on what all owners hold together. An owner may hold half of what the others leave.
@@ -13,26 +11,26 @@ class FairLimit:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held_by: Counter[str] = Counter()
+        self._held_by: dict[str, int] = {}
         self.held = 0
 
     def held_by(self, owner: str) -> int:
         """The amount that the owner holds."""
-        return self._held_by[owner]
+        return self._held_by.get(owner, 0)
 
     def bound(self, owner: str) -> int:
         """The most that the owner may hold now: at least 1 if the others leave something.
 
         The owner may hold more than that, if others came later.
         """
-        left = self._limit - (self.held - self._held_by[owner])
+        left = self._limit - (self.held - self.held_by(owner))
         return min(left, max(1, left // 2))
 
     def take(self, owner: str, amount: int) -> bool:
         """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
         if not amount:  # nothing is always allowed
             return True
-        if self._held_by[owner] + amount > self.bound(owner):
+        if self.held_by(owner) + amount > self.bound(owner):
             return False
         self.add(owner, amount)
         return True
@@ -40,9 +38,10 @@ class FairLimit:
     def add(self, owner: str, amount: int) -> None:
         """Let the owner hold this much more, or less if negative, whatever it may hold."""
         self.held += amount
-        self._held_by[owner] += amount
-        if not self._held_by[owner]:
-            del self._held_by[owner]
+        if held := self.held_by(owner) + amount:
+            self._held_by[owner] = held
+        else:
+            self._held_by.pop(owner, None)
 
     def give_back(self, owner: str, amount: int) -> None:
         """Undo `take` or `add`."""

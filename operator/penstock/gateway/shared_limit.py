@@ -15,8 +15,6 @@ adapters. Connections without a request make room for new ones (`connection_limi
 the operator have connections of their own (`http_servers.py`).
 """
 
-from collections import Counter
-
 from penstock_engine.fair_limit import FairLimit
 
 # Fraction that a service may hold of what the other services of its namespace leave of the namespace's. It is
@@ -37,7 +35,7 @@ class SharedLimit:
 
     def __init__(self, limit: int) -> None:
         self._namespaces = FairLimit(limit)
-        self._held_by: Counter[str] = Counter()
+        self._held_by: dict[str, int] = {}
 
     @property
     def held(self) -> int:
@@ -50,13 +48,13 @@ class SharedLimit:
         bound = self._namespaces.bound(namespace)
         if owner == namespace:
             return bound
-        siblings = self._namespaces.held_by(namespace) - self._held_by[owner]
+        siblings = self._namespaces.held_by(namespace) - self._held_by.get(owner, 0)
         left = bound - siblings
         return min(left, max(1, int(SERVICE_FRACTION * left)))
 
     def shortage(self, owner: str, amount: int) -> int:
         """Return how much the owner would have to give back to hold this much more; 0 if nothing."""
-        return max(0, self._held_by[owner] + amount - self.bound(owner))
+        return max(0, self._held_by.get(owner, 0) + amount - self.bound(owner))
 
     def take(self, owner: str, amount: int) -> bool:
         """Let the owner hold this much more. Returns False, and changes nothing, if it may not."""
@@ -64,16 +62,19 @@ class SharedLimit:
             return True
         if self.shortage(owner, amount):
             return False
-        self._held_by[owner] += amount
-        self._namespaces.add(_namespace_of(owner), amount)
+        self._add(owner, amount)
         return True
 
     def give_back(self, owner: str, amount: int) -> None:
         """Undo `take`."""
-        self._namespaces.give_back(_namespace_of(owner), amount)
-        self._held_by[owner] -= amount
-        if not self._held_by[owner]:
-            del self._held_by[owner]
+        self._add(owner, -amount)
+
+    def _add(self, owner: str, amount: int) -> None:
+        self._namespaces.add(_namespace_of(owner), amount)
+        if held := self._held_by.get(owner, 0) + amount:
+            self._held_by[owner] = held
+        else:
+            self._held_by.pop(owner, None)
 
 
 class Allocation:
