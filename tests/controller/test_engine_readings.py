@@ -22,7 +22,7 @@ class Scraper:
     def now(self):
         return 0.0
 
-    async def read(self, pod, address):
+    async def read(self, namespace, pod, address):
         return Missing(pod, "down") if pod == "down" else READING
 
 
