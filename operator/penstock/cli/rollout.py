@@ -43,8 +43,8 @@ WatchAbort = Annotated[
     typer.Option(
         "--watch",
         "-w",
-        help="Follow the rollout until the revision is rejected; exit 1 if it was promoted before, 2 if the "
-        "API server does not answer for a minute.",
+        help="Follow the rollout until the revision is rejected; exit 1 if it ends otherwise, 2 if the API "
+        "server does not answer for a minute.",
     ),
 ]
 
