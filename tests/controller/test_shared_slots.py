@@ -13,7 +13,7 @@ class Holders:
     """Tasks that hold slots until they are told to end."""
 
     def __init__(self, size):
-        self._slots = SharedSlots(size)
+        self.slots = SharedSlots(size)
         self._ends = []
         self.num_held = {}
 
@@ -24,7 +24,7 @@ class Holders:
         await settle()
 
     async def _hold(self, namespace, end):
-        async with self._slots.hold(namespace):
+        async with self.slots.hold(namespace):
             self.num_held[namespace] = self.num_held.get(namespace, 0) + 1
             try:
                 await end.wait()
@@ -120,3 +120,14 @@ def test_slot_that_is_wanted_now_is_free_or_not():
             assert not is_held
     with slots.hold_now("a") as is_held:
         assert is_held
+
+
+async def test_slots_held_at_once_do_not_change_whose_turn_it_is():
+    async with Holders(2) as holders:
+        with holders.slots.hold_now("a"):
+            pass
+        for namespace in "acab":
+            await holders.start(namespace)
+        assert holders.num_held == {"a": 1, "c": 1}
+        await holders.end(1)
+        assert holders.num_held == {"a": 1, "c": 0, "b": 1}

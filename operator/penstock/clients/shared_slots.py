@@ -45,7 +45,8 @@ class SharedSlots:
             yield is_held
         finally:
             if is_held:
-                self._release(namespace)
+                self._limit.give_back(namespace, 1)
+                self._grant()
 
     def _release(self, namespace: str) -> None:
         self._give_back(namespace)
