@@ -26,8 +26,9 @@ class ConnectionsByAddress:
 
     An address may hold half of the connections that the others leave. A further one of it replaces its
     oldest idle one, which neither waits for an answer nor has one to read. When all are taken, one of an
-    address that has none replaces one of the address that has most, so that kubelet's probes are answered: an
-    idle one, or if there is none, one whose client has not read its answer.
+    address that has none replaces one of the address that has most, among those with a replaceable one, so
+    that kubelet's probes are answered: an idle one, or if there is none, one whose client has not read its
+    answer.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -64,13 +65,13 @@ class ConnectionsByAddress:
         holders = [address]
         if is_new:
             holders = sorted(self._by_address, key=self._limit.held_by, reverse=True)
-        idle = (found for found in self._answered(holders) if not found[1].is_sending)
+        idle = (found for found in self._without_open_request(holders) if not found[1].is_sending)
         found = next(idle, None)
         if found is None and is_new:
-            found = next(self._answered(holders), None)
+            found = next(self._without_open_request(holders), None)
         return found
 
-    def _answered(self, holders: Iterable[str]) -> Iterator[tuple[str, Connection]]:
+    def _without_open_request(self, holders: Iterable[str]) -> Iterator[tuple[str, Connection]]:
         """Connections on whose requests the application does not work, with their holders."""
         for holder in holders:
             for each in self._by_address[holder]:

@@ -1,5 +1,8 @@
 """Order of items of several owners."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.core.fair_queue import FairQueue
 
 Key = tuple[str, str]
@@ -62,3 +65,24 @@ def test_urgent_items_overtake_others_of_their_owner() -> None:
     queue.add(third[0], third, is_urgent=True)
     queue.add(third[0], third, is_urgent=False)
     assert started(queue) == [third, first, second]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["add", "start", "finish"]))))
+def test_no_waiting_owner_has_fewer_running_items_than_the_next(steps: list[Key]) -> None:
+    queue = FairQueue[int]()
+    num_waiting, num_running = dict.fromkeys("abcd", 0), dict.fromkeys("abcd", 0)
+    for number, (owner, step) in enumerate(steps):
+        if step == "add":
+            queue.add(owner, number)
+            num_waiting[owner] += 1
+        elif step == "finish" and num_running[owner]:
+            queue.finish(owner)
+            num_running[owner] -= 1
+        elif step == "start" and (turn := queue.next_owner()) is not None:
+            queue.start(turn)
+            num_waiting[turn] -= 1
+            num_running[turn] += 1
+        waiting = [each for each, count in num_waiting.items() if count]
+        turn = queue.next_owner()
+        assert (turn is None) == (not waiting)
+        assert turn is None or num_running[turn] == min(num_running[each] for each in waiting)

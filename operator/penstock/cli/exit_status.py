@@ -2,7 +2,7 @@
 
 from penstock.errors import Forbidden, Transient
 
-# The request is refused, or what it is about is not there.
+# The request is refused, its object does not exist, or a file cannot be read or written.
 FAILED = 1
 # The API server or the operator does not answer, so the command may succeed later.
 UNANSWERED = 2

@@ -27,8 +27,8 @@ MAX_REPORT_BYTES = 64 << 20
 MAX_VALUE = float(1 << 53)
 # Most digits of a number in a label, such as that of KV cache blocks: Python refuses to read 4,300 digits.
 MAX_DIGITS = 9
-# Scrapes of engines at the same time, of which one namespace gets half. Their work must be a small part of
-# TIMEOUT_S: this many take about 0.2 s of CPU.
+# Scrapes of engines at the same time, of which a namespace that is alone gets half. Their work must be a
+# small part of TIMEOUT_S: this many take about 0.2 s of CPU.
 MAX_SCRAPES = 512
 
 STEPS = f"{specs.ITERATION_TOKENS.name}_count"

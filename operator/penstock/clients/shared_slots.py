@@ -55,7 +55,7 @@ class SharedSlots:
     def _grant(self) -> None:
         while (namespace := self._waiters.next_owner()) is not None:
             if not self._limit.take(namespace, 1):
-                return
+                return  # nor may those that hold more
             waiter = self._waiters.start(namespace)
             if waiter.done():  # its task was cancelled
                 self._give_back(namespace)

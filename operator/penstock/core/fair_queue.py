@@ -28,10 +28,15 @@ class FairQueue(Generic[Item]):
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting[Item]] = {}
         self._num_running: Counter[str] = Counter()
+        # Owners of waiting items by the number of their running ones, the next owner first.
+        self._turns: dict[int, dict[str, None]] = {}
 
     def add(self, owner: str, item: Item, *, is_urgent: bool = False) -> None:
         """Add an item. A waiting one becomes urgent if is_urgent, and stays so."""
-        waiting = self._waiting.setdefault(owner, _Waiting())
+        if owner not in self._waiting:
+            self._waiting[owner] = _Waiting()
+            self._join_turns(owner)
+        waiting = self._waiting[owner]
         if is_urgent:
             waiting.routine.pop(item, None)
             waiting.urgent[item] = None
@@ -40,21 +45,38 @@ class FairQueue(Generic[Item]):
 
     def next_owner(self) -> str | None:
         """Return the owner whose turn it is; None if no item waits."""
-        return min(self._waiting, key=lambda each: self._num_running[each], default=None)
+        return next(iter(self._turns[min(self._turns)])) if self._turns else None
 
     def start(self, owner: str) -> Item:
         """Take the next item of an owner that has one. It runs until `finish`."""
-        waiting = self._waiting.pop(owner)
+        waiting = self._waiting[owner]
         items = waiting.urgent or waiting.routine
         item = next(iter(items))
         del items[item]
-        if waiting:  # behind the owners with as many running items
-            self._waiting[owner] = waiting
+        self._leave_turns(owner)
         self._num_running[owner] += 1
+        if waiting:
+            self._join_turns(owner)
+        else:
+            del self._waiting[owner]
         return item
 
     def finish(self, owner: str) -> None:
         """End the run of an owner's item."""
+        if owner in self._waiting:
+            self._leave_turns(owner)
         self._num_running[owner] -= 1
+        if owner in self._waiting:
+            self._join_turns(owner)
         if not self._num_running[owner]:
             del self._num_running[owner]
+
+    def _join_turns(self, owner: str) -> None:
+        """Put an owner behind those with as many running items."""
+        self._turns.setdefault(self._num_running[owner], {})[owner] = None
+
+    def _leave_turns(self, owner: str) -> None:
+        number = self._num_running[owner]
+        del self._turns[number][owner]
+        if not self._turns[number]:
+            del self._turns[number]

@@ -37,7 +37,10 @@ class ChangeWaiters:
         return list(self._groups)
 
     async def wait(self, key: Key, timeout_s: float) -> bool:
-        """Wait until requests with this key are woken. Returns False if they are not within `timeout_s`."""
+        """Wait until requests with this key are woken. Returns False if they are not within `timeout_s`.
+
+        Also returns True for an earlier change, if its wake-up was still due.
+        """
         group = self._groups.setdefault(key, _Group())
         group.num_waiting += 1
         try:

@@ -77,8 +77,9 @@ class SnapshotStore:
         """Wait for a change of a service's engines, or of the reason why it has none.
 
         service: "namespace/name". adapter: likewise, of the one that is asked for, which may move to another
-        service; empty: the base model is. Returns False if nothing changes within `timeout_s`. Other services
-        do not end the wait: to wake a thousand requests takes 20 ms of the event loop.
+        service; empty: the base model is. Returns False if nothing changes within `timeout_s`, and True also
+        for an earlier change whose wake-up was still due. Other services do not end the wait: to wake a
+        thousand requests takes 20 ms of the event loop.
         """
         return await self._waiters.wait((service, adapter), timeout_s)
 
