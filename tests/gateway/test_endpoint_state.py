@@ -101,7 +101,7 @@ def test_failures_are_dropped_after_ten_minutes_without_requests():
 
 @pytest.mark.parametrize(
     ("ratio", "minimum", "open_requests", "expected"),
-    [(0.2, 0, 15, 3), (0.2, 0, 14, 2), (0.2, 3, 14, 3), (0.0, 2, 99, 2), (0.5, 1, 0, 1)],
+    [(0.2, 1, 15, 3), (0.2, 1, 14, 2), (0.2, 3, 14, 3), (0.0, 2, 99, 2), (0.5, 1, 0, 1)],
 )
 def test_retry_budget_is_a_fraction_of_open_requests_with_a_minimum(
     ratio, minimum, open_requests, expected
@@ -116,6 +116,12 @@ def test_retry_budget_is_a_fraction_of_open_requests_with_a_minimum(
     assert budget.has_room("b", open_requests)  # budgets are per service
     held.pop().__exit__(None, None, None)
     assert budget.has_room("a", open_requests)
+
+
+def test_retry_budget_that_would_allow_no_retry_is_refused():
+    """A failed request would wait for it in vain."""
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        RetryBudget(0.2, 0)
 
 
 def test_keyed_count():

@@ -45,14 +45,15 @@ async def test_request_without_a_byte_moves_to_a_ready_engine(
     until, start_engine, start_gateway, published, fault, stream
 ):
     frozen, good = await start_engine(fault), await start_engine()
-    front = await start_gateway(min_retries=0, retry_budget_fraction=0.0)
+    front = await start_gateway(min_retries=1, retry_budget_fraction=0.0)
     published(front, [frozen], [frozen])
     asking = [asyncio.create_task(front.ask(stream=stream)) for _ in range(5)]
     await until(lambda: frozen.active == 5)
 
-    published(front, [frozen, good], [good])
+    with front.gateway.state.retry_budget.hold("default/chat"):  # no further retry is allowed
+        published(front, [frozen, good], [good])
+        assert await asyncio.gather(*asking) == [(200, ANSWER if stream else WHOLE)] * 5
 
-    assert await asyncio.gather(*asking) == [(200, ANSWER if stream else WHOLE)] * 5
     await front.idle()
     assert not front.gateway.state.endpoints.suspects
     stats = front.gateway.state.stats.get("default/chat")

@@ -50,7 +50,10 @@ MaxWaiting = Annotated[
     int, typer.Option(min=0, help="Maximum number of waiting requests per service.")
 ]
 MaxAttempts = Annotated[
-    int, typer.Option(min=1, help="Maximum number of engines that one request tries.")
+    int,
+    typer.Option(
+        min=1, help="Maximum number of times that an engine gets one request; 1: no retries."
+    ),
 ]
 RetryBudgetFraction = Annotated[
     float,

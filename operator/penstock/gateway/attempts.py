@@ -116,12 +116,10 @@ class Attempts:
     ) -> SelectedEndpoint | None:
         """Select the endpoint of the next attempt. Raises RequestError.
 
-        Returns None if `may_retry` or the settings allow no further attempt, or if there is no endpoint and
-        an engine's own error response is passed on instead. failures: of the attempts so far.
+        Returns None if `may_retry` allows no further attempt, or if there is no endpoint and an engine's own
+        error response is passed on instead. failures: of the attempts so far.
         """
         if not may_retry(failures, self._state.settings.max_attempts):
-            return None
-        if needs_budget(failures) and not self._state.retry_budget.allows_retries:
             return None
         self._telemetry.timeline.enter(RequestPhase.WAIT)
         try:

@@ -71,8 +71,7 @@ class EndpointSelector:
         self._tokens = tokens
         self._error_of_deletion = error_of_deletion
         self._tried: set[str] = set()
-        allows_retries = state.retry_budget.allows_retries
-        self.failed = FailedEndpoints(state.endpoints, allows_retries=allows_retries)
+        self.failed = FailedEndpoints(state.endpoints)
         self._wait = RequestWait(state, record, cancellation)
         self._adapter = adapter
         self._copies: AdapterSelector | None = None
@@ -87,7 +86,7 @@ class EndpointSelector:
         if self._adapter is not None and ending is Ending.NO_COPY:
             state.adapters.residency.note_absent(pod, self._adapter.engine_name)
             return
-        is_denied = state.retry_budget.allows_retries and not self._has_retry_budget
+        is_denied = state.settings.allows_retries and not self._has_retry_budget
         self.failed.add(endpoint, ending, state.now(), is_retry_denied=is_denied)
         self._tried.add(pod)
         if ending is Ending.CONNECT:

@@ -21,13 +21,10 @@ class FailedEndpoints:
 
     A failure is counted when it happens, so that a failing engine is ejected soon, and taken back at the end
     if nobody can tell. One whose retry is denied is counted only if another engine answers later.
-
-    allows_retries: whether the gateway has any. Without them no other engine ever answers, so all count.
     """
 
-    def __init__(self, endpoints: EndpointStates, *, allows_retries: bool) -> None:
+    def __init__(self, endpoints: EndpointStates) -> None:
         self._endpoints = endpoints
-        self._allows_retries = allows_retries
         self._failed: dict[str, Side] = {}  # by pod; without those that never got the request
         self._counted: list[str] = []  # a pod for each failure
         self._uncounted: list[tuple[str, Ending]] = []
@@ -41,7 +38,7 @@ class FailedEndpoints:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        has_no_engine = self._allows_retries and isinstance(error, RequestError)
+        has_no_engine = isinstance(error, RequestError)
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if len(self._failed) > 1 or has_no_engine or is_cancelled:
             self.excuse()

@@ -8,18 +8,16 @@ from penstock.gateway.keyed_count import KeyedCount
 class RetryBudget:
     """Bounds how many open requests of a service may be retries at the same time.
 
-    ratio: fraction of the service's open requests. minimum: number that is allowed in any case.
+    ratio: fraction of the service's open requests. minimum: number that is allowed in any case, at least 1.
+    Raises ValueError.
     """
 
     def __init__(self, ratio: float, minimum: int) -> None:
+        if minimum < 1:  # a failed request would wait for a retry that is never allowed
+            raise ValueError("minimum: must be 1 or more")
         self._ratio = ratio
         self._minimum = minimum
         self._retrying = KeyedCount()
-
-    @property
-    def allows_retries(self) -> bool:
-        """Whether there are retries at all, when no others are in flight."""
-        return self._minimum > 0 or self._ratio > 0
 
     @property
     def in_flight(self) -> int:

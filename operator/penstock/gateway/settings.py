@@ -35,7 +35,7 @@ class GatewaySettings:
     wait_for_endpoint_s: float = 60.0
     max_waiting: int = 1000
 
-    # Attempts per request at engines that accepted it and failed before the first byte.
+    # Attempts per request at engines that accepted it and failed before the first byte. 1: no retries.
     max_attempts: int = 5
     # Fraction of a service's open requests that may be retries, and the number that may be in any case.
     retry_budget_fraction: float = 0.2
@@ -61,3 +61,8 @@ class GatewaySettings:
     # After SIGTERM: time to keep serving while load balancers notice, then time for streams to finish.
     drain_delay_s: float = 3.0
     drain_timeout_s: float = 60.0
+
+    @property
+    def allows_retries(self) -> bool:
+        """Whether a request is sent again after an engine that accepted it has failed."""
+        return self.max_attempts > 1

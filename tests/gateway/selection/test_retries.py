@@ -122,7 +122,7 @@ def test_retry_budget_is_a_fraction_of_open_requests(bench):
             await made.error_of(selector.next([Ending.RESET]))
             assert made.elapsed_s == 10.0
 
-    bench(main, min_retries=0, retry_budget_fraction=0.5)
+    bench(main, min_retries=1, retry_budget_fraction=0.5)
 
 
 def test_retry_prefers_an_endpoint_without_failures(bench):
@@ -212,6 +212,19 @@ def test_failure_that_the_retry_budget_allows_no_retry_of_counts_if_another_engi
         assert endpoints.suspects == suspects
 
     bench(main, min_retries=1, retry_budget_fraction=0.0)
+
+
+def test_failure_counts_without_a_retry_budget_if_there_are_no_retries(bench):
+    """With one attempt only failed connections are tried again, and these need the budget."""
+
+    async def main(made, cancellation):
+        made.publish(made.service(A, B))
+        selector = made.selector(cancellation)
+        with made.state.retry_budget.hold(KEY), selector.failed:
+            selector.note_failure(A, Ending.RESET, 0.0)
+        assert made.state.endpoints.suspects == {A.pod}
+
+    bench(main, max_attempts=1, min_retries=1, retry_budget_fraction=0.0)
 
 
 @pytest.mark.parametrize(("is_answered", "ejected"), [(False, set()), (True, {A.pod})])
