@@ -50,16 +50,21 @@ def test_what_the_retry_budget_bounds(failures, expected):
 
 
 @pytest.mark.parametrize(
-    ("failures", "is_tried"),
+    ("failures", "max_attempts", "is_tried"),
     [
-        (["error"], True),
-        (["connect"], False),
-        (["connect", "reset"], True),
-        (["error", "error"], False),
-        (["copy_unavailable"], False),
-        (["copy_unavailable", "unready", "copy_unavailable"], True),
-        (["copy_unavailable"] * 3, False),
+        (["error"], 5, True),
+        (["error"], 2, True),
+        (["error"], 1, False),  # there is no next attempt
+        (["connect"], 5, False),
+        (["connect", "reset"], 5, True),
+        (["error", "error"], 5, False),
+        (["copy_unavailable"], 5, False),
+        (["copy_unavailable", "unready", "copy_unavailable"], 5, True),
+        (["copy_unavailable", "unready", "copy_unavailable"], 3, False),
+        (["copy_unavailable"] * 3, 5, False),
     ],
 )
-def test_another_version_is_tried_where_the_request_may_be_at_fault(failures, is_tried):
-    assert tries_other_version([Ending(each) for each in failures]) == is_tried
+def test_another_version_is_tried_where_the_request_may_be_at_fault(
+    failures, max_attempts, is_tried
+):
+    assert tries_other_version([Ending(each) for each in failures], max_attempts) == is_tried

@@ -74,10 +74,12 @@ class Attempts:
         outgoing: the request in the form that engines get. Raises RequestError, RequestCancelled.
         """
         failures: list[Ending] = []
+        other: Adapter | None = None
         answers = None if target.adapter is None else AdapterAnswers(self._state, target.adapter)
         with selector.failed:
             while (selected := await self._select(selector, failures)) is not None:
                 endpoint, began_s = selected.endpoint, self._state.now()
+                self._note_version(other, record)
                 with contextlib.ExitStack() as at_endpoint:
                     at_endpoint.enter_context(self._in_flight(selected, request.tokens, record))
                     result = await self._attempt(endpoint, outgoing, cancellation, failures)
@@ -92,24 +94,31 @@ class Attempts:
                         return
                     self._note_failure(endpoint, result, began_s, selector, record)
                 failures.append(result.ending)
-                if (other := self._change_version(selector, failures, record)) is not None:
-                    request = request.with_model(other.engine_name)
+                if (changed := self._change_version(selector, failures)) is not None:
+                    request = request.with_model(changed.engine_name)
                     outgoing = replace(outgoing, body=request.body)
-                    answers = AdapterAnswers(self._state, other)
+                    other, answers = changed, AdapterAnswers(self._state, changed)
         await self._give_up(failures[-1], cancellation, record)
 
     def _change_version(
-        self, selector: EndpointSelector, failures: Sequence[Ending], record: RequestRecord
+        self, selector: EndpointSelector, failures: Sequence[Ending]
     ) -> Adapter | None:
-        """Choose another version of the adapter for the next attempt, and count the request for it.
+        """Choose another version of the adapter for the next attempt.
 
         Returns the adapter with that version; None if the version stays. failures: of the attempts so far.
         """
-        adapter = selector.change_version() if tries_other_version(failures) else None
+        if not tries_other_version(failures, self._state.settings.max_attempts):
+            return None
+        return selector.change_version()
+
+    def _note_version(self, adapter: Adapter | None, record: RequestRecord) -> None:
+        """Count the request for another version of its adapter, now that an engine gets it.
+
+        adapter: with that version; None if the version has stayed.
+        """
         if adapter is not None and record.adapter is not None:
             self._telemetry.line.adapter = adapter.engine_name
             record.adapter.change_version(self._state.stats.adapters.get(adapter))
-        return adapter
 
     async def _select(
         self, selector: EndpointSelector, failures: Sequence[Ending]

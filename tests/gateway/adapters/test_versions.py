@@ -1,12 +1,14 @@
 """Two versions of an adapter behind a gateway: the split of requests, and counts for the canary judge."""
 
 import asyncio
+import contextlib
 from collections import Counter
 
 import pytest
 from gateway.adapters.adapter_engine import AdapterEngine, adapter, ask
 
 from penstock.core.adapters.adapter import AdapterVersion
+from penstock.gateway import access_log
 from penstock.gateway.snapshot_builder import build
 
 OLD, NEW = AdapterVersion("sql", "pvc://a/1"), AdapterVersion("sql", "pvc://a/2")
@@ -134,6 +136,37 @@ async def test_a_failure_that_the_other_version_could_not_check_is_an_error_of_n
         await ask(front, "sql")
     arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
     assert (arms[NEW.engine_name].requests, arms[NEW.engine_name].errors) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_held"),
+    [
+        ({"max_attempts": 1}, 0),
+        ({"min_retries": 1, "retry_budget_fraction": 0.0, "wait_for_endpoint_s": 0.01}, 1),
+    ],
+    ids=["no retries", "retry budget spent"],
+)
+async def test_a_failure_without_a_retry_is_counted_for_its_version(
+    pool, caplog, settings, num_held
+) -> None:
+    caplog.set_level("INFO", access_log.__name__)
+    engine = Failing(*BOTH, models=[NEW.engine_name], status="500 Internal Server Error")
+    front = await pool(engine, adapters=(rolling(50),), **settings)
+    with contextlib.ExitStack() as held:
+        for _ in range(num_held):
+            held.enter_context(front.gateway.state.retry_budget.hold("default/chat"))
+        statuses = [(await ask(front, "sql"))[0] for _ in range(20)]
+    await front.idle()
+    num_failed = statuses.count(500)
+    assert num_failed == len(engine.failed) > 0
+    counts = front.gateway.state.stats.report(front.snapshots.current).adapters["default/chat"]
+    assert {name: each.failed for name, each in counts.items() if each.failed} == {
+        NEW.engine_name: num_failed
+    }
+    lines = [record.fields for record in caplog.records if record.name == access_log.__name__]
+    assert Counter(line["adapter"] for line in lines if line["status"] == 500) == {
+        NEW.engine_name: num_failed
+    }
 
 
 async def test_a_refused_load_is_an_error_of_its_version(pool) -> None:

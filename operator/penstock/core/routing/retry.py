@@ -29,13 +29,14 @@ def needs_budget(failures: Sequence[Ending]) -> bool:
     return any(CHARGES[each].retry != "Moved" for each in failures)
 
 
-def tries_other_version(failures: Sequence[Ending]) -> bool:
-    """Whether the next attempt is with another version of the adapter, if there is one.
+def tries_other_version(failures: Sequence[Ending], max_attempts: int) -> bool:
+    """Whether there is a next attempt, and it is with another version of the adapter, if there is one.
 
     Its answer shows that the request was not at fault. failures: as for `may_retry`, at least one.
     """
+    if not may_retry(failures, max_attempts):
+        return False
     last = failures[-1]
     if last is Ending.COPY_UNAVAILABLE:
         return failures.count(last) == MAX_UNAVAILABLE
-    num_once = sum(CHARGES[each].retry == "Once" for each in failures)
-    return CHARGES[last].retry == "Once" and num_once <= MAX_REPEATS
+    return CHARGES[last].retry == "Once"
