@@ -138,22 +138,51 @@ R1, R2 = Side("r1"), Side("r2")
 )
 def test_revisions_charged_for_failed_attempts(failed, serving, is_answered, charged):
     attempts = [FailedAttempt(endpoint, Ending(ending)) for endpoint, ending in failed]
-    assert find_blamed_endpoints(attempts, serving, is_answered=is_answered) == charged
+    found = find_blamed_endpoints(attempts, serving, is_answered=is_answered, allows_retries=True)
+    assert found == charged
 
 
 @pytest.mark.parametrize(
-    ("ending", "is_answered", "is_blamed"),
+    ("failed", "serving", "is_answered", "charged"),
     [
-        ("error", True, True),
-        ("error", False, False),
-        ("connect", True, False),
-        ("copy_unavailable", True, True),
-        ("copy_unavailable", False, False),
-        ("no_copy", True, False),
+        ([(C, "error")], [R1, R2], False, [C]),
+        ([(A, "connect"), (C, "reset")], [R1, R2], False, [C]),
+        # Connections are tried again all the same, and lost with any revision.
+        ([(C, "connect")], [R1, R2], False, []),
+        ([(C, "connect")], [R1, R2], True, []),
+        ([(A, "connect")], [R1], False, [A]),
+        ([(C, "unready")], [R1, R2], False, []),
     ],
 )
-def test_versions_charged_for_failed_attempts(ending, is_answered, is_blamed):
-    assert is_version_blamed(Ending(ending), is_answered=is_answered) == is_blamed
+def test_revisions_charged_for_failed_attempts_without_retries(
+    failed, serving, is_answered, charged
+):
+    """No other side could answer, so that no revision would ever be charged."""
+    attempts = [FailedAttempt(endpoint, Ending(ending)) for endpoint, ending in failed]
+    found = find_blamed_endpoints(attempts, serving, is_answered=is_answered, allows_retries=False)
+    assert found == charged
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_answered", "allows_retries", "is_blamed"),
+    [
+        ("error", True, True, True),
+        ("error", False, True, False),
+        ("error", False, False, True),
+        ("connect", True, True, False),
+        ("connect", False, False, False),
+        ("copy_unavailable", True, True, True),
+        ("copy_unavailable", False, True, False),
+        ("copy_unavailable", False, False, True),
+        ("no_copy", True, True, False),
+        ("no_copy", False, False, False),
+    ],
+)
+def test_versions_charged_for_failed_attempts(ending, is_answered, allows_retries, is_blamed):
+    found = is_version_blamed(
+        Ending(ending), is_answered=is_answered, allows_retries=allows_retries
+    )
+    assert found == is_blamed
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,19 @@ async def test_broken_canary_is_charged_when_the_other_side_answers(
     }
 
 
+@pytest.mark.parametrize("fault", [breaks, resets])
+async def test_broken_canary_is_charged_by_a_gateway_without_retries(
+    start_engine, start_gateway, make_service, fault
+):
+    engines = [await start_engine(), await start_engine(fault, "r2")]
+    front = await start_gateway(max_attempts=1)
+    front.publish(make_service(*engines, weights=WEIGHTS))
+    statuses = [(await front.ask(stream=False))[0] for _ in range(20)]
+    num_failed = len(engines[1].requests)
+    assert len(statuses) - statuses.count(200) == num_failed > 0
+    assert await errors_of(front) == ({"default/engine-1": num_failed}, num_failed)
+
+
 async def test_broken_revision_without_another_side_is_charged(
     start_engine, start_gateway, make_service
 ):

@@ -20,14 +20,19 @@ class AdapterRequestRecord:
         """Record an attempt with the present version that failed before anything reached the client."""
         self._failed.append((self.stats.arm, ending))
 
-    def close(self, charge: Charge, tenant: str | None, *, is_answered: bool) -> None:
-        """Count how the request ended. Each version is charged with one failure at most."""
+    def close(
+        self, charge: Charge, tenant: str | None, *, is_answered: bool, allows_retries: bool
+    ) -> None:
+        """Count how the request ended. Each version is charged with one failure at most.
+
+        is_answered, allows_retries: see `find_blamed_endpoints`.
+        """
         is_charged = charge.version == "Always"
         self.stats.failed += is_charged or charge.service in ("Failed", "Shed")
         blamed = [
             arm
             for arm, ending in self._failed
-            if is_version_blamed(ending, is_answered=is_answered)
+            if is_version_blamed(ending, is_answered=is_answered, allows_retries=allows_retries)
         ]
         if is_charged:
             blamed.append(self.stats.arm)

@@ -67,13 +67,20 @@ class RequestEnding:
         return CHARGES[self.ending or Ending.GATEWAY_FAILED]
 
     def charged_pods(
-        self, last: Endpoint | None, serving: Collection[Side], *, is_answered: bool
+        self,
+        last: Endpoint | None,
+        serving: Collection[Side],
+        *,
+        is_answered: bool,
+        allows_retries: bool,
     ) -> Collection[str]:
         """The engines whose revisions are charged with a failure each.
 
         last: the engine that got the request last. Other arguments: see `find_blamed_endpoints`.
         """
-        failed = find_blamed_endpoints(self._failed, serving, is_answered=is_answered)
+        failed = find_blamed_endpoints(
+            self._failed, serving, is_answered=is_answered, allows_retries=allows_retries
+        )
         pods = {endpoint.pod for endpoint in failed}
         if self.charge.revision == "Always" and last is not None:
             pods.add(last.pod)

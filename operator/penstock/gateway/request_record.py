@@ -145,17 +145,24 @@ class RequestRecord:
         """Whether the response has an error event that is the engine's fault."""
         return self._usage.has_engine_error
 
-    def close(self, serving: Collection[Side] = ()) -> RequestOutcome:
+    def close(
+        self, serving: Collection[Side] = (), *, allows_retries: bool = True
+    ) -> RequestOutcome:
         """Count how the request ended (see `charge`), and return its outcome.
 
         serving: sides of the service that have engines and traffic; needed only after a failed attempt.
+        allows_retries: whether the gateway retries failed requests at all.
         """
         charge, stats = self.end.charge, self._stats
         is_answered = self.has_begun and shows_answerable(self.end.ending)
-        for pod in self.end.charged_pods(self._endpoint, serving, is_answered=is_answered):
+        for pod in self.end.charged_pods(
+            self._endpoint, serving, is_answered=is_answered, allows_retries=allows_retries
+        ):
             stats.arm(pod).record_failure(self._tenant)
         if self.adapter is not None:
-            self.adapter.close(charge, self._tenant, is_answered=is_answered)
+            self.adapter.close(
+                charge, self._tenant, is_answered=is_answered, allows_retries=allows_retries
+            )
         match charge.service:
             case "Ended":
                 return self._count_finished()

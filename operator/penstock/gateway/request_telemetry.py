@@ -88,7 +88,10 @@ class RequestTelemetry:
         """
         line, intervals = self.line, self.timeline.intervals(self._state.now())
         if record is not None:
-            outcome = record.close(self._serving_sides() if record.end.last_failure else ())
+            outcome = record.close(
+                self._serving_sides() if record.end.last_failure else (),
+                allows_retries=self._state.settings.allows_retries,
+            )
             self._metrics.observe_outcome(line.service, line.revision, outcome, line.trace_id)
         self._metrics.observe_times(line.service, intervals, line.trace_id)
         code = str(client.status)

@@ -163,32 +163,40 @@ def ending_of_timeout(*, has_begun: bool, is_total: bool, is_of_route: bool) -> 
 
 
 def find_blamed_endpoints(
-    failed: Iterable[FailedAttempt], serving: Collection[Side], *, is_answered: bool
+    failed: Iterable[FailedAttempt],
+    serving: Collection[Side],
+    *,
+    is_answered: bool,
+    allows_retries: bool,
 ) -> list[Endpoint]:
     """The engines whose revisions are charged for failed attempts of one request.
 
     If another engine answered, the request was not the cause. If engines of several sides failed, it may be.
-    If a side with traffic was not tried, nobody knows. Nobody is charged in these two cases.
+    If a side with traffic was not tried, nobody knows. Nobody is charged in these two cases. Without retries
+    no side is ever tried after another one. Then all are charged, as no revision would be otherwise.
 
     serving: sides with engines and traffic. is_answered: whether an engine answered in the end.
+    allows_retries: whether the gateway retries failed requests at all.
     """
     charged = [(each.endpoint, CHARGES[each.ending].revision) for each in failed]
+    blamed = [endpoint for endpoint, charge in charged if charge == "Blamed"]
     if is_answered:
-        return [endpoint for endpoint, charge in charged if charge == "Blamed"]
-    blamed = [
+        return blamed
+    failing = [
         endpoint for endpoint, charge in charged if charge in ("Blamed", "BlamedUnlessAnswered")
     ]
-    sides = {endpoint.side for endpoint in blamed}
-    return blamed if len(sides.union(serving)) == 1 else []
+    if len({endpoint.side for endpoint in failing}.union(serving)) == 1:
+        return failing
+    return [] if allows_retries else blamed
 
 
-def is_version_blamed(ending: Ending, *, is_answered: bool) -> bool:
+def is_version_blamed(ending: Ending, *, is_answered: bool, allows_retries: bool) -> bool:
     """Whether a version of an adapter is charged for a failed attempt, while another one has traffic too.
 
     As `find_blamed_endpoints`, with versions in place of sides: if no engine answered, the request failed
     with both versions, or one was not tried.
     """
-    return is_answered and CHARGES[ending].version == "Blamed"
+    return CHARGES[ending].version == "Blamed" and (is_answered or not allows_retries)
 
 
 def find_pods_of_failed_sides(
