@@ -1,6 +1,7 @@
 """Properties of placement and routing over random pods, adapters and demand."""
 
 from collections import Counter
+from dataclasses import replace
 
 from core_adapters.pods import RESIDENT, applied, version
 from hypothesis import given
@@ -21,6 +22,7 @@ from penstock.core.adapters.route import (
     Wait,
     route_adapter,
 )
+from penstock.core.adapters.service_copies import ServiceCopies
 
 NAMES = [f"a{i}" for i in range(8)]
 Demand = dict[str, AdapterDemand]
@@ -196,3 +198,41 @@ def test_a_request_gets_what_it_may(
         case Refuse():
             assert not resident
             assert waited_s >= MAX_WAIT_S
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(NAMES),
+            adapters,
+            replicas(),
+            replicas(),
+            demands,
+            st.sampled_from((0.0, DRAIN_AFTER_S)),
+            st.frozensets(in_engines),
+            st.frozensets(in_engines),
+        ),
+        max_size=4,
+    )
+)
+def test_what_is_kept_of_earlier_choices_changes_no_choice(
+    choices: list[
+        tuple[
+            str,
+            tuple[AdapterVersion, ...],
+            list[AdapterReplica],
+            list[AdapterReplica],
+            Demand,
+            float,
+            frozenset[str],
+            frozenset[str],
+        ]
+    ],
+) -> None:
+    kept = ServiceCopies()
+    for name, versions, pods, other_pods, demand, waited_s, claimed, draining in choices:
+        able = [replace(p, claimed_copies=claimed, draining_copies=draining) for p in pods]
+        others = [replace(p, pod=f"other-{p.pod}") for p in other_pods]
+        known = {each.engine_name: each for each in versions}
+        inputs = version(name).engine_name, able, known, demand, waited_s, others, demand
+        assert route_adapter(*inputs, kept) == route_adapter(*inputs)

@@ -1,12 +1,11 @@
 """Chooses the engines that may answer a request for an adapter, or the load that has to come first."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
 from penstock.core.adapters.demand_estimate import AdapterDemand, DemandState, estimate_demand
 from penstock.core.adapters.load_failures import LoadFailure, is_refused_by_all
-from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.replica import AdapterReplica
 from penstock.core.adapters.route import (
     DRAIN_AFTER_S,
     DrainCopy,
@@ -16,12 +15,13 @@ from penstock.core.adapters.route import (
     Wait,
     route_adapter,
 )
+from penstock.core.adapters.service_copies import ServiceCopies
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_failures import AdapterFailures
 from penstock.gateway.adapter_loads import AdapterLoad, AdapterLoads, ObserveLoad
 from penstock.gateway.adapter_polls import AdapterPolls
 from penstock.gateway.adapter_residency import AdapterResidency
-from penstock.gateway.adapter_stats import AdapterStatsRegistry
+from penstock.gateway.adapter_stats import AdapterStatsRegistry, ClaimedCopies
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.snapshot_adapter import Adapter
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -58,12 +58,14 @@ class AdapterCopies:
             self._engines, self.residency, self.polls, self.failures, observe, now
         )
         self._demand: dict[str, DemandState] = {}
+        self._counted: dict[str, ServiceCopies] = {}
 
     def update(self, snapshot: Snapshot) -> None:
         """Follow a new snapshot."""
         self.polls.update(snapshot)
         self.failures.update(snapshot)
         self._demand = {key: state for key, state in self._demand.items() if snapshot.get(key)}
+        self._counted = {key: each for key, each in self._counted.items() if snapshot.get(key)}
 
     async def close(self) -> None:
         """End all polls and loads."""
@@ -101,13 +103,16 @@ class AdapterCopies:
         if not is_refused:
             endpoints = [each for each in endpoints if each.pod not in refusals]
         replicas = self._replicas(service, endpoints, tokens)
-        others = self._replicas(service, set(service.endpoints).difference(endpoints), tokens)
+        able = {endpoint.pod for endpoint in endpoints}
+        rest = [each for each in service.endpoints if each.pod not in able]
+        others = self._replicas(service, rest, tokens)
         snapshot = self._snapshots.current
         versions = snapshot.adapter_versions(service.key)
         demand = self._estimate_demand(service.key)
         shown = snapshot.adapter_demand(service.key) if waited_s >= DRAIN_AFTER_S else {}
+        counted = self._counted.setdefault(service.key, ServiceCopies())
         decision = route_adapter(
-            adapter.engine_name, replicas, versions, demand, waited_s, others, shown
+            adapter.engine_name, replicas, versions, demand, waited_s, others, shown, counted
         )
         if isinstance(decision, DrainCopy):
             self.residency.drain_copy(decision.pod, decision.engine_name)
@@ -138,36 +143,27 @@ class AdapterCopies:
     def _replicas(
         self, service: Service, endpoints: Iterable[Endpoint], tokens: Tokens
     ) -> list[AdapterReplica]:
-        """Return those of the endpoints that take adapters and whose copies are known."""
+        """Return those of the endpoints that take adapters and whose copies are known.
+
+        Their claimed copies are those of queued requests too. Otherwise two adapters that wait for the same
+        busy engine would unload each other.
+        """
+        stats = self._stats.of_service(service.key)
         return [
             AdapterReplica(
                 endpoint.pod,
                 service.lora_engines[endpoint.pod].slots,
-                self._with_own_requests(service.key, endpoint.pod, copies),
+                copies,
                 tokens.get(endpoint.pod, 0),
                 loads_at_once=service.lora_engines[endpoint.pod].loads_at_once,
                 draining_copies=self.residency.draining(endpoint.pod),
                 backing_off_copies=self.residency.backing_off(endpoint.pod),
+                claimed_copies=ClaimedCopies(stats, endpoint.pod),
             )
             for endpoint in endpoints
             if endpoint.pod in service.lora_engines
             and (copies := self.residency.copies(endpoint.pod)) is not None
         ]
-
-    def _with_own_requests(
-        self, service: str, pod: str, copies: Mapping[str, Copy]
-    ) -> Mapping[str, Copy]:
-        """Return the copies with the requests of this gateway that the engine has not listed.
-
-        Without the queued ones, two adapters that wait for the same busy engine would unload each other.
-        """
-        stats = self._stats.of_service(service)
-        busier = {
-            name: replace(copy, requests=num_own)
-            for name, copy in copies.items()
-            if name in stats and (num_own := stats[name].count_claims(pod)) > copy.requests
-        }
-        return {**copies, **busier} if busier else copies
 
     def _estimate_demand(self, service: str) -> Mapping[str, AdapterDemand]:
         state, now = self._demand.get(service), self._now()

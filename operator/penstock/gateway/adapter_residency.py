@@ -184,6 +184,7 @@ class AdapterResidency:
         before = known.copies
         known.merge()
         if known.copies == before:
+            known.copies = before  # choices do not count the same copies again
             return
         service = self._services.get(pod, "")
         self.waiters.note_room(service)

@@ -1,7 +1,8 @@
 """Counts requests for adapters, by service and version."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from penstock.core.adapters.demand import AdapterCounts
@@ -85,6 +86,18 @@ class AdapterStats:
             self.pods.total,
             self.waiting + self.queued,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedCopies(Container[str]):
+    """The versions that requests of this gateway need on a pod. stats: of the service, by name in engines."""
+
+    stats: Mapping[str, AdapterStats]
+    pod: str
+
+    def __contains__(self, engine_name: object) -> bool:
+        stats = self.stats.get(engine_name) if isinstance(engine_name, str) else None
+        return stats is not None and stats.count_claims(self.pod) > 0
 
 
 class AdapterStatsRegistry:

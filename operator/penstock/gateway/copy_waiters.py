@@ -8,7 +8,8 @@ from weakref import WeakValueDictionary
 # Shortest time between two wake-ups of a namespace's requests by changes, in seconds.
 WAKE_INTERVAL_S = 0.05
 # Rechecks in a second by the waiting requests of a namespace, because of changes, and as many because of
-# RECHECK_S. Each selects an engine again, which takes up to 0.5 ms: some 5 % of the event loop.
+# RECHECK_S. Each selects an engine again. Of 10 engines with 1,280 copies each that takes 0.06 ms, of 100
+# engines 0.5 ms: both together are at most some 10 % of the event loop.
 MAX_RECHECKS_PER_S = 100
 # Requests of a namespace that one wake-up wakes.
 MAX_WAKES = round(MAX_RECHECKS_PER_S * WAKE_INTERVAL_S)

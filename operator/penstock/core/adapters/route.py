@@ -7,20 +7,13 @@ a resident copy: the least loaded pod -> a running load: wait for it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica
-from penstock.core.adapters.retention import (
-    NO_CLAIM,
-    Claim,
-    Victim,
-    count_copies,
-    find_coldest,
-    find_victims,
-    num_loading,
-    used_slots,
-)
+from penstock.core.adapters.retention import NO_CLAIM, Claim
+from penstock.core.adapters.service_copies import EvictionOrder, ServiceCopies
 
 # Longest wait of a request for a copy, in seconds. Below the usual time-outs of clients.
 MAX_WAIT_S = 30.0
@@ -84,13 +77,15 @@ def route_adapter(
     waited_s: float = 0.0,
     others: Sequence[AdapterReplica] = (),
     shown_demand: Mapping[str, AdapterDemand] = {},
+    counted: ServiceCopies | None = None,
 ) -> AdapterDecision:
     """Choose what happens to one request.
 
     replicas: pods that may take it, such as those of the chosen side. versions: all adapters of the
     service, by name in engines; copies of any other name are never evicted. waited_s: since it arrived.
     others: the service's other pods, whose copies count for the minimums of adapters. shown_demand: as all
-    gateways read it, so that they drain the same copy.
+    gateways read it, so that they drain the same copy. counted: kept by the caller for the service, so that
+    the next choice does not pass over unchanged copies; None: count all.
     """
     serving = [replica for replica in replicas if not replica.is_draining]
     states = {r.pod: r.copies[engine_name].state for r in serving if engine_name in r.copies}
@@ -107,73 +102,78 @@ def route_adapter(
         return Wait("no pod takes requests")
     able = [replica for replica in serving if replica.pod not in draining]
     others = [*others, *(replica for replica in serving if replica.pod in draining)]
-    decision = _load(able, others, versions, demand)
+    counted = counted or ServiceCopies()
+    counted.update([*able, *others])
+    num_pods = len(able) + len(others)
+    decision = _load(able, counted, counted.order("load", versions, demand, num_pods))
     if isinstance(decision, Load) or waited_s < DRAIN_AFTER_S:
         return decision
-    return _drain(engine_name, able, others, versions, shown_demand) or decision
+    order = counted.order("drain", versions, shown_demand, num_pods)
+    return _drain(engine_name, able, counted, order, versions) or decision
 
 
 def _load(
-    serving: Sequence[AdapterReplica],
-    others: Sequence[AdapterReplica],
-    versions: Mapping[str, AdapterVersion],
-    demand: Mapping[str, AdapterDemand],
+    serving: Sequence[AdapterReplica], counted: ServiceCopies, order: EvictionOrder
 ) -> Load | Wait:
     if not serving:
         return Wait("its copies make room for an adapter that has waited for long")
-    free = [r for r in serving if num_loading(r) < r.loads_at_once]
+    pods = counted.pods
+    free = [r for r in serving if pods[r.pod].num_loading < r.loads_at_once]
     if not free:
         return Wait("every pod is loading other adapters")
-    copies, num_pods = count_copies([*serving, *others]), len(serving) + len(others)
-    able: list[tuple[AdapterReplica, Victim | None]] = []
+    able: list[tuple[AdapterReplica, str | None]] = []
     for replica in free:
-        if used_slots(replica) < replica.slots:
+        copies = pods[replica.pod]
+        if len(copies.in_slots) < replica.slots:
             able.append((replica, None))
             continue
-        coldest = find_coldest(find_victims(replica, versions, demand, copies, num_pods))
+        idle = order.idle(replica.pod, copies)
+        coldest = next((name for name in idle if name not in replica.claimed_copies), None)
         if coldest is not None:
             able.append((replica, coldest))
     if not able:
         return Wait("every slot holds an adapter with requests or a pinned one")
     least = min(replica.load for replica, _ in able)
     equal = [(r, v) for r, v in able if r.load <= LOAD_SLACK * least]
-    replica, victim = min(equal, key=_order)
+
+    def cost(choice: tuple[AdapterReplica, str | None]) -> tuple[bool, Claim, float, int, str]:
+        """Free slots first, then the copies that are worth least, then the pods with the least work."""
+        replica, victim = choice
+        claim = NO_CLAIM if victim is None else order.claims[victim]
+        num_loading = pods[replica.pod].num_loading
+        return victim is not None, claim, replica.load, num_loading, replica.pod
+
+    replica, victim = min(equal, key=cost)
     if victim is None:
         return Load(replica.pod, None, f"{replica.pod} has a free slot")
-    return Load(
-        replica.pod,
-        victim.engine_name,
-        f"{victim.engine_name} on {replica.pod} has the least demand of the idle copies",
-    )
+    reason = f"{victim} on {replica.pod} has the least demand of the idle copies"
+    return Load(replica.pod, victim, reason)
 
 
 def _drain(
     engine_name: str,
     serving: Sequence[AdapterReplica],
-    others: Sequence[AdapterReplica],
+    counted: ServiceCopies,
+    order: EvictionOrder,
     versions: Mapping[str, AdapterVersion],
-    demand: Mapping[str, AdapterDemand],
 ) -> DrainCopy | None:
     """Choose a copy in use that makes room; None if there is none. One that drains already comes first.
 
     A copy that was drained lately is left out: its requests may not end, and others for its adapter have
     waited.
     """
-    copies, num_pods = count_copies([*serving, *others]), len(serving) + len(others)
     priority = _priority(versions, engine_name)
-    found = [
-        (
-            victim.engine_name not in replica.draining_copies,
-            victim.claim,
-            replica.pod,
-            victim.engine_name,
-        )
-        for replica in serving
-        if used_slots(replica) >= replica.slots
-        for victim in find_victims(replica, versions, demand, copies, num_pods)
-        if victim.engine_name not in replica.backing_off_copies
-        and _priority(versions, victim.engine_name) <= priority
-    ]
+    found: list[tuple[bool, Claim, str, str]] = []
+    for replica in serving:
+        pod, copies = replica.pod, counted.pods[replica.pod]
+        if len(copies.in_slots) < replica.slots:
+            continue
+        draining = replica.draining_copies & copies.resident & order.claims.keys()
+        able = sorted(draining, key=order.rank), order.resident(pod, copies)
+        for name in chain(*able):
+            if name not in replica.backing_off_copies and _priority(versions, name) <= priority:
+                found.append((name not in draining, order.claims[name], pod, name))
+                break
     if not found:
         return None
     _, _, pod, name = min(found)
@@ -182,10 +182,3 @@ def _drain(
 
 def _priority(versions: Mapping[str, AdapterVersion], engine_name: str) -> int:
     return versions[engine_name].placement.priority if engine_name in versions else 0
-
-
-def _order(choice: tuple[AdapterReplica, Victim | None]) -> tuple[bool, Claim, float, int, str]:
-    """Free slots first, then the copies that are worth least, then the pods with the least work."""
-    replica, victim = choice
-    cost = NO_CLAIM if victim is None else victim.claim
-    return victim is not None, cost, replica.load, num_loading(replica), replica.pod

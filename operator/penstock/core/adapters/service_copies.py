@@ -1,0 +1,140 @@
+"""What choices of a pod count of a service's copies, kept from one choice to the next.
+
+A service may have a hundred engines with a thousand copies each. A choice passes only over the copies of pods
+that have changed since the last one.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.adapters.adapter import AdapterVersion
+from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
+from penstock.core.adapters.replica import AdapterReplica, Copy
+from penstock.core.adapters.retention import Claim, claim, min_copies
+
+_Demand = Mapping[str, AdapterDemand]
+_Versions = Mapping[str, AdapterVersion]
+
+
+class PodCopies:
+    """Copies of a pod by what they do, as names in engines.
+
+    in_slots: those that take a slot. resident: in memory. idle: in memory, without requests.
+    """
+
+    def __init__(self, copies: Mapping[str, Copy]) -> None:
+        self.copies = copies
+        self.in_slots = frozenset(n for n, copy in copies.items() if copy.state != "Evicted")
+        self.resident = frozenset(n for n in self.in_slots if copies[n].state == "Resident")
+        self.idle = frozenset(n for n in self.resident if not copies[n].requests)
+        self.num_loading = len(self.in_slots) - len(self.resident)
+
+
+_NO_COPIES = PodCopies({})
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The copies of a pod that may be evicted, those worth least first."""
+
+    copies: PodCopies
+    idle: tuple[str, ...]
+    resident: tuple[str, ...]
+
+
+class EvictionOrder:
+    """The adapters of which a copy may be evicted, those worth least first.
+
+    They are known, not pinned, and have more copies than their minimum. claims: what one of their copies is
+    worth, by name in engines.
+    """
+
+    def __init__(
+        self, versions: _Versions, demand: _Demand, num_copies: Mapping[str, int], num_pods: int
+    ) -> None:
+        self.claims: Mapping[str, Claim] = {
+            name: claim(version, demand.get(name, NO_DEMAND), num_copies[name])
+            for name, version in versions.items()
+            if not version.placement.is_pinned
+            and num_copies.get(name, 0) > min_copies(version, num_pods)
+        }
+        self._names = sorted(self.claims, key=self.rank)
+        self._pods: dict[str, _Order] = {}
+
+    def rank(self, name: str) -> tuple[Claim, str]:
+        """Return the sort key of an adapter."""
+        return self.claims[name], name
+
+    def idle(self, pod: str, copies: PodCopies) -> tuple[str, ...]:
+        """Return the idle copies of a pod that may be evicted, in order."""
+        return self._of(pod, copies).idle
+
+    def resident(self, pod: str, copies: PodCopies) -> tuple[str, ...]:
+        """Return the copies of a pod that may be evicted once they are idle, in order."""
+        return self._of(pod, copies).resident
+
+    def _of(self, pod: str, copies: PodCopies) -> _Order:
+        order = self._pods.get(pod)
+        if order is None or order.copies is not copies:
+            resident = tuple(name for name in self._names if name in copies.resident)
+            idle = tuple(name for name in resident if name in copies.idle)
+            order = self._pods[pod] = _Order(copies, idle, resident)
+        return order
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptOrder:
+    """An eviction order, with what it was made of."""
+
+    made_of: tuple[_Versions, _Demand, int]
+    order: EvictionOrder
+
+
+class ServiceCopies:
+    """The copies of one service.
+
+    pods: by pod; those that are draining are left out. num_copies: on these pods, in memory or loading, by
+    name in engines. Copies of a pod are taken as unchanged if they are the same object.
+    """
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodCopies] = {}
+        self.num_copies: Counter[str] = Counter()
+        self._orders: dict[str, _KeptOrder] = {}
+
+    def update(self, replicas: Sequence[AdapterReplica]) -> None:
+        """Follow the copies of all pods of the service."""
+        before = self.pods
+        self.pods = {r.pod: self._count(r) for r in replicas if not r.is_draining}
+        changed: set[str] = set()
+        for pod in before.keys() | self.pods.keys():
+            was, now = before.get(pod, _NO_COPIES), self.pods.get(pod, _NO_COPIES)
+            if was is not now:
+                self.num_copies.update(now.in_slots - was.in_slots)
+                self.num_copies.subtract(was.in_slots - now.in_slots)
+                changed |= was.in_slots ^ now.in_slots
+        for name in changed:
+            if not self.num_copies[name]:
+                del self.num_copies[name]
+        self._orders = {
+            purpose: kept
+            for purpose, kept in self._orders.items()
+            if kept.made_of[0].keys().isdisjoint(changed)
+        }
+
+    def order(
+        self, purpose: str, versions: _Versions, demand: _Demand, num_pods: int
+    ) -> EvictionOrder:
+        """Return the adapters in the order of eviction. purpose: one for each kind of demand."""
+        made_of, kept = (versions, demand, num_pods), self._orders.get(purpose)
+        if kept is None or kept.made_of != made_of:
+            order = EvictionOrder(versions, demand, self.num_copies, num_pods)
+            kept = self._orders[purpose] = _KeptOrder(made_of, order)
+        return kept.order
+
+    def _count(self, replica: AdapterReplica) -> PodCopies:
+        known = self.pods.get(replica.pod)
+        if known is not None and known.copies is replica.copies:
+            return known
+        return PodCopies(replica.copies)
