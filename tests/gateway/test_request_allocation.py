@@ -104,6 +104,28 @@ def test_arriving_requests_hold_half_of_the_memory_then_the_oldest_is_given_up()
     assert requests.given_up == ["a", "b"]
 
 
+def test_one_byte_displaces_one_request_after_others_have_lowered_the_share():
+    requests = Requests(max_body_bytes=160)
+    for number in range(8):
+        requests.start(number).grow(10)
+    for namespace, num_bytes in (("a", 35), ("b", 19)):
+        assert requests.limits.body_bytes.take(f"{namespace}/chat", num_bytes)
+    requests.start("late", client="10.0.0.2").grow(1)
+    assert requests.given_up == [0]
+    assert requests.held == (8, 71 + 54)
+
+
+def test_arriving_requests_come_down_to_a_lowered_share():
+    requests = Requests(max_connections=16)
+    for number in range(8):
+        requests.start(number)
+    assert requests.limits.connections.take("a/chat", 3)  # the others may hold 6 now
+    for name, given_up in (("x", [0, 1]), ("y", [0, 1, 2, 3]), ("z", [0, 1, 2, 3, 4])):
+        requests.start(name, client="10.0.0.2")
+        assert requests.given_up == given_up
+    assert requests.held == (6 + 3, 0)
+
+
 def test_number_of_arriving_requests_is_bounded():
     requests = Requests(max_connections=4)
     for name in "abc":

@@ -12,6 +12,11 @@ from penstock.gateway.client_network import client_network
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.shared_limit import ARRIVING, Allocation, SharedLimit
 
+# What others give up for a request, at most, as a multiple of what it needs. Arriving requests hold more than
+# they may, by any amount, after others have lowered their share. With 1 they would never come to hold less;
+# without a bound, one byte of one request could take half of them at once.
+MAX_FREED = 2
+
 
 class RequestLimits:
     """The limits that the requests of one gateway share, and those requests whose body is incomplete."""
@@ -94,14 +99,17 @@ class RequestAllocation:
     def _take(self, limit: SharedLimit, amount: int) -> bool:
         """Hold more of a limit, for which other arriving requests may be given up."""
         allocation = self._by_limit[limit]
-        while not allocation.take(amount):
-            if allocation.amount + amount > limit.bound(ARRIVING):  # not even alone
-                return False
-            chosen = self._limits.arriving.choose(limit, limit.shortage(ARRIVING, amount))
+        short = min(limit.shortage(ARRIVING, amount), MAX_FREED * amount)
+        if short and allocation.amount + amount > limit.bound(ARRIVING):  # not even alone
+            return False
+        while short > 0:
+            chosen = self._limits.arriving.choose(limit, short)
             if not chosen or self in chosen:
                 return False
             for each in chosen:
+                short -= each.held(limit)
                 each.give_up()
+        allocation.add(amount)
         return True
 
 

@@ -62,14 +62,15 @@ class SharedLimit:
             return True
         if self.shortage(owner, amount):
             return False
-        self._add(owner, amount)
+        self.add(owner, amount)
         return True
 
     def give_back(self, owner: str, amount: int) -> None:
         """Undo `take`."""
-        self._add(owner, -amount)
+        self.add(owner, -amount)
 
-    def _add(self, owner: str, amount: int) -> None:
+    def add(self, owner: str, amount: int) -> None:
+        """Let the owner hold this much more, or less if negative, whatever it may hold."""
         self._namespaces.add(_namespace_of(owner), amount)
         if held := self._held_by.get(owner, 0) + amount:
             self._held_by[owner] = held
@@ -90,6 +91,11 @@ class Allocation:
         is_taken = self._limit.take(self._owner, amount)
         self.amount += amount * is_taken
         return is_taken
+
+    def add(self, amount: int) -> None:
+        """Hold this much more, whatever the owner may hold."""
+        self._limit.add(self._owner, amount)
+        self.amount += amount
 
     def resize(self, amount: int) -> bool:
         """Hold this much in all. Returns False, and changes nothing, if the owner may not hold more."""
