@@ -7,7 +7,7 @@ from penstock.gateway.shared_limit import SharedLimit
 
 
 class ArrivingRequest(Protocol):
-    """A request whose body is incomplete. client: where it comes from."""
+    """A request whose body is incomplete. client: its network, as `client_network` returns it."""
 
     client: str
 
@@ -42,7 +42,10 @@ class ArrivingRequests:
         self._held[limit][request.client] += amount
 
     def remove(self, request: ArrivingRequest) -> None:
-        """Remove a request, unless that has been done. It has to hold still what it held."""
+        """Remove a request, unless that has been done.
+
+        Call it before the request gives back what it holds.
+        """
         client = request.client
         requests = self._by_client.get(client, {})
         if request not in requests:

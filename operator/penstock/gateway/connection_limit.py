@@ -34,7 +34,10 @@ class ConnectionLimit:
         }
 
     def add(self, connection: Connection) -> bool:
-        """Count a new connection, and reset others to make room for it. Returns False if none may be."""
+        """Count a new connection, and reset others to make room for it.
+
+        Returns False if no other may be reset; the new one is counted until `remove` all the same.
+        """
         self._open.add(connection)
         while len(self._open) > self._max_connections:
             replaced = next((each for group in self._replaceable.values() for each in group), None)

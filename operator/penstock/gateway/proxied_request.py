@@ -170,7 +170,7 @@ class ProxiedRequest:
             )
 
     async def reject(self, error: RequestError) -> None:
-        """Send an error of the gateway's own, for which the request holds nothing."""
+        """Give back the request's allocation, and send an error of the gateway's own."""
         self._allocation.release()
         self._telemetry.note_rejection(error)
         if self._record is not None:

@@ -1,7 +1,7 @@
 """Allocation of client connections, and of memory for bodies, to requests.
 
-When there is no room for a new request, one that is still arriving is given up: of the client that holds most
-of the limit, the oldest that holds enough. A client that sends quickly has no old ones.
+When there is no room, requests that still arrive are given up, of the client that holds most: the oldest that
+alone holds enough, else its largest ones. A client that sends quickly has no old ones.
 """
 
 from collections.abc import Callable, Iterator
