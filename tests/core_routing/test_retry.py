@@ -36,6 +36,11 @@ def test_what_may_be_tried_again(failures, expected):
     assert may_retry(failures, max_attempts=3) is expected
 
 
+def test_with_one_attempt_only_what_no_engine_got_is_tried_again():
+    tried = {ending for ending in Ending if may_retry([ending], max_attempts=1)}
+    assert tried == {CONNECT}
+
+
 @pytest.mark.parametrize(
     ("failures", "expected"),
     [

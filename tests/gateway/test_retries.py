@@ -87,10 +87,13 @@ async def test_truncated_complete_response_is_retried_on_another_engine(
     assert bad.requests
 
 
-async def test_refused_connection_is_retried_and_ejects_the_engine(start_engine, start_gateway):
+@pytest.mark.parametrize("max_attempts", [1, 5])
+async def test_refused_connection_is_retried_and_ejects_the_engine(
+    start_engine, start_gateway, max_attempts
+):
     dead, good = await start_engine(), await start_engine()
     await dead.stop()
-    front = await start_gateway(dead, good)
+    front = await start_gateway(dead, good, max_attempts=max_attempts)
 
     assert [(await front.ask())[0] for _ in range(40)] == [200] * 40
 

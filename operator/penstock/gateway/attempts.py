@@ -237,7 +237,7 @@ class Attempts:
         if CHARGES[last].may_client_repeat:
             message = "no engine accepts requests"
             if last is Ending.NO_COPY:
-                message = "engines unload the adapter as fast as it is loaded"
+                message = "the engines that were tried have unloaded the adapter"
             raise RequestError(503, message, retry_after_s=RETRY_AFTER_S, reason="engines_failed")
         raise RequestError(502, "the engines that were tried did not answer")
 

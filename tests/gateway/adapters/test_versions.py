@@ -138,6 +138,25 @@ async def test_a_failure_that_the_other_version_could_not_check_is_an_error_of_n
     assert (arms[NEW.engine_name].requests, arms[NEW.engine_name].errors) == (0, 0)
 
 
+async def test_an_unloaded_adapter_is_loaded_for_the_next_request_where_retries_are_off(
+    pool,
+) -> None:
+    class Evicting(AdapterEngine):
+        async def _complete(self, request, model):
+            if not self.calls:  # nobody has loaded it again
+                self.copies.clear()
+            await super()._complete(request, model)
+
+    engine = Evicting(NEW.engine_name)
+    front = await pool(engine, adapters=(rolling(100, "Stable"),), max_attempts=1)
+    status, body = await ask(front, "sql")
+    assert (status, body["error"]["message"]) == (
+        503,
+        "the engines that were tried have unloaded the adapter",
+    )
+    assert (await ask(front, "sql"))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("settings", "num_held"),
     [
