@@ -64,6 +64,7 @@ def test_what_the_retry_budget_bounds(failures, expected):
         (["connect", "reset"], 5, True),
         (["error", "error"], 5, False),
         (["copy_unavailable"], 5, False),
+        (["copy_unavailable"], 2, True),  # there is no further attempt
         (["copy_unavailable", "unready", "copy_unavailable"], 5, True),
         (["copy_unavailable", "unready", "copy_unavailable"], 3, False),
         (["copy_unavailable"] * 3, 5, False),

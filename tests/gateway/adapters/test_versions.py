@@ -98,6 +98,20 @@ STATUSES = ["500 Internal Server Error", "503 Service Unavailable"]
 
 @pytest.mark.parametrize("num_engines", [1, 2])
 @pytest.mark.parametrize("status", STATUSES)
+async def test_a_version_that_fails_is_found_with_one_retry(
+    pool, status: str, num_engines: int
+) -> None:
+    new = [NEW.engine_name]
+    engines = [Failing(*BOTH, models=new, status=status) for _ in range(num_engines)]
+    front = await pool(*engines, adapters=(rolling(50),), max_attempts=2)
+    assert Counter([(await ask(front, "sql"))[0] for _ in range(20)]) == {200: 20}
+    num_failed = sum(len(engine.failed) for engine in engines)
+    arms = front.gateway.state.stats.report(front.snapshots.current).arms[KEY]
+    assert arms[NEW.engine_name].errors == num_failed > 0
+
+
+@pytest.mark.parametrize("num_engines", [1, 2])
+@pytest.mark.parametrize("status", STATUSES)
 async def test_a_version_that_fails_what_the_other_one_answers_has_the_errors(
     pool, status: str, num_engines: int
 ) -> None:

@@ -12,7 +12,8 @@ from penstock.core.routing.charge import CHARGES, Ending
 
 MAX_REPEATS = 1  # of attempts whose policy is Once
 # Answers 502 and 503 to an adapter's version, before another version is tried. With one, a full engine would
-# be taken for a bad version.
+# be taken for a bad version. If there is one retry alone it is with the other version all the same: a bad
+# version would never be found.
 MAX_UNAVAILABLE = 2
 
 
@@ -38,5 +39,5 @@ def tries_other_version(failures: Sequence[Ending], max_attempts: int) -> bool:
         return False
     last = failures[-1]
     if last is Ending.COPY_UNAVAILABLE:
-        return failures.count(last) == MAX_UNAVAILABLE
+        return failures.count(last) == min(MAX_UNAVAILABLE, max_attempts - 1)
     return CHARGES[last].retry == "Once"
