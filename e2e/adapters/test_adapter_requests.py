@@ -132,6 +132,16 @@ async def wait_for_requests(adapted: AdaptedService, expected: set[int]) -> list
     raise AssertionError(counts)
 
 
+async def ask_known(adapted: AdaptedService, name: str) -> tuple[int, Object]:
+    """Ask an adapter that was applied just now, once the gateway's watch has reported it."""
+    for _ in range(50):
+        status, body = await adapted.ask(name, PROMPT)
+        if status != 404:
+            break
+        await asyncio.sleep(0.1)
+    return status, body
+
+
 async def check_broken(adapted: AdaptedService, adapters: Adapters) -> None:
     """Each broken adapter has its own reason in its status, and harms no pod and no other adapter."""
     causes = {
@@ -141,7 +151,7 @@ async def check_broken(adapted: AdaptedService, adapters: Adapters) -> None:
         "missing": "folder",
     }
     adapted.apply(*(adapter(name, name) for name in causes))
-    answers = await asyncio.gather(*(adapted.ask(name, PROMPT) for name in causes))
+    answers = await asyncio.gather(*(ask_known(adapted, name) for name in causes))
     for name, (status, body) in zip(causes, answers, strict=True):
         assert status == 424, body
         assert body["error"]["code"] == "adapter_load_failed", body

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.sim.panel.load import MAX_REPLICAS, Load
@@ -83,16 +83,21 @@ def test_a_request_that_no_engine_serves_on_time_is_late_but_shows_no_need() -> 
     needs_s=st.lists(st.integers(0, 300), min_size=1, max_size=6).map(sorted),
     startups_s=st.tuples(st.floats(0, 300), st.floats(0, 300)).map(sorted),
 )
+@example(needs_s=[0, 186, 186], startups_s=[115.0, 187.0])
 def test_the_bound_falls_neither_with_shorter_starts_nor_with_larger_factors(
     needs_s: list[int], startups_s: list[float]
 ) -> None:
-    """More replicas serve a superset of requests here."""
+    """More replicas serve a superset of requests here.
+
+    But the request of the second before a start counts as served, at each start.
+    """
     runs = [each_second(i, from_s) for i, from_s in enumerate([*needs_s, 300], start=1)]
     short_s, long_s = startups_s
+    most_at_starts = (len(needs_s) + 1) / 300
     for factor in FACTORS:
-        assert bound(runs, factor, short_s) >= bound(runs, factor, long_s)
-    bounds = [bound(runs, factor, long_s) for factor in FACTORS]
-    assert bounds == sorted(bounds)
+        assert bound(runs, factor, short_s) >= bound(runs, factor, long_s) - most_at_starts
+    for smaller, larger in pairwise(bound(runs, factor, long_s) for factor in FACTORS):
+        assert larger >= smaller - most_at_starts
 
 
 @pytest.fixture(scope="module")
