@@ -104,9 +104,10 @@ class AdaptedService:
             *(self._engines.list("default", address, self._runtime) for address in engines.values())
         )
         found: set[tuple[str, str]] = set()
-        for pod, copies in zip(engines, lists, strict=True):
-            assert not isinstance(copies, EngineFailure), copies
-            found |= {(name, pod) for name, copy in copies.items() if copy.state == "Resident"}
+        for pod, listed in zip(engines, lists, strict=True):
+            assert not isinstance(listed, EngineFailure), listed
+            copies = listed.copies.items()
+            found |= {(name, pod) for name, copy in copies if copy.state == "Resident"}
         return frozenset(found)
 
     async def unload_by_hand(self) -> None:

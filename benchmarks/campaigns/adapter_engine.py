@@ -14,7 +14,7 @@ class AdapterEngine:
 
     entries: of /v1/adapters, by name. refused: status and body of the error for the load of a name. load_s,
     list_s: time of a load and of a list. calls: loads and unloads in the order of their arrival. list_body:
-    replaces the lists.
+    replaces the lists, with list_status. lists: released once for each list that is asked for.
     """
 
     address: str = ""
@@ -24,6 +24,8 @@ class AdapterEngine:
     list_s: float = 0.0
     calls: list[tuple[str, str]] = field(default_factory=list)
     list_body: bytes | None = None
+    list_status: int = 200
+    lists: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     def add(self, name: str, tier: str = "host", **more: object) -> None:
         """Put an adapter into the engine's list."""
@@ -41,8 +43,11 @@ class AdapterEngine:
         return self._list_of([{"id": "base", "parent": None}, *cards])
 
     def _list_of(self, entries: list[dict[str, object]]) -> web.Response:
+        self.lists.release()
         if self.list_body is not None:
-            return web.Response(body=self.list_body, content_type="application/json")
+            return web.Response(
+                status=self.list_status, body=self.list_body, content_type="application/json"
+            )
         return web.json_response({"object": "list", "data": entries})
 
     async def load(self, request: web.Request) -> web.Response:

@@ -7,7 +7,8 @@ import pytest
 from campaigns.adapter_engine import adapter_engine
 
 from penstock.clients import engine_adapters
-from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.clients.adapter_list import MAX_LIST_BYTES
+from penstock.clients.engine_adapters import MAX_LISTS, EngineAdapters, EngineFailure
 from penstock.core.adapters.replica import Copy
 
 NAME = "sql@3f2a1b9c"
@@ -35,7 +36,8 @@ async def test_copies_of_penstock_engines(client, engine):
     engine.add(NAME, "device", requests=3, rank=16, bytes=1 << 33)
     engine.add("b@00000000", "disk", rank=None, bytes=0)
     engine.add("c@00000000", "loading")
-    assert await client.list("team", engine.address, "Penstock") == {
+    listed = await client.list("team", engine.address, "Penstock")
+    assert listed.copies == {
         NAME: Copy("Resident", 3, 16, 1 << 33),
         "b@00000000": Copy("Evicted"),
         "c@00000000": Copy("Loading", 0, 8, 4096),
@@ -44,14 +46,15 @@ async def test_copies_of_penstock_engines(client, engine):
 
 async def test_copies_of_vllm_are_the_models_with_a_parent(client, engine):
     engine.add(NAME)
-    assert await client.list("team", engine.address, "VLLM") == {NAME: Copy("Resident")}
+    listed = await client.list("team", engine.address, "VLLM")
+    assert listed.copies == {NAME: Copy("Resident")}
 
 
 @pytest.mark.parametrize("runtime", ["Penstock", "VLLM"])
 async def test_load_and_unload(client, engine, runtime):
     assert await client.load("team", engine.address, runtime, NAME, "/adapters/pvc/a/sql") is None
     assert engine.entries[NAME]["path"] == "/adapters/pvc/a/sql"
-    assert NAME in await client.list("team", engine.address, runtime)
+    assert NAME in (await client.list("team", engine.address, runtime)).copies
     assert await client.unload(engine.address, NAME) is None
     assert engine.entries == {}
 
@@ -70,7 +73,7 @@ async def test_a_process_that_may_not_write_only_lists(engine):
     refused = EngineFailure("Busy", "NotLeading", "another replica may lead by now")
     assert await former.unload(engine.address, NAME) == refused
     assert await former.load("team", engine.address, "Penstock", "b@00000000", "/p") == refused
-    assert (await former.list("team", engine.address, "Penstock")).keys() == {NAME}
+    assert (await former.list("team", engine.address, "Penstock")).copies.keys() == {NAME}
     await former.close()
 
 
@@ -144,7 +147,7 @@ async def test_as_many_adapters_as_a_service_may_have_are_listed(client, engine)
     cards = [VLLM_CARD | {"id": name, "root": f"/adapters/pvc/a/{name}"} for name in names]
     base = VLLM_CARD | {"id": "m", "root": "m", "parent": None}
     engine.list_body = json.dumps({"object": "list", "data": [base, *cards]}).encode()
-    assert list(await client.list("team", engine.address, "VLLM")) == names
+    assert list((await client.list("team", engine.address, "VLLM")).copies) == names
 
 
 @pytest.mark.parametrize(
@@ -192,9 +195,54 @@ async def test_an_engine_that_does_not_answer_costs_bounded_time(client, engine,
         assert (await client.list("team", engine.address, "Penstock")).kind == "Unanswered"
 
 
-async def test_a_list_waits_for_the_turn_of_its_namespace_alone(client, engine):
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b'{"data": []}'), (404, b""), (200, b"[" * (MAX_LIST_BYTES + 1))]
+)
+async def test_any_answer_waits_for_the_turn_of_its_namespace_alone(client, engine, status, body):
+    engine.list_status, engine.list_body = status, body
     async with client.share.turn("team"):
         waiting = asyncio.create_task(client.list("team", engine.address, "VLLM"))
-        assert await client.list("other", engine.address, "VLLM") == {}
+        of_other = await client.list("other", engine.address, "VLLM")
         assert not waiting.done()
-    assert await waiting == {}
+    answer = await waiting
+    if isinstance(of_other, EngineFailure):
+        assert answer == of_other
+    else:
+        assert answer.copies == of_other.copies
+
+
+async def test_answers_of_a_namespace_that_wait_for_their_turn_are_bounded(client, engine):
+    """Each takes up to 640 KiB of memory."""
+    async with client.share.turn("team"):
+        lists = [
+            asyncio.create_task(client.list("team", engine.address, "VLLM"))
+            for _ in range(MAX_LISTS)
+        ]
+        for _ in range(MAX_LISTS // 2):
+            await engine.lists.acquire()
+        await client.list("other", engine.address, "VLLM")
+        await engine.lists.acquire()
+        assert engine.lists.locked()  # nothing else was asked for
+    await asyncio.gather(*lists)
+
+
+async def test_the_same_list_again_is_not_read_again(client, engine):
+    engine.add(NAME)
+    first = await client.list("team", engine.address, "VLLM")
+    second = await client.list("team", engine.address, "VLLM", first)
+    assert second.copies is first.copies
+    assert second.asked_s > first.asked_s
+    engine.entries.clear()
+    assert (await client.list("team", engine.address, "VLLM", second)).copies == {}
+
+
+async def test_a_list_is_as_old_as_its_request(engine):
+    """Not as its turn, for which it may wait for long."""
+    now_s = 10.0
+    client = EngineAdapters(now=lambda: now_s)
+    async with client.share.turn("team"):
+        waiting = asyncio.create_task(client.list("team", engine.address, "VLLM"))
+        await engine.lists.acquire()
+        now_s = 20.0
+    assert (await waiting).asked_s == 10.0
+    await client.close()

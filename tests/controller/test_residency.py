@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from penstock.clients.engine_adapters import EngineAdapters
+from penstock.clients.engine_adapters import MAX_LISTS, EngineAdapters
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
 from penstock.controller.metrics import OperatorMetrics
-from penstock.controller.residency import MAX_REQUESTS, Residency
+from penstock.controller.residency import Residency
 from penstock.core.adapters.replica import Copy
 from penstock.core.observed.lora_engine import LoraEngine
 
@@ -43,7 +43,7 @@ def pods(namespace, address, count):
 async def test_hung_engines_of_a_namespace_delay_no_list_of_another(port):
     engines = EngineAdapters()
     residency = Residency(engines, Failures(OperatorMetrics()))
-    hung = pods("other", f"{HANGING}:{port}", 2 * MAX_REQUESTS)
+    hung = pods("other", f"{HANGING}:{port}", 2 * MAX_LISTS)
     assert await residency.poll(hung) == {}
     copies = await residency.poll([*hung, *pods("team", f"{ANSWERING}:{port}", 1)])
     assert copies == {("team", "chat-0"): {"sql": Copy("Resident")}}
@@ -54,10 +54,10 @@ async def test_hung_engines_of_a_namespace_delay_no_list_of_another(port):
 class BrokenEngines(EngineAdapters):
     """Raises an error about the engine at one address, for what no check has foreseen."""
 
-    async def list(self, namespace, address, runtime):
+    async def list(self, namespace, address, runtime, last=None):
         if address == "broken":
             raise OverflowError("cannot convert float infinity to integer")
-        return await super().list(namespace, address, runtime)
+        return await super().list(namespace, address, runtime, last)
 
 
 async def test_an_error_about_one_engine_hides_no_copies_of_another(port):

@@ -5,16 +5,19 @@ Penstock's engine, and by the entries with a parent in /v1/models of vLLM.
 """
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import aiohttp
 
 from penstock.clients.adapter_list import MAX_LIST_BYTES, parse_copies
+from penstock.clients.clock import monotonic
 from penstock.clients.loop_share import LoopShare
 from penstock.clients.pod_session import pod_session, read_bounded
+from penstock.clients.shared_slots import SharedSlots
 from penstock.core.adapters.replica import Copy
 from penstock.core.formats.json_text import parse_json
 from penstock.core.observed.lora_engine import LoraRuntime
@@ -23,9 +26,13 @@ from penstock.core.observed.lora_engine import LoraRuntime
 # at most 60 s.
 LIST_TIMEOUT_S, LOAD_TIMEOUT_S, UNLOAD_TIMEOUT_S = 2.5, 65.0, 10.0
 MAX_ERROR_BYTES = 16 << 10
+# Lists that are asked for, or wait for their turn, at the same time. Each holds an answer of up to 640 KiB:
+# those of all namespaces together take at most 80 MiB, those of one 40 MiB. With fewer, 64 engines of a
+# namespace that hang would delay the lists of its other engines.
+MAX_LISTS = 128
 # Fraction of the event loop's time for the lists of a namespace, and seconds of it for the request of a list.
-# A small list takes 0.1 ms besides, one of 1,280 entries 3 ms and the worst one 5 ms: engines of a namespace
-# are listed once a second if they are 2,000 or have large lists and are 30.
+# A small or unchanged list takes 0.1 ms besides, one of 1,280 entries 3 ms and the worst one 5 ms. So 250
+# engines of a namespace are listed once a second, or 30 with large lists that change.
 LIST_FRACTION, LIST_REQUEST_S = 0.1, 0.0003
 MAX_MESSAGE_CHARS = 500
 
@@ -55,15 +62,39 @@ class EngineFailure:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterList:
+    """An engine's list of adapters.
+
+    copies: by their names there. asked_s: when it was asked for. digest: of the list's path and bytes.
+    """
+
+    copies: Copies
+    asked_s: float
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response of an engine. content: None if it is too large."""
+
+    status: int
+    content: bytes | None
+
+
 class EngineAdapters:
     """Adapters of engines, over one connection pool. An address is host:port. Errors are returned.
 
     The pool is made for the first request. may_write: whether this process may load and unload, asked before
-    each of these requests. share: of the event loop, for each namespace's lists.
+    each of these requests. now: the monotonic clock. share: of the event loop, for each namespace's lists.
     """
 
-    def __init__(self, may_write: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, may_write: Callable[[], bool] = lambda: True, now: Callable[[], float] = monotonic
+    ) -> None:
         self._may_write = may_write
+        self._now = now
+        self._list_slots = SharedSlots(MAX_LISTS)
         self.share = LoopShare(LIST_FRACTION, LIST_REQUEST_S)
         self._session: aiohttp.ClientSession | None = None
 
@@ -72,19 +103,28 @@ class EngineAdapters:
             await self._session.close()
 
     async def list(
-        self, namespace: str, address: str, runtime: LoraRuntime
-    ) -> Copies | EngineFailure:
-        """List the adapters of an engine, by their names there, in a turn of its namespace."""
+        self, namespace: str, address: str, runtime: LoraRuntime, last: AdapterList | None = None
+    ) -> AdapterList | EngineFailure:
+        """List the adapters of an engine. The answer is read in a turn of its namespace, whatever it is.
+
+        last: the engine's last list. Its copies are returned again, unread, if the answer is the same.
+        """
         path = "/v1/adapters" if runtime == "Penstock" else "/v1/models"
-        answer = await self._request("GET", f"http://{address}{path}", None, LIST_TIMEOUT_S)
-        if isinstance(answer, EngineFailure):
-            return answer
-        async with self.share.turn(namespace):
-            try:
-                return parse_copies(runtime, answer)
-            except ValueError as error:
-                message = f"{path} of the engine gives an unreadable list: {error}"
-                return EngineFailure("Unanswered", "Unanswered", message)
+        async with self._list_slots.hold(namespace):
+            asked_s = self._now()
+            answer = await self._request("GET", f"http://{address}{path}", None, LIST_TIMEOUT_S)
+            async with self.share.turn(namespace):
+                content = _content_of(answer)
+                if isinstance(content, EngineFailure):
+                    return content
+                digest = hashlib.sha256(path.encode() + content).digest()
+                if last is not None and digest == last.digest:
+                    return replace(last, asked_s=asked_s)
+                try:
+                    return AdapterList(parse_copies(runtime, content), asked_s, digest)
+                except ValueError as error:
+                    message = f"{path} of the engine gives an unreadable list: {error}"
+                    return EngineFailure("Unanswered", "Unanswered", message)
 
     async def load(
         self, namespace: str, address: str, runtime: LoraRuntime, name: str, path: str
@@ -92,26 +132,24 @@ class EngineAdapters:
         """Load an adapter. path: its folder in the container. None also if the engine had it already."""
         body = {"lora_name": name, "lora_path": path}
         url = f"http://{address}/v1/load_lora_adapter"
-        answer = await self._request("POST", url, body, LOAD_TIMEOUT_S)
+        answer = _content_of(await self._request("POST", url, body, LOAD_TIMEOUT_S))
         if not isinstance(answer, EngineFailure):
             return None
         if answer.kind == "Refused":  # perhaps because another client has loaded it meanwhile
-            copies = await self.list(namespace, address, runtime)
-            if not isinstance(copies, EngineFailure) and name in copies:
+            listed = await self.list(namespace, address, runtime)
+            if not isinstance(listed, EngineFailure) and name in listed.copies:
                 return None
         return answer
 
     async def unload(self, address: str, name: str) -> EngineFailure | None:
         """Unload an adapter. None also if the engine does not have it."""
         url, body = f"http://{address}/v1/unload_lora_adapter", {"lora_name": name}
-        answer = await self._request("POST", url, body, UNLOAD_TIMEOUT_S, accepted=(200, 404))
+        answer = _content_of(await self._request("POST", url, body, UNLOAD_TIMEOUT_S), (200, 404))
         return answer if isinstance(answer, EngineFailure) else None
 
     async def _request(
-        self,
-        method: str, url: str, body: Mapping[str, str] | None, timeout_s: float,
-        accepted: tuple[int, ...] = (200,),
-    ) -> bytes | EngineFailure:  # fmt: skip
+        self, method: str, url: str, body: Mapping[str, str] | None, timeout_s: float
+    ) -> Answer | EngineFailure:
         if method != "GET" and not self._may_write():
             return EngineFailure("Busy", "NotLeading", "another replica may lead by now")
         try:
@@ -121,19 +159,12 @@ class EngineAdapters:
                     method, url, json=body, allow_redirects=False
                 ) as response,
             ):
-                is_accepted = response.status in accepted
-                limit = MAX_LIST_BYTES if is_accepted else MAX_ERROR_BYTES
-                content = await read_bounded(response, limit)
-                status = response.status
+                limit = MAX_LIST_BYTES if response.status == 200 else MAX_ERROR_BYTES
+                return Answer(response.status, await read_bounded(response, limit))
         except aiohttp.ClientConnectorError as error:
             return _without_answer("Unreachable", error)
         except (aiohttp.ClientError, OSError) as error:
             return _without_answer("Unanswered", error)
-        if not is_accepted:
-            return _refusal(status, content or b"")
-        if content is None:
-            return EngineFailure("Unanswered", "Unanswered", "the engine's answer is too large")
-        return content
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -143,6 +174,19 @@ class EngineAdapters:
 
 def _without_answer(kind: Literal["Unreachable", "Unanswered"], error: Exception) -> EngineFailure:
     return EngineFailure(kind, kind, f"the engine does not answer: {type(error).__name__}")
+
+
+def _content_of(
+    answer: Answer | EngineFailure, accepted: tuple[int, ...] = (200,)
+) -> bytes | EngineFailure:
+    """The content of an answer with an accepted status, else the failure that the answer is."""
+    if isinstance(answer, EngineFailure):
+        return answer
+    if answer.status not in accepted:
+        return _refusal(answer.status, answer.content or b"")
+    if answer.content is None:
+        return EngineFailure("Unanswered", "Unanswered", "the engine's answer is too large")
+    return answer.content
 
 
 def _refusal(status: int, content: bytes) -> EngineFailure:

@@ -4,14 +4,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from penstock.clients.clock import monotonic
-from penstock.clients.engine_adapters import Copies, EngineAdapters, EngineFailure
+from penstock.clients.engine_adapters import AdapterList, Copies, EngineAdapters, EngineFailure
 from penstock.clients.informer import Key
-from penstock.clients.shared_slots import SharedSlots
 from penstock.controller.failures import Failures
 from penstock.controller.lora_pods import LoraPod
 
-# Engines that are asked at the same time, of all namespaces together: as many as changes run.
-MAX_REQUESTS = 64
 # Time that a poll waits for answers, in seconds. Later ones count at the next poll, so that a slow engine
 # delays nothing on the others.
 MAX_WAIT_S = 0.5
@@ -19,7 +16,7 @@ MAX_WAIT_S = 0.5
 # delays its answer. In seconds.
 MAX_AGE_S = 10.0
 
-_Answer = Copies | EngineFailure
+_Answer = AdapterList | EngineFailure
 
 
 class Residency:
@@ -31,9 +28,8 @@ class Residency:
     def __init__(self, engines: EngineAdapters, failures: Failures) -> None:
         self._engines = engines
         self._failures = failures
-        self._slots = SharedSlots(MAX_REQUESTS)
         self._requests: dict[Key, asyncio.Task[_Answer]] = {}
-        self._last: dict[Key, tuple[float, Copies]] = {}
+        self._last: dict[Key, AdapterList] = {}
 
     async def poll(self, pods: Iterable[LoraPod]) -> Mapping[Key, Copies]:
         """Ask all these pods. Returns the copies by pod; a pod whose copies are unknown is left out."""
@@ -49,13 +45,13 @@ class Residency:
             if request.done():
                 del self._requests[key]
                 with self._failures.isolate_errors("adapters", "/".join(key)):
-                    self._note(key, request.result(), now_s)
+                    self._note(key, request.result())
         self._last = {
-            key: (at_s, copies)
-            for key, (at_s, copies) in self._last.items()
-            if key in wanted and now_s - at_s <= MAX_AGE_S
+            key: last
+            for key, last in self._last.items()
+            if key in wanted and now_s - last.asked_s <= MAX_AGE_S
         }
-        return {key: copies for key, (_, copies) in self._last.items()}
+        return {key: last.copies for key, last in self._last.items()}
 
     async def close(self) -> None:
         """Cancel the requests that run, and wait for their end."""
@@ -63,12 +59,12 @@ class Residency:
             request.cancel()
         await asyncio.gather(*self._requests.values(), return_exceptions=True)
 
-    def _note(self, key: Key, answer: _Answer, now_s: float) -> None:
+    def _note(self, key: Key, answer: _Answer) -> None:
         if not isinstance(answer, EngineFailure):
-            self._last[key] = now_s, answer
+            self._last[key] = answer
         elif answer.kind == "Unreachable":
             self._last.pop(key, None)
 
     async def _ask(self, pod: LoraPod) -> _Answer:
-        async with self._slots.hold(pod.namespace):
-            return await self._engines.list(pod.namespace, pod.address, pod.engine.runtime)
+        last = self._last.get(pod.key)
+        return await self._engines.list(pod.namespace, pod.address, pod.engine.runtime, last)

@@ -49,10 +49,10 @@ class AdapterCopies:
         self._snapshots = snapshots
         self._stats = stats
         self._now = now
-        self._engines = EngineAdapters()
+        self._engines = EngineAdapters(now=now)
         self.residency = AdapterResidency(now)
         stats.listeners.append(self.residency.waiters.note_room)
-        self.polls = AdapterPolls(self._engines, self.residency, now)
+        self.polls = AdapterPolls(self._engines, self.residency)
         self.failures = AdapterFailures(now)
         self.loads = AdapterLoads(
             self._engines, self.residency, self.polls, self.failures, observe, now
@@ -83,7 +83,7 @@ class AdapterCopies:
         """Ask an engine whether it lists the adapter now."""
         runtime = self.polls.runtime(endpoint.pod)
         listed = await self._engines.list(adapter.namespace, endpoint.address, runtime)
-        return not isinstance(listed, EngineFailure) and adapter.engine_name in listed
+        return not isinstance(listed, EngineFailure) and adapter.engine_name in listed.copies
 
     def choose(
         self,

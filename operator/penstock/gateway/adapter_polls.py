@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
+from penstock.clients.engine_adapters import AdapterList, EngineAdapters, EngineFailure
 from penstock.core.observed.lora_engine import LoraRuntime
 from penstock.core.routing.pick import Endpoint
 from penstock.gateway.adapter_residency import AdapterResidency
@@ -42,17 +42,15 @@ class _Waiting:
 class AdapterPolls:
     """Asks each endpoint of the services with adapters in a task of its own, so that none delays another.
 
-    now: the monotonic clock of the residency.
+    engines: with the clock of the residency.
     """
 
-    def __init__(
-        self, engines: EngineAdapters, residency: AdapterResidency, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, engines: EngineAdapters, residency: AdapterResidency) -> None:
         self._engines = engines
         self._residency = residency
-        self._now = now
         self._tasks: dict[Endpoint, asyncio.Task[None]] = {}
         self._runtimes: dict[str, LoraRuntime] = {}
+        self._last: dict[str, AdapterList] = {}  # by pod
         self._waiting: dict[str, _Waiting] = {}  # by service
 
     def update(self, snapshot: Snapshot) -> None:
@@ -78,6 +76,7 @@ class AdapterPolls:
         pods = {endpoint.pod: service for endpoint, (service, _) in wanted.items()}
         self._residency.update(pods)
         self._runtimes = {pod: found for pod, found in self._runtimes.items() if pod in pods}
+        self._last = {pod: last for pod, last in self._last.items() if pod in pods}
 
     def runtime(self, pod: str) -> LoraRuntime:
         """The runtime whose list of adapters the engine has."""
@@ -129,14 +128,15 @@ class AdapterPolls:
 
     async def _ask(self, endpoint: Endpoint) -> EngineFailure | None:
         """Ask an engine once, in the way of the other runtime if it does not know the first."""
-        asked_s, namespace = self._now(), endpoint.pod.partition("/")[0]
+        pod, namespace = endpoint.pod, endpoint.pod.partition("/")[0]
         failure = None
-        for runtime in RUNTIMES[self.runtime(endpoint.pod)]:
-            answer = await self._engines.list(namespace, endpoint.address, runtime)
+        for runtime in RUNTIMES[self.runtime(pod)]:
+            last = self._last.get(pod)
+            answer = await self._engines.list(namespace, endpoint.address, runtime, last)
             if not isinstance(answer, EngineFailure):
-                self._runtimes[endpoint.pod] = runtime
+                self._runtimes[pod], self._last[pod] = runtime, answer
                 with self._engines.share.counted(namespace):
-                    self._residency.note_list(endpoint.pod, answer, asked_s)
+                    self._residency.note_list(pod, answer.copies, answer.asked_s)
                 return None
             failure = answer
             if failure.kind != "Refused":

@@ -20,7 +20,7 @@ LOADED = Copy("Resident", requests=1)
 class _Pod:
     """The adapters of a pod.
 
-    listed: the engine's last list. listed_s: when the engine last listed or loaded adapters. changes: what
+    listed: the engine's last list. listed_s: when it was asked for, or a later load ended. changes: what
     this gateway learned later, with its time; None: the adapter is gone. loading: adapters that this
     gateway loads there now. copies: all of this together. drains: the last one
     of each copy, while it matters.
@@ -128,9 +128,11 @@ class AdapterResidency:
     def note_list(self, pod: str, listed: Mapping[str, Copy], asked_s: float) -> None:
         """Record an engine's list. asked_s: when it was asked for; later changes are newer than it."""
         known = self._pods.setdefault(pod, _Pod({}, asked_s))
-        known.listed, known.listed_s = listed, self._now()
-        known.changes = {n: change for n, change in known.changes.items() if change[0] >= asked_s}
-        self._update(pod)
+        known.listed_s = max(known.listed_s, asked_s)
+        changes = {n: change for n, change in known.changes.items() if change[0] >= asked_s}
+        if listed is not known.listed or len(changes) < len(known.changes):
+            known.listed, known.changes = listed, changes
+            self._update(pod)
 
     def note_resident(self, pod: str, adapter: str) -> None:
         """Record that the engine reads an evicted adapter again."""

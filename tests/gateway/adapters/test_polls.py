@@ -7,13 +7,13 @@ from contextlib import ExitStack
 import pytest
 from gateway.adapters.adapter_engine import NAME, AdapterEngine, ask
 
-from penstock.clients.engine_adapters import LIST_FRACTION, LIST_REQUEST_S, EngineAdapters
+from penstock.clients.engine_adapters import LIST_FRACTION, LIST_REQUEST_S, Answer, EngineAdapters
 from penstock.clients.loop_share import LoopShare
 from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.gateway import adapter_polls
 from penstock.gateway.adapter_polls import AdapterPolls
-from penstock.gateway.adapter_residency import AdapterResidency
+from penstock.gateway.adapter_residency import BELIEVE_S, AdapterResidency
 from penstock.gateway.snapshot import Service, Snapshot
 
 
@@ -72,12 +72,12 @@ class ChangingEngines(EngineAdapters):
     """
 
     def __init__(self):
-        super().__init__()
+        super().__init__(now=asyncio.get_running_loop().time)
         self.cpu_s, self.num_lists = 0.0, Counter()
         self.share = LoopShare(LIST_FRACTION, LIST_REQUEST_S, lambda: self.cpu_s)
 
     async def _request(self, *_):
-        return b'{"data": [{"id": "a%d", "tier": "device"}]}' % self.num_lists.total()
+        return Answer(200, b'{"data": [{"id": "a%d", "tier": "device"}]}' % self.num_lists.total())
 
     def note_change(self, service):
         self.num_lists[service.partition("/")[0]] += 1
@@ -104,7 +104,7 @@ def test_the_lists_of_a_namespace_take_a_tenth_of_the_event_loop(
         now = asyncio.get_running_loop().time
         engines, residency = ChangingEngines(), AdapterResidency(now)
         residency.listeners.append(engines.note_change)
-        polls = AdapterPolls(engines, residency, now)
+        polls = AdapterPolls(engines, residency)
         services = service_with_engines("theirs", num_engines), service_with_engines("ours", 1)
         with ExitStack() as waiting:
             for service in services:
@@ -115,3 +115,13 @@ def test_the_lists_of_a_namespace_take_a_tenth_of_the_event_loop(
         assert engines.num_lists == {"theirs": num_lists, "ours": 50}
 
     run_virtually(main)
+
+
+def test_a_list_counts_from_when_it_was_asked_for():
+    now_s = 5.0
+    residency = AdapterResidency(lambda: now_s)
+    residency.note_list("a/p0", {}, 0.0)
+    now_s = BELIEVE_S
+    assert residency.copies("a/p0") == {}
+    now_s += 0.1
+    assert residency.copies("a/p0") is None
