@@ -19,8 +19,8 @@ class _Share:
 class LoopShare:
     """Turns in which the work of a namespace takes at most a fraction of the event loop's time.
 
-    Each turn begins when the time of the namespace's last ones is that fraction of the time since. Other
-    namespaces wait for none of it. turn_s: seconds of work that are counted for each turn besides its own.
+    After t seconds of work the namespace's next turn begins t / fraction later. Other namespaces do not wait.
+    turn_s: seconds of work that are counted for each turn besides its own.
     cpu_time: CPU seconds of this thread.
     """
 

@@ -59,9 +59,10 @@ class CopyWaiters:
             namespace.wake(service, adapter, None)
 
     def note_found(self, service: str, adapter: str) -> None:
-        """Wake the next requests of `wake_all` now: one has found what they wait for.
+        """Wake the next NUM_NEXT requests that `wake_all` has not woken yet.
 
-        Requests that find nothing, such as those of a side without a copy, stay bounded.
+        One request has found what they wait for. Requests that find nothing, such as those of a side without
+        a copy, stay bounded.
         """
         if namespace := self._namespaces.get(_namespace_of(service)):
             namespace.wake_next(service, adapter)
@@ -115,16 +116,22 @@ class _Namespace:
                 await waiter
         except TimeoutError:
             pass
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._pass_on(service, adapter, for_room=for_room)
+            raise
         finally:
             self._num_waiting -= 1
             queue.waiters.pop(waiter, None)
             self._drop_if_empty(service, adapter, queue)
 
     def wake(self, service: str, adapter: str, number: int | None) -> None:
-        """Wake that many requests for an adapter soon; None: all."""
+        """Wake that many requests for an adapter soon; None: all, and the first before those of others."""
         if queue := self._queue(service, adapter):
             queue.num_due = max(queue.num_due, number or len(queue.waiters))
             self._due.setdefault(queue)
+            if number is None:  # each room that is noted makes the queues of all adapters due
+                self._due.move_to_end(queue, last=False)
             self._wake_soon()
 
     def wake_for_room(self, service: str) -> None:
@@ -134,11 +141,17 @@ class _Namespace:
             self._wake_soon()
 
     def wake_next(self, service: str, adapter: str) -> None:
-        """Wake the next requests that `wake` has not woken yet now."""
+        """Wake the next NUM_NEXT requests of an adapter that are due, without waiting for their turn."""
         queue = self._queue(service, adapter)
         for _ in range(NUM_NEXT):
             if queue and queue.num_due:
                 queue.wake_next()
+
+    def _pass_on(self, service: str, adapter: str, *, for_room: bool) -> None:
+        """Wake the next request instead of one that was woken and has left."""
+        if queue := self._queue(service, adapter):
+            queue.is_room_due = queue.is_room_due or for_room
+            self.wake(service, adapter, queue.num_due + 1)
 
     def _queue(self, service: str, adapter: str) -> _Queue | None:
         queues = self._queues.get(service)

@@ -4,10 +4,13 @@ import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
 
+import pytest
+
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.replica import Copy
 from penstock.gateway.adapter_residency import AdapterResidency
 from penstock.gateway.adapter_stats import AdapterStatsRegistry
+from penstock.gateway.copy_waiters import CopyWaiters
 from penstock.gateway.snapshot_adapter import Adapter
 
 POD, SERVICE, SQL = "a/p0", "a/chat", "sql@00000000"
@@ -163,6 +166,44 @@ def test_room_wakes_requests_of_many_adapters_in_turn_at_a_bounded_rate(run_virt
                 await asyncio.sleep(0.049)
             await asyncio.sleep(0.75)
             assert wakes.total() == len(wakes) == 100
+
+    run_virtually(main)
+
+
+def test_a_copy_in_memory_wakes_its_requests_before_those_that_room_wakes(run_virtually):
+    async def main():
+        residency = new_residency()
+        many = [(SERVICE, str(number)) for number in range(200)]
+        requests = [*many[:100], (SERVICE, SQL), *many[100:]]
+        async with waiting(residency, requests, for_room=True) as wakes:
+            residency.waiters.note_room(SERVICE)
+            await asyncio.sleep(0.025)
+            residency.note_list(POD, RESIDENT, 0.0)
+            await asyncio.sleep(0.05)
+            assert wakes.total() == 10
+            assert wakes[100, SERVICE] == 1
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("for_room", [False, True])
+def test_a_request_that_leaves_as_it_is_woken_wakes_the_next(run_virtually, for_room):
+    async def main():
+        waiters = CopyWaiters()
+        first, second, third = (
+            asyncio.create_task(waiters.wait(SERVICE, SQL, 1000.0, for_room=for_room))
+            for _ in range(3)
+        )
+        await asyncio.sleep(0)
+        if for_room:
+            waiters.note_room(SERVICE)
+        else:
+            waiters.note_change(SERVICE, SQL)
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0.1)
+        assert [each.done() for each in (first, second, third)] == [True, True, False]
+        third.cancel()
 
     run_virtually(main)
 
