@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+from itertools import pairwise
 
 import pytest
 
 from penstock.clients import informer
-from penstock.clients.informer import Informer
+from penstock.clients.informer import MIN_MISSING_S, Informer
 from penstock.clients.resources import PODS
 from penstock.errors import Forbidden, NotFound, Transient
 
@@ -153,23 +154,52 @@ async def test_an_optional_kind_may_be_missing(monkeypatch, caplog, error):
 MISSING, DENIED, BROKEN = NotFound("no such kind"), Forbidden("not allowed"), Transient("gone")
 
 
-@pytest.mark.parametrize(
-    ("answers", "names", "changes"),
-    [
-        ([MISSING], ["a"], ["a"]),
-        ([MISSING, ([pod("a", 1)], "6")], ["a"], ["a"]),
-        ([MISSING, DENIED, MISSING], ["a"], ["a"]),
-        ([MISSING, BROKEN, MISSING], ["a"], ["a"]),
-        ([MISSING, MISSING], [], ["a", "a"]),
-    ],
-)
-async def test_objects_of_an_optional_kind_go_with_it(monkeypatch, answers, names, changes):
-    """A second 404 in a row says that the kind is gone."""
-    monkeypatch.setattr(informer, "FIRST_RETRY_S", 0.001)
-    kube, changed = Kube(([pod("a", 1)], "5"), [BROKEN], *answers), []
-    cache = Informer(kube, PODS, changed=lambda key: changed.append(key[1]), is_optional=True)
-    task = asyncio.create_task(cache.run())
-    await asyncio.wait_for(kube.done.wait(), 5)
-    task.cancel()
-    assert [item["metadata"]["name"] for item in cache] == names
-    assert changed == changes
+class MissingKube(Kube):
+    """Answers like `Kube`. lists: time and objects in the cache at each list. now: the clock."""
+
+    def __init__(self, now, *script):
+        super().__init__(*script)
+        self.now, self.cache, self.lists = now, (), []
+
+    async def list(self, resource, namespace, **query):
+        self.lists.append((self.now(), [item["metadata"]["name"] for item in self.cache]))
+        return await super().list(resource, namespace, **query)
+
+
+@pytest.mark.parametrize("between", [(), (DENIED,), (BROKEN,)])
+def test_objects_of_an_optional_kind_go_once_it_is_missing_for_long(
+    run_virtually, monkeypatch, between
+):
+    """An API server that has just started gives a few 404s. Other answers say nothing about the kind."""
+
+    async def main():
+        now = asyncio.get_running_loop().time
+        monkeypatch.setattr(informer, "monotonic", now)
+        first = ([pod("a", 1)], "5"), [BROKEN], *[MISSING] * 4, *between
+        kube, changed = MissingKube(now, *first, *[MISSING] * 9), []
+        cache = Informer(kube, PODS, changed=lambda key: changed.append(key[1]), is_optional=True)
+        kube.cache = cache
+        task = asyncio.create_task(cache.run())
+        await kube.done.wait()
+        task.cancel()
+        since_s = kube.lists[1 + (4 + 1 if between else 0)][0]
+        for (at_s, _), (_, names) in pairwise(kube.lists):
+            assert names == ([] if at_s - since_s >= MIN_MISSING_S else ["a"])
+        assert changed == ["a", "a"]
+
+    run_virtually(main)
+
+
+def test_objects_of_an_optional_kind_stay_when_it_is_found_again(run_virtually, monkeypatch):
+    async def main():
+        monkeypatch.setattr(informer, "monotonic", asyncio.get_running_loop().time)
+        found = [pod("a", 1)], "5"
+        kube, changed = Kube(found, [BROKEN], *[MISSING] * 3, found), []
+        cache = Informer(kube, PODS, changed=lambda key: changed.append(key[1]), is_optional=True)
+        task = asyncio.create_task(cache.run())
+        await kube.done.wait()
+        task.cancel()
+        assert changed == ["a"]
+        assert not cache.is_absent
+
+    run_virtually(main)

@@ -16,6 +16,9 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 10.0
 # A watch that ends sooner than this without an event counts as failed, as in client-go.
 MIN_WATCH_S = 1.0
+# Time for which lists in a row must not find an optional kind before its objects are dropped, in seconds. An
+# API server that has just started answers 404 until it has read its CRDs, which takes about a second.
+MIN_MISSING_S = 5.0
 
 Key = tuple[str, str]
 
@@ -38,8 +41,8 @@ class Informer:
     objects are listed again. synced: set once the objects were listed. confirmed_s: when the API server
     last confirmed the objects, by a list, an event or a bookmark, on the monotonic clock. is_optional:
     whether the kind may be missing, or the right to list it, as before an upgrade of the cluster's CRDs
-    and roles. Then it is looked for again without messages, and has no objects once two lists in a row did
-    not find it: a single 404 may be of an API server that has just started.
+    and roles. Then it is looked for again without messages, and has no objects once it has been missing
+    for MIN_MISSING_S.
     """
 
     def __init__(
@@ -64,8 +67,8 @@ class Informer:
         self._restarted = restarted
         self._is_optional = is_optional
         self._is_absent = False
-        # Whether the last list was answered with a 404.
-        self._is_missing = False
+        # Time of the first of the last lists in a row that were answered with a 404; None: the last was not.
+        self._missing_since_s: float | None = None
         self._items: dict[Key, Object] = {}
         # Whether a watch since the last list gave an event.
         self._has_watched = False
@@ -116,15 +119,14 @@ class Informer:
             num_failures += 1
 
     async def _relist(self) -> str:
-        was_missing, self._is_missing = self._is_missing, False
+        missing_since_s, self._missing_since_s = self._missing_since_s, None
         try:
             items, version = await self._kube.list(self._resource, self._namespace, **self._query)
         except (NotFound, Forbidden) as error:
             if self._is_optional:
-                self._is_missing = isinstance(error, NotFound)
                 self._note_absent(error)
-                if was_missing and self._is_missing:
-                    self._replace([])
+                if isinstance(error, NotFound):
+                    self._note_missing(missing_since_s)
                 raise _Absent from error
             if isinstance(error, Forbidden):
                 raise
@@ -140,6 +142,13 @@ class Informer:
         self._is_absent = True
         self.confirmed_s = monotonic()
         self.synced.set()
+
+    def _note_missing(self, since_s: float | None) -> None:
+        """Drop the objects if the kind has been missing for long. since_s: None: the last list found it."""
+        now_s = monotonic()
+        self._missing_since_s = now_s if since_s is None else since_s
+        if now_s - self._missing_since_s >= MIN_MISSING_S:
+            self._replace([])
 
     def _replace(self, items: Iterable[Object]) -> None:
         """Replace all objects, as listed now."""
