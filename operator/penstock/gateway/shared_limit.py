@@ -15,6 +15,8 @@ adapters. Connections without a request make room for new ones (`connection_limi
 the operator have connections of their own (`http_servers.py`).
 """
 
+from functools import lru_cache
+
 from penstock_engine.fair_limit import FairLimit
 
 # Fraction that a service may hold of what the other services of its namespace leave of the namespace's. It is
@@ -71,6 +73,8 @@ class SharedLimit:
 
     def add(self, owner: str, amount: int) -> None:
         """Let the owner hold this much more, or less if negative, whatever it may hold."""
+        if not amount:
+            return
         self._namespaces.add(_namespace_of(owner), amount)
         if held := self._held_by.get(owner, 0) + amount:
             self._held_by[owner] = held
@@ -118,5 +122,6 @@ class Allocation:
         self.amount = 0
 
 
+@lru_cache(maxsize=4096)  # a request asks 16 times
 def _namespace_of(owner: str) -> str:
     return owner.partition("/")[0]
