@@ -231,8 +231,10 @@ def test_what_is_kept_of_earlier_choices_changes_no_choice(
 ) -> None:
     kept = ServiceCopies()
     for name, versions, pods, other_pods, demand, waited_s, claimed, draining in choices:
-        able = [replace(p, claimed_copies=claimed, draining_copies=draining) for p in pods]
+        able = [replace(p, draining_copies=draining) for p in pods]
         others = [replace(p, pod=f"other-{p.pod}") for p in other_pods]
         known = {each.engine_name: each for each in versions}
         inputs = version(name).engine_name, able, known, demand, waited_s, others, demand
-        assert route_adapter(*inputs, kept) == route_adapter(*inputs)
+        of_pods = {p.pod: claimed for p in pods}
+        decision = route_adapter(*inputs, kept, of_pods)
+        assert decision == route_adapter(*inputs, None, of_pods)
