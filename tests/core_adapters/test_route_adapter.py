@@ -18,6 +18,7 @@ from penstock.core.adapters.route import (
     Wait,
     route_adapter,
 )
+from penstock.core.adapters.service_copies import ServiceCopies
 
 
 def route(
@@ -164,3 +165,29 @@ def test_another_copy_is_closed_after_one_that_did_not_become_idle() -> None:
     alone = replace(pod("p0", 1, {"b": BUSY}), backing_off_copies=timed_out)
     assert isinstance(after_waiting("c", [alone]), Wait)
     assert route("b", [alone]) == Send("p0")
+
+
+def test_a_drain_does_not_pass_over_adapters_of_a_higher_priority() -> None:
+    """There may be a thousand of them, on a hundred pods."""
+
+    class CountingVersions(dict[str, AdapterVersion]):
+        num_looks = 0
+
+        def __getitem__(self, name: str) -> AdapterVersion:
+            self.num_looks += 1
+            return super().__getitem__(name)
+
+    high = [version(f"high-{number:02}", Placement(priority=1)) for number in range(50)]
+    low, wanted = version("low"), version("wanted")
+    versions = CountingVersions({each.engine_name: each for each in (*high, low, wanted)})
+    copies = {each.engine_name: BUSY for each in (*high, low)}
+    pods = [AdapterReplica("p0", len(copies), copies)]
+    counted = ServiceCopies()
+    for most in (200, 10):
+        versions.num_looks = 0
+        decision = route_adapter(
+            wanted.engine_name, pods, versions, {}, DRAIN_AFTER_S, counted=counted
+        )
+        assert isinstance(decision, DrainCopy)
+        assert decision.engine_name == low.engine_name
+        assert versions.num_looks <= most

@@ -175,9 +175,9 @@ def _drain(
         if len(copies.in_slots) < replica.slots:
             continue
         draining = replica.draining_copies & copies.resident & order.claims.keys()
-        able = sorted(draining, key=order.rank), order.resident(pod, copies)
-        for name in chain(*able):
-            if name not in replica.backing_off_copies and _priority(versions, name) <= priority:
+        able = (n for n in sorted(draining, key=order.rank) if _priority(versions, n) <= priority)
+        for name in chain(able, order.resident(pod, copies, priority)):
+            if name not in replica.backing_off_copies:
                 found.append((name not in draining, order.claims[name], pod, name))
                 break
     if not found:

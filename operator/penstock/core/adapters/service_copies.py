@@ -4,8 +4,9 @@ A service may have a hundred engines with a thousand copies each. A choice passe
 that have changed since the last one.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.core.adapters.adapter import AdapterVersion
@@ -36,11 +37,14 @@ _NO_COPIES = PodCopies({})
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The copies of a pod that may be evicted, those worth least first."""
+    """Copies of a pod that may be evicted, those worth least first.
+
+    falls: (priority negated, index) of each copy whose priority is below that of all before it.
+    """
 
     copies: PodCopies
-    idle: tuple[str, ...]
-    resident: tuple[str, ...]
+    names: tuple[str, ...]
+    falls: tuple[tuple[int, int], ...] = ()
 
 
 class EvictionOrder:
@@ -59,8 +63,10 @@ class EvictionOrder:
             if not version.placement.is_pinned
             and num_copies.get(name, 0) > min_copies(version, num_pods)
         }
+        self._versions = versions
         self._names = sorted(self.claims, key=self.rank)
-        self._pods: dict[str, _Order] = {}
+        self._idle: dict[str, _Order] = {}  # by pod
+        self._resident: dict[str, _Order] = {}
 
     def rank(self, name: str) -> tuple[Claim, str]:
         """Return the sort key of an adapter."""
@@ -68,19 +74,37 @@ class EvictionOrder:
 
     def idle(self, pod: str, copies: PodCopies) -> tuple[str, ...]:
         """Return the idle copies of a pod that may be evicted, in order."""
-        return self._of(pod, copies).idle
-
-    def resident(self, pod: str, copies: PodCopies) -> tuple[str, ...]:
-        """Return the copies of a pod that may be evicted once they are idle, in order."""
-        return self._of(pod, copies).resident
-
-    def _of(self, pod: str, copies: PodCopies) -> _Order:
-        order = self._pods.get(pod)
+        order = self._idle.get(pod)
         if order is None or order.copies is not copies:
-            resident = tuple(name for name in self._names if name in copies.resident)
-            idle = tuple(name for name in resident if name in copies.idle)
-            order = self._pods[pod] = _Order(copies, idle, resident)
-        return order
+            names = tuple(name for name in self._names if name in copies.idle)
+            order = self._idle[pod] = _Order(copies, names)
+        return order.names
+
+    def resident(self, pod: str, copies: PodCopies, max_priority: int) -> Iterator[str]:
+        """Yield the copies of a pod that may be evicted once they are idle, in order.
+
+        max_priority: the highest priority of their adapters. The first copy is found without a pass over all.
+        """
+        order = self._resident.get(pod)
+        if order is None or order.copies is not copies:
+            order = self._resident[pod] = self._resident_order(copies)
+        found = bisect_left(order.falls, (-max_priority, 0))
+        start = order.falls[found][1] if found < len(order.falls) else len(order.names)
+        for index in range(start, len(order.names)):
+            name = order.names[index]
+            if self._priority(name) <= max_priority:
+                yield name
+
+    def _resident_order(self, copies: PodCopies) -> _Order:
+        names = tuple(name for name in self._names if name in copies.resident)
+        falls: list[tuple[int, int]] = []
+        for index, name in enumerate(names):
+            if not falls or -self._priority(name) > falls[-1][0]:
+                falls.append((-self._priority(name), index))
+        return _Order(copies, names, tuple(falls))
+
+    def _priority(self, name: str) -> int:
+        return self._versions[name].placement.priority
 
 
 @dataclass(frozen=True, slots=True)
