@@ -65,6 +65,11 @@ def observed_pods(starved=(), admitted=True, known=True, refused=(), ending=(), 
     )
 
 
+def with_traffic(observed, *names):
+    """The same with a share of the published traffic for each of these sides."""
+    return replace(observed, traffic=tuple(Share(NAMES[name], 100 // len(names)) for name in names))
+
+
 def targets_by_side(of, observed, total=4, **rollout):
     """Pods and weights by side."""
     made = targets(RolloutSpec(**rollout), of, observed, total)
@@ -318,7 +323,14 @@ def test_rolling_back(observed, pods, weights):
     ],
 )  # fmt: skip
 def test_replacing(phase, observed, pods, weights):
-    assert targets_by_side(state(phase, "Rolling"), observed) == (pods, weights)
+    routed = with_traffic(observed, *pods)
+    assert targets_by_side(state(phase, "Rolling"), routed) == (pods, weights)
+
+
+def test_ready_pods_replace_others_once_their_revision_has_traffic():
+    observed = with_traffic(observed_pods(old=4, new=1), "old")
+    found = targets_by_side(state("Replacing", "Rolling"), observed)
+    assert found == ({"new": 1, "old": 4}, {"new": 20, "old": 80})
 
 
 @pytest.mark.parametrize(
@@ -334,6 +346,7 @@ def test_orphaned_pods_of_stable_count_as_those_of_its_deployment(phase, ready_o
     orphaned = tuple(each for each in observed.deployments if each.revision != OLD)
     passed = ObservedPod("o", "", OLD, "preflight", "", False, False, "Succeeded", None, PASSED)
     observed = replace(observed, deployments=orphaned, pods=(*observed.pods, passed))
+    observed = with_traffic(observed, *ready_of)
     assert targets_by_side(state(phase, "Rolling"), observed)[0] == pods
 
 

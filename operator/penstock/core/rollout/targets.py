@@ -87,8 +87,7 @@ class _View:
 
         The Deployment is scaled, not deleted: it takes over pods that were orphaned, so they end too.
         """
-        is_routed = any(share.side == self.stable for share in self.observed.traffic)
-        return Targets({self.stable: None if is_routed else 0}, ())
+        return Targets({self.stable: None if self._is_routed(self.stable) else 0}, ())
 
     def starting(self) -> Targets:
         if self.state.strategy == "Recreate":
@@ -177,7 +176,9 @@ class _View:
         # Revisions that are neither new nor stable are scaled down first.
         sides = sorted(others, key=lambda side: (side == self.stable, others[side]), reverse=True)
         old = ReplicaCounts(sum(map(self._replicas, sides)), sum(map(self._ready, sides)))
-        current = ReplicaCounts(self._replicas(new), self._ready(new))
+        # Old pods are removed before this pass writes the traffic, so new ones must have some by then.
+        ready = self._ready(new) if self._is_routed(new) else 0
+        current = ReplicaCounts(self._replicas(new), ready)
         surge, unavailable = resolve_limits(
             self.spec.max_surge, self.spec.max_unavailable, self.total
         )
@@ -195,9 +196,9 @@ class _View:
         for side in sides:
             pods[side] = min(self._replicas(side), left)
             left -= min(self._replicas(side), left)
-        ready = {side: self._ready(side) for side in pods}
-        if any(ready.values()):
-            return Targets(pods, split(100, ready))
+        by_side = {side: self._ready(side) for side in pods}
+        if any(by_side.values()):
+            return Targets(pods, split(100, by_side))
         return Targets(pods, self._stable_shares(100))
 
     @property
@@ -213,6 +214,10 @@ class _View:
         preflight = self.observed.preflight(revision)
         verdict = preflight_result(preflight) if preflight else None
         return verdict is not None and verdict.ok
+
+    def _is_routed(self, side: Side) -> bool:
+        """Whether the side has a share of the traffic that was last published to gateways."""
+        return any(share.side == side for share in self.observed.traffic)
 
     def _replicas(self, side: Side) -> int:
         return self.observed.replicas(side.revision, side.cohort)
