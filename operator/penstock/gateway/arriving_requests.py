@@ -27,7 +27,7 @@ class ArrivingRequests:
     """
 
     def __init__(self, *limits: SharedLimit) -> None:
-        # By client, the oldest first; the inner values are unused.
+        # Requests by client, the oldest first; the inner values are unused.
         self._by_client: dict[str, dict[ArrivingRequest, None]] = {}
         self._held: dict[SharedLimit, Counter[str]] = {limit: Counter() for limit in limits}
 

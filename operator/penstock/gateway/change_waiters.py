@@ -27,13 +27,14 @@ class ChangeWaiters:
 
     def __init__(self) -> None:
         self._groups: dict[Key, _Group] = {}
-        # By namespace: keys to wake at its timer, and when its next wake-up may be, on the loop's clock.
+        # Keys to wake at the timer of their namespace.
         self._due: dict[str, set[Key]] = {}
+        # When the next wake-up of a namespace may be, on the loop's clock.
         self._next_s: dict[str, float] = {}
 
     @property
     def keys(self) -> list[Key]:
-        """What requests wait for."""
+        """The keys that requests wait for."""
         return list(self._groups)
 
     async def wait(self, key: Key, timeout_s: float) -> bool:

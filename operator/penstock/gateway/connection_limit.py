@@ -28,7 +28,7 @@ class ConnectionLimit:
     def __init__(self, max_connections: int) -> None:
         self._max_connections = max_connections
         self._open: set[Connection] = set()
-        # By reason, the oldest first; the inner values are unused.
+        # Connections by reason, the oldest first; the inner values are unused.
         self._replaceable: dict[Replaceable, dict[Connection, None]] = {
             reason: {} for reason in Replaceable
         }

@@ -1,4 +1,4 @@
-"""What choices of a pod count of a service's copies, kept from one choice to the next.
+"""Counts and eviction orders of a service's copies, kept from one choice of a pod to the next.
 
 A service may have a hundred engines with a thousand copies each. A choice passes only over the copies of pods
 that have changed since the last one.
