@@ -237,7 +237,7 @@ async def test_the_same_list_again_is_not_read_again(client, engine):
 
 
 async def test_a_list_is_as_old_as_its_request(engine):
-    """Not as its turn, for which it may wait for long."""
+    """The age counts from the request, because a turn may come much later."""
     now_s = 10.0
     client = EngineAdapters(now=lambda: now_s)
     async with client.share.turn("team"):

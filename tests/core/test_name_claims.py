@@ -1,4 +1,4 @@
-"""What the objects say of their claims on a model name."""
+"""Claims of objects on a model name, as their specs and statuses state them."""
 
 import json
 from dataclasses import replace

@@ -190,7 +190,7 @@ def test_objects_are_told_when_a_change_of_another_one_decides_otherwise(
 
 
 def decisions(index: NameIndex, claim: NameClaim) -> tuple[str, ObjectKey]:
-    """What an object's status says of its name."""
+    """The conflict that an object's status states, and the holder of its name in its namespace."""
     return index.describe_conflict(claim), index.holder(claim, kinds=(claim.kind,)).key
 
 

@@ -168,7 +168,7 @@ def test_another_copy_is_closed_after_one_that_did_not_become_idle() -> None:
 
 
 def test_a_drain_does_not_pass_over_adapters_of_a_higher_priority() -> None:
-    """There may be a thousand of them, on a hundred pods."""
+    """A hundred pods may have a thousand such adapters."""
 
     class CountingVersions(dict[str, AdapterVersion]):
         num_looks = 0

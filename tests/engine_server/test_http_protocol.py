@@ -225,7 +225,7 @@ async def test_client_whose_answers_are_all_being_sent_opens_no_further_connecti
 async def test_new_address_takes_the_place_of_an_unread_answer_if_there_is_no_other(
     server, connect
 ):
-    """So clients that do not read keep no probe out."""
+    """Clients that do not read keep no probe out."""
     (first, to_first), (idle, _), *others = [
         await connect(f"127.0.0.{number}") for number in (1, 1, 2, 3)
     ]

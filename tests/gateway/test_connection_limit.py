@@ -78,7 +78,7 @@ def test_removed_connection_is_not_marked(three, reason):
     limit, (first, *_) = three
     limit.remove(first)
     limit.mark(first, reason)
-    assert not limit.is_replaceable(first, reason)
+    assert first not in limit._replaceable[reason]
     assert limit.add(Connection("new"))
     assert not limit.add(Connection("refused"))
     assert not first.is_reset

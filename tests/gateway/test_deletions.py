@@ -128,7 +128,7 @@ async def test_a_deletion_is_no_lack_of_engines(until, start_gateway):
 async def test_a_service_that_is_created_again_at_once_keeps_its_requests(
     until, start_engine, start_gateway, make_service
 ):
-    """There is no snapshot without it that a request sees."""
+    """No request sees a snapshot without the service."""
     front, engine = await start_gateway(), await start_engine()
     front.publish(CHAT)
     asking = asyncio.create_task(front.ask())

@@ -65,7 +65,7 @@ async def test_responses_to_one_service_are_held_up_to_its_share(
 async def test_large_event_of_a_stream_counts_for_its_service(
     start_engine, start_gateway, until, make_service, is_first
 ):
-    """Beyond the share it is passed on in pieces, while those of other namespaces are held."""
+    """An answer beyond the share is passed on in pieces, while those of other namespaces are held."""
     go = asyncio.Event()
     start = b"data: ".ljust(100_000, b"x")
 

@@ -136,10 +136,10 @@ async def test_time_limit_of_a_head_does_not_run_during_a_request(
     await engine.arrived.wait()
     await settle()
     assert connection._head_began_s is None
-    assert not connection._limit.is_replaceable(connection, Replaceable.IDLE)
+    assert connection not in connection._limit._replaceable[Replaceable.IDLE]
     hold.set()
     await until(lambda: connection._head_began_s is not None)
-    assert connection._limit.is_replaceable(connection, Replaceable.IDLE)
+    assert connection in connection._limit._replaceable[Replaceable.IDLE]
 
 
 async def test_client_that_sends_after_its_response_is_disconnected_after_the_linger_time(

@@ -26,9 +26,9 @@ from penstock.core.observed.lora_engine import LoraRuntime
 # at most 60 s.
 LIST_TIMEOUT_S, LOAD_TIMEOUT_S, UNLOAD_TIMEOUT_S = 2.5, 65.0, 10.0
 MAX_ERROR_BYTES = 16 << 10
-# Lists that are asked for, or wait for their turn, at the same time. Each holds an answer of up to 640 KiB:
-# those of all namespaces together take at most 80 MiB, those of one 40 MiB. With fewer, 64 engines of a
-# namespace that hang would delay the lists of its other engines.
+# Requests for lists that are open, or whose answers wait for their turn, at the same time. An answer has up
+# to 640 KiB, so those of all namespaces take at most 80 MiB, and those of one 40 MiB. A smaller bound would
+# let 64 engines that hang delay the lists of the other engines of their namespace.
 MAX_LISTS = 128
 # Fraction of the event loop's time for the lists of a namespace, and seconds of it for the request of a list.
 # A small or unchanged list takes 0.1 ms besides, one of 1,280 entries 3 ms and the worst one 5 ms. So 250

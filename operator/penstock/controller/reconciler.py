@@ -150,7 +150,7 @@ class Reconciler:
         has_answered = planned.rollout.stable or planned.shares
         standing = Standing.ESTABLISHED if has_answered else Standing.PENDING
         if self._must_wait_for_name(key, body, standing, spec):
-            # Only the status has to wait: it is what makes the service answer.
+            # The status makes the service answer, so only the status waits.
             _finish(key, outcome, stored, planned)
             return NAMES_RETRY_S
         observed = self._reader.with_name_conflict(observed, body, standing, spec.model_name)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# A service "namespace/name", and the adapter that is asked for, likewise; empty: the base model is.
+# The service "namespace/name" of a request, and its adapter in the same form, empty for the base model.
 Key = tuple[str, str]
 
 # Seconds of the event loop that it takes to wake a request which finds nothing and waits again.

@@ -63,7 +63,3 @@ class ConnectionLimit:
             group.pop(connection, None)
         elif connection in self._open:
             group.setdefault(connection)
-
-    def is_replaceable(self, connection: Connection, reason: Replaceable) -> bool:
-        """Whether the reason applies to the connection."""
-        return connection in self._replaceable[reason]

@@ -29,7 +29,7 @@ class CopyWaiters:
     """
 
     def __init__(self) -> None:
-        # One is dropped when no request and no timer holds it.
+        # A namespace is dropped when no request and no timer holds it.
         self._namespaces: WeakValueDictionary[str, _Namespace] = WeakValueDictionary()
 
     async def wait(self, service: str, adapter: str, timeout_s: float, *, for_room: bool) -> None:

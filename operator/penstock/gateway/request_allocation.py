@@ -12,9 +12,9 @@ from penstock.gateway.client_network import client_network
 from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 from penstock.gateway.shared_limit import ARRIVING, Allocation, SharedLimit
 
-# What others give up for a request, at most, as a multiple of what it needs. Arriving requests hold more than
-# they may, by any amount, after others have lowered their share. With 1 they would never come to hold less;
-# without a bound, one byte of one request could take half of them at once.
+# Bound on what arriving requests give up for another one, as a multiple of what that one needs. They may hold
+# far more than their share after services have lowered it. With a multiple of 1 they would stay above it, and
+# without a bound one byte could displace half of them.
 MAX_FREED = 2
 
 

@@ -53,7 +53,7 @@ async def test_a_choice_passes_only_over_copies_of_engines_that_changed(waited_s
         copies.residency.note_list(pod, each, time.monotonic())
 
     def num_looks():
-        """Looks at the copies of each pod during a choice."""
+        """Number of reads of copies during a choice, by pod."""
         of_all = [copy for each in lists.values() for copy in each.values()]
         for copy in of_all:
             copy.num_looks = 0

@@ -60,7 +60,7 @@ def test_a_copy_in_memory_wakes_all_that_can_use_it_at_once(run_virtually):
 
 
 def test_a_copy_that_some_requests_cannot_use_wakes_those_that_can(run_virtually):
-    """Such as those of another revision, which are first in the queue."""
+    """Requests of another revision are first in the queue, and cannot use the copy."""
 
     async def main():
         residency = new_residency()

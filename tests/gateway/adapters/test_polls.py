@@ -97,7 +97,7 @@ def service_with_engines(namespace, number):
 def test_the_lists_of_a_namespace_take_a_tenth_of_the_event_loop(
     run_virtually, monkeypatch, num_engines, num_lists
 ):
-    """While requests wait for a copy in all of them. Those of another namespace come as often as without."""
+    """Requests wait for copies of all engines. Lists of another namespace come as often as without these."""
 
     async def main():
         monkeypatch.setattr(adapter_polls, "POLL_INTERVAL_S", 1.0)

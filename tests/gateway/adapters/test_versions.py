@@ -193,7 +193,7 @@ async def test_a_failure_without_a_retry_is_counted_for_its_version(
     num_failed = statuses.count(500)
     assert num_failed == len(engine.failed) > 0
     report = front.gateway.state.stats.report(front.snapshots.current)
-    # Where there are retries, a failure that none has checked is an error of no version.
+    # A gateway with retries counts a failure that no retry has checked for no version.
     num_errors = num_failed if "max_attempts" in settings else 0
     assert [report.arms[KEY][name].errors for name in BOTH] == [0, num_errors]
     counts = report.adapters["default/chat"]

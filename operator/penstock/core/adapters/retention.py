@@ -60,6 +60,11 @@ def min_copies(version: AdapterVersion, num_pods: int) -> int:
     return num_pods if placement.policy == "All" else min(placement.min_copies, num_pods)
 
 
+def may_evict(version: AdapterVersion, num_copies: int, num_pods: int) -> bool:
+    """Whether a copy may make room: its adapter is not pinned, and has more copies than its minimum."""
+    return not version.placement.is_pinned and num_copies > min_copies(version, num_pods)
+
+
 def claim(version: AdapterVersion, demand: AdapterDemand, num_copies: int) -> Claim:
     """Claim of one of an adapter's copies to its slot."""
     if demand.requests_per_s <= 0:
@@ -74,7 +79,7 @@ def find_victims(
     num_copies: Mapping[str, int],
     num_pods: int,
 ) -> Iterator[Victim]:
-    """Copies of a pod that are not pinned, above the minimum, and of a known adapter.
+    """Copies in the memory of a pod that `may_evict` allows to evict.
 
     num_copies: by name in engines, on all num_pods pods.
     """
@@ -83,9 +88,9 @@ def find_victims(
         if version is None or copy.state != "Resident":
             continue
         total = num_copies.get(name, 1)
-        if version.placement.is_pinned or total <= min_copies(version, num_pods):
-            continue
-        yield Victim(claim(version, demand.get(name, NO_DEMAND), total), name, not copy.requests)
+        if may_evict(version, total, num_pods):
+            worth = claim(version, demand.get(name, NO_DEMAND), total)
+            yield Victim(worth, name, not copy.requests)
 
 
 def find_coldest(found: Iterable[Victim]) -> Victim | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.core.adapters.adapter import AdapterVersion
 from penstock.core.adapters.demand_estimate import NO_DEMAND, AdapterDemand
 from penstock.core.adapters.replica import AdapterReplica, Copy
-from penstock.core.adapters.retention import Claim, claim, min_copies
+from penstock.core.adapters.retention import Claim, claim, may_evict
 
 _Demand = Mapping[str, AdapterDemand]
 _Versions = Mapping[str, AdapterVersion]
@@ -50,8 +50,7 @@ class _Order:
 class EvictionOrder:
     """The adapters of which a copy may be evicted, those worth least first.
 
-    They are known, not pinned, and have more copies than their minimum. claims: what one of their copies is
-    worth, by name in engines.
+    They are known, and `may_evict` allows it. claims: what one of their copies is worth, by name in engines.
     """
 
     def __init__(
@@ -60,8 +59,7 @@ class EvictionOrder:
         self.claims: Mapping[str, Claim] = {
             name: claim(version, demand.get(name, NO_DEMAND), num_copies[name])
             for name, version in versions.items()
-            if not version.placement.is_pinned
-            and num_copies.get(name, 0) > min_copies(version, num_pods)
+            if may_evict(version, num_copies.get(name, 0), num_pods)
         }
         self._versions = versions
         self._names = sorted(self.claims, key=self.rank)

@@ -106,7 +106,7 @@ def _rolled_out(observed: ObservedState, plan: Plan, valid: Condition) -> Condit
 def _spec_valid(spec: ServiceSpec, observed: ObservedState) -> Condition:
     refusal = observed.refusal
     if observed.name_taken_by is not None:
-        # By this reason `service_claim` knows that the service yields the name: a refusal does not hide it.
+        # `service_claim` reads from this reason that the service yields the name, so it precedes a refusal.
         message = (
             f"the InferenceService {observed.name_taken_by} has the model name {spec.model_name!r} in this "
             "namespace already; set spec.model.name to another name"
