@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from penstock.clients.kube import Kube, connect
-from penstock.clients.resources import NAMESPACES, SERVICE_ACCOUNTS
+from penstock.clients.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
@@ -134,12 +134,17 @@ async def new_namespace(kube: Kube) -> AsyncIterator[Callable[[], Awaitable[str]
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         await kube.create(NAMESPACES, None, body)
         made.append(name)
-        for _ in range(100):  # pods are refused until the namespace has its ServiceAccount
-            try:
-                await kube.get(SERVICE_ACCOUNTS, name, "default")
-                break
-            except KubeError:
-                await asyncio.sleep(0.1)
+        # Pods are refused until the namespace has its ServiceAccount, and mount this ConfigMap.
+        for resource, needed in (
+            (SERVICE_ACCOUNTS, "default"),
+            (CONFIG_MAPS, "kube-root-ca.crt"),
+        ):
+            for _ in range(100):
+                try:
+                    await kube.get(resource, name, needed)
+                    break
+                except KubeError:
+                    await asyncio.sleep(0.1)
         return name
 
     yield create
