@@ -46,6 +46,7 @@ quick: install
 test: install           ## everything CI runs without a GPU; what waits leaves room for what computes
 	@$(MAKE) --no-print-directory --jobs 3 lint verify unit
 
+# tests/full_run: what it adds to such a run.
 unit: install
 	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder --durations 15

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from full_run.rerun_alone import RerunAlone
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -23,6 +24,7 @@ from penstock.local.install import install_crds
 from penstock_engine.logs import RepeatLimit
 
 ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "out" / "tests"  # what a full run writes about itself
 # A single thread per worker: spinning threads of two workers made training take four times the CPU time.
 # Must be set before torch and numpy are imported.
 os.environ |= {
@@ -66,6 +68,11 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByGroup | None:
     """Replace the scheduler of --dist loadscope; None keeps xdist's for other modes."""
     return ByGroup(config, log) if config.getoption("dist") == "loadscope" else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("dist") == "loadscope" and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(RerunAlone(ROOT, RESULTS / "flaky.txt"))
 
 
 @pytest.hookimpl(trylast=True)
