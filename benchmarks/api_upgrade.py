@@ -26,13 +26,13 @@ from campaigns.service_states import ASPECTS, Record, differences, record
 from campaigns.standing_services import StandingServices
 from campaigns.versions import NEXT, THIS, InstalledOperator, Version, apply_crds
 
-from penstock.api.modelroute import KIND as ROUTE_KIND
-from penstock.api.v1alpha1 import API_VERSION
+from penstock.api.modelroute.kind import KIND as ROUTE_KIND
 from penstock.chart.names import OPERATOR_PORT
 from penstock.clients.clock import monotonic
 from penstock.clients.exposition import Samples
 from penstock.clients.kube import Object, connect
 from penstock.clients.resources import MODEL_ROUTES
+from penstock.core.spec.service import API_VERSION
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from penstock.api.v1alpha1 import API_VERSION
 from penstock.core.spec.service import (
+    API_VERSION,
     ENGINE_CONTAINER,
     MANAGED_BY,
     MANAGED_LABEL,

@@ -9,8 +9,8 @@ from typing import Any
 
 from small_models import SERVED, TEMPLATES
 
-from penstock.api.crdgen import schema_of
-from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.api.generation.crdgen import schema_of
+from penstock.api.inferenceservice.kind import InferenceServiceSpec
 
 Json = Any
 

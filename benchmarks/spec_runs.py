@@ -14,13 +14,13 @@ import psutil
 from engine_agreement import disagreements
 from pydantic import ValidationError
 
-from penstock.api.convert import InvalidService, to_core
-from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
+from penstock.api.conversion.convert import InvalidService, to_core
+from penstock.api.inferenceservice.kind import KIND, InferenceServiceSpec
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
 from penstock.core.runtimes.paths import CHAT_TEMPLATE_MOUNT, DRAFT_MOUNT, MODEL_MOUNT
-from penstock.core.spec.service import ENGINE_PORT, PRE_STOP_S, ServiceSpec
+from penstock.core.spec.service import API_VERSION, ENGINE_PORT, PRE_STOP_S, ServiceSpec
 from penstock.core.spec.settings import CHAT_TEMPLATE, PENSTOCK, RUNTIME_TYPE
 from penstock.errors import Rejected
 from penstock.local import processes

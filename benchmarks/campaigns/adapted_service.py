@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence, Set
 import aiohttp
 from campaigns.service_manifest import service_manifest
 
-from penstock.api.v1alpha1 import API_VERSION
 from penstock.chart.names import LEASE_NAME, NAMESPACE
 from penstock.clients.clock import monotonic
 from penstock.clients.engine_adapters import EngineAdapters, EngineFailure
@@ -15,7 +14,7 @@ from penstock.clients.leader import placement
 from penstock.clients.resources import LORA_ADAPTERS
 from penstock.core.formats.addresses import host_port
 from penstock.core.observed.lora_engine import LoraRuntime
-from penstock.core.spec.service import ENGINE_PORT, SERVICE_LABEL, Object
+from penstock.core.spec.service import API_VERSION, ENGINE_PORT, SERVICE_LABEL, Object
 from penstock.demo.stage import Stage, poll_until
 from penstock.errors import KubeError
 

@@ -43,9 +43,9 @@ def upgrade() -> None:
 
 
 def _extend_api() -> None:
-    engine = import_module("penstock.api.engine")
+    engine = import_module("penstock.api.inferenceservice.engine")
     _replace(engine, Engine=_with_field(engine.Engine))
-    status = import_module("penstock.api.status")
+    status = import_module("penstock.api.inferenceservice.status")
     reported = _with_field(status.EngineStatus)
     text = "Engine settings in effect: of the spec, of the check of the model, or by default."
     whole = create_model(

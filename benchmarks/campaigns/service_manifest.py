@@ -1,7 +1,7 @@
 """Manifest of an InferenceService with the tiny model."""
 
-from penstock.api.v1alpha1 import API_VERSION, KIND
-from penstock.core.spec.service import Object
+from penstock.api.inferenceservice.kind import KIND
+from penstock.core.spec.service import API_VERSION, Object
 
 TINY: Object = {
     "model": {"uri": "pvc://models/penstock-tiny"},

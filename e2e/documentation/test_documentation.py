@@ -14,7 +14,7 @@ import yaml
 from code_blocks import CodeBlock, read_blocks
 from page_session import PageSession
 
-from penstock.chart import values
+from penstock.chart.values import values
 from penstock.clients.caches import cache_root
 from penstock.local import chat_model
 from penstock.local.binaries import ensure_binaries

@@ -17,7 +17,7 @@ from campaigns.dedicated_pool import change_dedicated_pool
 from service_proxy import ServiceProxy
 
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
-from penstock.chart.templates import CRD_NAMES
+from penstock.chart.rendering.templates import CRD_NAMES
 from penstock.clients.kube import connect
 from penstock.clients.resources import CRDS, LEASES, NAMESPACES, PODS
 from penstock.core.manifests.network import ENGINES_POLICY_NAME

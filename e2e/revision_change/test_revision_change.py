@@ -9,8 +9,8 @@ import pytest
 import yaml
 from campaigns.dedicated_pool import change_dedicated_pool
 
+from penstock.chart.access.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.chart.names import GATEWAY, LEASE_NAME, NAMESPACE, OPERATOR
-from penstock.chart.rights import CLUSTER_RULES, GATEWAY_RULES, LEASE_RULES, OPERATOR_RULES
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.resources import DEPLOYMENTS

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from chart.value_sets import IMAGE
 
-from penstock.chart.install import install_manifests
 from penstock.chart.names import USER_EDIT_ROLE, USER_VIEW_ROLE
+from penstock.chart.rendering.install import install_manifests
 from penstock.clients.kube import Kube
 from penstock.clients.resources import ROLE_BINDINGS, Resource
 from penstock.core.spec.service import GROUP

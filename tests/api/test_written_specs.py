@@ -8,8 +8,8 @@ import pytest
 import yaml
 from code_blocks import read_blocks
 
-from penstock.api.convert import to_core
-from penstock.api.loraadapter import LoraAdapterSpec
+from penstock.api.conversion.convert import to_core
+from penstock.api.loraadapter.kind import LoraAdapterSpec
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.manifests.allowed_pods import PodLimits
 from penstock.core.manifests.engine import deployment, own_pods

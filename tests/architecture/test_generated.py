@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.chart.chart_files import charts
+from penstock.chart.rendering.chart_files import charts
 
 CHARTS = Path(__file__).parents[2] / "charts"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.chart.chart_files import OLDEST_KUBERNETES
+from penstock.chart.rendering.chart_files import OLDEST_KUBERNETES
 from penstock.local.chart_tools import ensure_helm
 
 CHART = Path(__file__).parents[2] / "charts" / "penstock"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from chart.value_sets import IMAGE, VALUE_SETS
 
-from penstock.chart.install import install_manifests
-from penstock.chart.values import merged
+from penstock.chart.rendering.install import install_manifests
+from penstock.chart.values.values import merged
 from penstock.clients.kube import Kube
 from penstock.clients.resources import KINDS, NAMESPACES, PODS
 from penstock.errors import Forbidden

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from chart.value_sets import IMAGE, VALUE_SETS
 
-from penstock.chart.install import image_values, install_manifests
 from penstock.chart.names import GATEWAY, OPERATOR, USER_EDIT_ROLE, USER_VIEW_ROLE
-from penstock.chart.resolve import MissingValue
-from penstock.chart.values import merged
+from penstock.chart.rendering.install import image_values, install_manifests
+from penstock.chart.rendering.resolve import MissingValue
+from penstock.chart.values.values import merged
 from penstock.core.observed.label_selector import selects
 
 CLUSTER_SCOPED = {

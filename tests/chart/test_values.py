@@ -6,10 +6,10 @@ import jsonschema
 import pytest
 from chart.value_sets import IMAGE, VALUE_SETS
 
-from penstock.chart import values_schema
-from penstock.chart.gateway_values import MIN_GRACE_PERIOD_S
-from penstock.chart.install import install_manifests
-from penstock.chart.values import InvalidValues, Values, complete, merged
+from penstock.chart.gateway.values import MIN_GRACE_PERIOD_S
+from penstock.chart.rendering.install import install_manifests
+from penstock.chart.values import values_schema
+from penstock.chart.values.values import InvalidValues, Values, complete, merged
 from penstock.gateway.settings import GatewaySettings
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -7,7 +7,7 @@ import pytest
 from controller import version_skew
 from controller.disruption_budgets import listed_budgets
 
-from penstock.api.crdgen import inference_service_crd
+from penstock.api.generation.crdgen import inference_service_crd
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
 from penstock.controller.model_names import ModelNames
 from penstock.controller.reconciler import Reconciler

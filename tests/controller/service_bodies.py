@@ -1,7 +1,8 @@
 """An InferenceService in the middle of a rollout, and its children, as the API server has them."""
 
-from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.api.inferenceservice.kind import KIND
 from penstock.core.spec.service import (
+    API_VERSION,
     COHORT_LABEL,
     REVISION_LABEL,
     ROLE_LABEL,

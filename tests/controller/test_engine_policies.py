@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from penstock.chart.access.rights import OPERATOR_RULES
 from penstock.chart.names import GATEWAY, OPERATOR
-from penstock.chart.rights import OPERATOR_RULES
 from penstock.clients.kube import Kube, api_client
 from penstock.clients.kubeconfig import load_configuration
 from penstock.clients.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NETWORK_POLICIES

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from controller.gitops import argo_health, kstatus
 
-from penstock.api.convert import InvalidService
+from penstock.api.conversion.convert import InvalidService
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
 from penstock.core.observed.name_index import NameIndex
 from penstock.core.reconcile.route_status import RouteInputs, route_status

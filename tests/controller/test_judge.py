@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.api.inferenceservice.kind import KIND
 from penstock.controller import judge as judges
 from penstock.controller.canary_cases import canary_cases
 from penstock.controller.error_baselines import ErrorBaselines
@@ -19,6 +19,7 @@ from penstock.core.canary.metric_gate import QueryFailure
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Continue, Extend, MirrorPassed
 from penstock.core.spec.service import (
+    API_VERSION,
     COHORT_LABEL,
     MANAGED_LABEL,
     REVISION_LABEL,

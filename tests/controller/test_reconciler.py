@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from controller.disruption_budgets import listed_budgets
 
-from penstock.api.convert import to_core
+from penstock.api.conversion.convert import to_core
 from penstock.clients.kube import Kube
 from penstock.clients.resources import (
     CONFIG_MAPS,

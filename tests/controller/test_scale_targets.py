@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.api.inferenceservice.kind import KIND
 from penstock.controller.failures import Failures
 from penstock.controller.gateway_pods import gateway_pods
 from penstock.controller.metrics import OperatorMetrics
@@ -10,6 +10,7 @@ from penstock.controller.scale_targets import scale_targets
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.scaling.shortage import UnscheduledPods
 from penstock.core.spec.service import (
+    API_VERSION,
     COHORT_LABEL,
     REVISION_LABEL,
     ROLE_LABEL,

@@ -7,7 +7,7 @@ from controller.service_bodies import KEY, NEW, OLD, child, rolled_out_service
 from prometheus_client.parser import text_string_to_metric_families
 from service_spec import service_spec
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.controller.failures import Failures
 from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.service_metrics import ServiceMetrics, is_at_maximum

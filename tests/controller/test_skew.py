@@ -7,7 +7,7 @@ import logging
 import pytest
 from controller.version_skew import NEW, lasting_state, newer_crd, settle
 
-from penstock.api.crdgen import inference_service_crd
+from penstock.api.generation.crdgen import inference_service_crd
 from penstock.clients.resources import INFERENCE_SERVICES
 
 pytestmark = pytest.mark.cluster

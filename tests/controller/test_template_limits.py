@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from random_templates import LIKELY_OVERRIDES, OVERRIDES
 from template_overrides import ALLOWED, REFUSED
 
-from penstock.chart.install import install_manifests
+from penstock.chart.rendering.install import install_manifests
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from pydantic import Field, create_model
 
-from penstock.api import convert
-from penstock.api.crdgen import inference_service_crd
-from penstock.api.engine import Engine
-from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.api.conversion import convert
+from penstock.api.generation.crdgen import inference_service_crd
+from penstock.api.inferenceservice.engine import Engine
+from penstock.api.inferenceservice.kind import InferenceServiceSpec
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES
 from penstock.core.spec import fields as spec_fields
 from penstock.core.spec.fields import REVISION_FIELDS, RevisionField

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.convert import parse_service
+from penstock.api.conversion.convert import parse_service
 from penstock.core.adapters.dedicated import adapter_of, is_pool_of
 from penstock.core.adapters.resource import adapter_resource
 from penstock.core.manifests.dedicated_service import dedicated_service, unproven_reason

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.api.convert import to_core
+from penstock.api.conversion.convert import to_core
 from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.placement import with_accelerator_memory
 from penstock.core.spec.revision import revision_of

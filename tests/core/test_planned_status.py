@@ -17,7 +17,7 @@ from core.one_revision import (
     preflight,
 )
 
-from penstock.api.rollout_status import RolloutStatus
+from penstock.api.schema.rollout_status import RolloutStatus
 from penstock.core.observed.children import ObservedJob, ObservedState
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.observed.stored_status import traffic_of

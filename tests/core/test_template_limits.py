@@ -10,7 +10,7 @@ from random_templates import LIKELY_OVERRIDES, OVERRIDES
 from service_spec import service_spec
 from template_overrides import ALLOWED, REFUSED, engine, side
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.core.manifests import allowed_pods
 from penstock.core.manifests.allowed_pods import PodLimits, Violation
 from penstock.core.manifests.engine import deployment, own_pods, preflight

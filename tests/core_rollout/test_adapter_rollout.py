@@ -8,7 +8,7 @@ from core_rollout.adapter_world import REVISIONS, URIS, AdapterWorld, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.api.loraadapter_status import LoraAdapterStatus
+from penstock.api.loraadapter.status import LoraAdapterStatus
 from penstock.core.adapters import versions
 from penstock.core.adapters.adapter import Placement
 from penstock.core.adapters.resource import AdapterResource

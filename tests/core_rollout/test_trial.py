@@ -6,7 +6,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.api.rollout_status import Evidence
+from penstock.api.schema.rollout_status import Evidence
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Block, History
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.metric_gate import MetricGateState

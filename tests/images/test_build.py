@@ -16,8 +16,8 @@ import pytest
 import yaml
 from images.containerfile import read_stages
 
-from penstock.chart.install import image_values, install_manifests
-from penstock.chart.values import merged
+from penstock.chart.rendering.install import image_values, install_manifests
+from penstock.chart.values.values import merged
 
 ROOT = Path(__file__).parents[2]
 MONITORING = {"monitoring": {name: {"enabled": True} for name in ("dashboards", "prometheusRule")}}

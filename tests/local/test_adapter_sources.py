@@ -8,7 +8,7 @@ import httpx
 import pytest
 from engine_server import launched_engine
 
-from penstock.api.convert import to_core
+from penstock.api.conversion.convert import to_core
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import PODS, VOLUME_CLAIMS, VOLUMES
 from penstock.core.adapters.adapter import AdapterVersion

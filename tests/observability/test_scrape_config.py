@@ -9,8 +9,8 @@ import pytest
 import yaml
 from service_spec import SMALL
 
-from penstock.chart.install import install_manifests
 from penstock.chart.names import GATEWAY, OPERATOR
+from penstock.chart.rendering.install import install_manifests
 from penstock.core.manifests.engine import deployment, own_pods
 from penstock.core.observed.label_selector import selects
 from penstock.local import prometheus

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.api.convert import to_core
-from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.api.conversion.convert import to_core
+from penstock.api.inferenceservice.kind import KIND
 from penstock.clients.clock import steady
 from penstock.clients.prometheus_scraper import PODS_PER_QUERY, PrometheusScraper, readings
 from penstock.clients.promql import Server
@@ -16,6 +16,7 @@ from penstock.controller.metrics import OperatorMetrics
 from penstock.controller.observer import Observer
 from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, PodView
+from penstock.core.spec.service import API_VERSION
 from penstock.demo.stage import poll_until
 
 POD = "chat-b-1"

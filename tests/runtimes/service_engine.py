@@ -20,10 +20,10 @@ from engine_process import start_engine
 from otlp_collector import Collector
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.api.convert import to_core
-from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.api.conversion.convert import to_core
+from penstock.api.inferenceservice.kind import KIND
 from penstock.core.manifests.engine_pod import preflight_pod, serve_pod
-from penstock.core.spec.service import ENGINE_PORT
+from penstock.core.spec.service import API_VERSION, ENGINE_PORT
 from penstock_engine.cli import main
 
 START_TIMEOUT_S = 120

@@ -10,7 +10,7 @@ import pytest
 from runtimes.conftest import Places
 from runtimes.service_engine import preflight, service
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.conversion.convert import InvalidService, to_core
 
 Engine = dict[str, Any]
 

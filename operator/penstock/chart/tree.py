@@ -1,8 +1,8 @@
 """Nodes of the install objects that depend on the chart's values.
 
-An object is a tree of dicts, lists and scalars with these nodes in it. `penstock.chart.resolve` makes a
-plain object of it, `penstock.chart.helm` a Helm template. A path is that of a value, such as "gateway.port".
-ITEM is the current item of a ForEach.
+An object is a tree of dicts, lists and scalars with these nodes in it. `rendering.resolve` makes a plain
+object of it, `rendering.helm` a Helm template. A path is that of a value, such as "gateway.port". ITEM is
+the current item of a ForEach.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.chart.chart_files import charts
+from penstock.chart.rendering.chart_files import charts
 from penstock.cli.generated import write_or_check
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.api import compatibility, crdgen, golden
+from penstock.api.generation import compatibility, crdgen, golden
 from penstock.cli.generated import write_or_check
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.api import docgen
-from penstock.chart import values_yaml
+from penstock.api.generation import docgen
+from penstock.chart.values import values_yaml
 from penstock.cli.generated import write_or_check
 from penstock.core.reconcile import condition_types
 from penstock.core.rollout import phase_reference

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.api.convert import InvalidService
-from penstock.api.past_specs import parse_accepted_spec
+from penstock.api.conversion.convert import InvalidService
+from penstock.api.conversion.past_specs import parse_accepted_spec
 from penstock.chart.names import LEASE_NAME
 from penstock.cli.exit_status import exit_status
 from penstock.cli.namespace_options import Namespace, OperatorNamespace

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from penstock.chart import kubernetes_yaml
-from penstock.chart.install import image_values, install_manifests
 from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE, NAMESPACE_PATTERN
-from penstock.chart.resolve import MissingValue
-from penstock.chart.values import InvalidValues, merged
+from penstock.chart.rendering import kubernetes_yaml
+from penstock.chart.rendering.install import image_values, install_manifests
+from penstock.chart.rendering.resolve import MissingValue
+from penstock.chart.values.values import InvalidValues, merged
 
 
 def _check_namespace(name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Column, Table
 
-from penstock.api.past_specs import accepted_spec, spec_of_revision
+from penstock.api.conversion.past_specs import accepted_spec, spec_of_revision
 from penstock.cli.rollout_status import console, follow
 from penstock.cli.rollout_target import Refused, RolloutTarget
 from penstock.cli.rollout_versions import print_versions, undo_patch

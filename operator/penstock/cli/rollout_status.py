@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.api.past_specs import accepted_spec
+from penstock.api.conversion.past_specs import accepted_spec
 from penstock.cli.rollout_outcome import rollout_outcome
 from penstock.cli.rollout_target import RolloutTarget
 from penstock.cli.terminal import make_console

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.api.past_specs import accepted_spec
+from penstock.api.conversion.past_specs import accepted_spec
 from penstock.clients.engine_adapters import Copies
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object

@@ -7,10 +7,10 @@ from typing import Any
 import kopf
 from kubernetes.aio import client
 
-from penstock.api.v1alpha1 import PLURAL, VERSION
+from penstock.api.inferenceservice.kind import PLURAL
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object
-from penstock.core.spec.service import GROUP
+from penstock.core.spec.service import GROUP, VERSION
 
 # Called with the key and the body of a service that was added, changed or deleted, and whether it is gone.
 ServiceChanged = Callable[[Key, Object, bool], None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from penstock.api.past_specs import accepted_spec
+from penstock.api.conversion.past_specs import accepted_spec
 from penstock.clients.informer import Key, key_of
 from penstock.clients.kube import Object
 from penstock.core.spec.adapter_sources import adapter_sources

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from penstock.api.past_specs import accepted_spec
+from penstock.api.conversion.past_specs import accepted_spec
 from penstock.clients.clock import monotonic, unix_time
 from penstock.clients.informer import Key
 from penstock.clients.kube import Object

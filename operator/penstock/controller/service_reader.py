@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
-from penstock.api.past_specs import spec_of_revision
+from penstock.api.conversion.past_specs import spec_of_revision
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.api.crdgen import crds
-from penstock.chart.install import install_manifests
+from penstock.api.generation.crdgen import crds
 from penstock.chart.names import GATEWAY, NAMESPACE, OPERATOR
-from penstock.chart.values import merged
+from penstock.chart.rendering.install import install_manifests
+from penstock.chart.values.values import merged
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, LORA_ADAPTERS, MODEL_ROUTES

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from penstock.api.convert import InvalidService, to_core
+from penstock.api.conversion.convert import InvalidService, to_core
 from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.judge import JudgeState, begin, judge

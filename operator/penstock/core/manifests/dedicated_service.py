@@ -8,7 +8,7 @@ from penstock.core.manifests.stored_record import adapter_owner
 from penstock.core.observed.accepted_spec import spec_in_use
 from penstock.core.observed.stored_status import stored_status
 from penstock.core.spec.service import (
-    GROUP,
+    API_VERSION,
     MANAGED_BY,
     MANAGED_LABEL,
     SERVICE_LABEL,
@@ -47,7 +47,7 @@ def dedicated_service(
     """
     source = stored if stored is not None and unproven_reason(parent) else parent
     return {
-        "apiVersion": f"{GROUP}/v1alpha1",
+        "apiVersion": API_VERSION,
         "kind": "InferenceService",
         "metadata": {
             "name": dedicated_name(adapter.service, adapter.name),

@@ -8,7 +8,7 @@ from penstock.core.adapters.resource import AdapterResource
 from penstock.core.formats.json_text import parse_json
 from penstock.core.manifests import engine
 from penstock.core.spec.service import (
-    GROUP,
+    API_VERSION,
     MANAGED_BY,
     MANAGED_LABEL,
     SERVICE_LABEL,
@@ -47,7 +47,7 @@ def adapter_prefix(name: str) -> str:
 
 def adapter_owner(adapter: AdapterResource) -> RecordOwner:
     reference = {
-        "apiVersion": f"{GROUP}/v1alpha1",
+        "apiVersion": API_VERSION,
         "kind": "LoraAdapter",
         "name": adapter.name,
         "uid": adapter.uid,

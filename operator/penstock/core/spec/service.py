@@ -11,7 +11,8 @@ from penstock.core.spec.settings import Settings
 
 Object = dict[str, Any]
 
-GROUP = "serving.penstock.dev"
+GROUP, VERSION = "serving.penstock.dev", "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
 SERVICE_LABEL = f"{GROUP}/service"
 REVISION_LABEL = f"{GROUP}/revision"
 ROLE_LABEL = f"{GROUP}/role"

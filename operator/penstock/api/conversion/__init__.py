@@ -1,0 +1,1 @@
+"""Conversion of InferenceServices from the API server to core's records."""

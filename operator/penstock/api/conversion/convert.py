@@ -1,0 +1,285 @@
+"""Converts an InferenceService from the API server to the flat record of core."""
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.api.conversion.settings import settings_of
+from penstock.api.inferenceservice import gates, objectives, rollout, variants
+from penstock.api.inferenceservice.kind import InferenceServiceSpec
+from penstock.api.inferenceservice.resources import Resources
+from penstock.api.inferenceservice.scaling import Targets
+from penstock.api.schema.defaults import without_none
+from penstock.api.schema.scalars import Quantity
+from penstock.core.formats.quantity import parse_duration_s, whole_quantity
+from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.runtimes.refusals import refused_settings
+from penstock.core.spec.canary import CanarySpec, MirrorSpec
+from penstock.core.spec.fields import RECORDED
+from penstock.core.spec.metric_gate import MetricGate
+from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.resources import ResourceSpec
+from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable, evaluation_resources
+from penstock.core.spec.service import (
+    ENGINE_CONTAINER,
+    ScalingSpec,
+    ServiceSpec,
+    VariantSpec,
+)
+
+
+class InvalidService(Exception):
+    """The spec is invalid for this operator. The text says which field and why.
+
+    reason: of the condition SpecValid.
+    """
+
+    def __init__(self, message: str, reason: str = "InvalidSpec") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def to_core(body: dict[str, Any]) -> ServiceSpec:
+    """Convert an InferenceService. Raises InvalidService if it is invalid, or its runtime cannot serve it."""
+    service = parse_service(body)
+    _require_time_to_drain(service)
+    if refusals := list(refused_settings(service)):
+        raise InvalidService("; ".join(refusals), "UnsupportedByRuntime")
+    return service
+
+
+def parse_service(body: dict[str, Any]) -> ServiceSpec:
+    """Convert an InferenceService without the check whether its runtime can serve it. Raises InvalidService.
+
+    For revisions whose pods exist: their settings may not suit the accelerators of the current variants.
+    """
+    metadata = body["metadata"]
+    try:
+        spec = InferenceServiceSpec.model_validate(body["spec"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("spec", *first["loc"]))
+        raise InvalidService(f"{where}: {first['msg']}") from error
+    _require_engine(spec.template.spec)
+    return ServiceSpec(
+        **_identity(metadata),
+        model_name=spec.model.name or metadata["name"],
+        model_uri=spec.model.uri,
+        resources=_resources(spec.resources),
+        scaling=_scaling(spec),
+        external_replicas=1 if spec.replicas is None else spec.replicas,
+        rollout=_rollout(spec.rollout),
+        template=spec.template.model_dump(exclude_defaults=True),
+        variants=tuple(_variant(each, spec) for each in spec.variants),
+        recorded_fields=_recorded_fields(spec),
+        settings=settings_of(spec),
+        **without_none(termination_grace_s=spec.termination_grace_period_seconds),
+    )
+
+
+def _identity(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The fields of ServiceSpec that are in the metadata."""
+    return {
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "generation": metadata["generation"],
+        "created_at": metadata["creationTimestamp"],
+    }
+
+
+def outline(body: dict[str, Any]) -> ServiceSpec:
+    """The spec of a service whose spec is refused: as far as it can be read, else only its metadata."""
+    try:
+        return parse_service(body)
+    except InvalidService:
+        metadata, model = body["metadata"], body["spec"]["model"]
+        return ServiceSpec(
+            **_identity(metadata),
+            model_name=str(model.get("name", metadata["name"])),
+            model_uri="",
+            scaling=ScalingSpec("Active", min_replicas=1, max_replicas=1),
+            external_replicas=1,
+        )
+
+
+def _recorded_fields(spec: InferenceServiceSpec) -> dict[str, Any]:
+    """The fields that a revision records, without those that only a later version knows.
+
+    This version's pods do not have them, so a rollback to the revision must not bring them back.
+    """
+    written = spec.model_dump(by_alias=True, exclude_unset=True)
+    return {name: written[name] for name in RECORDED if name in written}
+
+
+def _require_engine(overrides: dict[str, Any]) -> None:
+    """Raise InvalidService if the pod template removes the engine from its pod."""
+    made = merge({"containers": [{"name": ENGINE_CONTAINER, "image": "-"}]}, overrides)
+    containers = made.get("containers")
+    if is_keyed(containers, "name") and any(
+        each.get("name") == ENGINE_CONTAINER and each.get("image") for each in containers
+    ):
+        return
+    raise InvalidService(
+        f"spec.template.spec.containers must be a list that keeps the container {ENGINE_CONTAINER} "
+        "and its image"
+    )
+
+
+def _require_time_to_drain(service: ServiceSpec) -> None:
+    """Raise InvalidService if the pod template ends pods before their engine has finished its requests.
+
+    The time that an engine has for this is an argument, which spec.terminationGracePeriodSeconds sets.
+    """
+    field = "terminationGracePeriodSeconds"
+    grace_s = service.template.get("spec", {}).get(field)
+    if isinstance(grace_s, int) and grace_s < service.termination_grace_s:
+        raise InvalidService(
+            f"spec.template.spec.{field} is {grace_s}, less than the {service.termination_grace_s} seconds "
+            f"of spec.{field}, by which engines end: change that field instead"
+        )
+
+
+def _scaling(spec: InferenceServiceSpec) -> ScalingSpec:
+    scaling, targets = spec.scaling, spec.scaling.targets or Targets()
+    percent, delay = targets.kv_utilization_percent, scaling.scale_down_delay
+    return ScalingSpec(
+        mode=scaling.mode,
+        min_replicas=scaling.min_replicas,
+        max_replicas=scaling.max_replicas,
+        objectives=_objectives(spec.objectives),
+        **without_none(
+            kv_utilization_target=None if percent is None else percent / 100,
+            queue_length_target=targets.queue_length,
+            scale_down_delay_s=None if delay is None else parse_duration_s(delay),
+            quota_priority=scaling.quota_priority,
+        ),
+    )
+
+
+def _resources(wanted: Resources) -> ResourceSpec:
+    return ResourceSpec.of(
+        _quantities(wanted.requests),
+        _quantities(wanted.limits),
+        tuple(claim.name for claim in wanted.claims),
+    )
+
+
+def _quantities(wanted: dict[str, Quantity] | None) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in (wanted or {}).items()}
+
+
+def _bytes(quantity: Quantity | None) -> int | None:
+    return None if quantity is None else whole_quantity(quantity)
+
+
+def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpec:
+    resources = spec.resources if wanted.resources is None else wanted.resources
+    most = spec.scaling.max_replicas
+    return VariantSpec(
+        name=wanted.name,
+        resources=_resources(resources),
+        node_selector=wanted.node_selector,
+        tolerations=tuple(
+            each.model_dump(by_alias=True, exclude_none=True) for each in wanted.tolerations
+        ),
+        accelerator_memory_bytes=_bytes(wanted.accelerator_memory),
+        price_per_hour=float(wanted.price_per_hour),
+        min_replicas=wanted.min_replicas,
+        max_replicas=most if wanted.max_replicas is None else min(most, wanted.max_replicas),
+    )
+
+
+def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
+    if wanted is None:
+        return None
+    return Objectives.parse(wanted.ttft, wanted.tpot, wanted.attainment)
+
+
+def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
+    canary = wanted.canary or rollout.Canary()
+    blue_green = wanted.blue_green or rollout.BlueGreen()
+    rolling = wanted.rolling or rollout.Rolling()
+    return RolloutSpec(
+        strategy=wanted.strategy,
+        canary=_canary(canary),
+        evaluation=_evaluation(canary.evaluation) if canary.evaluation else None,
+        **without_none(
+            comparison=canary.comparison,
+            promotion=blue_green.promotion,
+            scale_down_delay_s=_seconds(blue_green.scale_down_delay),
+            max_surge=rolling.max_surge,
+            max_unavailable=rolling.max_unavailable,
+            progress_deadline_s=_seconds(wanted.progress_deadline),
+            history=wanted.revision_history_limit,
+        ),
+    )
+
+
+def _canary(wanted: rollout.Canary) -> CanarySpec:
+    made = CanarySpec(
+        metrics=tuple(_metric(metric) for metric in wanted.metrics),
+        mirror=_mirror(wanted.mirror) if wanted.mirror else None,
+        **without_none(
+            alpha=None if wanted.alpha is None else float(wanted.alpha),
+            latency_tolerance=_fraction(wanted.latency_tolerance_percent),
+            error_tolerance=_fraction(wanted.error_tolerance_percent),
+            violation_tolerance=_fraction(wanted.violation_tolerance_percent),
+            min_weight=_fraction(wanted.min_weight_percent),
+            max_weight=_fraction(wanted.max_weight_percent),
+            max_duration_s=_seconds(wanted.max_duration),
+            on_timeout=wanted.on_timeout,
+        ),
+    )
+    return replace(made, min_weight=min(made.min_weight, made.max_weight))
+
+
+def _seconds(duration: str | None) -> float | None:
+    return None if duration is None else parse_duration_s(duration)
+
+
+def _fraction(percent: int | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _mirror(wanted: rollout.Mirror) -> MirrorSpec:
+    return MirrorSpec(**without_none(percent=wanted.percent, duration_s=_seconds(wanted.duration)))
+
+
+def _metric(wanted: gates.Metric) -> MetricGate:
+    return MetricGate(
+        name=wanted.name,
+        server=wanted.server,
+        query=wanted.query,
+        **without_none(
+            minimum=None if wanted.minimum is None else float(wanted.minimum),
+            maximum=None if wanted.maximum is None else float(wanted.maximum),
+            interval_s=_seconds(wanted.interval),
+            initial_delay_s=_seconds(wanted.initial_delay),
+            failure_limit=wanted.failure_limit,
+            no_data=wanted.no_data,
+        ),
+    )
+
+
+def _evaluation(wanted: gates.Evaluation) -> EvaluationSpec:
+    return EvaluationSpec(
+        image=wanted.image,
+        command=tuple(wanted.command),
+        args=tuple(wanted.args),
+        env=tuple(map(_variable, wanted.env)),
+        resources=evaluation_resources(
+            _quantities(wanted.resources.requests), _quantities(wanted.resources.limits)
+        ),
+        **without_none(timeout_s=_seconds(wanted.timeout)),
+    )
+
+
+def _variable(wanted: gates.Variable) -> Variable:
+    source = wanted.value_from and wanted.value_from.secret_key_ref
+    return Variable(
+        name=wanted.name,
+        value=wanted.value or "",
+        secret=(source.name, source.key) if source else None,
+    )

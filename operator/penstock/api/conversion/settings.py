@@ -1,0 +1,47 @@
+"""Reads the settings of engine, runtime and tracing from a spec, by path and in base units."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from penstock.api.inferenceservice.kind import InferenceServiceSpec
+from penstock.core.formats.quantity import parse_duration_s, whole_quantity
+from penstock.core.spec.fields import REVISION_FIELDS
+from penstock.core.spec.settings import KV_MEMORY, LORA_SOURCES
+
+# Conversions of values in the spec to base units, by path. Values of other paths need none.
+CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    KV_MEMORY: whole_quantity,
+    "engine.kvCache.offload.cpu.memory": whole_quantity,
+    "engine.kvCache.prefixCaching.mode": lambda mode: mode == "Enabled",
+    "engine.parallelism.expert.mode": lambda mode: mode == "Enabled",
+    "engine.scheduling.requestTimeout": parse_duration_s,
+    "engine.generation.defaults.temperature": float,
+    "engine.generation.defaults.topP": float,
+    "engine.generation.defaults.minP": float,
+    "engine.generation.defaults.repetitionPenalty": float,
+    "engine.extraArgs": tuple,
+    LORA_SOURCES: lambda sources: tuple(sorted(sources)),
+    "runtime.custom.command": tuple,
+    "runtime.custom.args": tuple,
+}
+
+_PATHS = {field.path for field in REVISION_FIELDS if not field.attribute}
+
+
+def settings_of(spec: InferenceServiceSpec) -> dict[str, Any]:
+    """The set fields of spec.engine, spec.runtime and spec.tracing."""
+    written = spec.model_dump(by_alias=True, exclude_defaults=True)
+    return {
+        path: CONVERTERS[path](value) if path in CONVERTERS else value
+        for path, value in _leaves(written)
+    }
+
+
+def _leaves(node: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each setting in a nested map. above: path of the map."""
+    for name, value in node.items():
+        path = f"{above}.{name}" if above else name
+        if path in _PATHS:
+            yield path, value
+        elif isinstance(value, dict):
+            yield from _leaves(value, path)

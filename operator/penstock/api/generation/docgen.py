@@ -1,0 +1,97 @@
+"""Generates the reference pages of the kinds, from the same schemas as the CRDs."""
+
+import re
+from typing import Any
+
+from penstock.api.generation.crdgen import inference_service_crd, lora_adapter_crd, model_route_crd
+from penstock.api.schema.scalars import NAMES, TYPE_RULES
+from penstock.core.spec.service import API_VERSION
+
+
+def files() -> dict[str, str]:
+    """File name -> content of every generated page."""
+    return {
+        "inferenceservice.md": _page(inference_service_crd()),
+        "modelroute.md": _page(model_route_crd()),
+        "loraadapter.md": _page(lora_adapter_crd()),
+    }
+
+
+def _page(crd: dict[str, Any]) -> str:
+    names, version = crd["spec"]["names"], crd["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
+    lines = [
+        f"# {names['kind']}",
+        "",
+        f"`{API_VERSION}`, short name `{names['shortNames'][0]}`. Generated from "
+        f"`operator/penstock/api/{names['singular']}` by `penstock docs`; do not edit.",
+        "",
+    ]
+    for part in ("spec", "status"):
+        if part not in schema["properties"]:
+            continue
+        lines += [
+            f"## {part}",
+            "",
+            "| field | type | default | meaning |",
+            "| --- | --- | --- | --- |",
+        ]
+        lines += _rows(schema["properties"][part], part)
+        lines.append("")
+    lines += ["## Rules", ""]
+    lines += [f"- {message}." for message in dict.fromkeys(_messages(schema))]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(node: dict[str, Any], path: str) -> list[str]:
+    rows = []
+    required = set(node.get("required", []))
+    fields = node.get("properties", {}).items()
+    for name, child in sorted(fields, key=lambda each: each[0] not in required):
+        field = f"{path}.{name}"
+        meaning, default = _meaning_and_default(child["description"])
+        shown = "required" if name in required else default
+        rows.append(f"| `{field}` | {_type(child)} | {shown} | {meaning} |")
+        rows += _rows(child, field)
+        if child.get("type") == "array":
+            rows += _rows(child["items"], f"{field}[]")
+    return rows
+
+
+def _meaning_and_default(description: str) -> tuple[str, str]:
+    """The description without the sentence that tells a default of one word, and that word."""
+    found = re.fullmatch(r"(.*) Default: (\S+)\.", description)
+    return (found[1], f"`{found[2]}`") if found else (description, "")
+
+
+def _type(node: dict[str, Any]) -> str:
+    if "enum" in node:
+        return ", ".join(f"`{value}`" for value in node["enum"])
+    for rule in node.get("x-kubernetes-validations", []):
+        if rule["rule"] in NAMES:
+            return NAMES[rule["rule"]]
+    if "additionalProperties" in node:
+        return f"map of {_type(node['additionalProperties'])}"
+    bounds = [
+        f"{sign} {node[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in node
+    ]
+    return f"{node['type']} {', '.join(bounds)}".strip()
+
+
+def _meaning(path: str, message: str) -> str:
+    """The message of a rule, with the path of its field if the message leaves that out."""
+    return f"`{path}` {message}" if message.startswith("must ") else message
+
+
+def _messages(node: dict[str, Any], path: str = "") -> list[str]:
+    """Messages of the rules of a field and of its fields, without those that its type implies."""
+    found = [
+        _meaning(path, rule["message"])
+        for rule in node.get("x-kubernetes-validations", [])
+        if rule["rule"] not in TYPE_RULES
+    ]
+    for name, child in node.get("properties", {}).items():
+        found += _messages(child, f"{path}.{name}" if path else name)
+    if "items" in node:
+        found += _messages(node["items"], f"{path}[]")
+    return found

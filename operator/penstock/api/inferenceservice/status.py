@@ -1,0 +1,172 @@
+"""Schema of the status of an InferenceService."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.api.inferenceservice.engine_status import EngineStatus
+from penstock.api.schema.conditions import Condition
+from penstock.api.schema.lists import ATOMIC, map_by
+from penstock.api.schema.rollout_status import RolloutStatus
+from penstock.api.schema.rules import Model
+
+Cohort = Literal["Primary", "Control"]
+COHORT = (
+    "`Control` for the control pods of a canary, which run the stable revision; else `Primary`."
+)
+
+
+class TrafficTarget(Model):
+    """Traffic share of a revision, or of the control pods of a canary."""
+
+    revision: str = Field(description="Name of the revision.")
+    cohort: Cohort = Field(description=COHORT)
+    percent: int = Field(description="Traffic share in percent.", ge=0, le=100)
+
+
+class TrailEntry(Model):
+    """Step of a scaling decision."""
+
+    step: str = Field(description="Name of the step.")
+    replicas: int = Field(description="Number of replicas after this step.")
+    note: str = Field(description="Numbers that the step used.")
+
+
+class VariantReplicas(Model):
+    """Decided number of replicas of a variant."""
+
+    name: str = Field(description="Name of the variant.")
+    replicas: int = Field(description="Decided number of replicas.")
+
+
+class VariantStatus(Model):
+    """Engines of a variant."""
+
+    name: str = Field(description="Name of the variant.")
+    replicas: int = Field(description="Number of engines.")
+    ready_replicas: int = Field(description="Number of ready engines.")
+
+
+class ScalingStatus(Model):
+    """Last scaling decision that changed the number of replicas or its reason."""
+
+    desired_replicas: int = Field(description="Decided number of replicas.")
+    message: str = Field(description="Reason for the decision, as a sentence with its numbers.")
+    last_scale_time: str = Field(
+        description="Time of the decision.", json_schema_extra={"format": "date-time"}
+    )
+    trail: list[TrailEntry] = Field(
+        default=[], description="Steps of the decision, in order.", json_schema_extra=ATOMIC
+    )
+    variants: list[VariantReplicas] = Field(
+        default=[],
+        description="Replicas of each variant, if the spec has variants.",
+        json_schema_extra=map_by("name"),
+    )
+
+
+class MirrorTarget(Model):
+    """Revision or control pods that get copies of requests."""
+
+    revision: str = Field(description="Name of the revision.")
+    cohort: Cohort = Field(description=COHORT)
+
+
+class MirrorStatus(Model):
+    """Mirroring of requests, whose responses are dropped."""
+
+    percent: int = Field(description="Percentage of requests that is copied.", ge=1, le=100)
+    targets: list[MirrorTarget] = Field(
+        description="Revisions or control pods that each get a copy of these requests.",
+        json_schema_extra=map_by("revision", "cohort"),
+    )
+
+
+class Address(Model):
+    """Address of the service."""
+
+    url: str = Field(description="Base URL for clients of the OpenAI API.")
+
+
+class InferenceServiceStatus(Model):
+    """Observed state of the service, written by the operator."""
+
+    observed_generation: int | None = Field(
+        default=None, description="Generation of the spec that this status is about."
+    )
+    accepted_spec: str | None = Field(
+        default=None,
+        description=(
+            "Last spec that the operator accepted, in JSON. The service goes on with it while a later one "
+            "is refused, which the condition SpecValid says."
+        ),
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        description=(
+            "Conditions of type SpecValid, ModelReady, WorkloadReady, TrafficAvailable, "
+            "RolledOut, Reconciling, Stalled and Ready; MetricsReadable if the canary has "
+            "metrics, ScalingActive unless the mode is External, ObjectivesAttainable if it has "
+            "objectives too, and ModelNameConflict while another namespace has the model name, "
+            "or may have it."
+        ),
+        json_schema_extra=map_by("type"),
+    )
+    url: str | None = Field(
+        default=None, description="Base URL for clients of the OpenAI API, within the cluster."
+    )
+    addresses: list[Address] = Field(
+        default=[], description="All addresses of the service.", json_schema_extra=map_by("url")
+    )
+    model_name: str | None = Field(
+        default=None, description="Model name that clients send as `model`."
+    )
+    stable_revision: str | None = Field(
+        default=None, description="Revision that serves the traffic."
+    )
+    candidate_revision: str | None = Field(
+        default=None, description="Revision that is being rolled out."
+    )
+    traffic: list[TrafficTarget] = Field(
+        default=[],
+        description="Traffic share of each revision. Gateways split requests by it.",
+        json_schema_extra=map_by("revision", "cohort"),
+    )
+    mirror: MirrorStatus | None = Field(
+        default=None,
+        description="Mirroring of requests to a canary and its control before it gets traffic.",
+    )
+    traffic_generation: int | None = Field(
+        default=None,
+        description=(
+            "Generation of traffic and mirroring, which each change increments. Each gateway "
+            "reports the generation that it routes by."
+        ),
+    )
+    rollout: RolloutStatus | None = Field(
+        default=None, description="State of the current or last rollout."
+    )
+    engine: EngineStatus | None = Field(
+        default=None,
+        description="Engine settings in effect: of the spec, of the check of the model, or by default.",
+    )
+    desired_replicas: int | None = Field(
+        default=None, description="Number of replicas that all of the traffic needs."
+    )
+    replicas: int | None = Field(default=None, description="Number of engines, of all revisions.")
+    ready_replicas: int | None = Field(
+        default=None, description="Number of ready engines, of all revisions."
+    )
+    variants: list[VariantStatus] = Field(
+        default=[],
+        description="Engines of each variant, if there are variants.",
+        json_schema_extra=map_by("name"),
+    )
+    selector: str | None = Field(
+        default=None,
+        description="Label selector of the pods of the engines that `replicas` counts.",
+    )
+    scaling: ScalingStatus | None = Field(
+        default=None,
+        description="Last scaling decision that changed the number of replicas or its reason.",
+    )

@@ -1,0 +1,1 @@
+"""The schema of the LoraAdapter: its spec, its status, and the object."""

@@ -1,0 +1,270 @@
+"""Schema of ModelRoute, serving.penstock.dev/v1alpha1. Fields are named after those of the Gateway API."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from penstock.api.schema.conditions import Condition
+from penstock.api.schema.lists import ATOMIC, SET, UNIQUE, map_by, unique_by
+from penstock.api.schema.names import SERVICE_NAME, model_name_at
+from penstock.api.schema.rules import Model, Obeys, Rule, matches
+from penstock.api.schema.scalars import PositiveDuration
+
+KIND = "ModelRoute"
+PLURAL = "modelroutes"
+
+_BACKEND = Obeys(
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "must be the name of an InferenceService or LoraAdapter of the same namespace",
+    )
+)
+_HEADER = Obeys(
+    matches(r"^[A-Za-z0-9!#$%&*+.^_|~-]+$", "must be the name of an HTTP header, such as x-tenant")
+)
+_NAME = Obeys(
+    matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "must have lower-case letters, digits and '-', and begin and end with a letter or digit",
+    )
+)
+
+
+class HeaderMatch(Model):
+    """Condition on a header of a request."""
+
+    name: Annotated[str, _HEADER] = Field(
+        description="Name of the header, such as x-team. Upper and lower case are the same.",
+        min_length=1,
+        max_length=64,
+    )
+    type: Literal["Exact"] = Field(
+        default="Exact", description="How the value is compared. Exact: the whole value is equal."
+    )
+    value: str = Field(
+        description="Value of the header, such as search.", min_length=1, max_length=256
+    )
+
+
+class RouteMatch(Model):
+    """Condition on a request: all headers and one of the users."""
+
+    headers: Annotated[list[HeaderMatch], unique_by("name")] = Field(
+        default=[],
+        description="Headers that a request must have, all with these values.",
+        max_length=8,
+        json_schema_extra=map_by("name"),
+    )
+    users: Annotated[list[Annotated[str, Field(max_length=256)]], UNIQUE] = Field(
+        default=[],
+        description="Users, one of which must be the request's `user`. Default: any user, or none.",
+        max_length=64,
+        json_schema_extra=SET
+        | {"items": {"type": "string", "description": "A user, such as alice.", "maxLength": 256}},
+    )
+
+
+class BackendRef(Model):
+    """Service that gets requests."""
+
+    kind: Literal["InferenceService"] = Field(
+        default="InferenceService", description="Kind of the backend."
+    )
+    name: Annotated[str, SERVICE_NAME] = Field(
+        description="Name of an InferenceService of the same namespace, such as chat.",
+        min_length=1,
+        max_length=40,
+    )
+
+
+class WeightedBackendRef(Model):
+    """Service or adapter that answers requests, with its weight."""
+
+    kind: Literal["InferenceService", "LoraAdapter"] = Field(
+        default="InferenceService", description="Kind of the backend."
+    )
+    name: Annotated[str, _BACKEND] = Field(
+        description="Name of an InferenceService or LoraAdapter of the same namespace, such as chat.",
+        min_length=1,
+        max_length=63,
+    )
+
+    weight: int = Field(
+        default=1,
+        description="Share of the requests, relative to the weights of the rule's other backends.",
+        ge=0,
+        le=1_000_000,
+    )
+
+
+class SessionAffinity(Model):
+    """Which requests stay with the same backend while weights do not change."""
+
+    RULES = (
+        Rule(
+            "has(self.header) == (self.type == 'Header')",
+            lambda affinity: (affinity.header is not None) == (affinity.type == "Header"),
+            "header must be set if, and only if, type is Header",
+        ),
+    )
+
+    type: Literal["None", "Conversation", "User", "Header"] = Field(
+        description=(
+            "None: no requests. Conversation: requests of the same conversation. User: requests with the "
+            "same `user`. Header: requests with the same value of a header."
+        )
+    )
+    header: Annotated[str | None, _HEADER] = Field(
+        default=None,
+        description="Name of the header, such as x-session.",
+        min_length=1,
+        max_length=64,
+    )
+
+
+class Mirror(Model):
+    """Service that gets copies of requests. Its responses are dropped."""
+
+    backend_ref: BackendRef = Field(description="Service that gets the copies.")
+    revision: str | None = Field(
+        default=None,
+        description=(
+            "Revision of the service that gets the copies, with or without traffic. Default: copies are "
+            "split like the service's traffic."
+        ),
+        min_length=1,
+        max_length=63,
+    )
+    percent: int = Field(
+        default=100, description="Percentage of the requests that is copied.", ge=1, le=100
+    )
+
+
+class Timeouts(Model):
+    """Time limits of requests."""
+
+    request: PositiveDuration | None = Field(
+        default=None,
+        description=(
+            "Time from the arrival of a request to the end of its response. Later it is cancelled, with "
+            "a 504 if the response has not begun. Default: the gateway's limit of 30 minutes."
+        ),
+    )
+
+
+class RouteRule(Model):
+    """Services and adapters that answer the requests that match."""
+
+    RULES = (
+        Rule(
+            "self.backendRefs.exists(b, b.weight > 0)",
+            lambda rule: any(backend.weight > 0 for backend in rule.backend_refs),
+            "one backend of each rule must have a weight above 0",
+        ),
+    )
+
+    name: Annotated[str, _NAME] = Field(
+        description="Name of the rule, for the status and for patches, such as beta-users.",
+        min_length=1,
+        max_length=63,
+    )
+    matches: list[RouteMatch] = Field(
+        default=[],
+        description="Conditions, one of which a request must meet. Default: every request matches.",
+        max_length=8,
+        json_schema_extra=ATOMIC,
+    )
+    backend_refs: Annotated[list[WeightedBackendRef], unique_by("kind", "name")] = Field(
+        description="Services and adapters that answer, by weight.",
+        min_length=1,
+        max_length=8,
+        json_schema_extra=map_by("kind", "name"),
+    )
+    session_affinity: SessionAffinity | None = Field(
+        default=None,
+        description="Which requests stay with the same backend. Default: none.",
+    )
+    mirrors: list[Mirror] = Field(
+        default=[],
+        description="Services that get copies of the requests.",
+        max_length=4,
+        json_schema_extra=ATOMIC,
+    )
+    timeouts: Timeouts | None = Field(default=None, description="Time limits of the requests.")
+
+
+class ModelRouteSpec(Model):
+    """Desired state of the route."""
+
+    model_name: Annotated[str, model_name_at("spec.modelName")] = Field(
+        description=(
+            "Model name that clients send as `model`, such as chat. It takes precedence over a service of "
+            "the same name in the namespace."
+        ),
+        min_length=1,
+        max_length=128,
+    )
+    rules: Annotated[list[RouteRule], unique_by("name")] = Field(
+        description="Rules in order; the first one that matches a request applies.",
+        min_length=1,
+        max_length=16,
+        json_schema_extra=map_by("name"),
+    )
+
+
+class GatewayCount(Model):
+    """Gateways that apply the route."""
+
+    total: int = Field(description="Number of ready gateways.")
+    programmed: int = Field(description="Number of those that apply the current spec.")
+
+
+class BackendStatus(Model):
+    """State of a backend of a rule."""
+
+    rule: str = Field(description="Name of the rule.")
+    kind: str = Field(description="Kind of the backend.")
+    name: str = Field(description="Name of the backend.")
+    ready: Literal["True", "False", "Unknown"] = Field(
+        description="Whether the backend answers requests. Unknown: it does not exist."
+    )
+
+
+class ModelRouteStatus(Model):
+    """Observed state of the route."""
+
+    observed_generation: int = Field(
+        default=-1, description="Generation of the spec that the status is about. -1: none yet."
+    )
+    model_name: str | None = Field(
+        default=None,
+        description=(
+            "Model name under which the route answers. Empty until all backends exist and one of them is "
+            "ready; then it stays until spec.modelName is changed."
+        ),
+    )
+    gateways: GatewayCount | None = Field(
+        default=None, description="Gateways that apply the route, of all that are ready."
+    )
+    backends: list[BackendStatus] = Field(
+        default=[],
+        description="State of the backends, in the order of the rules.",
+        json_schema_extra=map_by("rule", "kind", "name"),
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        description=(
+            "Accepted, ResolvedRefs, Programmed, Ready, Reconciling, Stalled, and ModelNameConflict while "
+            "another namespace has the model name."
+        ),
+        json_schema_extra=map_by("type"),
+    )
+
+
+class ModelRoute(Model):
+    """Model name whose requests are spread over services and adapters, by weight, header or user."""
+
+    spec: ModelRouteSpec = Field(description="Desired state, written by users.")
+    status: ModelRouteStatus = Field(
+        default=ModelRouteStatus(), description="Observed state, written by the operator."
+    )

@@ -1,0 +1,1 @@
+"""Access rights of operator, gateway and users."""

@@ -1,0 +1,141 @@
+"""The gateway's Deployment, disruption budget, Service and autoscaler."""
+
+from penstock.chart.component.deployment import deployment, disruption_budget, flag
+from penstock.chart.gateway.tracing import OTEL_VARIABLES
+from penstock.chart.gateway.values import BOUNDS_REFUSED, PORTS_REFUSED
+from penstock.chart.names import GATEWAY, MANAGEMENT_PORT_NAME, labels, selector
+from penstock.chart.tree import (
+    ABSENT,
+    ITEM,
+    Compared,
+    ForEach,
+    If,
+    Number,
+    ReleaseNamespace,
+    Text,
+    Tree,
+    Value,
+    optional,
+)
+from penstock.core.spec.service import Object
+
+
+def gateway() -> list[Tree]:
+    """The gateway's Deployment, disruption budget, Service and autoscaler."""
+    spec: Object = {
+        "replicas": If("gateway.autoscaling.enabled", ABSENT, Value("gateway.replicas")),
+        "strategy": If(
+            "gateway.hostNetwork",
+            # Two gateways cannot share the node's port: the old pod stops before the new one starts.
+            {"type": "Recreate"},
+            {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"}},
+        ),
+    }
+    pod: Object = {
+        "hostNetwork": optional("gateway.hostNetwork"),
+        # The default policy of such a pod is the node's DNS, which does not know Services.
+        "dnsPolicy": If("gateway.hostNetwork", "ClusterFirstWithHostNet"),
+    }
+    return [
+        deployment(
+            GATEWAY,
+            "gateway",
+            _gateway_container(),
+            probed=MANAGEMENT_PORT_NAME,
+            pod=pod,
+            spec=spec,
+            variables=_tracing_variables(),
+        ),
+        disruption_budget(GATEWAY),
+        _service(),
+        If("gateway.autoscaling.enabled", _autoscaler()),
+    ]
+
+
+def _gateway_container() -> Object:
+    """The gateway's command and ports; `deployment` adds the rest."""
+    return {
+        "command": ["penstock"],
+        "args": [
+            "gateway", "run", "--host=$(POD_IP)",
+            Text.of("--port=", Number("gateway.port")),
+            Text.of("--management-port=", Number("gateway.managementPort")),
+            flag("--namespace=", "watchNamespace"),
+            flag("--log-level=", "logLevel"),
+            ForEach("gateway.extraArgs", Value(ITEM)),
+        ],
+        "ports": [
+            {"name": "http", "containerPort": Value("gateway.port"), "protocol": "TCP"},
+            {
+                "name": MANAGEMENT_PORT_NAME,
+                "containerPort": Compared(
+                    "gateway.managementPort", "eq", "gateway.port", f"gateway: {PORTS_REFUSED}"
+                ),
+                "protocol": "TCP",
+            },
+        ],
+    }  # fmt: skip
+
+
+def _tracing_variables() -> list[Tree]:
+    """OpenTelemetry's environment variables, set from the chart value `tracing`."""
+
+    def variable(name: str, path: str) -> Tree:
+        return {"name": name, "value": Value(path)}
+
+    endpoint, sampler, argument = OTEL_VARIABLES
+    optional_argument = If("tracing.samplerArg", variable(argument, "tracing.samplerArg"))
+    return [
+        If("tracing.endpoint", variable(endpoint, "tracing.endpoint")),
+        If("tracing.endpoint", variable(sampler, "tracing.sampler")),
+        If("tracing.endpoint", optional_argument),
+    ]
+
+
+def _service() -> Tree:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": GATEWAY,
+            "namespace": ReleaseNamespace(),
+            "labels": labels(GATEWAY),
+            "annotations": optional("gateway.service.annotations"),
+        },
+        "spec": {
+            "type": Value("gateway.service.type"),
+            "selector": selector(GATEWAY),
+            "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
+        },
+    }
+
+
+def _autoscaler() -> Tree:
+    target = {
+        "type": "Utilization",
+        "averageUtilization": Value("gateway.autoscaling.targetCpuUtilizationPercentage"),
+    }
+    stabilization = Value("gateway.autoscaling.scaleDownStabilizationSeconds")
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": GATEWAY, "namespace": ReleaseNamespace(), "labels": labels(GATEWAY)},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": GATEWAY},
+            "minReplicas": Compared(
+                "gateway.autoscaling.minReplicas",
+                "gt",
+                "gateway.autoscaling.maxReplicas",
+                f"gateway.autoscaling: {BOUNDS_REFUSED}",
+            ),
+            "maxReplicas": Value("gateway.autoscaling.maxReplicas"),
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+            # A pod at a time: each that ends drains for up to a minute.
+            "behavior": {
+                "scaleDown": {
+                    "stabilizationWindowSeconds": stabilization,
+                    "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}],
+                }
+            },
+        },
+    }

@@ -1,0 +1,143 @@
+"""Values of the gateway, its Service and its autoscaler."""
+
+import re
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
+
+from penstock.chart.component.values import AnyObject, Component, ValuesModel
+
+PORTS_REFUSED = "managementPort must not be port; choose another one"
+BOUNDS_REFUSED = "minReplicas must not be greater than maxReplicas; raise maxReplicas"
+
+
+CPU_REQUEST_MISSING = (
+    "autoscaling needs resources.requests.cpu, of which it takes the CPU use in percent"
+)
+# s: the gateway's drain delay and drain time-out, and time for its last connections.
+MIN_GRACE_PERIOD_S = 3 + 60 + 15
+_DRAIN_FLAG, _DRAIN_VARIABLE = "^--drain-", "^PENSTOCK_GW_DRAIN_"
+
+
+class Autoscaling(ValuesModel):
+    """HorizontalPodAutoscaler of the gateway."""
+
+    enabled: bool = Field(
+        default=False, description="Scale the gateway by its CPU use, in place of `replicas`."
+    )
+    min_replicas: int = Field(default=2, description="Minimum number of replicas.", ge=1)
+    max_replicas: int = Field(default=8, description="Maximum number of replicas.", ge=1)
+    target_cpu_utilization_percentage: int = Field(
+        default=60,
+        description="Average CPU use that the autoscaler aims at, in percent of the requested CPU. A "
+        "gateway uses at most one core.",
+        ge=1,
+        le=100,
+    )
+    scale_down_stabilization_seconds: int = Field(
+        default=300,
+        description="Time for which a lower number must have been enough before pods are removed.",
+        ge=0,
+        le=3600,
+    )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.enabled and self.min_replicas > self.max_replicas:
+            raise ValueError(BOUNDS_REFUSED)
+        return self
+
+
+class GatewayService(ValuesModel):
+    """Service of the gateway."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
+        default="ClusterIP",
+        description="Type of the Service. The gateway authenticates nobody: put a proxy that does so in "
+        "front of it before it is reachable from outside.",
+    )
+    annotations: dict[str, str] = Field(default={}, description="Annotations of the Service.")
+
+
+def _has_cpu(name: str) -> JsonDict:
+    """Schema of resources with a CPU among the requests or limits."""
+    return {"properties": {name: {"required": ["cpu"]}}, "required": [name]}
+
+
+_CPU_RULE: JsonDict = {
+    "if": {"properties": {"autoscaling": {"properties": {"enabled": {"const": True}}}}},
+    "then": {"properties": {"resources": {"anyOf": [_has_cpu("requests"), _has_cpu("limits")]}}},
+}
+_GRACE_PERIOD_RULE: JsonDict = {
+    "if": {
+        "properties": {
+            "extraArgs": {"not": {"contains": {"pattern": _DRAIN_FLAG}}},
+            "extraEnv": {
+                "not": {"contains": {"properties": {"name": {"pattern": _DRAIN_VARIABLE}}}}
+            },
+        }
+    },
+    "then": {"properties": {"terminationGracePeriodSeconds": {"minimum": MIN_GRACE_PERIOD_S}}},
+}
+
+
+class Gateway(Component):
+    """The gateway: one OpenAI-compatible URL for all services."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [_CPU_RULE, _GRACE_PERIOD_RULE]})
+
+    replicas: int = Field(default=2, description="Number of replicas without autoscaling.", ge=1)
+    resources: AnyObject = Field(
+        default={"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        description="Resources of the container.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=90,
+        description="Time for the pod to end after SIGTERM, in seconds. At least 15 more than "
+        "--drain-delay-s and --drain-timeout-s together, so "
+        f"{MIN_GRACE_PERIOD_S} with their defaults.",
+        ge=1,
+    )
+    port: int = Field(default=8080, description="Port of the pods for clients.", ge=1024, le=65535)
+    management_port: int = Field(
+        default=8082,
+        description="Port of the pods for probes, metrics and the operator's reads.",
+        ge=1024,
+        le=65535,
+    )
+    host_network: bool = Field(
+        default=False,
+        description="Listen on the node's address, for clusters without load balancers. A node then runs "
+        "one gateway, pods are replaced with an interruption, and most network plugins do not apply "
+        "NetworkPolicies to them.",
+    )
+    autoscaling: Autoscaling = Field(
+        default=Autoscaling(), description="HorizontalPodAutoscaler of the gateway."
+    )
+    service: GatewayService = Field(default=GatewayService(), description="Service of the gateway.")
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        if self.port == self.management_port:
+            raise ValueError(PORTS_REFUSED)
+        return self
+
+    @model_validator(mode="after")
+    def _check_cpu(self) -> Self:
+        parts = (self.resources.get(name) or {} for name in ("requests", "limits"))
+        if self.autoscaling.enabled and not any("cpu" in part for part in parts):
+            raise ValueError(CPU_REQUEST_MISSING)
+        return self
+
+    @model_validator(mode="after")
+    def _check_grace_period(self) -> Self:
+        has_own_drain = any(re.match(_DRAIN_FLAG, each) for each in self.extra_args) or any(
+            re.match(_DRAIN_VARIABLE, each["name"]) for each in self.extra_env
+        )
+        if not has_own_drain and self.termination_grace_period_seconds < MIN_GRACE_PERIOD_S:
+            raise ValueError(
+                f"terminationGracePeriodSeconds must be at least {MIN_GRACE_PERIOD_S}, or streams are cut; "
+                "or set --drain-delay-s and --drain-timeout-s in extraArgs"
+            )
+        return self

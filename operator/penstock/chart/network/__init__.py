@@ -1,0 +1,1 @@
+"""NetworkPolicies of operator and gateway, and their values."""

@@ -1,0 +1,1 @@
+"""The operator's values and objects."""

@@ -1,0 +1,110 @@
+"""Values of the operator."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from penstock.chart.component.values import AnyObject, Component, ValuesModel
+
+
+def _check_host_path(path: str) -> str:
+    if ".." in path.split("/"):
+        raise ValueError("must not contain '..'")
+    return path
+
+
+_HOST_PATH = r"^/[A-Za-z0-9@%+=:,._/-]*$"
+# A folder of a node. No model can be below one with `..`, which URIs may not contain.
+HostPath = Annotated[
+    str,
+    Field(pattern=_HOST_PATH, json_schema_extra={"not": {"pattern": r"/\.\.(/|$)"}}),
+    AfterValidator(_check_host_path),
+]
+_NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+# NAME or NAMESPACE/NAME of a service account.
+AccountName = Annotated[str, Field(pattern=rf"^({_NAME}/)?{_NAME}$")]
+
+
+def _if_set(name: str, url: dict[str, Any]) -> dict[str, Any]:
+    """Schema that restricts `url` where another value is set."""
+    return {
+        "if": {"properties": {name: {"minLength": 1}}},
+        "then": {"properties": {"url": url}},
+    }
+
+
+class Prometheus(ValuesModel):
+    """A Prometheus that scrapes the engines, used when the operator cannot scrape them."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                _if_set("tokenFile", {"pattern": "^https://"}),
+                _if_set("caFile", {"minLength": 1}),
+            ]
+        }
+    )
+
+    url: str = Field(
+        default="",
+        description="URL of the server. Empty: none.",
+        pattern=r"^(https?://[^@\s]+)?$",
+    )
+    token_file: str = Field(
+        default="",
+        description="File with a bearer token in the operator's pod. Needs a url with https.",
+        pattern=r"^(/.*)?$",
+    )
+    ca_file: str = Field(
+        default="",
+        description="File with the server's CA certificate in the operator's pod.",
+        pattern=r"^(/.*)?$",
+    )
+
+    @model_validator(mode="after")
+    def _check_url(self) -> Self:
+        if (self.token_file or self.ca_file) and not self.url:
+            raise ValueError("tokenFile and caFile need a url")
+        if self.token_file and not self.url.startswith("https://"):
+            raise ValueError("tokenFile needs a url with https")
+        return self
+
+
+class Operator(Component):
+    """The operator. One replica leads, the others stand by."""
+
+    replicas: int = Field(default=2, description="Number of replicas.", ge=1)
+    resources: AnyObject = Field(
+        default={"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
+        description="Resources of the container.",
+    )
+    termination_grace_period_seconds: int = Field(
+        default=10, description="Time for the pod to end after SIGTERM, in seconds.", ge=1
+    )
+    engine_image: str = Field(
+        default="",
+        description="Image of engine pods. Empty: REPOSITORY-engine:TAG with the repository and tag of "
+        "`image`.",
+    )
+    metrics_hosts: list[str] = Field(
+        default=[],
+        description="HOST or HOST:PORT of each Prometheus that canaries' metric queries may use.",
+    )
+    allow_unrestricted_templates: bool = Field(
+        default=False,
+        description="Allow services any pod template, also one whose pods have more rights than the "
+        "restricted Pod Security Standard gives: a user who may create a service may then create any pod.",
+    )
+    allowed_host_paths: list[HostPath] = Field(
+        default=[],
+        description="Folders of the nodes below which file:// models may be. Empty: no such models.",
+    )
+    allowed_service_accounts: list[AccountName] = Field(
+        default=[],
+        description="Service accounts that spec.template of services may name, each as NAME (in any "
+        "namespace) or NAMESPACE/NAME, such as team-a/model-reader. Their tokens are not mounted.",
+    )
+    prometheus: Prometheus = Field(
+        default=Prometheus(),
+        description="A Prometheus that scrapes the engines, used when the operator cannot scrape them.",
+    )

@@ -1,0 +1,1 @@
+"""Renders the install objects: as plain objects, as the Helm chart, and as the kustomize base."""

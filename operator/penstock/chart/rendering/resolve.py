@@ -1,0 +1,138 @@
+"""Resolves trees of install objects to plain objects."""
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from penstock.chart.tree import (
+    ABSENT,
+    AUTHORITY,
+    ITEM,
+    PORT,
+    Absent,
+    Compared,
+    FileName,
+    FileText,
+    FileYaml,
+    ForEach,
+    ForEachFile,
+    If,
+    Json,
+    Merge,
+    Number,
+    PortOf,
+    ReleaseNamespace,
+    Required,
+    Text,
+    Tree,
+    Value,
+)
+
+# The patterns that the template of `penstock.chart.rendering.helm` uses too.
+_AUTHORITY, _PORT = re.compile(AUTHORITY), re.compile(PORT)
+
+
+class MissingValue(Exception):
+    """A value that must be set is empty; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Inputs of an installation.
+
+    values: complete, as nested maps. files: content of the chart's files, by path.
+    """
+
+    values: Mapping[str, Any]
+    namespace: str
+    files: Mapping[str, str]
+
+
+def resolve_all(trees: list[Tree], release: Release) -> list[dict[str, Any]]:
+    """Return the objects of the trees, without those that the values switch off. Raises MissingValue."""
+    return [*_Resolver(release).items(trees)]
+
+
+class _Resolver:
+    """Resolves trees. item: of the ForEach around it. file: path of the ForEachFile around it."""
+
+    def __init__(self, release: Release, item: Any = None, file: str = "") -> None:
+        self._release = release
+        self._item = item
+        self._file = file
+
+    def items(self, nodes: list[Tree]) -> Iterator[Any]:
+        for node in nodes:
+            if isinstance(node, ForEach):
+                for each in self._value(node.path):
+                    yield _Resolver(self._release, each, self._file).resolve(node.item)
+            elif isinstance(node, ForEachFile):
+                for path in fnmatch.filter(sorted(self._release.files), node.pattern):
+                    yield _Resolver(self._release, self._item, path).resolve(node.item)
+            elif isinstance(node, If):
+                yield from self.items([node.then if self._value(node.path) else node.otherwise])
+            elif not isinstance(node, Absent):
+                yield self.resolve(node)
+
+    def resolve(self, node: Tree) -> Any:
+        match node:
+            case dict():
+                entries = [(self.resolve(key), self.resolve(child)) for key, child in node.items()]
+                return {key: child for key, child in entries if child is not ABSENT}
+            case list():
+                return [*self.items(node)]
+            case Merge(fixed, path):
+                return self.resolve(dict(fixed)) | self._value(path)
+            case If(path, then, otherwise):
+                return self.resolve(then if self._value(path) else otherwise)
+            case Text(parts):
+                texts = [self.resolve(part) for part in parts]
+                return "".join(str(each) for each in texts if each is not ABSENT)
+            # The values are checked already.
+            case Value(path) | Number(path) | Compared(path):
+                return self._value(path)
+            case Json(path, required):
+                found = self._value(path)
+                if required and not found:
+                    raise MissingValue(required)
+                return json.dumps(found, separators=(",", ":"), sort_keys=True)
+            case PortOf(path):
+                return port_of(self._value(path))
+            case Required(path, message):
+                if not (found := self._value(path)):
+                    raise MissingValue(message)
+                return found
+            case ReleaseNamespace():
+                return self._release.namespace
+            case FileName(suffix):
+                return PurePosixPath(self._file).name.removesuffix(suffix)
+            case FileText():
+                return self._release.files[self._file]
+            case FileYaml(replaced, path):
+                text = self._release.files[self._file]
+                return yaml.safe_load(text.replace(replaced, self._value(path)))
+            case _:
+                return node
+
+    def _value(self, path: str) -> Any:
+        if path == ITEM:
+            return self._item
+        found: Any = self._release.values
+        for name in path.split("."):
+            found = found[name]
+        return found
+
+
+def port_of(url: str) -> int:
+    """The port of a URL or HOST:PORT, as `PortOf` says."""
+    authority = _AUTHORITY.match(url)
+    port = authority and _PORT.search(authority[0])
+    if port:
+        return int(port[0].removeprefix(":"))
+    return 443 if url.startswith("https:") else 80

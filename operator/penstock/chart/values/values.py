@@ -1,0 +1,177 @@
+"""The chart's values: the one source of values.yaml, its schema, its page, and their defaults."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic.config import JsonDict
+from pydantic_core import ErrorDetails
+
+from penstock.chart.api_server.values import AdmissionPolicy, ApiPriority
+from penstock.chart.component.values import ValuesModel
+from penstock.chart.gateway.tracing import OTEL_VARIABLES, Tracing
+from penstock.chart.gateway.values import Gateway
+from penstock.chart.monitoring.values import Monitoring
+from penstock.chart.names import MAX_NAMESPACE_LENGTH, NAMESPACE_PATTERN
+from penstock.chart.network.values import NetworkPolicy
+from penstock.chart.operator.values import Operator
+
+
+class InvalidValues(ValueError):
+    """Values that the chart refuses; the text names each of them."""
+
+
+class Image(ValuesModel):
+    """The image of operator and gateway."""
+
+    repository: str = Field(
+        default="",
+        description="Repository of the image, such as registry.example/penstock. Must be set: no image is "
+        "published.",
+        pattern=r"^[\w./:-]*$",
+    )
+    tag: str = Field(
+        default="",
+        description="Tag of the image. Empty: the version of the chart.",
+        pattern=r"^[\w.-]*$",
+    )
+    digest: str = Field(
+        default="",
+        description="Digest of the image of operator and gateway; used in place of the tag.",
+        pattern=r"^(sha256:[0-9a-f]{64})?$",
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="When nodes pull the image of operator and gateway."
+    )
+
+
+class PullSecret(ValuesModel):
+    name: str = Field(description="Name of the Secret.", min_length=1)
+
+
+class Crds(ValuesModel):
+    """CustomResourceDefinitions."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Install the CRDs, and upgrade them with the chart. They stay after an uninstall.",
+    )
+
+
+class UserRoles(ValuesModel):
+    """Rights of users on the kinds."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Let users with the roles view, edit and admin of Kubernetes read and, but for view, "
+        "write services, ModelRoutes and LoraAdapters where they have these roles.",
+    )
+
+
+# Variables that `tracing` sets must not be in gateway.extraEnv too.
+_TRACING_RULE: JsonDict = {
+    "if": {"properties": {"tracing": {"properties": {"endpoint": {"minLength": 1}}}}},
+    "then": {
+        "properties": {
+            "gateway": {
+                "properties": {
+                    "extraEnv": {
+                        "items": {"properties": {"name": {"not": {"enum": [*OTEL_VARIABLES]}}}}
+                    }
+                }
+            }
+        }
+    },
+}
+
+
+class Values(ValuesModel):
+    """All values of the chart."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [_TRACING_RULE]})
+
+    image: Image = Field(default=Image(), description="The image of operator and gateway.")
+    image_pull_secrets: list[PullSecret] = Field(
+        default=[], description="Secrets with which nodes pull the image of operator and gateway."
+    )
+    watch_namespace: str = Field(
+        default="",
+        description="Namespace whose services are operated and served, with rights in this namespace "
+        "only. Empty: all namespaces.",
+        pattern=rf"^({NAMESPACE_PATTERN})?$",
+        max_length=MAX_NAMESPACE_LENGTH,
+    )
+    crds: Crds = Field(default=Crds(), description="CustomResourceDefinitions.")
+    user_roles: UserRoles = Field(default=UserRoles(), description="Rights of users on the kinds.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severe level that operator and gateway log."
+    )
+    operator: Operator = Field(
+        default=Operator(), description="The operator. One replica leads, the others stand by."
+    )
+    gateway: Gateway = Field(
+        default=Gateway(), description="The gateway: one OpenAI-compatible URL for all services."
+    )
+    network_policy: NetworkPolicy = Field(
+        default=NetworkPolicy(),
+        description="NetworkPolicies of operator, gateway and engines: connections that they do not need are "
+        "denied.",
+    )
+    api_priority: ApiPriority = Field(
+        default=ApiPriority(), description="Priority of the operator's requests at the API server."
+    )
+    admission_policy: AdmissionPolicy = Field(
+        default=AdmissionPolicy(), description="ValidatingAdmissionPolicy of services."
+    )
+    monitoring: Monitoring = Field(
+        default=Monitoring(), description="Objects for Prometheus and Grafana."
+    )
+    tracing: Tracing = Field(
+        default=Tracing(),
+        description="OpenTelemetry traces of the gateway. Engines get theirs from their services.",
+    )
+
+    @model_validator(mode="after")
+    def _check_variables(self) -> Self:
+        set_twice = [
+            each["name"] for each in self.gateway.extra_env if each["name"] in OTEL_VARIABLES
+        ]
+        if self.tracing.endpoint and set_twice:
+            raise ValueError(f"gateway.extraEnv has {', '.join(set_twice)}, which tracing sets")
+        return self
+
+
+def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The chart's defaults with the given values over them, as Helm merges them.
+
+    Maps are merged, lists are replaced, and a null removes an entry of a map. Raises InvalidValues.
+    """
+    defaults = Values()
+    values = merged(defaults.model_dump(by_alias=True), given)
+    if absent := [*defaults.absent_from(values)]:
+        raise InvalidValues("\n".join(f"{path}: must not be null" for path in absent))
+    try:
+        return Values.model_validate(values).model_dump(by_alias=True)
+    except ValidationError as error:
+        raise InvalidValues("\n".join(map(_message, error.errors()))) from error
+
+
+def _message(error: ErrorDetails) -> str:
+    path = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{path}: the chart has no such value"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{path}: {message}" if path else message
+
+
+def merged(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The base with the given values over it, as Helm merges them."""
+    made = dict(base)
+    for key, value in given.items():
+        if value is None:
+            made.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            made[key] = merged(base[key], value)
+        else:
+            made[key] = value
+    return made

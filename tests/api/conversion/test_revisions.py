@@ -1,0 +1,156 @@
+"""Revision hashes of services: the fields that they cover, and recorded hashes that must not change."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.api.conversion.convert import InvalidService, parse_service, to_core
+from penstock.api.generation.crdgen import schema_of
+from penstock.api.inferenceservice.kind import InferenceServiceSpec
+from penstock.core.spec import fields as spec_fields
+from penstock.core.spec.fields import (
+    NOT_HASHED,
+    OTHER_FIELDS,
+    REQUIRED,
+    REVISION_FIELDS,
+    RevisionField,
+    hashed_document,
+)
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import ServiceSpec
+
+RECORDED = yaml.safe_load((Path(__file__).parent / "recorded_revisions.yaml").read_text())
+KNOWN = [*(field.path for field in REVISION_FIELDS), *OTHER_FIELDS]
+
+
+def paths(node: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Paths of a schema's fields, down to those that core lists or that have no fields."""
+    for name, child in node["properties"].items():
+        at = f"{path}.{name}" if path else name
+        if "properties" in child and at not in KNOWN:
+            yield from paths(child, at)
+        else:
+            yield at
+
+
+def test_every_field_of_the_spec_is_listed() -> None:
+    assert sorted(paths(schema_of(InferenceServiceSpec))) == sorted(KNOWN)
+
+
+def test_every_attribute_of_the_record_is_listed() -> None:
+    hashed = [field.attribute for field in REVISION_FIELDS if field.attribute]
+    assert sorted([*hashed, *NOT_HASHED]) == sorted(field.name for field in fields(ServiceSpec))
+
+
+def body(spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {
+        "namespace": "default", "name": "chat", "uid": "u", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return {"metadata": metadata, "spec": spec}
+
+
+def service(spec: dict[str, Any]) -> ServiceSpec:
+    return to_core(body(spec))
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=lambda case: case["name"])
+def test_a_recorded_revision_is_still_the_same(case: dict[str, Any]) -> None:
+    assert revision_of(service(case["spec"])) == case["revision"]
+
+
+def test_the_recorded_revisions_differ_and_set_every_field() -> None:
+    assert len({case["revision"] for case in RECORDED}) == len(RECORDED)
+    hashed = {path for case in RECORDED for path in hashed_document(service(case["spec"]))}
+    assert hashed == {field.path for field in REVISION_FIELDS}
+
+
+def test_a_field_with_its_default_does_not_change_the_revision() -> None:
+    """A user who writes down a default starts no rollout."""
+    plain = service({"model": {"uri": "pvc://models"}})
+    optional = [field for field in REVISION_FIELDS if field.default is not REQUIRED]
+    defaults = {field.attribute: field.default for field in optional if field.attribute}
+    settings = {field.path: field.default for field in optional if not field.attribute}
+    assert hashed_document(plain).keys() == {
+        f.path for f in REVISION_FIELDS if f.default is REQUIRED
+    }
+    assert revision_of(replace(plain, settings=settings, **defaults)) == revision_of(plain)
+
+
+def test_a_better_default_of_a_later_version_changes_no_revision() -> None:
+    """The operator takes another value for a field that the spec does not set."""
+    for case in RECORDED:
+        spec = service(case["spec"])
+        if "terminationGracePeriodSeconds" not in case["spec"]:
+            assert revision_of(replace(spec, termination_grace_s=90)) == case["revision"]
+            written = case["spec"] | {"terminationGracePeriodSeconds": 90}
+            assert revision_of(service(written)) != case["revision"]
+
+
+def test_a_new_field_that_is_not_set_changes_no_revision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    added = RevisionField("engine.sparsity")
+    monkeypatch.setattr(spec_fields, "REVISION_FIELDS", (*REVISION_FIELDS, added))
+    for case in RECORDED:
+        spec = service(case["spec"])
+        assert revision_of(spec) == case["revision"]
+        written = replace(spec, settings={**spec.settings, "engine.sparsity": "2:4"})
+        assert revision_of(written) != case["revision"]
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ({"cpu": "2000m", "memory": "4096Mi"}, {"cpu": 2, "memory": "4Gi"}),
+        ({"cpu": "0.5", "memory": 2**32}, {"cpu": "500m", "memory": "4Gi"}),
+        ({"cpu": "1000m", "memory": "2048Mi"}, {}),
+    ],
+)
+def test_quantities_written_otherwise_leave_the_revision_as_it_is(
+    written: dict[str, Any], same: dict[str, Any]
+) -> None:
+    model = {"uri": "pvc://models"}
+    first, second = (
+        service({"model": model, "resources": {"limits": limits}}) for limits in (written, same)
+    )
+    assert revision_of(first) == revision_of(second)
+
+
+def test_undo_to_a_revision_of_a_spec_with_a_field_of_a_newer_version_brings_back_the_revision() -> (
+    None
+):
+    """The version that recorded the revision ignored the field, so its pods do not have it."""
+    known = {"model": {"uri": "pvc://models"}, "engine": {"seed": 1}}
+    newer = known | {"engine": {"seed": 1, "sparsity": "2:4"}}
+    assert service(newer).recorded_fields == known
+    assert revision_of(service(newer)) == revision_of(service(known))
+
+
+@pytest.mark.parametrize("cache", [{"blockSize": 16}, {"prefixCaching": {"mode": "Enabled"}}])
+def test_penstocks_default_is_a_change_for_vllm_which_has_others(cache: dict[str, Any]) -> None:
+    unset = {"model": {"uri": "pvc://models/chat"}, "runtime": {"type": "VLLM"}}
+    made = service({**unset, "engine": {"kvCache": cache}})
+    assert revision_of(made) != revision_of(service(unset))
+
+
+def test_a_stable_revision_is_read_although_its_variants_have_other_accelerators_now() -> None:
+    variant = {
+        "name": "a", "pricePerHour": "1", "resources": {"limits": {"nvidia.com/gpu": 4}}
+    }  # fmt: skip
+    spec = {
+        "model": {"uri": "pvc://models"},
+        "engine": {"parallelism": {"tensor": 2}},
+        "objectives": {"ttft": "1s", "tpot": "100ms"},
+        "variants": [variant],
+    }
+    with pytest.raises(InvalidService, match="variants\\[a\\]"):
+        to_core(body(spec))
+    variant["resources"] = {"limits": {"nvidia.com/gpu": 2}}
+    suits = service(spec)
+    variant["resources"] = {"limits": {"nvidia.com/gpu": 4}}
+    assert revision_of(parse_service(body(spec))) == revision_of(suits)
