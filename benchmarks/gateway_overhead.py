@@ -125,7 +125,6 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     from penstock.core.routing.route import Mirror, RouteRule
     from penstock.core.spec.objectives import Objectives
     from penstock.gateway.app import Gateway
-    from penstock.gateway.http_servers import http_servers
     from penstock.gateway.server import run
     from penstock.gateway.settings import GatewaySettings
     from penstock.gateway.snapshot import Route, Service, Snapshot
@@ -159,7 +158,7 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
         made = Gateway(snapshots, upstream, settings)
         snapshots.publish(Snapshot(services, routes))
         made.app = Clocked(made.app)
-        servers = http_servers(made)
+        servers = made.http_servers()
         server = servers.clients
         if http == "httptools":
             server.config.http = "httptools"

@@ -13,7 +13,7 @@ from penstock.core.observed.lora_engine import LoraEngine
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.routing.route import Mirror, RouteRule
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import HttpServers, http_servers
+from penstock.gateway.http_servers import HttpServers
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Route, Service, Snapshot
@@ -151,7 +151,7 @@ async def running_gateway(
     snapshots, stop = SnapshotStore(), asyncio.Event()
     async with Upstream(settings) as upstream:
         gateway = Gateway(snapshots, upstream, settings)
-        servers = http_servers(gateway)
+        servers = gateway.http_servers()
         running = asyncio.create_task(run(gateway, stop, servers))
         while not servers.are_started:  # noqa: ASYNC110 - the servers have no event for it
             await asyncio.sleep(0.01)

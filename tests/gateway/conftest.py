@@ -20,7 +20,7 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import Server, http_servers
+from penstock.gateway.http_servers import Server
 from penstock.gateway.server import run
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
@@ -381,7 +381,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
             snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
             gateway = Gateway(snapshots, upstream, chosen, now, tracer)
-            servers, stop = http_servers(gateway), asyncio.Event()
+            servers, stop = gateway.http_servers(), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, servers))
             await until(lambda: servers.are_started)
             client = await stack.enter_async_context(aiohttp.ClientSession())

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.gateway.app import Gateway
-from penstock.gateway.http_servers import LAST_EVENTS_S, http_servers
+from penstock.gateway.http_servers import LAST_EVENTS_S
 from penstock.gateway.server import _measure_loop_lag
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot_store import SnapshotStore
@@ -14,7 +14,7 @@ from penstock.gateway.upstream import Upstream
 
 async def test_server_configuration(start_gateway):
     front = await start_gateway(drain_timeout_s=7.9)
-    config = http_servers(front.gateway).clients.config
+    config = front.gateway.http_servers().clients.config
     assert (config.host, config.port) == ("127.0.0.1", 0)
     assert config.timeout_graceful_shutdown == 7 + LAST_EVENTS_S
     # Longer than the idle time of most clients and load balancers.

@@ -17,6 +17,7 @@ from penstock.clients.logs import fields
 from penstock.gateway.cancellation import CancelCause, Phase, RequestCancelled
 from penstock.gateway.client import ClientDisconnected, ClientResponse
 from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.http_servers import HttpServers, http_servers
 from penstock.gateway.management import management_app
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.model_routing import claim_of
@@ -73,6 +74,10 @@ class Gateway:
         )
         self.app.router.redirect_slashes = False
         self.management_app = management_app(self.state)
+
+    def http_servers(self) -> HttpServers:
+        """Make the servers of both applications. They do not listen yet."""
+        return http_servers(self.app, self.management_app, self.state.settings)
 
     def drain(self) -> None:
         """Become unready, and close each connection with its next response."""

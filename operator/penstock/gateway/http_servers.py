@@ -12,7 +12,6 @@ from functools import partial
 import uvicorn
 from starlette.types import ASGIApp
 
-from penstock.gateway.app import Gateway
 from penstock.gateway.connection_limit import ConnectionLimit
 from penstock.gateway.http_protocol import GatewayProtocol
 from penstock.gateway.settings import GatewaySettings
@@ -59,19 +58,18 @@ class HttpServers:
         return [each for server in both for each in server.server_state.connections]  # type: ignore[misc]
 
 
-def http_servers(gateway: Gateway) -> HttpServers:
-    """Make the HTTP servers of a gateway. They do not listen yet."""
-    settings = gateway.state.settings
+def http_servers(app: ASGIApp, management_app: ASGIApp, settings: GatewaySettings) -> HttpServers:
+    """Make the HTTP servers of a gateway's applications. They do not listen yet."""
     return HttpServers(
         clients=_server(
-            gateway.app,
+            app,
             settings,
             settings.port,
             limit=ConnectionLimit(settings.max_connections),
             shutdown_s=int(settings.drain_timeout_s) + LAST_EVENTS_S,
         ),
         management=_server(
-            gateway.management_app,
+            management_app,
             settings,
             settings.management_port,
             limit=ConnectionLimit(MAX_MANAGEMENT_CONNECTIONS),

@@ -10,7 +10,6 @@ from penstock.gateway.app import Gateway
 from penstock.gateway.http_servers import (
     HttpServers,
     Server,
-    http_servers,
 )
 from penstock.gateway.open_files import fit_connections
 from penstock.gateway.settings import GatewaySettings
@@ -70,7 +69,7 @@ def _tracer() -> "RequestTracer | None":
 
 async def run(gateway: Gateway, stop: asyncio.Event, servers: HttpServers | None = None) -> None:
     """Answer requests until `stop` is set, then drain."""
-    servers = servers or http_servers(gateway)
+    servers = servers or gateway.http_servers()
     connections = servers.clients.server_state.connections
     gateway.state.metrics.connections.set_function(lambda: len(connections))
     try:
